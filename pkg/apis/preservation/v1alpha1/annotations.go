@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import "time"
+
+// Keys that people and machine-controller-manager use as well.
+const (
+	// AnnotationPreserve carries a request on a Node or a Machine (R1, R2). Its values are the Request constants.
+	AnnotationPreserve = "node.machine.sapcloud.io/preserve"
+	// AnnotationLastAppliedNodePreserveValue is written on a Machine: the request of its Node when it was last synced (R2).
+	AnnotationLastAppliedNodePreserveValue = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	// AnnotationScaleDownDisabled on a Node keeps the cluster-autoscaler from removing it (P5).
+	AnnotationScaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	// AnnotationScaleDownDisabledByMCM is the companion of AnnotationScaleDownDisabled. Without it, the protection is a
+	// user's and outlives the preservation (P5).
+	AnnotationScaleDownDisabledByMCM = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	// AnnotationMachinePriority on a Machine orders a scale-down: lower goes first, absent counts as 3 (P2).
+	AnnotationMachinePriority = "machinepriority.machine.sapcloud.io"
+	// TaintPreserved is put on the Node of a machine in Failed:Preserved, with effect NoSchedule (P7).
+	TaintPreserved = "node.machine.sapcloud.io/preserved"
+	// ConditionPreserved is the type of the Node condition that shows a preservation (P11).
+	ConditionPreserved = "Preserved"
+)
+
+// Keys of this extension.
+const (
+	annotationPrefix = GroupName + "/"
+
+	// AnnotationTimeout beside a request overrides the pool's timeout for that machine: a Go duration > 0 (R5).
+	AnnotationTimeout = annotationPrefix + "timeout"
+	// AnnotationAutoPreserveFailedMax on a MachineDeployment is its share of the pool's autoPreserveFailedMax.
+	AnnotationAutoPreserveFailedMax = annotationPrefix + "auto-preserve-failed-max"
+	// AnnotationMachinePreserveTimeout on a MachineDeployment is the effective timeout of its pool: a Go duration.
+	AnnotationMachinePreserveTimeout = annotationPrefix + "machine-preserve-timeout"
+	// AnnotationExpiryTime on a Machine is the end of its preservation, in RFC 3339, where the Machine's status has no
+	// field for it (machine-controller-manager < 0.62).
+	AnnotationExpiryTime = annotationPrefix + "expiry-time"
+	// AnnotationPhase on a preserved Machine is its phase with the sub-phase, for example "Failed:Preserved" (P11).
+	AnnotationPhase = annotationPrefix + "phase"
+	// AnnotationCause on a preserved Machine says why it is kept: one of the Cause constants (P11).
+	AnnotationCause = annotationPrefix + "cause"
+	// AnnotationShare on an auto-preserved Machine is the share of its MachineDeployment that was last seen, so that a
+	// lowered one is noticed, also across a restart (T9).
+	AnnotationShare = annotationPrefix + "share"
+	// AnnotationRequest on a preserved Machine is the request as a person wrote it, "" for none, while the hold occupies
+	// AnnotationPreserve on the object that carries the request.
+	AnnotationRequest = annotationPrefix + "request"
+	// AnnotationFailedSince on a Machine in Failed:Preserved is the status.currentStatus.lastUpdateTime with which
+	// machine-controller-manager started the health timer, in RFC 3339. The release puts it back.
+	AnnotationFailedSince = annotationPrefix + "failed-since"
+	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
+	// preserved once more for the same failure.
+	AnnotationReleased = annotationPrefix + "released"
+	// AnnotationReplacedPriority on a preserved Machine is the value of AnnotationMachinePriority that the release puts
+	// back, "" for none.
+	AnnotationReplacedPriority = annotationPrefix + "replaced-priority"
+)
+
+// Reasons of ConditionPreserved.
+const (
+	// ReasonPreserved says that the machine has not failed: its node is protected and takes pods as ever.
+	ReasonPreserved = "Preserved"
+	// ReasonDraining says that the pods of a failed machine's node are being evicted (P7).
+	ReasonDraining = "Draining"
+	// ReasonDrainBlocked says that a PodDisruptionBudget holds evictions up (P7).
+	ReasonDrainBlocked = "DrainBlocked"
+	// ReasonDrained says that nothing is left to be evicted.
+	ReasonDrained = "Drained"
+	// ReasonReleased says that the preservation has ended.
+	ReasonReleased = "PreservationEnded"
+)
+
+// Values of AnnotationPreserve (R1).
+const (
+	// RequestNow preserves the machine from now on, whatever its phase.
+	RequestNow = "now"
+	// RequestTrue is an alias of RequestNow.
+	RequestTrue = "true"
+	// RequestWhenFailed preserves the machine when it fails.
+	RequestWhenFailed = "when-failed"
+	// RequestFalse forbids auto-preservation and ends a preservation that is under way (R4).
+	RequestFalse = "false"
+)
+
+// Values of AnnotationCause.
+const (
+	// CauseAuto says that nobody asked: the machine failed within the share (T5).
+	CauseAuto = "auto"
+	// CauseNow says that RequestNow is, or was, on the machine or its node (T1).
+	CauseNow = "now"
+	// CauseWhenFailed says that the machine failed with RequestWhenFailed (T4).
+	CauseWhenFailed = "when-failed"
+)
+
+// DefaultMachinePreserveTimeout is for how long a machine is preserved where nobody says otherwise.
+const DefaultMachinePreserveTimeout = 72 * time.Hour

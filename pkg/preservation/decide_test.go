@@ -1,0 +1,254 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const (
+	preserve = "node.machine.sapcloud.io/preserve"
+	timeout  = "machine-preservation.extensions.gardener.cloud/timeout"
+	share    = "machine-preservation.extensions.gardener.cloud/share"
+	released = "machine-preservation.extensions.gardener.cloud/released"
+)
+
+var _ = Describe("Decide", func() {
+	var (
+		now    = Start.Add(time.Hour)
+		later  = now.Add(time.Hour)
+		past   = now.Add(-time.Second)
+		expiry = now.Add(72 * time.Hour)
+
+		// Ten minutes minus the margin of 30 seconds have passed.
+		failing = Phase(machinev1alpha1.MachineUnknown, now.Add(-570*time.Second))
+		healthy = Phase(machinev1alpha1.MachineUnknown, now.Add(-569*time.Second))
+	)
+
+	group := func(share int32, members ...Member) Group {
+		return Group{
+			Share:    &share,
+			Timeout:  72 * time.Hour,
+			Replicas: 3,
+			Timeouts: Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+			Members:  members,
+		}
+	}
+	onMachine := func(opts ...MachineOption) Member {
+		return Member{Machine: Machine("m", opts...), Node: Node("m")}
+	}
+	onNode := func(value string, opts ...MachineOption) Member {
+		return Member{Machine: Machine("m", opts...), Node: Node("m", NodeAnnotation(preserve, value))}
+	}
+
+	type outcome struct {
+		Rule    string
+		Target  *Record
+		Next    time.Time
+		Refused bool
+		Consume bool
+	}
+	outcomes := func(g Group) []outcome {
+		var result []outcome
+		for _, d := range Decide(g, now) {
+			if d.Target != nil {
+				target := *d.Target
+				target.FailedSince = time.Time{}
+				d.Target = &target
+			}
+			result = append(result, outcome{Rule: d.Rule, Target: d.Target, Next: d.Next, Refused: d.Refused, Consume: d.ConsumeRequest})
+		}
+		return result
+	}
+
+	DescribeTable("one machine",
+		func(m Member, share int32, want outcome) {
+			Expect(outcomes(group(share, m))).To(Equal([]outcome{want}))
+		},
+
+		Entry("healthy, nothing asked for", onMachine(), int32(1), outcome{}),
+		Entry("R1 T1: now on a running machine", onMachine(Annotation(preserve, "now")), int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+		Entry("R1: true is an alias of now", onNode("true"), int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+		Entry("T1: now on a machine that is unhealthy but has not failed", onNode("now", healthy), int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: now.Add(time.Second)}),
+		Entry("T1: now on a machine that has never joined", Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Created(now), Annotation(preserve, "now"))}, int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: now.Add(20*time.Minute - 30*time.Second)}),
+		Entry("R2: the node's false beats the machine's now", Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "false"))}, int32(1), outcome{}),
+		Entry("R2: the node's empty value beats the machine's now", Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, ""))}, int32(1), outcome{}),
+		Entry("R2: a machine without a node can be asked for", Member{Machine: Machine("m", Annotation(preserve, "now"))}, int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+		Entry("R2 P9: the last known request of a node that cannot be read", Member{Machine: Machine("m", Annotation("node.machine.sapcloud.io/last-applied-node-preserve-value", "now")), NodeUnknown: true}, int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+		Entry("R3: an invalid value starts nothing", onNode("yes"), int32(0), outcome{}),
+		Entry("R3: an invalid value stops nothing", onNode("yes", Preserved("Running:Preserved", "now", later)), int32(0),
+			outcome{Target: &Record{Cause: "now", Expiry: later}, Next: later}),
+		Entry("R3: an invalid value does not outlive the expiry", onNode("yes", Preserved("Running:Preserved", "now", past)), int32(0),
+			outcome{Rule: "T3", Consume: true}),
+		Entry("R4: false forbids auto-preservation", onNode("false", failing), int32(1), outcome{}),
+		Entry("R4 T8: false stops a preservation", onNode("false", failing, Preserved("Failed:Preserved", "auto", later)), int32(1), outcome{Rule: "T8"}),
+		Entry("R5: the request's own timeout", onMachine(Annotation(preserve, "now"), Annotation(timeout, "2h")), int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: now.Add(2 * time.Hour)}, Next: now.Add(2 * time.Hour)}),
+		Entry("R5: an invalid timeout is ignored", onMachine(Annotation(preserve, "now"), Annotation(timeout, "-2h")), int32(0),
+			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+
+		Entry("T2: a preserved machine fails", onNode("now", failing, Preserved("Running:Preserved", "now", later)), int32(0),
+			outcome{Rule: "T2", Target: &Record{Cause: "now", Expiry: later, Failed: true}, Next: later}),
+		Entry("T3: the expiry of a running machine", onNode("now", Preserved("Running:Preserved", "now", now)), int32(0), outcome{Rule: "T3", Consume: true}),
+		Entry("T3: one second before the expiry", onNode("now", Preserved("Running:Preserved", "now", now.Add(time.Second))), int32(0),
+			outcome{Target: &Record{Cause: "now", Expiry: now.Add(time.Second)}, Next: now.Add(time.Second)}),
+		Entry("T3: the request was withdrawn", onMachine(Preserved("Running:Preserved", "now", later)), int32(0), outcome{Rule: "T3"}),
+		Entry("T3: now became when-failed", onNode("when-failed", Preserved("Running:Preserved", "now", later)), int32(0), outcome{Rule: "T3"}),
+		Entry("T4: when-failed, not failed yet", onNode("when-failed", healthy), int32(0), outcome{Next: now.Add(time.Second)}),
+		Entry("T4: when-failed is not limited by the share", onNode("when-failed", failing), int32(0),
+			outcome{Rule: "T4", Target: &Record{Cause: "when-failed", Expiry: expiry, Failed: true}, Next: expiry}),
+		Entry("T5: within the share", onMachine(failing), int32(1),
+			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: expiry, Failed: true, Share: 1}, Next: expiry}),
+		Entry("T5: a machine that never joined", Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now))}, int32(1),
+			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: expiry, Failed: true, Share: 1}, Next: expiry}),
+		Entry("T5: a machine that is in phase Failed", onMachine(Phase(machinev1alpha1.MachineFailed, now)), int32(1),
+			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: expiry, Failed: true, Share: 1}, Next: expiry}),
+		Entry("T5: not before the margin", onMachine(healthy), int32(1), outcome{Next: now.Add(time.Second)}),
+		Entry("T5: a machine without a VM is no evidence", onMachine(failing, func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }), int32(1), outcome{Next: time.Time{}}),
+		Entry("T5: machine-controller-manager ignores the health timeout", onMachine(failing, func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
+		}), int32(1), outcome{}),
+		Entry("T5: auto-preserved by machine-controller-manager before", onMachine(Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), ExpiryInStatus(later)), int32(1),
+			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: later, Failed: true, Share: 1}, Next: later}),
+		Entry("T6: no share", onMachine(failing), int32(0), outcome{}),
+		Entry("T7: the node is healthy again", onMachine(Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
+			outcome{Rule: "T7", Target: &Record{Cause: "auto", Expiry: later, Share: 1}, Next: later}),
+		Entry("T8: the expiry of a failed machine", onMachine(failing, Preserved("Failed:Preserved", "auto", now)), int32(1), outcome{Rule: "T8", Consume: true}),
+		Entry("T8: the request was withdrawn", onMachine(failing, Preserved("Failed:Preserved", "when-failed", later)), int32(0), outcome{Rule: "T8"}),
+		Entry("T8: a released machine is not preserved once more", onMachine(failing, Annotation(released, "2026-03-01T12:00:00Z")), int32(1), outcome{}),
+		Entry("T10: a machine that is deleted", onMachine(Deleted(now), Annotation(preserve, "now"), Preserved("Running:Preserved", "now", later)), int32(1), outcome{Rule: "T10"}),
+		Entry("T10: a machine that is deleted is not held", onMachine(Deleted(now), failing), int32(1), outcome{}),
+
+		Entry("P6: the expiry in the status counts", onNode("now", Preserved("Running:Preserved", "now", past), ExpiryInStatus(later)), int32(0),
+			outcome{Target: &Record{Cause: "now", Expiry: later}, Next: later}),
+		Entry("P10: an expiry that was made unreadable begins anew", onNode("now", Preserved("Running:Preserved", "now", later), Annotation("machine-preservation.extensions.gardener.cloud/expiry-time", "soon")), int32(0),
+			outcome{Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+		Entry("an explicit request takes an auto-preserved machine over", onNode("when-failed", failing, Preserved("Failed:Preserved", "auto", later)), int32(0),
+			outcome{Target: &Record{Cause: "when-failed", Expiry: later, Failed: true}, Next: later}),
+	)
+
+	DescribeTable("P3: rollout", func(m Member, rule string) {
+		g := group(1, m)
+		g.Rollout = true
+		Expect(Decide(g, now)[0].Rule).To(Equal(rule))
+	},
+		Entry("nothing is auto-preserved", onMachine(failing), ""),
+		Entry("when-failed is not honoured", onNode("when-failed", failing), ""),
+		Entry("now is", onNode("now", failing), "T1"),
+	)
+
+	It("P4: should begin nothing when no machine is wanted", func() {
+		g := group(1, onNode("now", failing))
+		g.Replicas = 0
+		Expect(Decide(g, now)[0].Target).To(BeNil())
+	})
+
+	It("should neither begin nor end an auto-preservation while the share is unknown", func() {
+		held := Member{Machine: Machine("held", failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1"))}
+		g := group(0, onMachine(failing), held)
+		g.Share = nil
+		decisions := Decide(g, now)
+		Expect(decisions[0].Target).To(BeNil())
+		Expect(decisions[0].Refused).To(BeFalse())
+		Expect(decisions[1].Target).NotTo(BeNil())
+	})
+
+	Describe("P1: the share", func() {
+		unknown := func(name string, since time.Time, opts ...MachineOption) Member {
+			return Member{Machine: Machine(name, append([]MachineOption{Phase(machinev1alpha1.MachineUnknown, since)}, opts...)...)}
+		}
+		kept := func(g Group) []string {
+			var names []string
+			for _, d := range Decide(g, now) {
+				if d.Target != nil {
+					names = append(names, d.Machine.Name)
+				}
+			}
+			return names
+		}
+		auto := func(name string, opts ...MachineOption) Member {
+			return unknown(name, Start, append([]MachineOption{Preserved("Failed:Preserved", "auto", later), Annotation(share, "2")}, opts...)...)
+		}
+
+		It("T5: should go to those that fail first, in any order of arrival", func() {
+			a, b, c := unknown("a", Start.Add(3*time.Second)), unknown("b", Start.Add(time.Second)), unknown("c", Start.Add(2*time.Second))
+			Expect(kept(group(2, a, b, c))).To(ConsistOf("b", "c"))
+			Expect(kept(group(2, c, b, a))).To(ConsistOf("b", "c"))
+		})
+
+		It("should refuse the rest, and say so", func() {
+			decisions := Decide(group(1, unknown("a", Start), unknown("b", Start)), now)
+			Expect(decisions[1].Refused).To(BeTrue())
+			Expect(decisions[1].Target).To(BeNil())
+		})
+
+		It("should count explicitly preserved machines, whatever they are preserved for", func() {
+			asked := Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
+			Expect(kept(group(1, asked, unknown("a", Start)))).To(ConsistOf("asked"))
+		})
+
+		It("should not count a machine that is preserved but healthy", func() {
+			recovered := Member{Machine: Machine("recovered", Preserved("Running:Preserved", "auto", later))}
+			Expect(kept(group(1, recovered, unknown("a", Start)))).To(ConsistOf("recovered", "a"))
+		})
+
+		It("should not be exceeded by an auto-preserved machine that recovered and fails again", func() {
+			again := unknown("again", Start, Preserved("Running:Preserved", "auto", later))
+			Expect(kept(group(1, again, auto("a", Annotation(share, "1"))))).To(ConsistOf("a"))
+		})
+
+		It("T9: should let go of the oldest auto-preserved machines when it was lowered", func() {
+			Expect(kept(group(1, auto("young", Created(Start.Add(time.Minute))), auto("old")))).To(ConsistOf("young"))
+		})
+
+		It("T9: should never let go of an explicit request", func() {
+			asked := Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
+			Expect(kept(group(1, asked, auto("a"), auto("b")))).To(ConsistOf("asked"))
+		})
+
+		It("T9: should not take an explicit request that came later for a lowered share", func() {
+			asked := Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
+			Expect(kept(group(1, asked, auto("a", Annotation(share, "1"))))).To(ConsistOf("asked", "a"))
+		})
+	})
+
+	It("should not depend on anything but its arguments", func() {
+		m := onNode("when-failed", failing)
+		before := m.Machine.DeepCopy()
+		first, second := Decide(group(1, m), now), Decide(group(1, m), now)
+		Expect(first).To(Equal(second))
+		Expect(m.Machine).To(Equal(before))
+	})
+
+	It("should take the machine's own timeouts over the defaults", func() {
+		m := onMachine(Phase(machinev1alpha1.MachineUnknown, now.Add(-54*time.Second)), func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute)}
+		})
+		Expect(Decide(group(1, m), now)[0].Rule).To(Equal("T5"))
+	})
+
+	It("should leave alone what is not preserved and carries nothing of a preservation", func() {
+		untouched := func(m Member) bool { return Decide(group(0, m), now)[0].Untouched() }
+		Expect(untouched(onMachine(failing))).To(BeTrue())
+		Expect(untouched(onNode("false"))).To(BeFalse())
+		Expect(untouched(Member{Machine: Machine("m"), Node: Node("m", Taint("node.machine.sapcloud.io/preserved", now))})).To(BeFalse())
+		Expect(untouched(Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionTrue, "", ""))})).To(BeFalse())
+		Expect(untouched(Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionFalse, "", ""))})).To(BeTrue())
+	})
+})

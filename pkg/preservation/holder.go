@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"strconv"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Holder is the way in which a generation of machine-controller-manager is told to keep its hands off a machine.
+type Holder interface {
+	// annotate edits the Machine's metadata for a preserved machine, before anything else is written. The
+	// record is there already.
+	annotate(machine *machinev1alpha1.Machine, d Decision)
+	// hold returns the steps that put the hold in place.
+	hold(d Decision, timeouts Timeouts) []Step
+	// release returns the steps that end the hold and remove what is on the Machine. They also clean a machine that is
+	// not preserved but carries leftovers of a preservation.
+	release(d Decision, timeouts Timeouts, now time.Time) []Step
+}
+
+// HealthTimer holds with what machine-controller-manager < 0.62 has: it marks an Unknown machine Failed when
+// status.currentStatus.lastUpdateTime is longer ago than the health timeout, so that time is set such that this happens
+// at the expiry. The hold ends by itself (P10).
+type HealthTimer struct{}
+
+// PreserveExpiry holds with what machine-controller-manager >= 0.62 has: it leaves a machine alone, in any phase, that
+// is annotated "now" and has a status.currentStatus.preserveExpiryTime in the future. The hold ends by itself (P10).
+type PreserveExpiry struct{}
+
+const (
+	// defaultPriority is what machine-controller-manager takes for a machine without AnnotationMachinePriority.
+	defaultPriority = 3
+	// markedPriority is given to a machine that the cluster-autoscaler has chosen for a scale-down. It stays: else
+	// another, healthy machine would go in its place.
+	markedPriority = 1
+	// preservedPriority makes a machine the last to go in a scale-down (P2).
+	preservedPriority = "4"
+)
+
+func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
+	syncNodeRequest(machine, d)
+
+	if _, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]; ok {
+		return
+	}
+	value := machine.Annotations[v1alpha1.AnnotationMachinePriority]
+	if priority, err := strconv.Atoi(value); err == nil && (priority == markedPriority || priority > defaultPriority) {
+		return
+	}
+	machine.Annotations[v1alpha1.AnnotationReplacedPriority] = value
+	machine.Annotations[v1alpha1.AnnotationMachinePriority] = preservedPriority
+}
+
+func (HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
+	if !d.Target.Failed {
+		return nil
+	}
+	return []Step{{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		status := &m.Status.CurrentStatus
+		switch status.Phase {
+		// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
+		case machinev1alpha1.MachinePending, machinev1alpha1.MachineFailed, machinev1alpha1.MachineUnknown:
+			status.Phase = machinev1alpha1.MachineUnknown
+			status.LastUpdateTime = metav1.NewTime(d.Target.Expiry.Add(-timeouts.Health))
+		}
+	}}}
+}
+
+func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step {
+	return []Step{
+		{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			if d.Current == nil || !d.Current.Failed || m.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown {
+				return
+			}
+			// A creation timeout may have passed in less time than the health timeout, which counts from now on.
+			since, latest := d.Current.FailedSince, now.Add(-timeouts.Health-time.Second).Truncate(time.Second)
+			if since.IsZero() || since.After(latest) {
+				since = latest
+			}
+			if !m.Status.CurrentStatus.LastUpdateTime.Time.Before(latest) {
+				m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(since)
+			}
+		}},
+		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
+			finish(m, d, now)
+			syncNodeRequest(m, d)
+		}},
+	}
+}
+
+// syncNodeRequest writes the Node's request on the Machine (R2), where machine-controller-manager does not do it.
+func syncNodeRequest(machine *machinev1alpha1.Machine, d Decision) {
+	if d.Node != nil {
+		value := d.Node.Annotations[v1alpha1.AnnotationPreserve]
+		if d.ConsumeRequest {
+			value = ""
+		}
+		setOrDelete(machine, v1alpha1.AnnotationLastAppliedNodePreserveValue, value)
+	}
+}
+
+func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
+	carried := machine.Annotations[v1alpha1.AnnotationPreserve]
+	if d.nodeCarries() {
+		carried = d.Node.Annotations[v1alpha1.AnnotationPreserve]
+	} else if !d.NodeUnknown || !d.Request.OnNode {
+		machine.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
+	}
+
+	switch {
+	case carried == preserveValueAutoPreserved:
+		machine.Annotations[v1alpha1.AnnotationRequest] = ""
+	case carried != v1alpha1.RequestNow:
+		machine.Annotations[v1alpha1.AnnotationRequest] = carried
+	case d.nodeCarries() && machine.Annotations[v1alpha1.AnnotationRequest] == "":
+		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+	}
+}
+
+// nodeCarries says that machine-controller-manager >= 0.62 reads the annotation from the Node and not from the Machine.
+func (d *Decision) nodeCarries() bool {
+	return d.Node != nil && d.Request.OnNode && d.Request.explicit()
+}
+
+func (PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
+	var steps []Step
+	if d.nodeCarries() {
+		steps = append(steps, Step{Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }})
+	}
+	return append(steps, Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		status := &m.Status.CurrentStatus
+		status.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
+		// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and the
+		// other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
+		if d.Target.Failed && status.Phase == machinev1alpha1.MachineUnknown && !d.Target.FailedSince.IsZero() {
+			status.LastUpdateTime = metav1.NewTime(d.Target.FailedSince)
+		}
+	}})
+}
+
+func (PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
+	return []Step{
+		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
+		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { finish(m, d, now) }},
+		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			if d.Current != nil || !d.Request.explicit() {
+				m.Status.CurrentStatus.PreserveExpiryTime = nil
+			}
+		}},
+	}
+}
+
+// finish removes the preservation from the Machine's metadata, and leaves a mark if the machine is to be terminated.
+func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
+	dropRecord(machine)
+	if d.ConsumeRequest {
+		delete(machine.Annotations, v1alpha1.AnnotationPreserve)
+		delete(machine.Annotations, v1alpha1.AnnotationTimeout)
+		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
+	}
+	switch {
+	case d.Current != nil && d.Current.Failed:
+		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
+	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning:
+		delete(machine.Annotations, v1alpha1.AnnotationReleased)
+	}
+}
+
+func restorePriority(machine *machinev1alpha1.Machine) {
+	replaced, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]
+	if !ok {
+		return
+	}
+	delete(machine.Annotations, v1alpha1.AnnotationReplacedPriority)
+	if machine.Annotations[v1alpha1.AnnotationMachinePriority] == preservedPriority {
+		setOrDelete(machine, v1alpha1.AnnotationMachinePriority, replaced)
+	}
+}

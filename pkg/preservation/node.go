@@ -1,0 +1,138 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	untilPrefix = "Machine preserved until "
+	// drainedText is the very text by which machine-controller-manager knows that a preserved node needs no drain.
+	drainedText = "Preserved node drained successfully."
+)
+
+// protect keeps the cluster-autoscaler from removing the node. What a user has set stays a user's (P5).
+func protect(node *corev1.Node) {
+	if node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true" {
+		return
+	}
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	node.Annotations[v1alpha1.AnnotationScaleDownDisabled] = "true"
+	node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] = "true"
+}
+
+func unprotect(node *corev1.Node) {
+	if _, ours := node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM]; ours {
+		delete(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
+		delete(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
+	}
+}
+
+// taint puts the taint on the node or takes it off (P7, T7). Its TimeAdded is when the drain begins.
+func taint(node *corev1.Node, wanted bool, now time.Time) {
+	if _, there := TaintedSince(node); there == wanted {
+		return
+	}
+	if wanted {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
+			Key:       v1alpha1.TaintPreserved,
+			Effect:    corev1.TaintEffectNoSchedule,
+			TimeAdded: &metav1.Time{Time: now.Truncate(time.Second)},
+		})
+		return
+	}
+	node.Spec.Taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), isOurTaint)
+}
+
+// TaintedSince returns since when the node has the taint of a failed, preserved machine, and whether it has it. The time
+// is zero if somebody else put the taint on without one.
+func TaintedSince(node *corev1.Node) (time.Time, bool) {
+	if i := slices.IndexFunc(node.Spec.Taints, isOurTaint); i >= 0 {
+		if added := node.Spec.Taints[i].TimeAdded; added != nil {
+			return added.Time, true
+		}
+		return time.Time{}, true
+	}
+	return time.Time{}, false
+}
+
+func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
+
+// setPreserved makes the condition show the preservation (P11). What the drain has written there is kept.
+func setPreserved(node *corev1.Node, target *Record, now time.Time) {
+	reason, drain := v1alpha1.ReasonPreserved, ""
+	if target.Failed {
+		reason = v1alpha1.ReasonDraining
+		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && isDrainReason(c.Reason) {
+			reason = c.Reason
+			drain, _, _ = strings.Cut(c.Message, untilPrefix)
+		}
+	}
+	setCondition(node, corev1.ConditionTrue, reason, drain+untilPrefix+formatTime(target.Expiry)+".", now)
+}
+
+// SetDrainProgress writes how far the drain of a preserved machine's node is into its condition. The text says what is
+// being waited for; it is not needed for ReasonDrained.
+func SetDrainProgress(node *corev1.Node, reason, text string, now time.Time) {
+	c := PreservedCondition(node)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return
+	}
+	if reason == v1alpha1.ReasonDrained {
+		text = drainedText
+	}
+	_, until, _ := strings.Cut(c.Message, untilPrefix)
+	setCondition(node, corev1.ConditionTrue, reason, text+" "+untilPrefix+until, now)
+}
+
+func isDrainReason(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonDrained:
+		return true
+	}
+	return false
+}
+
+func setReleased(node *corev1.Node, now time.Time) {
+	if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue {
+		setCondition(node, corev1.ConditionFalse, v1alpha1.ReasonReleased, "", now)
+	}
+}
+
+// PreservedCondition returns the condition Preserved of a node, or nil.
+func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == v1alpha1.ConditionPreserved {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, now time.Time) {
+	c := PreservedCondition(node)
+	if c == nil {
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.ConditionPreserved})
+		c = &node.Status.Conditions[len(node.Status.Conditions)-1]
+	}
+	if c.Status == status && c.Reason == reason && c.Message == message {
+		return
+	}
+	if c.Status != status {
+		c.LastTransitionTime = metav1.NewTime(now)
+	}
+	c.Status, c.Reason, c.Message = status, reason, message
+	c.LastHeartbeatTime = metav1.NewTime(now)
+}

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"maps"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Step is one write: an edit of the Machine or of the Node that changes nothing when it is applied twice.
+type Step struct {
+	// Machine or Node is set.
+	Machine func(*machinev1alpha1.Machine)
+	Node    func(*corev1.Node)
+	// Status says that the edit goes to the status subresource.
+	Status bool
+	// AfterNode says that the step must wait until all earlier steps on the Node were successful.
+	AfterNode bool
+}
+
+// Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
+// preservation begins and are cleared last when it ends, so that a crash in between loses nothing (P8). A decision that
+// is carried out already has steps that change nothing.
+func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
+	timeouts = timeouts.For(d.Machine)
+	var steps []Step
+	switch {
+	case d.Target != nil:
+		steps = []Step{{Machine: func(m *machinev1alpha1.Machine) {
+			setAnnotations(m, recordKeys, d.Target.annotations(m.Status.CurrentStatus.Phase))
+			delete(m.Annotations, v1alpha1.AnnotationReleased)
+			holder.annotate(m, d)
+		}}}
+		steps = append(steps, holder.hold(d, timeouts)...)
+		steps = append(steps,
+			Step{Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Failed, now) }},
+			Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true},
+		)
+	case d.Machine.DeletionTimestamp != nil:
+		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true})
+	default:
+		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)
+	}
+	return steps
+}
+
+// cleanNode removes all traces of a preservation from the Node.
+func cleanNode(d Decision, now time.Time) []Step {
+	return []Step{
+		{Node: func(node *corev1.Node) {
+			unprotect(node)
+			taint(node, false, now)
+			if d.ConsumeRequest {
+				delete(node.Annotations, v1alpha1.AnnotationPreserve)
+				delete(node.Annotations, v1alpha1.AnnotationTimeout)
+			}
+		}},
+		{Node: func(node *corev1.Node) { setReleased(node, now) }, Status: true},
+	}
+}
+
+// dropRecord removes all that the preservation has written on the Machine's metadata, but not the request.
+func dropRecord(machine *machinev1alpha1.Machine) {
+	setAnnotations(machine, recordKeys, nil)
+	if original, ok := machine.Annotations[v1alpha1.AnnotationRequest]; ok {
+		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
+			setOrDelete(machine, v1alpha1.AnnotationPreserve, original)
+		}
+		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+	}
+	restorePriority(machine)
+}
+
+// Untouched says that the machine is not preserved, is not going to be, and carries nothing that could be left over
+// from a preservation: there is nothing to write.
+func (d *Decision) Untouched() bool {
+	if d.Current != nil || d.Target != nil || d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil {
+		return false
+	}
+	for key := range d.Machine.Annotations {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") || key == v1alpha1.AnnotationLastAppliedNodePreserveValue {
+			return false
+		}
+	}
+	if d.Node == nil {
+		return true
+	}
+	for _, key := range []string{v1alpha1.AnnotationPreserve, v1alpha1.AnnotationScaleDownDisabledByMCM} {
+		if _, ok := d.Node.Annotations[key]; ok {
+			return false
+		}
+	}
+	_, tainted := TaintedSince(d.Node)
+	c := PreservedCondition(d.Node)
+	return !tainted && (c == nil || c.Status != corev1.ConditionTrue)
+}
+
+// setAnnotations replaces the values of keys by values.
+func setAnnotations(machine *machinev1alpha1.Machine, keys []string, values map[string]string) {
+	for _, key := range keys {
+		delete(machine.Annotations, key)
+	}
+	if machine.Annotations == nil {
+		machine.Annotations = make(map[string]string, len(values))
+	}
+	maps.Copy(machine.Annotations, values)
+}
+
+func setOrDelete(machine *machinev1alpha1.Machine, key, value string) {
+	if value == "" {
+		delete(machine.Annotations, key)
+		return
+	}
+	setAnnotations(machine, nil, map[string]string{key: value})
+}

@@ -1,0 +1,318 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
+	corev1 "k8s.io/api/core/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const (
+	prefix      = "machine-preservation.extensions.gardener.cloud/"
+	lastApplied = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	priority    = "machinepriority.machine.sapcloud.io"
+	disabled    = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	byMCM       = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	taintKey    = "node.machine.sapcloud.io/preserved"
+)
+
+var _ = Describe("Steps", func() {
+	var (
+		now      = Start.Add(time.Hour)
+		since    = now.Add(-570 * time.Second)
+		expiry   = now.Add(72 * time.Hour)
+		timeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+		failing  = Phase(machinev1alpha1.MachineUnknown, since)
+	)
+
+	decideAt := func(m Member, now time.Time) Decision {
+		return Decide(Group{Share: new(int32(1)), Timeout: 72 * time.Hour, Replicas: 3, Timeouts: timeouts, Members: []Member{m}}, now)[0]
+	}
+
+	// carryOut applies the steps the way a reconciler does, and returns what was written, in order.
+	carryOut := func(holder Holder, m *Member, now time.Time) (written []string) {
+		d := decideAt(*m, now)
+		for _, step := range Steps(holder, d, timeouts, now) {
+			machine, node := m.Machine, m.Node
+			switch {
+			case step.Machine != nil:
+				m.Machine = machine.DeepCopy()
+				step.Machine(m.Machine)
+			case node != nil:
+				m.Node = node.DeepCopy()
+				step.Node(m.Node)
+			}
+			if equal(machine, m.Machine) && equal(node, m.Node) {
+				continue
+			}
+			kind := "node"
+			if step.Machine != nil {
+				kind = "machine"
+			}
+			if step.Status {
+				kind += "/status"
+			}
+			written = append(written, kind)
+		}
+		return written
+	}
+
+	for name, holder := range map[string]Holder{"HealthTimer": HealthTimer{}, "PreserveExpiry": PreserveExpiry{}} {
+		Context(name, func() {
+			It("P8 T5: should write the hold and the expiry before it marks the node, and nothing the second time", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				Expect(carryOut(holder, &m, now)).To(Equal([]string{"machine", "machine/status", "node", "node/status"}))
+				Expect(carryOut(holder, &m, now)).To(BeEmpty())
+				Expect(m.Machine.Annotations).To(And(
+					HaveKeyWithValue(prefix+"cause", "auto"),
+					HaveKeyWithValue(prefix+"phase", "Failed:Preserved"),
+					HaveKeyWithValue(prefix+"expiry-time", "2026-03-04T13:00:00Z"),
+				))
+				Expect(m.Node.Spec.Taints).To(ConsistOf(And(HaveField("Key", taintKey), HaveField("Effect", corev1.TaintEffectNoSchedule))))
+				Expect(m.Node.Spec.Unschedulable).To(BeFalse())
+				Expect(PreservedCondition(m.Node)).To(And(
+					HaveField("Status", corev1.ConditionTrue),
+					HaveField("Reason", "Draining"),
+					HaveField("Message", "Machine preserved until 2026-03-04T13:00:00Z."),
+				))
+			})
+
+			It("P9: should hold a machine that has no node", func() {
+				m := Member{Machine: Machine("m", failing)}
+				Expect(carryOut(holder, &m, now)).To(Equal([]string{"machine", "machine/status"}))
+			})
+
+			It("T7: should take the taint off and keep the protection when the node is healthy again", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				carryOut(holder, &m, now)
+				Phase(machinev1alpha1.MachineRunning, now)(m.Machine)
+				carryOut(holder, &m, now.Add(time.Minute))
+				Expect(m.Node.Spec.Taints).To(BeEmpty())
+				Expect(m.Node.Annotations).To(HaveKeyWithValue(disabled, "true"))
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Running:Preserved"))
+				Expect(PreservedCondition(m.Node).Reason).To(Equal("Preserved"))
+			})
+
+			It("T8: should clean the node, then end the hold, and leave nothing behind but the mark", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				carryOut(holder, &m, now)
+				written := carryOut(holder, &m, expiry)
+				Expect(written[:2]).To(Equal([]string{"node", "node/status"}))
+				Expect(written[2:]).To(ConsistOf("machine", "machine/status"))
+				Expect(carryOut(holder, &m, expiry)).To(BeEmpty())
+				Expect(m.Machine.Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z"}))
+				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				Expect(m.Node.Annotations).To(BeEmpty())
+				Expect(m.Node.Spec.Taints).To(BeEmpty())
+				Expect(PreservedCondition(m.Node)).To(HaveField("Status", corev1.ConditionFalse))
+			})
+
+			It("T3: should delete the request from the node and the machine on expiry", func() {
+				m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))}
+				carryOut(holder, &m, now)
+				carryOut(holder, &m, now.Add(time.Hour))
+				Expect(m.Node.Annotations).To(BeEmpty())
+				Expect(m.Machine.Annotations).To(BeEmpty())
+				Expect(carryOut(holder, &m, now.Add(time.Hour))).To(BeEmpty())
+			})
+
+			It("R4: should never remove false", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				carryOut(holder, &m, now)
+				m.Node.Annotations[preserve] = "false"
+				carryOut(holder, &m, now.Add(time.Minute))
+				Expect(m.Node.Annotations).To(Equal(map[string]string{preserve: "false"}))
+			})
+
+			It("P5: should leave a user's protection when the preservation ends", func() {
+				m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(disabled, "true"))}
+				carryOut(holder, &m, now)
+				Expect(m.Node.Annotations).NotTo(HaveKey(byMCM))
+				carryOut(holder, &m, expiry)
+				Expect(m.Node.Annotations).To(Equal(map[string]string{disabled: "true"}))
+			})
+
+			DescribeTable("P5: should put the protection back", func(change func(map[string]string)) {
+				m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
+				carryOut(holder, &m, now)
+				change(m.Node.Annotations)
+				Expect(carryOut(holder, &m, now)).To(Equal([]string{"node"}))
+				Expect(m.Node.Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
+			},
+				Entry("when it is changed", func(a map[string]string) { a[disabled] = "false" }),
+				Entry("when it is deleted", func(a map[string]string) { delete(a, disabled) }),
+			)
+
+			It("P7: should not touch a user's cordon", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m", func(n *corev1.Node) { n.Spec.Unschedulable = true })}
+				carryOut(holder, &m, now)
+				carryOut(holder, &m, expiry)
+				Expect(m.Node.Spec.Unschedulable).To(BeTrue())
+			})
+
+			It("P11: should keep the progress of the drain in the condition", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				carryOut(holder, &m, now)
+				SetDrainProgress(m.Node, "Drained", "", now)
+				Expect(carryOut(holder, &m, now)).To(BeEmpty())
+				Expect(PreservedCondition(m.Node).Message).To(Equal("Preserved node drained successfully. Machine preserved until 2026-03-04T13:00:00Z."))
+			})
+
+			It("T10: should remove its traces from a machine that is being deleted", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				carryOut(holder, &m, now)
+				Deleted(now)(m.Machine)
+				carryOut(holder, &m, now)
+				Expect(m.Node.Annotations).To(BeEmpty())
+				Expect(m.Machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
+				Expect(carryOut(holder, &m, now)).To(BeEmpty())
+			})
+		})
+	}
+
+	Describe("HealthTimer", func() {
+		It("should make the health timer run out at the expiry, and put it back on release", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(HealthTimer{}, &m, now)
+			Expect(m.Machine.Status.CurrentStatus).To(And(
+				HaveField("Phase", machinev1alpha1.MachineUnknown),
+				HaveField("LastUpdateTime.Time", BeTemporally("==", expiry.Add(-10*time.Minute))),
+			))
+			m.Node.Annotations[preserve] = "false"
+			carryOut(HealthTimer{}, &m, now.Add(time.Minute))
+			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", since))
+		})
+
+		It("T5: should give a machine that never joined a timer that ends at the expiry, and at once on release", func() {
+			m := Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, Start), Annotation(timeout, "1h"))}
+			m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineCreationTimeout: duration(time.Minute)}
+			at := Start.Add(time.Minute)
+			carryOut(HealthTimer{}, &m, at)
+			Expect(m.Machine.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineUnknown))
+			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", at.Add(50*time.Minute)))
+			m.Machine.Annotations[preserve] = "false"
+			carryOut(HealthTimer{}, &m, at.Add(time.Second))
+			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("<", at.Add(time.Second-10*time.Minute)))
+		})
+
+		It("P6: should follow an expiry that an operator edits", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(HealthTimer{}, &m, now)
+			m.Machine.Annotations[prefix+"expiry-time"] = "2026-03-02T00:00:00Z"
+			Expect(carryOut(HealthTimer{}, &m, now)).To(Equal([]string{"machine/status", "node/status"}))
+			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", time.Date(2026, time.March, 1, 23, 50, 0, 0, time.UTC)))
+		})
+
+		DescribeTable("P2: scale-down priority", func(before string, during, after gomegatypes.GomegaMatcher) {
+			m := Member{Machine: Machine("m", Annotation(preserve, "now"))}
+			if before != "" {
+				m.Machine.Annotations[priority] = before
+			}
+			carryOut(HealthTimer{}, &m, now)
+			Expect(m.Machine.Annotations).To(during)
+			carryOut(HealthTimer{}, &m, expiry)
+			Expect(m.Machine.Annotations).To(after)
+		},
+			Entry("none", "", HaveKeyWithValue(priority, "4"), Not(HaveKey(priority))),
+			Entry("a lower one is put back", "2", HaveKeyWithValue(priority, "4"), HaveKeyWithValue(priority, "2")),
+			Entry("a higher one stays", "7", HaveKeyWithValue(priority, "7"), HaveKeyWithValue(priority, "7")),
+			Entry("chosen by the autoscaler", "1", HaveKeyWithValue(priority, "1"), HaveKeyWithValue(priority, "1")),
+		)
+
+		It("R2: should sync the node's request to the machine, and its withdrawal", func() {
+			m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			Expect(carryOut(HealthTimer{}, &m, now)).To(Equal([]string{"machine"}))
+			Expect(m.Machine.Annotations).To(Equal(map[string]string{lastApplied: "when-failed"}))
+			delete(m.Node.Annotations, preserve)
+			carryOut(HealthTimer{}, &m, now)
+			Expect(m.Machine.Annotations).To(BeEmpty())
+		})
+
+		It("should take a machine over that the other holder left in phase Failed", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
+			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil // pruned by the older CRD
+			carryOut(HealthTimer{}, &m, now.Add(time.Minute))
+			Expect(m.Machine.Status.CurrentStatus).To(And(
+				HaveField("Phase", machinev1alpha1.MachineUnknown),
+				HaveField("LastUpdateTime.Time", BeTemporally("==", expiry.Add(-10*time.Minute))),
+			))
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"cause", "auto"))
+		})
+	})
+
+	Describe("PreserveExpiry", func() {
+		It("should annotate the machine and write the expiry for an auto-preservation", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(prefix+"request", "")))
+			Expect(m.Machine.Status.CurrentStatus).To(And(
+				HaveField("Phase", machinev1alpha1.MachineUnknown),
+				HaveField("LastUpdateTime.Time", BeTemporally("==", since)),
+				HaveField("PreserveExpiryTime.Time", BeTemporally("==", expiry)),
+			))
+		})
+
+		It("should not take its own annotation for a request", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			d := decideAt(m, now)
+			Expect(d.Request.Value).To(BeEmpty())
+			Expect(d.Target.Cause).To(Equal("auto"))
+		})
+
+		It("should put the annotation on the node where that one carries the request, and remember what was asked for", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine", "node", "machine/status", "node", "node/status"}))
+			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
+			Expect(m.Machine.Annotations).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "when-failed")))
+			Expect(decideAt(m, now).Target.Cause).To(Equal("when-failed"))
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
+		})
+
+		It("should undo the restart of the health timer by machine-controller-manager", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Phase(machinev1alpha1.MachineUnknown, now)(m.Machine)
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status"}))
+			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", since))
+		})
+
+		It("should put a hold back that somebody removed", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			delete(m.Machine.Annotations, preserve)
+			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
+			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
+			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", expiry))
+		})
+
+		It("should take a preservation over that the other holder began", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(HealthTimer{}, &m, now)
+			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
+			Expect(m.Machine.Status.CurrentStatus).To(And(
+				HaveField("LastUpdateTime.Time", BeTemporally("==", since)),
+				HaveField("PreserveExpiryTime.Time", BeTemporally("==", expiry)),
+			))
+		})
+
+		It("T3: should end the hold in the order that does not make machine-controller-manager begin anew", func() {
+			m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(carryOut(PreserveExpiry{}, &m, expiry)).To(Equal([]string{"node", "node/status", "machine", "machine/status"}))
+		})
+	})
+})
