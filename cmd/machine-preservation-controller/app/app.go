@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/version/verflag"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/shoot"
+)
+
+// Name is the name of the command, of its container, and of its lease.
+const Name = "machine-preservation-controller"
+
+// NewCommand returns the command that runs the sidecar.
+func NewCommand() *cobra.Command {
+	opts := &Options{}
+	cmd := &cobra.Command{
+		Use:           Name,
+		Short:         "Keeps failed machines of a shoot for a limited time.",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			logf.SetLogger(zap.New())
+			if err := opts.Validate(); err != nil {
+				return err
+			}
+			return run(cmd.Context(), opts)
+		},
+	}
+	opts.AddFlags(cmd.Flags())
+	verflag.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func run(ctx context.Context, opts *Options) error {
+	controlConfig, err := restConfig(opts.ControlKubeconfig)
+	if err != nil {
+		return fmt.Errorf("failed to read --control-kubeconfig: %w", err)
+	}
+	targetConfig, err := restConfig(opts.TargetKubeconfig)
+	if err != nil {
+		return fmt.Errorf("failed to read --target-kubeconfig: %w", err)
+	}
+	holder, err := opts.holder()
+	if err != nil {
+		return err
+	}
+
+	sourceScheme := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(sourceScheme))
+	utilruntime.Must(machinev1alpha1.AddToScheme(sourceScheme))
+
+	mgr, err := manager.New(controlConfig, manager.Options{
+		Logger: logf.Log,
+		Scheme: sourceScheme,
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{opts.Namespace: {}},
+			ByObject: map[client.Object]cache.ByObject{
+				&machinev1alpha1.MachineDeployment{}: {Transform: stripMachineDeployment},
+				&machinev1alpha1.MachineSet{}:        {Transform: stripMachineSet},
+				&machinev1alpha1.Machine{}:           {Transform: stripMachine},
+			},
+		},
+		LeaderElection:                true,
+		LeaderElectionID:              Name,
+		LeaderElectionNamespace:       opts.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       metricsserver.Options{BindAddress: opts.MetricsBindAddress},
+		HealthProbeBindAddress:        opts.HealthProbeBindAddress,
+	})
+	if err != nil {
+		return fmt.Errorf("failed to create the manager: %w", err)
+	}
+
+	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
+		o.Logger = logf.Log
+		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode}}
+	})
+	if err != nil {
+		return fmt.Errorf("failed to create the client for the shoot: %w", err)
+	}
+	nodes, err := shoot.NewNodes(ctx, target)
+	if err != nil {
+		return err
+	}
+	pods, err := kubernetes.NewForConfig(targetConfig)
+	if err != nil {
+		return fmt.Errorf("failed to create the client for pods: %w", err)
+	}
+
+	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	if err := (&preservation.Reconciler{Holder: holder, Timeouts: opts.Timeouts}).AddToManager(mgr, nodes); err != nil {
+		return fmt.Errorf("failed to add the preservation controller: %w", err)
+	}
+	if err := (&drain.Reconciler{Timeouts: opts.Timeouts}).AddToManager(mgr, nodes, pods); err != nil {
+		return fmt.Errorf("failed to add the drain controller: %w", err)
+	}
+
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+
+	// The shoot is started beside the manager and not by it, which would wait for its caches (P9).
+	go func() {
+		if err := target.Start(ctx); err != nil {
+			logf.Log.Error(err, "Failed to run the shoot's caches")
+		}
+	}()
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain)
+	return mgr.Start(ctx)
+}
+
+// restConfig reads a kubeconfig file, or the service account of the pod. The limits are those of
+// machine-controller-manager: a burst of failures must not wait for them.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	var (
+		config *rest.Config
+		err    error
+	)
+	if kubeconfig == inCluster {
+		config, err = rest.InClusterConfig()
+	} else {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, err
+	}
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config.QPS, config.Burst = 100, 200
+	return config, nil
+}

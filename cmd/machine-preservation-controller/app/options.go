@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+const (
+	inCluster = "inClusterConfig"
+
+	// The holders that --holder knows.
+	holderPreserveExpiry = "preserve-expiry"
+	holderHealthTimer    = "health-timer"
+)
+
+// Options are the flags of the command.
+type Options struct {
+	Namespace              string
+	ControlKubeconfig      string
+	TargetKubeconfig       string
+	Holder                 string
+	Timeouts               preservation.Timeouts
+	MetricsBindAddress     string
+	HealthProbeBindAddress string
+}
+
+// AddFlags adds the flags to a set. The timeouts default to those of machine-controller-manager.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Namespace, "namespace", "", "Namespace of the Machines.")
+	fs.StringVar(&o.ControlKubeconfig, "control-kubeconfig", inCluster, "Kubeconfig file of the cluster with the Machines, or "+inCluster+".")
+	fs.StringVar(&o.TargetKubeconfig, "target-kubeconfig", "", "Kubeconfig file of the cluster with the Nodes.")
+	fs.StringVar(&o.Holder, "holder", "", "How machine-controller-manager is told to leave a machine alone: "+holderPreserveExpiry+" for 0.62 and newer, "+holderHealthTimer+" for older ones.")
+	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", 10*time.Minute, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
+	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", 20*time.Minute, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
+	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", 2*time.Hour, "Time after which pods are deleted by force.")
+	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
+	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
+}
+
+// Validate returns an error that names each flag which cannot be used as it is, and what is valid.
+func (o *Options) Validate() error {
+	var errs []error
+	for flag, value := range map[string]string{"namespace": o.Namespace, "control-kubeconfig": o.ControlKubeconfig, "target-kubeconfig": o.TargetKubeconfig} {
+		if value == "" {
+			errs = append(errs, fmt.Errorf("--%s must be set", flag))
+		}
+	}
+	if _, err := o.holder(); err != nil {
+		errs = append(errs, err)
+	}
+	for flag, value := range map[string]time.Duration{"machine-health-timeout": o.Timeouts.Health, "machine-creation-timeout": o.Timeouts.Creation, "machine-drain-timeout": o.Timeouts.Drain} {
+		if value <= 0 {
+			errs = append(errs, fmt.Errorf("--%s=%s must be greater than 0", flag, value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Options) holder() (preservation.Holder, error) {
+	switch o.Holder {
+	case holderPreserveExpiry:
+		return preservation.PreserveExpiry{}, nil
+	case holderHealthTimer:
+		return preservation.HealthTimer{}, nil
+	}
+	return nil, fmt.Errorf("--holder=%q must be %s or %s", o.Holder, holderPreserveExpiry, holderHealthTimer)
+}

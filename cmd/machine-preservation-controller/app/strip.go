@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"slices"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// The caches keep what the controllers read. What they write are patches between two stripped objects, which leave
+// alone what was stripped.
+
+func stripMachineDeployment(obj any) (any, error) {
+	if d, ok := obj.(*machinev1alpha1.MachineDeployment); ok {
+		d.ManagedFields = nil
+		d.Spec = machinev1alpha1.MachineDeploymentSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector}
+		d.Status = machinev1alpha1.MachineDeploymentStatus{}
+	}
+	return obj, nil
+}
+
+func stripMachineSet(obj any) (any, error) {
+	if s, ok := obj.(*machinev1alpha1.MachineSet); ok {
+		s.ManagedFields = nil
+		s.Spec = machinev1alpha1.MachineSetSpec{Replicas: s.Spec.Replicas}
+		s.Status = machinev1alpha1.MachineSetStatus{Replicas: s.Status.Replicas}
+	}
+	return obj, nil
+}
+
+func stripMachine(obj any) (any, error) {
+	if m, ok := obj.(*machinev1alpha1.Machine); ok {
+		m.ManagedFields = nil
+		m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration}
+		m.Status = machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}
+	}
+	return obj, nil
+}
+
+func stripNode(obj any) (any, error) {
+	if n, ok := obj.(*corev1.Node); ok {
+		n.ManagedFields = nil
+		n.Labels = nil
+		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
+		n.Status = corev1.NodeStatus{Conditions: slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type != corev1.NodeReady && c.Type != v1alpha1.ConditionPreserved
+		})}
+	}
+	return obj, nil
+}

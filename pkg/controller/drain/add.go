@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "drain"
+
+// AddToManager adds the Reconciler to a manager of the control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface) error {
+	if r.Source == nil {
+		r.Source = mgr.GetClient()
+	}
+	if r.Nodes == nil {
+		r.Nodes = nodes
+	}
+	if r.Drainer == nil {
+		r.Drainer = &drain.Drainer{Client: pods}
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = nodes.GetEventRecorder(ControllerName)
+	}
+
+	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+		Named(ControllerName).
+		WatchesRawSource(nodes.Source(requestOf, drainBegins())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 5}).
+		Complete(r)
+}
+
+func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
+	if !isDraining(node) {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(node)}}
+}
+
+// drainBegins leaves the following steps to the requeue: each step changes the node's condition, and would bring the
+// next one forward.
+func drainBegins() predicate.TypedPredicate[*corev1.Node] {
+	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		return !isDraining(e.ObjectOld) && isDraining(e.ObjectNew)
+	}}
+}

@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drain empties the nodes of machines in Failed:Preserved. All state is on the node: the taint says since when
+// it is drained, the condition how far the drain is.
+package drain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// Reasons of the Events on Nodes (P11).
+const (
+	// EventDrained says that nothing is left to be evicted.
+	EventDrained = "PreservedNodeDrained"
+	// EventDrainBlocked says which PodDisruptionBudget holds evictions up.
+	EventDrainBlocked = "PreservedNodeDrainBlocked"
+	// EventDrainForced says that the drain timeout has passed and pods are deleted by force.
+	EventDrainForced = "PreservedNodeDrainForced"
+
+	eventAction = "Drain"
+)
+
+// Drainer takes one step of a drain.
+type Drainer interface {
+	Step(ctx context.Context, node *corev1.Node, since time.Time, timeout time.Duration, now time.Time) (drain.Progress, error)
+}
+
+// Reconciler takes one step of the drain of one node at a time.
+type Reconciler struct {
+	// Source reads the control-plane namespace from a cache with shoot.IndexNode.
+	Source client.Reader
+	// Nodes is the shoot.
+	Nodes client.Client
+	// Drainer does the work on the pods.
+	Drainer Drainer
+	// Timeouts are machine-controller-manager's defaults.
+	Timeouts preservation.Timeouts
+	Clock    clock.PassiveClock
+	Recorder events.EventRecorder
+}
+
+// Reconcile takes a step if the node is that of a machine in Failed:Preserved and is not drained yet.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	log := logf.FromContext(ctx)
+
+	node := &corev1.Node{}
+	if err := r.Nodes.Get(ctx, req.NamespacedName, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			log.V(1).Info("Object is gone, stop reconciling")
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("failed to read the node: %w", err)
+	}
+	if !isDraining(node) {
+		return reconcile.Result{}, nil
+	}
+
+	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if machine == nil || machine.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	if record := preservation.ReadRecord(machine); record == nil || !record.Failed {
+		return reconcile.Result{}, nil
+	}
+
+	since, _ := preservation.TaintedSince(node)
+	now := r.Clock.Now()
+	progress, stepErr := r.Drainer.Step(ctx, node, since, r.Timeouts.For(machine).Drain, now)
+	if stepErr != nil {
+		log.Error(stepErr, "Drain step was incomplete")
+	}
+	if err := r.report(ctx, node, progress, now); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: progress.Next}, nil
+}
+
+// report writes the progress into the node's condition if it differs from what is there.
+func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress drain.Progress, now time.Time) error {
+	reason := v1alpha1.ReasonDraining
+	switch {
+	case progress.Done:
+		reason = v1alpha1.ReasonDrained
+	case len(progress.BlockedBy) > 0:
+		reason = v1alpha1.ReasonDrainBlocked
+	}
+
+	before := preservation.PreservedCondition(node).DeepCopy()
+	edited := node.DeepCopy()
+	preservation.SetDrainProgress(edited, reason, progress.String(), now)
+	after := preservation.PreservedCondition(edited)
+	if before.Reason == after.Reason && before.Message == after.Message {
+		return nil
+	}
+	if err := r.Nodes.Status().Patch(ctx, edited, client.StrategicMergeFrom(node)); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", err))
+	}
+
+	if progress.Forced > 0 {
+		r.Recorder.Eventf(node, nil, corev1.EventTypeWarning, EventDrainForced, eventAction, "Drain timeout has passed: %s", progress)
+	}
+	if before.Reason != after.Reason {
+		switch reason {
+		case v1alpha1.ReasonDrained:
+			r.Recorder.Eventf(node, nil, corev1.EventTypeNormal, EventDrained, eventAction, "Node of a preserved machine is drained: %s", progress)
+		case v1alpha1.ReasonDrainBlocked:
+			r.Recorder.Eventf(node, nil, corev1.EventTypeWarning, EventDrainBlocked, eventAction, "%s", progress)
+		}
+	}
+	return nil
+}
+
+// isDraining says that the node is marked as that of a failed, preserved machine, and is not drained yet.
+func isDraining(node *corev1.Node) bool {
+	if _, tainted := preservation.TaintedSince(node); !tainted {
+		return false
+	}
+	c := preservation.PreservedCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue &&
+		(c.Reason == v1alpha1.ReasonDraining || c.Reason == v1alpha1.ReasonDrainBlocked)
+}

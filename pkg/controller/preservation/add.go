@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"context"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/shoot"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "preservation"
+
+// AddToManager adds the Reconciler to a manager of the control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error {
+	if r.Source == nil {
+		r.Source = mgr.GetClient()
+	}
+	if r.SourceReader == nil {
+		r.SourceReader = mgr.GetAPIReader()
+	}
+	if r.Nodes == nil {
+		r.Nodes = nodes
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Events.Source == nil {
+		r.Events = Events{Source: mgr.GetEventRecorder(ControllerName), Shoot: nodes.GetEventRecorder(ControllerName)}
+	}
+
+	return builder.ControllerManagedBy(mgr).
+		Named(ControllerName).
+		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(deploymentChanged())).
+		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(machineSetChanged())).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToDeployment), builder.WithPredicates(machineChanged())).
+		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 5}).
+		Complete(r)
+}
+
+// machineToDeployment returns the MachineDeployment that owns the machine through its MachineSet.
+func (r *Reconciler) machineToDeployment(ctx context.Context, obj client.Object) []reconcile.Request {
+	owner := metav1.GetControllerOfNoCopy(obj)
+	if owner == nil || owner.Kind != "MachineSet" {
+		return nil
+	}
+	set := &machinev1alpha1.MachineSet{}
+	if err := r.Source.Get(ctx, client.ObjectKey{Namespace: obj.GetNamespace(), Name: owner.Name}, set); err != nil {
+		// A MachineSet that the cache does not know yet brings its MachineDeployment along when it arrives.
+		return nil
+	}
+	if owner := metav1.GetControllerOfNoCopy(set); owner != nil && owner.Kind == "MachineDeployment" {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}}}
+	}
+	return nil
+}
+
+// nodeToDeployment returns the MachineDeployment of the machine whose node it is.
+func (r *Reconciler) nodeToDeployment(ctx context.Context, node *corev1.Node) []reconcile.Request {
+	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
+	if err != nil || machine == nil {
+		return nil
+	}
+	return r.machineToDeployment(ctx, machine)
+}

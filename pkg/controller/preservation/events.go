@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// Reasons of the Events on Machines and Nodes (P11).
+const (
+	// EventPreserved says that a preservation has begun.
+	EventPreserved = "MachinePreserved"
+	// EventFailed says that a preserved machine failed.
+	EventFailed = "PreservedMachineFailed"
+	// EventRecovered says that a machine in Failed:Preserved is healthy again.
+	EventRecovered = "PreservedMachineRecovered"
+	// EventReleased says that a preservation has ended.
+	EventReleased = "MachinePreservationEnded"
+	// EventRefused says that a machine failed which the share had no place for.
+	EventRefused = "MachinePreservationRefused"
+	// EventInvalidRequest says that a request is not a valid one (R3).
+	EventInvalidRequest = "InvalidPreserveRequest"
+	// EventInvalidTimeout says that the timeout beside a request is not a valid one (R5).
+	EventInvalidTimeout = "InvalidPreserveTimeout"
+)
+
+var reasons = map[string]string{
+	"T1": EventPreserved, "T4": EventPreserved, "T5": EventPreserved,
+	"T2": EventFailed,
+	"T7": EventRecovered,
+	"T3": EventReleased, "T8": EventReleased, "T9": EventReleased, "T10": EventReleased, "P1": EventReleased,
+}
+
+const eventAction = "Preserve"
+
+// Events tells people what happens, on the Machine in the seed and on the Node in the shoot.
+type Events struct {
+	Source, Shoot events.EventRecorder
+}
+
+func (e Events) both(d *preservation.Decision, eventType, reason, note string, args ...any) {
+	// A typed nil is not a nil object.
+	var related runtime.Object
+	if d.Node != nil {
+		related = d.Node
+		e.Shoot.Eventf(d.Node, nil, eventType, reason, eventAction, note, args...)
+	}
+	e.Source.Eventf(d.Machine, related, eventType, reason, eventAction, note, args...)
+}
+
+func (r *Reconciler) transition(d *preservation.Decision) {
+	transitions.WithLabelValues(d.Rule).Inc()
+	if d.Target != nil {
+		r.Events.both(d, corev1.EventTypeNormal, reasons[d.Rule], "Machine is %s until %s as %s (cause %s)",
+			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), d.Target.Expiry.UTC().Format(time.RFC3339), d.Reason, d.Target.Cause)
+		return
+	}
+	r.Events.both(d, corev1.EventTypeNormal, reasons[d.Rule], "Machine is no longer preserved as %s (cause was %s)", d.Reason, d.Current.Cause)
+}
+
+// notice is what is told once about a machine, for as long as it holds.
+type notice struct {
+	uid          types.UID
+	reason, note string
+}
+
+// notify tells people what does not change a machine but explains it: a request that cannot be understood (R3, R5), a
+// failed machine that the share had no place for (T6). It repeats nothing that was told in the round before.
+func (r *Reconciler) notify(deployment string, decisions []preservation.Decision) {
+	old, _ := r.notices.Load(deployment)
+	told, _ := old.(sets.Set[notice])
+	notices := sets.New[notice]()
+
+	for i := range decisions {
+		d := &decisions[i]
+		first := func(reason, note string) bool {
+			n := notice{d.Machine.UID, reason, note}
+			notices.Insert(n)
+			return !told.Has(n)
+		}
+		if d.Refused {
+			note := "Machine failed and is replaced as the share of its MachineDeployment is used up"
+			if first(EventRefused, note) {
+				refusals.Inc()
+				r.Events.both(d, corev1.EventTypeNormal, EventRefused, "%s", note)
+			}
+		}
+		for reason, note := range invalid(d.Request) {
+			if first(reason, note) {
+				r.Events.carrier(d, reason, note)
+			}
+		}
+	}
+
+	if len(notices) == 0 {
+		r.notices.Delete(deployment)
+		return
+	}
+	r.notices.Store(deployment, notices)
+}
+
+// carrier warns on the object that carries the request.
+func (e Events) carrier(d *preservation.Decision, reason, note string) {
+	if d.Request.OnNode && d.Node != nil {
+		e.Shoot.Eventf(d.Node, nil, corev1.EventTypeWarning, reason, eventAction, "%s", note)
+		return
+	}
+	e.Source.Eventf(d.Machine, nil, corev1.EventTypeWarning, reason, eventAction, "%s", note)
+}
+
+func invalid(request preservation.Request) map[string]string {
+	notes := map[string]string{}
+	if request.Invalid != "" {
+		notes[EventInvalidRequest] = fmt.Sprintf("Annotation %s=%q is ignored, valid are %q, %q, %q and %q",
+			v1alpha1.AnnotationPreserve, request.Invalid, v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
+	}
+	if request.InvalidTimeout != "" {
+		notes[EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored, valid is a duration greater than 0, for example %q",
+			v1alpha1.AnnotationTimeout, request.InvalidTimeout, "36h")
+	}
+	return notes
+}

@@ -1,0 +1,102 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shoot gives the controllers of the sidecar the shoot's nodes, also when the shoot's API server is away.
+package shoot
+
+import (
+	"context"
+	"fmt"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// IndexNode is the index of Machines by the name of their node.
+const IndexNode = "node"
+
+// Nodes reads and writes the nodes of a shoot. Unlike a cluster that is watched in the usual way, it does not keep the
+// manager from starting while the shoot's API server is away (P9).
+type Nodes struct {
+	client.Client
+
+	cluster  cluster.Cluster
+	informer cache.Informer
+}
+
+// NewNodes returns the nodes of a cluster that the caller starts.
+func NewNodes(ctx context.Context, shoot cluster.Cluster) (*Nodes, error) {
+	informer, err := shoot.GetCache().GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("failed to get the informer for nodes: %w", err)
+	}
+	return &Nodes{Client: shoot.GetClient(), cluster: shoot, informer: informer}, nil
+}
+
+// Known says that all nodes have been read once.
+func (n *Nodes) Known() bool { return n.informer.HasSynced() }
+
+// GetEventRecorder returns a recorder for Events in the shoot.
+func (n *Nodes) GetEventRecorder(name string) events.EventRecorder {
+	return n.cluster.GetEventRecorder(name)
+}
+
+// Source returns a source of requests for nodes that are added, removed, or changed as the predicate says. It does not
+// wait for the nodes.
+func (n *Nodes) Source(mapNode func(context.Context, *corev1.Node) []reconcile.Request, changed predicate.TypedPredicate[*corev1.Node]) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		enqueue := func(obj any) {
+			if deleted, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+				obj = deleted.Obj
+			}
+			if node, ok := obj.(*corev1.Node); ok {
+				for _, request := range mapNode(ctx, node) {
+					queue.Add(request)
+				}
+			}
+		}
+		_, err := n.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    enqueue,
+			DeleteFunc: enqueue,
+			UpdateFunc: func(o, n any) {
+				if changed.Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o.(*corev1.Node), ObjectNew: n.(*corev1.Node)}) {
+					enqueue(n)
+				}
+			},
+		})
+		return err
+	})
+}
+
+// MachineOf returns the machine of a node from a cache with IndexNode, or nil.
+func MachineOf(ctx context.Context, reader client.Reader, node string) (*machinev1alpha1.Machine, error) {
+	machines := &machinev1alpha1.MachineList{}
+	if err := reader.List(ctx, machines, client.MatchingFields{IndexNode: node}); err != nil {
+		return nil, fmt.Errorf("failed to look up the machine of node %s: %w", node, err)
+	}
+	if len(machines.Items) == 0 {
+		return nil, nil
+	}
+	return &machines.Items[0], nil
+}
+
+// IndexMachines adds IndexNode to a cache.
+func IndexMachines(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, &machinev1alpha1.Machine{}, IndexNode, func(obj client.Object) []string {
+		if name := obj.GetLabels()[machinev1alpha1.NodeLabelKey]; name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+}

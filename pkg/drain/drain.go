@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drain empties a node step by step. A step lists the pods, asks for evictions, and returns: nothing waits and
+// nothing sleeps, so that a handful of goroutines drain any number of nodes at the same time (P7).
+package drain
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubectl/pkg/drain"
+)
+
+const (
+	minInterval = time.Second
+	maxInterval = 15 * time.Second
+	// idleInterval is for a node on which nothing happens before the timeout: its kubelet is dead and all pods are
+	// evicted.
+	idleInterval = time.Minute
+)
+
+// Progress is what a step found and did.
+type Progress struct {
+	// Evicted pods were asked to go in this step; Waiting ones have been asked before and are still there.
+	Evicted, Waiting int
+	// Forced pods were deleted without waiting for the kubelet, as the drain timeout has passed.
+	Forced int
+	// Kept pods have volumes on a node that does not answer: they are left alone, as the VM may still be running them.
+	Kept int
+	// BlockedBy says for each eviction that was refused which PodDisruptionBudget it was, without duplicates.
+	BlockedBy []string
+	// Done says that nothing is left to do.
+	Done bool
+	// Next is after which time to take the next step. Zero if Done.
+	Next time.Duration
+}
+
+// String returns the progress in words, for the node's condition.
+func (p Progress) String() string {
+	var parts []string
+	for _, part := range []struct {
+		count int
+		text  string
+	}{
+		{p.Evicted, "evicted"},
+		{p.Waiting, "terminating"},
+		{p.Forced, "deleted by force"},
+		{p.Kept, "kept as they use volumes and the VM may still run them"},
+	} {
+		if part.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.text))
+		}
+	}
+	text := "Pods: " + strings.Join(parts, ", ")
+	if len(parts) == 0 {
+		text = "Pods: none"
+	}
+	if len(p.BlockedBy) > 0 {
+		text += "; blocked: " + strings.Join(p.BlockedBy, "; ")
+	}
+	return text + "."
+}
+
+// Drainer empties nodes.
+type Drainer struct {
+	Client kubernetes.Interface
+}
+
+// Step brings the drain of a node forward that began at since. Evictions respect PodDisruptionBudgets; what is still
+// there after the timeout is deleted by force. An error means that some pods could not be dealt with; the progress is
+// valid all the same.
+func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, timeout time.Duration, now time.Time) (Progress, error) {
+	helper := &drain.Helper{
+		Ctx:                 ctx,
+		Client:              d.Client,
+		Force:               true,
+		GracePeriodSeconds:  -1,
+		IgnoreAllDaemonSets: true,
+		DeleteEmptyDirData:  true,
+		Out:                 io.Discard,
+		ErrOut:              io.Discard,
+	}
+
+	list, errs := helper.GetPodsForDeletion(node.Name)
+	if len(errs) > 0 {
+		return Progress{Next: maxInterval}, fmt.Errorf("failed to list the pods of node %s: %w", node.Name, utilerrors.NewAggregate(errs))
+	}
+
+	var (
+		progress    Progress
+		pods        = list.Pods()
+		reachable   = isReady(node)
+		forced      = *helper
+		timedOut    = !now.Before(since.Add(timeout))
+		dealWithPod = func(pod *corev1.Pod) error {
+			switch {
+			case timedOut && !reachable && usesVolumes(pod):
+				progress.Kept++
+				return nil
+			case timedOut:
+				progress.Forced++
+				return forced.DeletePod(*pod)
+			case pod.DeletionTimestamp != nil:
+				progress.Waiting++
+				return nil
+			}
+			err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion)
+			if apierrors.IsTooManyRequests(err) {
+				progress.block(pod, err)
+				return nil
+			}
+			if err == nil {
+				progress.Evicted++
+			}
+			return err
+		}
+	)
+	forced.GracePeriodSeconds = 0
+
+	errs = nil
+	for i := range pods {
+		if err := dealWithPod(&pods[i]); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("failed to remove pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
+		}
+	}
+
+	progress.Done = len(pods) == progress.Kept && len(errs) == 0
+	if !progress.Done {
+		progress.Next = interval(progress, reachable, now.Sub(since), timeout)
+	}
+	return progress, utilerrors.NewAggregate(errs)
+}
+
+// interval grows with the age of the drain, and never reaches beyond the timeout.
+func interval(p Progress, reachable bool, age, timeout time.Duration) time.Duration {
+	next := min(max(age/4, minInterval), maxInterval)
+	if !reachable && p.Evicted == 0 && p.Forced == 0 && len(p.BlockedBy) == 0 {
+		next = idleInterval
+	}
+	if left := timeout - age; left > 0 {
+		next = min(next, left)
+	}
+	return next
+}
+
+func (p *Progress) block(pod *corev1.Pod, err error) {
+	reason := err.Error()
+	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
+		reason = cause.Message
+	}
+	if text := fmt.Sprintf("namespace %s: %s", pod.Namespace, reason); !slices.Contains(p.BlockedBy, text) {
+		p.BlockedBy = append(p.BlockedBy, text)
+	}
+}
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// usesVolumes says that the same pod, started elsewhere, would share storage with this one.
+func usesVolumes(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	})
+}
