@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+#
+# SPDX-License-Identifier: Apache-2.0
+
+# The same settings for every build, so that all of them share Go's build cache. No C, and no other toolchain than the
+# one that is installed.
+export CGO_ENABLED := 0
+export GOTOOLCHAIN := local
+
+# The generation of the machine-controller-manager that the local landscape and the demo run: 0.61 or 0.62.
+MCM ?= 0.62
+
+# For one test package at most; the e2e stories wait for real timeouts of real components.
+INTEGRATION_TIMEOUT ?= 15m
+E2E_TIMEOUT ?= 45m
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+# Go uses all cores by itself, and `test` is an order, not a set.
+.NOTPARALLEL:
+
+LANDSCAPE := go run ./test/landscape/cmd/landscape
+
+##@ See it run
+
+.PHONY: demo
+demo: ## Show what happens to failing machines, live (DEMO_EXIT=1 ends it by itself, MCM=0.61|0.62)
+	@MCM=$(MCM) go run ./test/demo
+
+.PHONY: landscape-up
+landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62)
+	@$(LANDSCAPE) up --mcm $(MCM)
+
+.PHONY: landscape-down
+landscape-down: ## Stop it
+	@$(LANDSCAPE) down
+
+##@ Test
+
+.PHONY: test
+test: test-unit test-integration test-e2e ## Run all tests
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no other process
+	@packages="$$(go list -f '{{ if or .TestGoFiles .XTestGoFiles }}{{ .ImportPath }}{{ end }}' ./... \
+	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
+	go test $$packages
+
+.PHONY: test-integration
+test-integration: ## Run the tests against a real kube-apiserver
+	@KUBEBUILDER_ASSETS="$$($(LANDSCAPE) assets)"; export KUBEBUILDER_ASSETS; \
+	go test -timeout $(INTEGRATION_TIMEOUT) ./test/integration/...
+
+.PHONY: test-e2e
+test-e2e: ## Run the stories on the local landscape, with both generations of the machine-controller-manager
+	@$(LANDSCAPE) assets >/dev/null
+	@go test -count=1 -p 1 -v -timeout $(E2E_TIMEOUT) ./test/e2e/...
+
+##@ Develop
+
+.PHONY: build
+build: ## Build all binaries into bin/
+	@ldflags="$$(hack/ldflags.sh)"; \
+	go build -trimpath -ldflags "$$ldflags" -o bin/ ./cmd/...
+
+.PHONY: generate
+generate: ## Generate deepcopy, conversion, defaults and whatever else is derived from the API types
+	@hack/update-codegen.sh
+
+.PHONY: format
+format: ## Format all Go files
+	@hack/golangci-lint.sh fmt
+
+.PHONY: check
+check: check-headers check-tidy check-imports check-generate check-vet check-lint ## Check headers, go.mod files, imports, generated files; vet and lint
+
+.PHONY: check-headers
+check-headers:
+	@hack/check-headers.sh
+
+.PHONY: check-tidy
+check-tidy:
+	@hack/check-tidy.sh
+
+.PHONY: check-imports
+check-imports:
+	@hack/check-imports.sh
+
+.PHONY: check-generate
+check-generate:
+	@hack/check-generate.sh
+
+.PHONY: check-vet
+check-vet:
+	@echo "> go vet"
+	@go vet ./...
+
+.PHONY: check-lint
+check-lint:
+	@echo "> golangci-lint"
+	@hack/golangci-lint.sh run ./...
+
+.PHONY: clean
+clean: ## Stop the landscape and remove what builds and tests left in the checkout
+	@if [[ -d .landscape ]]; then $(LANDSCAPE) down; fi
+	@rm -rf bin .landscape
+	@find . -type f \( -name '*.test' -o -name '*.out' \) -not -path './.git/*' -delete
+
+##@ Help
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

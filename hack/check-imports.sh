@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+#
+# SPDX-License-Identifier: Apache-2.0
+
+# Checks what packages import indirectly. (golangci-lint's depguard looks at the direct imports of the same packages.)
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+echo "> imports"
+
+failed=false
+
+# must_not_reach PACKAGE REGEXP REASON
+must_not_reach() {
+  local package=$1 regexp=$2 reason=$3 found
+  [[ -d "$package" ]] || return 0
+  found="$(go list -deps "$package" | { grep -E "$regexp" || true; })"
+  if [[ -n "$found" ]]; then
+    failed=true
+    {
+      echo "$package must not import these, not even indirectly: $reason"
+      # One import brings its own: a few names are enough to see which.
+      awk 'NR <= 10 { print "  " $0 } END { if (NR > 10) print "  and " NR - 10 " more" }' <<<"$found"
+    } >&2
+  fi
+}
+
+must_not_reach ./pkg/preservation '^(k8s\.io/client-go|sigs\.k8s\.io/controller-runtime)/' \
+  'it decides on objects that are passed in'
+must_not_reach ./cmd/machine-preservation-controller '^github\.com/gardener/gardener/' \
+  'it runs once per shoot and must stay small'
+
+[[ "$failed" == false ]]

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+#
+# SPDX-License-Identifier: Apache-2.0
+
+# Generates deepcopy, defaults and conversion of all API types, and the API reference. It needs
+# nothing but Go: the generators are built from the versions that hack/tools/codegen pins, outside the checkout.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export CGO_ENABLED=0 GOTOOLCHAIN=local
+export GOBIN="${XDG_CACHE_HOME:-$HOME/.cache}/gardener-extension-machine-preservation/codegen"
+
+tools="$PWD/hack/tools/codegen"
+(cd "$tools" && go mod download k8s.io/code-generator)
+# shellcheck disable=SC1091 # it is in the module cache
+source "$(cd "$tools" && go list -m -f '{{ .Dir }}' k8s.io/code-generator)/kube_codegen.sh"
+
+echo "> deepcopy, defaults, conversion"
+kube::codegen::gen_helpers --boilerplate hack/LICENSE_BOILERPLATE.txt pkg/apis
+
+echo "> API reference"
+for api in preservation config; do
+  go tool -modfile="$tools/go.mod" crd-ref-docs \
+    --source-path="pkg/apis/$api/v1alpha1" \
+    --config=hack/api-reference/config.yaml \
+    --renderer=markdown \
+    --log-level=ERROR \
+    --output-path="hack/api-reference/$api.md"
+done
