@@ -74,7 +74,7 @@ func Decide(g Group, now time.Time) []Decision {
 	for i, member := range g.Members {
 		decisions[i] = decide(g, member, now)
 	}
-	distribute(g, decisions, now)
+	distribute(g, decisions)
 	return decisions
 }
 
@@ -214,7 +214,7 @@ func (d *Decision) lookAt(t time.Time) {
 
 // distribute settles the claims on the share (P1, T5, T9). What is let go of when the share was lowered are the oldest
 // auto-preserved machines; what fails first is served first.
-func distribute(g Group, decisions []Decision, now time.Time) {
+func distribute(g Group, decisions []Decision) {
 	var claims, auto []*Decision
 	used := int32(0)
 	for i := range decisions {
