@@ -202,7 +202,6 @@ type run struct {
 	steps    []preservation.Step
 	machine  *machinev1alpha1.Machine
 	node     *corev1.Node
-	wrote    bool
 	nodeErr  error
 	err      error
 }
@@ -222,13 +221,10 @@ func (r *run) hold(ctx context.Context) {
 	r.steps = r.steps[last:]
 }
 
-// finish runs the remaining steps and tells people of the transition once it is written.
+// finish runs the remaining steps.
 func (r *run) finish(ctx context.Context) {
 	r.do(ctx, r.steps)
 	r.err = errors.Join(r.err, r.nodeErr)
-	if r.err == nil && r.wrote && r.decision.Rule != "" {
-		r.transition(r.decision)
-	}
 }
 
 func (r *run) do(ctx context.Context, steps []preservation.Step) {
@@ -251,11 +247,22 @@ func (r *run) do(ctx context.Context, steps []preservation.Step) {
 func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 	edited := r.machine.DeepCopy()
 	step.Machine(edited)
-	wrote, err := edit(ctx, r.Source, r.machine, edited, step.Status, client.MergeFromWithOptimisticLock{})
-	if wrote {
-		r.machine, r.wrote = edited, true
+	var opts []client.MergeFromOption
+	// The record is written on the very machine that was decided on. What follows from it is written over what
+	// machine-controller-manager makes of it in the meantime.
+	if !step.Status {
+		opts = append(opts, client.MergeFromWithOptimisticLock{})
 	}
-	return err
+	wrote, err := edit(ctx, r.Source, r.machine, edited, step.Status, opts...)
+	if !wrote {
+		return err
+	}
+	r.machine = edited
+	// The record is the transition: whatever fails after it is caught up with in silence.
+	if !step.Status && r.decision.Rule != "" {
+		r.transition(r.decision)
+	}
+	return nil
 }
 
 func (r *run) editNode(ctx context.Context, step preservation.Step) error {
@@ -268,7 +275,7 @@ func (r *run) editNode(ctx context.Context, step preservation.Step) error {
 	}
 	wrote, err := edit(ctx, r.Nodes, r.node, edited, step.Status, opts...)
 	if wrote {
-		r.node, r.wrote = edited, true
+		r.node = edited
 	}
 	return err
 }
