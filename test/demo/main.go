@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// The demo brings the local landscape up, breaks machines, and tells what becomes of them. With DEMO_EXIT=1 it ends by
+// itself, with status 0 only if every step was seen to happen in the API.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
+)
+
+//go:embed shoot.yaml
+var shootManifest []byte
+
+func main() {
+	// The components log to files of their own.
+	logf.SetLogger(logr.Discard())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		fmt.Println("\nThe demo was interrupted.")
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "\nThe demo failed:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) (err error) {
+	generation := os.Getenv("MCM")
+	if generation == "" {
+		generation = landscape.DefaultMCM
+	}
+	say("Starting a seed and a shoot with machine-controller-manager %s.", generation)
+	say("Nothing but this machine is used. The first start builds everything, which takes a while.")
+	l, err := landscape.Start(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: generation, Out: os.Stdout})
+	if err != nil {
+		return fmt.Errorf("step %q: %w", "landscape", err)
+	}
+	defer func() { err = errors.Join(err, l.Stop(context.WithoutCancel(ctx))) }()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case err := <-l.Failed():
+			cancel(err)
+		case <-ctx.Done():
+		}
+	}()
+
+	d, err := newDemo(l)
+	if err != nil {
+		return err
+	}
+	go d.table.run(ctx)
+	if err := d.play(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+			err = fmt.Errorf("%w: %w", err, cause)
+		}
+		return err
+	}
+
+	say("All steps were seen to happen.")
+	if os.Getenv("DEMO_EXIT") != "" {
+		return nil
+	}
+	fmt.Printf(`
+The landscape stays up until Ctrl-C. Look around in another terminal:
+
+  export PATH=$PWD/%[1]s:$PATH
+  kubectl --kubeconfig %[2]s -n %[3]s get machinedeployments,machines
+  kubectl --kubeconfig %[2]s -n %[3]s get events.events.k8s.io
+  kubectl --kubeconfig %[4]s get nodes
+  kubectl --kubeconfig %[4]s annotate node <node> node.machine.sapcloud.io/preserve=now
+
+Break a machine, and let it recover:
+
+  kubectl --kubeconfig %[2]s -n %[5]s annotate pod machine-<machine> landscape.machine-preservation/failure=kubelet-dead
+  kubectl --kubeconfig %[2]s -n %[5]s annotate pod machine-<machine> landscape.machine-preservation/failure-
+
+Logs are in %[6]s.
+`, relative(l.Directory.Binaries()), relative(l.Directory.SeedKubeconfig()), d.namespace, relative(l.Directory.ShootKubeconfig()),
+		seed.MachineNamespace(d.shoot.Name), relative(l.Directory.Logs()))
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+func newDemo(l *landscape.Landscape) (*demo, error) {
+	shoot, err := seed.DecodeShoot(shootManifest)
+	if err != nil {
+		return nil, err
+	}
+	seedClient, err := client.New(l.Seed.Config, client.Options{Scheme: kubernetesclient.SeedScheme})
+	if err != nil {
+		return nil, err
+	}
+	shootClient, err := client.New(l.Shoot.Config, client.Options{Scheme: kubernetesclient.ShootScheme})
+	if err != nil {
+		return nil, err
+	}
+	namespace := seed.ControlPlaneNamespace(shoot.Name)
+	return &demo{
+		seedConfig: l.Seed.Config,
+		seed:       seedClient,
+		target:     shootClient,
+		namespace:  namespace,
+		shoot:      shoot,
+		table:      &table{seed: seedClient, namespace: namespace},
+	}, nil
+}

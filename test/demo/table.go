@@ -1,0 +1,80 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// table prints the machines whenever something has become of one.
+type table struct {
+	seed      client.Client
+	namespace string
+	printed   []string
+}
+
+func (t *table) run(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			t.print(ctx)
+		}
+	}
+}
+
+func (t *table) print(ctx context.Context) {
+	machines := &machinev1alpha1.MachineList{}
+	if err := t.seed.List(ctx, machines, client.InNamespace(t.namespace)); err != nil || len(machines.Items) == 0 {
+		return
+	}
+	slices.SortFunc(machines.Items, func(a, b machinev1alpha1.Machine) int {
+		return strings.Compare(zoneOf(&a)+a.Name, zoneOf(&b)+b.Name)
+	})
+
+	// What changes all the time is no reason to print.
+	var rows, left []string
+	for _, m := range machines.Items {
+		phase, cause, remaining := string(m.Status.CurrentStatus.Phase), "", ""
+		if phase == "" {
+			phase = "being created"
+		}
+		if record := preservation.ReadRecord(&m); record != nil {
+			phase, cause = record.Phase(m.Status.CurrentStatus.Phase), record.Cause
+			remaining = time.Until(record.Expiry).Round(time.Second).String()
+		}
+		if m.DeletionTimestamp != nil {
+			phase = "Terminating"
+		}
+		rows = append(rows, strings.Join([]string{zoneOf(&m), m.Name, phase, cause}, "\t"))
+		left = append(left, remaining)
+	}
+	if slices.Equal(rows, t.printed) {
+		return
+	}
+	t.printed = rows
+
+	fmt.Println()
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "          ZONE\tMACHINE\tPHASE\tCAUSE\tTIME LEFT")
+	for i, row := range rows {
+		fmt.Fprintf(w, "          %s\t%s\n", row, left[i])
+	}
+	w.Flush()
+}

@@ -1,0 +1,141 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e runs the scenarios of package conformance on local landscapes with the real machine-controller-manager of
+// both generations.
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
+)
+
+const shootName = "e2e"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The scenarios wait most of the time: they are all run at once.
+	if err := flag.Set("test.parallel", "64"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+func TestMCM061(t *testing.T) { run(t, "0.61") }
+func TestMCM062(t *testing.T) { run(t, "0.62") }
+
+func run(t *testing.T, generation string) {
+	t.Parallel()
+	g := NewWithT(t)
+	ctx := t.Context()
+
+	l, err := landscape.Start(ctx, landscape.Options{Dir: filepath.Join("testdata", "landscape-"+generation), MCM: generation, Out: t.Output()})
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { g.Expect(l.Stop(context.Background())).To(Succeed()) })
+	go func() {
+		select {
+		case err := <-l.Failed():
+			t.Errorf("The landscape failed: %v", err)
+		case <-ctx.Done():
+		}
+	}()
+
+	scenarios := conformance.Scenarios()
+	started := time.Now()
+	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, scenarios))).To(Succeed())
+	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
+	t.Logf("Shoot with %d pools was ready after %s", len(scenarios), time.Since(started).Round(time.Second))
+
+	conformance.Run(ctx, t, environmentOf(g, l))
+}
+
+func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
+	seedConfig, shootConfig := unlimited(l.Seed.Config), unlimited(l.Shoot.Config)
+	seedClient, err := client.NewWithWatch(seedConfig, client.Options{Scheme: kubernetesclient.SeedScheme})
+	g.Expect(err).NotTo(HaveOccurred())
+	shootClient, err := client.New(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
+	g.Expect(err).NotTo(HaveOccurred())
+	return &conformance.Environment{
+		Seed:      seedClient,
+		Shoot:     shootClient,
+		Namespace: seed.ControlPlaneNamespace(shootName),
+		Inject: func(ctx context.Context, machine *machinev1alpha1.Machine, fault conformance.Fault) error {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "machine-" + machine.Name, Namespace: seed.MachineNamespace(shootName)}}
+			patch := client.MergeFrom(pod.DeepCopy())
+			if fault == conformance.NoFault {
+				patch = client.RawPatch(patch.Type(), []byte(`{"metadata":{"annotations":{"`+simulator.FailureAnnotation+`":null}}}`))
+			} else {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, simulator.FailureAnnotation, string(fault))
+			}
+			return seedClient.Patch(ctx, pod, patch)
+		},
+	}
+}
+
+// unlimited returns a copy of the configuration with which the scenarios do not wait for each other.
+func unlimited(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	return config
+}
+
+// shootFor returns a Shoot with a worker pool for each scenario.
+func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Shoot {
+	shoot := &gardencorev1beta1.Shoot{
+		ObjectMeta: metav1.ObjectMeta{Name: shootName},
+		Spec: gardencorev1beta1.ShootSpec{
+			Region:     "local",
+			Kubernetes: gardencorev1beta1.Kubernetes{Version: "1.36.3"},
+			Networking: &gardencorev1beta1.Networking{Type: new("calico")},
+			Provider:   gardencorev1beta1.Provider{Type: "local"},
+		},
+	}
+	config := v1alpha1.MachinePreservationConfig{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"}}
+	for _, scenario := range scenarios {
+		shoot.Spec.Provider.Workers = append(shoot.Spec.Provider.Workers, gardencorev1beta1.Worker{
+			Name:           scenario.Name,
+			Machine:        gardencorev1beta1.Machine{Type: "local"},
+			Minimum:        2,
+			Maximum:        4,
+			MaxSurge:       new(intstr.FromInt32(1)),
+			MaxUnavailable: new(intstr.FromInt32(0)),
+			Zones:          []string{"0"},
+			MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{
+				MachineHealthTimeout:   &metav1.Duration{Duration: 20 * time.Second},
+				MachineCreationTimeout: &metav1.Duration{Duration: 2 * time.Minute},
+				MachineDrainTimeout:    &metav1.Duration{Duration: 30 * time.Second},
+			},
+		})
+		config.Workers = append(config.Workers, v1alpha1.Worker{
+			Name:                     scenario.Name,
+			MachineControllerManager: &v1alpha1.MachineControllerManagerSettings{AutoPreserveFailedMax: new(scenario.Share)},
+		})
+	}
+	raw, err := json.Marshal(config)
+	g.Expect(err).NotTo(HaveOccurred())
+	shoot.Spec.Extensions = []gardencorev1beta1.Extension{{Type: "machine-preservation", ProviderConfig: &runtime.RawExtension{Raw: raw}}}
+	return shoot
+}

@@ -1,0 +1,317 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package binaries builds what the landscape runs from Go modules, and keeps it outside the checkout.
+package binaries
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/lock"
+)
+
+// Names of the tools modules, which are the directories in test/landscape/modules.
+const (
+	Etcd       = "etcd"
+	Kubernetes = "kubernetes"
+	Kwok       = "kwok"
+	MCM061     = "mcm-0.61"
+	MCM062     = "mcm-0.62"
+)
+
+const (
+	projectModule = "github.com/gardener/gardener-extension-machine-preservation"
+	versionPkg    = "k8s.io/component-base/version"
+
+	reportInterval = 10 * time.Second
+)
+
+// module describes how the tools of a module are built.
+type module struct {
+	ldflags []string
+	// names maps what `go build` calls a binary to what it is called here.
+	names map[string]string
+}
+
+func (m module) flags() []string {
+	return []string{"-ldflags=" + strings.Join(append([]string{"-s", "-w"}, m.ldflags...), " ")}
+}
+
+var modules = map[string]module{
+	Etcd: {names: map[string]string{"server": "etcd"}},
+	// machine-controller-manager refuses a server that does not tell a semantic version.
+	Kubernetes: {ldflags: []string{
+		"-X", versionPkg + ".gitVersion=v1.36.3",
+		"-X", versionPkg + ".gitMajor=1",
+		"-X", versionPkg + ".gitMinor=36",
+	}},
+	Kwok:   {},
+	MCM061: {},
+	MCM062: {},
+}
+
+// Ensure builds the tools of the given modules unless the cache has them, and returns the paths by name of the binary.
+// It tells on out what is being built. It can be called at the same time by several processes.
+func Ensure(ctx context.Context, out io.Writer, names ...string) (map[string]string, error) {
+	environment, err := goEnvironment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cacheDirectory()
+	if err != nil {
+		return nil, err
+	}
+
+	paths := map[string]string{}
+	for _, name := range names {
+		dir, err := environment.ensure(ctx, out, cache, name)
+		if err != nil {
+			return nil, err
+		}
+		tools, err := os.ReadDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, tool := range tools {
+			paths[tool.Name()] = filepath.Join(dir, tool.Name())
+		}
+	}
+	return paths, nil
+}
+
+// Assets returns a directory with the binaries that controller-runtime's envtest needs. It builds them unless the cache
+// has them.
+func Assets(ctx context.Context, out io.Writer) (string, error) {
+	paths, err := Ensure(ctx, out, Etcd, Kubernetes)
+	if err != nil {
+		return "", err
+	}
+	cache, err := cacheDirectory()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "envtest-"+filepath.Base(filepath.Dir(paths["etcd"]))+"-"+filepath.Base(filepath.Dir(paths["kube-apiserver"])))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		if err := os.Symlink(paths[name], filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// EnsureProject builds the project's own commands into the given directory, and returns their paths by name.
+func EnsureProject(ctx context.Context, out io.Writer, dir string) (map[string]string, error) {
+	environment, err := goEnvironment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if err := report(out, "the project's commands", func() error {
+		_, err := run(ctx, environment.root(), "go", "build", "-o", dir+string(filepath.Separator), "./cmd/...")
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	commands, err := os.ReadDir(filepath.Join(environment.root(), "cmd"))
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]string{}
+	for _, command := range commands {
+		paths[command.Name()] = filepath.Join(dir, command.Name())
+	}
+	return paths, nil
+}
+
+// Module is a Go module that a tools module requires.
+type Module struct {
+	// Version is the required version.
+	Version string
+	// Dir is the directory with the source.
+	Dir string
+}
+
+// Source returns where the source of a Go module is, in the version that the tools module requires.
+func Source(ctx context.Context, name, path string) (Module, error) {
+	environment, err := goEnvironment(ctx)
+	if err != nil {
+		return Module{}, err
+	}
+	output, err := run(ctx, environment.moduleDir(name), "go", "mod", "download", "-json", path)
+	if err != nil {
+		return Module{}, err
+	}
+	var module Module
+	if err := json.Unmarshal(output, &module); err != nil {
+		return Module{}, fmt.Errorf("could not read where the source of %s is: %w", path, err)
+	}
+	return module, nil
+}
+
+// environment is what a build depends on beside the files of the module.
+type environment struct {
+	GOMOD, GOVERSION, GOOS, GOARCH string
+}
+
+func goEnvironment(ctx context.Context) (environment, error) {
+	var result environment
+	output, err := run(ctx, "", "go", "env", "-json", "GOMOD", "GOVERSION", "GOOS", "GOARCH")
+	if err != nil {
+		return result, err
+	}
+	if err := json.Unmarshal(output, &result); err != nil {
+		return result, fmt.Errorf("could not read the Go environment: %w", err)
+	}
+	content, err := os.ReadFile(result.GOMOD)
+	if err != nil || !strings.HasPrefix(string(content), "module "+projectModule+"\n") {
+		return result, fmt.Errorf("the working directory is not in a checkout of %s", projectModule)
+	}
+	return result, nil
+}
+
+func (e environment) root() string { return filepath.Dir(e.GOMOD) }
+
+func (e environment) moduleDir(name string) string {
+	return filepath.Join(e.root(), "test", "landscape", "modules", name)
+}
+
+func (e environment) ensure(ctx context.Context, out io.Writer, cache, name string) (string, error) {
+	module, ok := modules[name]
+	if !ok {
+		return "", fmt.Errorf("unknown tools module %q", name)
+	}
+	flags := module.flags()
+	key, err := e.key(name, flags)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, name+"-"+key)
+	if exists(dir) {
+		return dir, nil
+	}
+
+	lock, err := lock.Acquire(ctx, filepath.Join(cache, name+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer lock.Release()
+	// Another process may have built it while this one waited for the lock.
+	if exists(dir) {
+		return dir, nil
+	}
+
+	// One that exists is left from a build that was killed.
+	partial := dir + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return "", err
+	}
+	if err := report(out, name, func() error {
+		arguments := slices.Concat([]string{"build"}, flags, []string{"-o", partial + string(filepath.Separator), "tool"})
+		_, err := run(ctx, e.moduleDir(name), "go", arguments...)
+		return err
+	}); err != nil {
+		return "", err
+	}
+	for from, to := range module.names {
+		if err := os.Rename(filepath.Join(partial, from), filepath.Join(partial, to)); err != nil {
+			return "", err
+		}
+	}
+	return dir, os.Rename(partial, dir)
+}
+
+// key changes whenever a build would give something else.
+func (e environment) key(name string, flags []string) (string, error) {
+	hash := sha256.New()
+	for _, file := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(e.moduleDir(name), file))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%d\n", len(content))
+		hash.Write(content)
+	}
+	fmt.Fprintln(hash, flags, e.GOVERSION, e.GOOS, e.GOARCH)
+	return hex.EncodeToString(hash.Sum(nil))[:12], nil
+}
+
+func cacheDirectory() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("could not find the cache directory: %w", err)
+	}
+	return filepath.Join(dir, "gardener-extension-machine-preservation", "bin"), nil
+}
+
+func exists(dir string) bool {
+	_, err := os.Stat(dir)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// report tells what is being built, and how long it has taken so far. A build that is quick is not mentioned.
+func report(out io.Writer, what string, build func() error) error {
+	start := time.Now()
+	elapsed := func() time.Duration { return time.Since(start).Round(time.Second) }
+
+	result := make(chan error, 1)
+	go func() { result <- build() }()
+
+	first := time.NewTimer(time.Second)
+	defer first.Stop()
+	ticker := time.NewTicker(reportInterval)
+	defer ticker.Stop()
+	reported := false
+	for {
+		select {
+		case err := <-result:
+			if err != nil {
+				return fmt.Errorf("could not build %s: %w", what, err)
+			}
+			if reported {
+				fmt.Fprintf(out, "Built %s in %s\n", what, elapsed())
+			}
+			return nil
+		case <-first.C:
+			fmt.Fprintf(out, "Building %s, without a warm cache this takes minutes\n", what)
+			reported = true
+		case <-ticker.C:
+			fmt.Fprintf(out, "Building %s, %s so far\n", what, elapsed())
+		}
+	}
+}
+
+func run(ctx context.Context, dir, name string, arguments ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, name, arguments...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s failed: %w\n%s", strings.Join(command.Args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return output, nil
+}

@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"k8s.io/klog/v2"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
+)
+
+// run runs the landscape until the context ends or a component fails.
+func run(ctx context.Context, o *options, out io.Writer) error {
+	d, err := o.directory()
+	if err != nil {
+		return err
+	}
+	shoot, err := seed.DecodeShoot(exampleShoot)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(d.Logs(), 0o755); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(d.Log("seed-controllers"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	logger := logzap.New(logzap.WriteTo(log))
+	logf.SetLogger(logger)
+	klog.SetLogger(logger)
+
+	l, err := landscape.Start(ctx, landscape.Options{Dir: string(d), MCM: o.mcm, Out: out, Shoot: shoot})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(out, "Stopping the landscape")
+		return l.Stop(context.WithoutCancel(ctx))
+	case err := <-l.Failed():
+		return errors.Join(fmt.Errorf("the landscape is stopped since a component failed: %w", err), l.Stop(context.WithoutCancel(ctx)))
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package landscape
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/process"
+)
+
+const extension = "gardener-extension-machine-preservation"
+
+// startExtension starts the extension and waits until the API server of the seed calls its webhooks.
+func (l *Landscape) startExtension(ctx context.Context, path string, withoutSidecar bool) error {
+	ports := map[string]int{"webhook": 0, "metrics": 0, "health": 0}
+	for name := range ports {
+		port, err := process.FreePort()
+		if err != nil {
+			return err
+		}
+		ports[name] = port
+	}
+	c, err := client.New(l.Seed.Config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("could not make a client of the seed: %w", err)
+	}
+
+	args := []string{
+		"--leader-election=false",
+		"--heartbeat-namespace=" + v1beta1constants.GardenNamespace,
+		"--ignore-operation-annotation",
+		"--log-format=text",
+		"--webhook-config-namespace=" + v1beta1constants.GardenNamespace,
+		"--webhook-config-mode=url",
+		fmt.Sprintf("--webhook-config-url=127.0.0.1:%d", ports["webhook"]),
+		"--webhook-config-server-host=127.0.0.1",
+		fmt.Sprintf("--webhook-config-server-port=%d", ports["webhook"]),
+		"--webhook-config-cert-dir=" + l.Directory.data(extension),
+		fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", ports["metrics"]),
+		fmt.Sprintf("--health-bind-address=127.0.0.1:%d", ports["health"]),
+	}
+	if withoutSidecar {
+		args = append(args, "--disable-webhooks="+machinecontrollermanager.WebhookName)
+	}
+	healthy := process.HTTPOK(http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/readyz", ports["health"]))
+	return l.superviseStarted(process.StartReady(ctx, process.Spec{
+		Name:    extension,
+		Path:    path,
+		Args:    args,
+		Env:     []string{"KUBECONFIG=" + l.Seed.Kubeconfig},
+		LogFile: l.Directory.Log(extension),
+	}, func(ctx context.Context) error {
+		if err := healthy(ctx); err != nil {
+			return err
+		}
+		return webhooksRegistered(ctx, c)
+	}))
+}
+
+// webhooksRegistered returns an error unless the API server can call the webhooks. It would go on without them.
+func webhooksRegistered(ctx context.Context, c client.Client) error {
+	config := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := c.Get(ctx, client.ObjectKey{Name: extension}, config); err != nil {
+		return fmt.Errorf("webhooks are not registered: %w", err)
+	}
+	for _, webhook := range config.Webhooks {
+		if len(webhook.ClientConfig.CABundle) == 0 {
+			return fmt.Errorf("webhook %s has no certificate yet", webhook.Name)
+		}
+	}
+	return nil
+}

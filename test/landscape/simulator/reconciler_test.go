@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulator
+
+import (
+	"context"
+
+	"github.com/gardener/gardener/pkg/client/kubernetes"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/kwok"
+)
+
+var _ = Describe("reconciler", func() {
+	const (
+		controlPlane = "shoot--local--a"
+		machineName  = "worker-1"
+		podName      = "machine-worker-1"
+	)
+
+	var (
+		seed, shoot client.Client
+		recorder    *events.FakeRecorder
+		r           *reconciler
+		pod         *corev1.Pod
+		machine     *machinev1alpha1.Machine
+	)
+
+	BeforeEach(func() {
+		pod = &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "infra-" + controlPlane, Name: podName, UID: "1", Labels: map[string]string{labelProvider: "local", labelMachine: machineName}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "node"}}},
+		}
+		machine = &machinev1alpha1.Machine{
+			ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: machineName},
+			Spec:       machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Name: "class"}},
+		}
+		seed = fakeclient.NewClientBuilder().WithScheme(kubernetes.SeedScheme).WithStatusSubresource(&corev1.Pod{}).WithObjects(
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: controlPlane}},
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: podName + "-userdata"}},
+			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: podName}},
+			&machinev1alpha1.MachineClass{
+				ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: "class"},
+				NodeTemplate: &machinev1alpha1.NodeTemplate{
+					InstanceType: "local", Region: "region", Zone: "zone-a",
+					Capacity: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "gpu": resource.MustParse("0")},
+				},
+			},
+			pod, machine,
+		).WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: func(ctx context.Context, c client.Client, _ string, object, binding client.Object, _ ...client.SubResourceCreateOption) error {
+			bound := object.DeepCopyObject().(*corev1.Pod)
+			bound.Spec.NodeName = binding.(*corev1.Binding).Target.Name
+			return c.Update(ctx, bound)
+		}}).Build()
+		shoot = fakeclient.NewClientBuilder().WithScheme(scheme.Scheme).Build()
+		recorder = events.NewFakeRecorder(10)
+		r = &reconciler{seed: seed, shoot: shoot, recorder: recorder, kubeletVersion: "v1.2.3"}
+	})
+
+	// settle reconciles as often as the events of the pod would make the simulator do.
+	settle := func(ctx SpecContext) {
+		GinkgoHelper()
+		for range 4 {
+			_, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(client.IgnoreNotFound(seed.Get(ctx, client.ObjectKeyFromObject(pod), pod))).To(Succeed())
+	}
+	assignNode := func(ctx SpecContext) {
+		GinkgoHelper()
+		machine.Spec.ProviderID = podName
+		machine.Labels = map[string]string{machinev1alpha1.NodeLabelKey: podName}
+		Expect(seed.Update(ctx, machine)).To(Succeed())
+	}
+	fail := func(ctx SpecContext, failure Failure) {
+		GinkgoHelper()
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, FailureAnnotation, string(failure))
+		Expect(seed.Update(ctx, pod)).To(Succeed())
+		settle(ctx)
+	}
+	node := func(ctx SpecContext) *corev1.Node {
+		GinkgoHelper()
+		node := &corev1.Node{}
+		if err := shoot.Get(ctx, client.ObjectKey{Name: podName}, node); apierrors.IsNotFound(err) {
+			return nil
+		} else {
+			Expect(err).NotTo(HaveOccurred())
+		}
+		return node
+	}
+
+	It("registers the node only when machine-controller-manager knows it", func(ctx SpecContext) {
+		settle(ctx)
+		Expect(pod.Status.Phase).To(Equal(corev1.PodRunning))
+		Expect(pod.Status.PodIP).To(HavePrefix("10."))
+		Expect(hasJoined(pod)).To(BeFalse())
+		Expect(node(ctx)).To(BeNil())
+
+		assignNode(ctx)
+		settle(ctx)
+		Expect(hasJoined(pod)).To(BeTrue())
+		Expect(node(ctx).Labels).To(And(
+			HaveKeyWithValue(corev1.LabelTopologyZone, "zone-a"),
+			HaveKeyWithValue(corev1.LabelTopologyRegion, "region"),
+			HaveKeyWithValue(corev1.LabelInstanceTypeStable, "local"),
+			HaveKeyWithValue(corev1.LabelHostname, podName),
+			HaveKeyWithValue(kwok.LabelKubelet, kwok.KubeletAlive),
+		))
+		Expect(node(ctx).Status.Capacity).To(And(HaveKey(corev1.ResourceCPU), HaveKey(corev1.ResourcePods), Not(HaveKey(corev1.ResourceName("gpu")))))
+		Expect(node(ctx).Status.NodeInfo.KubeletVersion).To(Equal("v1.2.3"))
+	})
+
+	It("lets the kubelet die and come back", func(ctx SpecContext) {
+		assignNode(ctx)
+		settle(ctx)
+		fail(ctx, KubeletDead)
+		Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+		fail(ctx, NodeNotReady)
+		Expect(node(ctx).Labels).To(HaveKey(kwok.LabelKubelet))
+		Expect(node(ctx).Annotations).To(HaveKeyWithValue(kwok.AnnotationReady, "false"))
+		fail(ctx, Healthy)
+		Expect(node(ctx).Annotations).NotTo(HaveKey(kwok.AnnotationReady))
+		Expect(recorder.Events).To(BeEmpty())
+	})
+
+	It("does not register a node that somebody has deleted", func(ctx SpecContext) {
+		assignNode(ctx)
+		settle(ctx)
+		Expect(shoot.Delete(ctx, node(ctx))).To(Succeed())
+		settle(ctx)
+		Expect(node(ctx)).To(BeNil())
+	})
+
+	It("takes the failure of new machines from the control-plane namespace", func(ctx SpecContext) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: controlPlane}}
+		annotate := func(value string) {
+			GinkgoHelper()
+			Expect(seed.Patch(ctx, namespace, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"`+FailureAnnotation+`":`+value+`}}}`)))).To(Succeed())
+		}
+		annotate(`"never-joins"`)
+		assignNode(ctx)
+		settle(ctx)
+		Expect(pod.Annotations).To(HaveKeyWithValue(FailureAnnotation, "never-joins"))
+		Expect(pod.Status.Phase).To(Equal(corev1.PodRunning))
+		Expect(node(ctx)).To(BeNil())
+
+		annotate("null")
+		settle(ctx)
+		Expect(node(ctx)).To(BeNil())
+
+		fail(ctx, Healthy)
+		Expect(node(ctx)).NotTo(BeNil())
+	})
+
+	It("warns of a value that it does not know, and of one that comes too late", func(ctx SpecContext) {
+		assignNode(ctx)
+		settle(ctx)
+		fail(ctx, "dead")
+		Expect(recorder.Events).To(Receive(And(ContainSubstring("Warning UnknownFailure"), ContainSubstring("valid are kubelet-dead, node-not-ready, never-joins"))))
+		Expect(node(ctx).Labels).To(HaveKey(kwok.LabelKubelet))
+
+		for len(recorder.Events) > 0 {
+			<-recorder.Events
+		}
+		fail(ctx, NeverJoins)
+		Expect(recorder.Events).To(Receive(ContainSubstring("Warning FailureTooLate")))
+		Expect(node(ctx).Labels).To(HaveKey(kwok.LabelKubelet))
+	})
+
+	It("takes away the pod of a deleted machine and what belongs to it, and leaves the node", func(ctx SpecContext) {
+		assignNode(ctx)
+		pod.Finalizers = []string{"test/keep"}
+		Expect(seed.Update(ctx, pod)).To(Succeed())
+		settle(ctx)
+		Expect(seed.Delete(ctx, pod)).To(Succeed())
+		settle(ctx)
+		Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+		Expect(seed.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Service{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		Expect(seed.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: podName + "-userdata"}, &corev1.Secret{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	})
+
+	It("no longer serves the node of a pod that has vanished", func(ctx SpecContext) {
+		assignNode(ctx)
+		settle(ctx)
+		Expect(seed.Delete(ctx, pod)).To(Succeed())
+		settle(ctx)
+		Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+	})
+
+	It("only looks at pods of machines, and at machines when they get a node", func() {
+		Expect(isMachinePod(pod)).To(BeTrue())
+		Expect(isMachinePod(&corev1.Pod{})).To(BeFalse())
+		Expect(isNodeAssigned(machine)).To(BeFalse())
+		Expect(podOfMachine(nil, machine)).To(ConsistOf(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
+	})
+})
