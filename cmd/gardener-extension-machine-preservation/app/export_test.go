@@ -1,0 +1,17 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+// For tests.
+var (
+	StripWorker            = stripWorker
+	StripMachineClass      = stripMachineClass
+	StripMachineDeployment = stripMachineDeployment
+)
+
+// NewConfigOptions returns options with a value for --config.
+func NewConfigOptions(path string) *configOptions {
+	return &configOptions{path: path}
+}

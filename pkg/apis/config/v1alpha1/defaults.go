@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// SetDefaults_ControllerConfiguration sets default values for a ControllerConfiguration.
+func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
+	if obj.AutoPreserveFailedMax == nil {
+		obj.AutoPreserveFailedMax = new(int32(0))
+	}
+	if obj.MachinePreserveTimeout == nil {
+		obj.MachinePreserveTimeout = &metav1.Duration{Duration: 72 * time.Hour}
+	}
+}

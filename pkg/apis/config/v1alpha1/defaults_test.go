@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+)
+
+var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
+	It("should default what is not set", func() {
+		config := &ControllerConfiguration{}
+		SetObjectDefaults_ControllerConfiguration(config)
+		Expect(config).To(Equal(&ControllerConfiguration{
+			AutoPreserveFailedMax:  new(int32(0)),
+			MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
+		}))
+	})
+
+	It("should keep what is set", func() {
+		config := &ControllerConfiguration{
+			AutoPreserveFailedMax:  new(int32(2)),
+			MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+		}
+		expected := config.DeepCopy()
+		SetObjectDefaults_ControllerConfiguration(config)
+		Expect(config).To(Equal(expected))
+	})
+})

@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:object:root=true
+
+// ControllerConfiguration is the configuration of the extension. Its settings are the defaults of worker pools for
+// which a Shoot sets nothing.
+type ControllerConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// AutoPreserveFailedMax is how many failed machines of a worker pool are kept at a time without being asked for. It
+	// defaults to 0. A pool that is smaller keeps as many as a Shoot owner could set for it.
+	// +optional
+	AutoPreserveFailedMax *int32 `json:"autoPreserveFailedMax,omitempty"`
+	// MachinePreserveTimeout is how long a machine is kept. It defaults to 72h.
+	// +optional
+	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
+}

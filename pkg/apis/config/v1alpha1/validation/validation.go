@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package validation validates the component configuration.
+package validation
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+)
+
+// ValidateControllerConfiguration returns what is wrong with a configuration that has been defaulted.
+func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfiguration) field.ErrorList {
+	var allErrs field.ErrorList
+
+	if limit := config.AutoPreserveFailedMax; limit != nil && *limit < 0 {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("autoPreserveFailedMax"), *limit, "must not be negative"))
+	}
+	if timeout := config.MachinePreserveTimeout; timeout != nil && timeout.Duration <= 0 {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("machinePreserveTimeout"), timeout.Duration.String(), "must be longer than 0s"))
+	}
+
+	return allErrs
+}

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package validation_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1/validation"
+)
+
+var _ = Describe("#ValidateControllerConfiguration", func() {
+	It("should accept the defaults", func() {
+		config := &configv1alpha1.ControllerConfiguration{}
+		configv1alpha1.SetObjectDefaults_ControllerConfiguration(config)
+		Expect(ValidateControllerConfiguration(config)).To(BeEmpty())
+	})
+
+	It("should name every bad field", func() {
+		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
+			AutoPreserveFailedMax:  new(int32(-1)),
+			MachinePreserveTimeout: &metav1.Duration{Duration: -time.Minute},
+		}).ToAggregate()).To(MatchError(
+			`[autoPreserveFailedMax: Invalid value: -1: must not be negative, machinePreserveTimeout: Invalid value: "-1m0s": must be longer than 0s]`,
+		))
+	})
+})

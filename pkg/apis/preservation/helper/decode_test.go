@@ -1,0 +1,125 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package helper_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+)
+
+var _ = Describe("#DecodeProviderConfig", func() {
+	const head = `apiVersion: machine-preservation.extensions.gardener.cloud/v1alpha1
+kind: MachinePreservationConfig
+`
+
+	decode := func(config string) (*preservation.MachinePreservationConfig, error) {
+		GinkgoHelper()
+		raw, err := yaml.YAMLToJSON([]byte(config))
+		Expect(err).NotTo(HaveOccurred())
+		return helper.DecodeProviderConfig(&runtime.RawExtension{Raw: raw}, field.NewPath("spec", "providerConfig"))
+	}
+
+	It("should return an empty configuration if there is none", func() {
+		for _, raw := range []*runtime.RawExtension{nil, {}} {
+			config, err := helper.DecodeProviderConfig(raw, nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(config).To(Equal(&preservation.MachinePreservationConfig{}))
+		}
+	})
+
+	It("should decode every field to the internal version", func() {
+		config, err := decode(head + `
+machineControllerManager:
+  autoPreserveFailedMax: 1
+  machinePreserveTimeout: 72h
+workers:
+- name: worker-a
+  machineControllerManager:
+    autoPreserveFailedMax: 2
+    machinePreserveTimeout: 90m
+- name: worker-b
+`)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config).To(Equal(&preservation.MachinePreservationConfig{
+			MachineControllerManager: &preservation.MachineControllerManagerSettings{
+				AutoPreserveFailedMax:  new(int32(1)),
+				MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
+			},
+			Workers: []preservation.Worker{
+				{Name: "worker-a", MachineControllerManager: &preservation.MachineControllerManagerSettings{
+					AutoPreserveFailedMax:  new(int32(2)),
+					MachinePreserveTimeout: &metav1.Duration{Duration: 90 * time.Minute},
+				}},
+				{Name: "worker-b"},
+			},
+		}))
+	})
+
+	DescribeTable("bad input",
+		func(config, message string) {
+			_, err := decode(config)
+			Expect(err).To(MatchError(message))
+		},
+
+		Entry("unknown field", head+"maxFailed: 3",
+			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers`),
+		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
+			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name`),
+		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
+			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, machinePreserveTimeout`),
+		Entry("field in the wrong case", head+"machineControllerManager: {autopreservefailedmax: 3}",
+			`spec.providerConfig.machineControllerManager.autopreservefailedmax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, machinePreserveTimeout`),
+		Entry("number that is too large for the type", head+"machineControllerManager: {autoPreserveFailedMax: 3000000000}",
+			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 3000000000: must be a whole number between 0 and 2147483647`),
+		Entry("number with a fraction", head+"machineControllerManager: {autoPreserveFailedMax: 1.5}",
+			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 1.5: must be a whole number between 0 and 2147483647`),
+		Entry("number as a string", head+"machineControllerManager: {autoPreserveFailedMax: 'two'}",
+			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: "two": must be a whole number between 0 and 2147483647`),
+		Entry("duration with an unknown unit", head+"workers: [{name: a, machineControllerManager: {machinePreserveTimeout: 3d}}]",
+			`spec.providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: Invalid value: "3d": must be a positive duration with units, for example "72h" or "90m"`),
+		Entry("duration without a unit", head+"machineControllerManager: {machinePreserveTimeout: '72'}",
+			`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "72": must be a positive duration with units, for example "72h" or "90m"`),
+		Entry("duration as a number", head+"machineControllerManager: {machinePreserveTimeout: 72}",
+			`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: 72: must be a positive duration with units, for example "72h" or "90m"`),
+		Entry("empty duration", head+"machineControllerManager: {machinePreserveTimeout: ''}",
+			`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "": must be a positive duration with units, for example "72h" or "90m"`),
+		Entry("workers that are no list", head+"workers: {name: a}",
+			`spec.providerConfig.workers: Invalid value: {"name":"a"}: must be a list`),
+		Entry("worker that is no object", head+"workers: [worker-a]",
+			`spec.providerConfig.workers[0]: Invalid value: "worker-a": must be an object`),
+		Entry("name that is no string", head+"workers: [{name: 1}]",
+			`spec.providerConfig.workers[0].name: Invalid value: 1: must be a string`),
+		Entry("several at once", head+"machineControllerManager: {autoPreserveFailedMax: a, machinePreserveTimeout: b}",
+			`[spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: "a": must be a whole number between 0 and 2147483647, `+
+				`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "b": must be a positive duration with units, for example "72h" or "90m"]`),
+		Entry("neither version nor kind", "{}",
+			`[spec.providerConfig.apiVersion: Required value, spec.providerConfig.kind: Required value]`),
+		Entry("unknown version", "apiVersion: machine-preservation.extensions.gardener.cloud/v1\nkind: MachinePreservationConfig",
+			`spec.providerConfig.apiVersion: Unsupported value: "machine-preservation.extensions.gardener.cloud/v1": supported values: "machine-preservation.extensions.gardener.cloud/v1alpha1"`),
+		Entry("unknown kind", "apiVersion: machine-preservation.extensions.gardener.cloud/v1alpha1\nkind: PreservationConfig",
+			`spec.providerConfig.kind: Unsupported value: "PreservationConfig": supported values: "MachinePreservationConfig"`),
+		Entry("no object", "3", `spec.providerConfig: Invalid value: 3: must be an object`),
+	)
+
+	It("should refuse a field that is set twice", func() {
+		_, err := helper.DecodeProviderConfig(&runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
+			`"kind":"MachinePreservationConfig","workers":[{"name":"a","name":"b"}]}`)}, field.NewPath("spec", "providerConfig"))
+		Expect(err).To(MatchError(`spec.providerConfig: strict decoding error: duplicate field "workers[0].name"`))
+	})
+
+	It("should refuse what is no JSON", func() {
+		_, err := helper.DecodeProviderConfig(&runtime.RawExtension{Raw: []byte("{")}, field.NewPath("spec", "providerConfig"))
+		Expect(err).To(MatchError(HavePrefix("spec.providerConfig: ")))
+	})
+})

@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package helper_test
+
+import (
+	"os"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+)
+
+var _ = Describe("example/shoot.yaml", func() {
+	It("should be valid", func() {
+		data, err := os.ReadFile("../../../../example/shoot.yaml")
+		Expect(err).NotTo(HaveOccurred())
+
+		scheme := runtime.NewScheme()
+		Expect(gardencorev1beta1.AddToScheme(scheme)).To(Succeed())
+		object, err := runtime.Decode(serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer(), data)
+		Expect(err).NotTo(HaveOccurred())
+		shoot, ok := object.(*gardencorev1beta1.Shoot)
+		Expect(ok).To(BeTrue())
+		Expect(shoot.Spec.Provider.Type).To(Equal("local"))
+		Expect(shoot.Spec.Provider.Workers).To(HaveLen(1))
+		Expect(shoot.Spec.Provider.Workers[0].Zones).To(HaveLen(2))
+
+		Expect(shoot.Spec.Extensions).To(HaveLen(1))
+		Expect(shoot.Spec.Extensions[0].Type).To(Equal("machine-preservation"))
+		config, err := helper.DecodeProviderConfig(shoot.Spec.Extensions[0].ProviderConfig, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.Workers).To(HaveLen(1))
+		Expect(config.Workers[0].MachineControllerManager.AutoPreserveFailedMax).To(HaveValue(BeEquivalentTo(2)))
+		Expect(validation.ValidateMachinePreservationConfig(config, validation.PoolsOfShoot(shoot.Spec.Provider.Workers), field.NewPath("providerConfig"))).To(BeEmpty())
+	})
+})

@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long. It is the provider
+// configuration of the extension.
+type MachinePreservationConfig struct {
+	metav1.TypeMeta
+
+	// MachineControllerManager applies to every worker pool for which nothing else is set.
+	MachineControllerManager *MachineControllerManagerSettings
+	// Workers are the settings of single worker pools.
+	Workers []Worker
+}
+
+// Worker is the settings of one worker pool.
+type Worker struct {
+	// Name is the name of the worker pool in the Shoot.
+	Name string
+	// MachineControllerManager is what is set for this worker pool.
+	MachineControllerManager *MachineControllerManagerSettings
+}
+
+// MachineControllerManagerSettings says how many failed machines are kept, and for how long.
+type MachineControllerManagerSettings struct {
+	// AutoPreserveFailedMax is how many failed machines of a worker pool are kept at a time without being asked for.
+	AutoPreserveFailedMax *int32
+	// MachinePreserveTimeout is how long a machine is kept.
+	MachinePreserveTimeout *metav1.Duration
+}

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:object:root=true
+
+// MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long. It is the
+// `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
+//
+// What holds for a worker pool is looked up for each field by itself, in this order: `workers[]` here, the Shoot's
+// `spec.provider.workers[].machineControllerManager` (where the Gardener version has these fields),
+// `machineControllerManager` here, the defaults of the landscape.
+type MachinePreservationConfig struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// MachineControllerManager applies to every worker pool for which nothing else is set.
+	// +optional
+	MachineControllerManager *MachineControllerManagerSettings `json:"machineControllerManager,omitempty"`
+	// Workers are the settings of single worker pools.
+	// +optional
+	Workers []Worker `json:"workers,omitempty"`
+}
+
+// Worker is the settings of one worker pool.
+type Worker struct {
+	// Name is the name of the worker pool in the Shoot.
+	Name string `json:"name"`
+	// MachineControllerManager is what is set for this worker pool.
+	// +optional
+	MachineControllerManager *MachineControllerManagerSettings `json:"machineControllerManager,omitempty"`
+}
+
+// MachineControllerManagerSettings says how many failed machines are kept, and for how long.
+type MachineControllerManagerSettings struct {
+	// AutoPreserveFailedMax is how many failed machines of a worker pool are kept at a time without being asked for. It
+	// is distributed over the zones of the pool as its minimum and maximum are. At most the maximum of the pool, or one
+	// less where the pool may run system components.
+	// +optional
+	AutoPreserveFailedMax *int32 `json:"autoPreserveFailedMax,omitempty"`
+	// MachinePreserveTimeout is how long a machine is kept, for example "72h". It must be positive.
+	// +optional
+	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
+}

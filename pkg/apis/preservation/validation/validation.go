@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package validation validates the provider configuration against the worker pools of a Shoot.
+package validation
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+)
+
+// ValidateMachinePreservationConfig returns what is wrong with a provider configuration for the given worker pools. Each
+// error names the field below fldPath, its value and what is valid.
+func ValidateMachinePreservationConfig(config *preservation.MachinePreservationConfig, pools []Pool, fldPath *field.Path) field.ErrorList {
+	var (
+		allErrs field.ErrorList
+		names   = poolNames(pools)
+		seen    = sets.New[string]()
+		// own are the pools for which the default number does not count.
+		own = sets.New[string]()
+	)
+
+	for i, worker := range config.Workers {
+		workerPath := fldPath.Child("workers").Index(i)
+		namePath := workerPath.Child("name")
+
+		index := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Name == worker.Name })
+		switch {
+		case worker.Name == "":
+			err := field.Required(namePath, "must be the name of a worker pool")
+			allErrs = append(allErrs, err)
+		case seen.Has(worker.Name):
+			err := field.Duplicate(namePath, worker.Name)
+			err.Detail = "each worker pool may be named once"
+			allErrs = append(allErrs, err)
+		case index < 0:
+			allErrs = append(allErrs, field.NotSupported(namePath, worker.Name, names))
+		}
+		seen.Insert(worker.Name)
+
+		if settings := worker.MachineControllerManager; settings != nil {
+			settingsPath := workerPath.Child("machineControllerManager")
+			allErrs = append(allErrs, validateSettings(settings, settingsPath)...)
+			if settings.AutoPreserveFailedMax != nil {
+				own.Insert(worker.Name)
+				if index >= 0 {
+					allErrs = append(allErrs, validateLimit(*settings.AutoPreserveFailedMax, pools[index], settingsPath)...)
+				}
+			}
+		}
+	}
+
+	if settings := config.MachineControllerManager; settings != nil {
+		settingsPath := fldPath.Child("machineControllerManager")
+		allErrs = append(allErrs, validateSettings(settings, settingsPath)...)
+		if settings.AutoPreserveFailedMax != nil {
+			for _, pool := range pools {
+				if !own.Has(pool.Name) {
+					allErrs = append(allErrs, validateLimit(*settings.AutoPreserveFailedMax, pool, settingsPath)...)
+				}
+			}
+		}
+	}
+
+	return allErrs
+}
+
+// validateSettings validates what can be said without a worker pool.
+func validateSettings(settings *preservation.MachineControllerManagerSettings, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	if limit := settings.AutoPreserveFailedMax; limit != nil && *limit < 0 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("autoPreserveFailedMax"), *limit, "must not be negative"))
+	}
+	if timeout := settings.MachinePreserveTimeout; timeout != nil && timeout.Duration <= 0 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("machinePreserveTimeout"), timeout.Duration.String(), "must be longer than 0s"))
+	}
+	return allErrs
+}
+
+func validateLimit(value int32, pool Pool, fldPath *field.Path) field.ErrorList {
+	if value <= pool.Limit() {
+		return nil
+	}
+	reason := "its maximum"
+	if pool.SystemComponents {
+		reason = "one less than its maximum because system components may run there"
+	}
+	detail := fmt.Sprintf("must be at most %d for worker pool %q, which is %s", pool.Limit(), pool.Name, reason)
+	return field.ErrorList{field.Invalid(fldPath.Child("autoPreserveFailedMax"), value, detail)}
+}
+
+func poolNames(pools []Pool) []string {
+	names := make([]string, 0, len(pools))
+	for _, pool := range pools {
+		names = append(names, pool.Name)
+	}
+	return names
+}

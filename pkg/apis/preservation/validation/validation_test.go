@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package validation_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+)
+
+var _ = Describe("#ValidateMachinePreservationConfig", func() {
+	pools := []Pool{
+		{Name: "system", Maximum: 5, SystemComponents: true},
+		{Name: "gpu", Maximum: 3},
+	}
+
+	number := func(n int32) *preservation.MachineControllerManagerSettings {
+		return &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: &n}
+	}
+	timeout := func(d time.Duration) *preservation.MachineControllerManagerSettings {
+		return &preservation.MachineControllerManagerSettings{MachinePreserveTimeout: &metav1.Duration{Duration: d}}
+	}
+	worker := func(name string, settings *preservation.MachineControllerManagerSettings) preservation.Worker {
+		return preservation.Worker{Name: name, MachineControllerManager: settings}
+	}
+
+	DescribeTable("valid",
+		func(config preservation.MachinePreservationConfig) {
+			Expect(ValidateMachinePreservationConfig(&config, pools, field.NewPath("providerConfig"))).To(BeEmpty())
+		},
+
+		Entry("nothing", preservation.MachinePreservationConfig{}),
+		Entry("worker without settings", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", nil)}}),
+		Entry("zero", preservation.MachinePreservationConfig{MachineControllerManager: number(0)}),
+		Entry("the greatest numbers", preservation.MachinePreservationConfig{
+			MachineControllerManager: number(3),
+			Workers:                  []preservation.Worker{worker("system", number(4))},
+		}),
+		Entry("default that is too large for a pool with a number of its own", preservation.MachinePreservationConfig{
+			MachineControllerManager: number(4),
+			Workers:                  []preservation.Worker{worker("gpu", number(1))},
+		}),
+		Entry("timeouts", preservation.MachinePreservationConfig{
+			MachineControllerManager: timeout(72 * time.Hour),
+			Workers:                  []preservation.Worker{worker("gpu", timeout(time.Nanosecond))},
+		}),
+	)
+
+	DescribeTable("invalid",
+		func(config preservation.MachinePreservationConfig, messages ...string) {
+			var actual []string
+			for _, err := range ValidateMachinePreservationConfig(&config, pools, field.NewPath("providerConfig")) {
+				actual = append(actual, err.Error())
+			}
+			Expect(actual).To(Equal(messages))
+		},
+
+		Entry("unknown pool", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("worker-x", number(99))}},
+			`providerConfig.workers[0].name: Unsupported value: "worker-x": supported values: "system", "gpu"`),
+		Entry("no name", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("", nil)}},
+			`providerConfig.workers[0].name: Required value: must be the name of a worker pool`),
+		Entry("duplicate name", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", nil), worker("system", nil), worker("gpu", nil)}},
+			`providerConfig.workers[2].name: Duplicate value: "gpu": each worker pool may be named once`),
+		Entry("negative number of a worker", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", number(-1))}},
+			`providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: -1: must not be negative`),
+		Entry("negative default", preservation.MachinePreservationConfig{MachineControllerManager: number(-2)},
+			`providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: -2: must not be negative`),
+		Entry("number above the maximum", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", number(4))}},
+			`providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 4: must be at most 3 for worker pool "gpu", which is its maximum`),
+		Entry("number that leaves nothing for system components", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("system", number(5))}},
+			`providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 5: must be at most 4 for worker pool "system", which is one less than its maximum because system components may run there`),
+		Entry("default that is too large for both pools", preservation.MachinePreservationConfig{MachineControllerManager: number(2147483647)},
+			`providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 2147483647: must be at most 4 for worker pool "system", which is one less than its maximum because system components may run there`,
+			`providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 2147483647: must be at most 3 for worker pool "gpu", which is its maximum`),
+		Entry("default that is too large for the pool without a number of its own", preservation.MachinePreservationConfig{
+			MachineControllerManager: number(4),
+			Workers:                  []preservation.Worker{worker("gpu", timeout(time.Hour))},
+		},
+			`providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 4: must be at most 3 for worker pool "gpu", which is its maximum`),
+		Entry("zero timeout of a worker", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", timeout(0))}},
+			`providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be longer than 0s`),
+		Entry("negative default timeout", preservation.MachinePreservationConfig{MachineControllerManager: timeout(-time.Hour)},
+			`providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "-1h0m0s": must be longer than 0s`),
+	)
+})

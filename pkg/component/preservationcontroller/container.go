@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservationcontroller
+
+import (
+	"fmt"
+
+	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+)
+
+const (
+	// HolderPreserveExpiry holds machines where machine-controller-manager knows preservation itself.
+	HolderPreserveExpiry = "preserve-expiry"
+	// HolderHealthTimer holds machines where it does not.
+	HolderHealthTimer = "health-timer"
+
+	// VolumeName is the name of the volume with the kubeconfig for the shoot and our own token.
+	VolumeName = "kubeconfig-machine-preservation"
+
+	portMetrics int32 = 10260
+	portHealth  int32 = 10261
+)
+
+// ContainerValues are what the container depends on.
+type ContainerValues struct {
+	// Image is the image of the container.
+	Image string
+	// Namespace is the namespace of the Machines.
+	Namespace string
+	// Holder is one of the Holder constants.
+	Holder string
+	// TimeoutFlags are flags with the timeouts of the provider's machine controller. Those that are missing have the
+	// same defaults there and here.
+	TimeoutFlags []string
+}
+
+// Container returns the container.
+func Container(values ContainerValues) corev1.Container {
+	args := []string{
+		"--namespace=" + values.Namespace,
+		"--control-kubeconfig=inClusterConfig",
+		"--target-kubeconfig=" + gardenerutils.PathGenericKubeconfig,
+		"--holder=" + values.Holder,
+	}
+	args = append(args, values.TimeoutFlags...)
+	args = append(args,
+		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
+		fmt.Sprintf("--health-probe-bind-address=:%d", portHealth),
+	)
+
+	return corev1.Container{
+		Name:            Name,
+		Image:           values.Image,
+		ImagePullPolicy: corev1.PullIfNotPresent,
+		Args:            args,
+		Ports: []corev1.ContainerPort{
+			{Name: "preservemetrics", ContainerPort: portMetrics, Protocol: corev1.ProtocolTCP},
+			{Name: "preservehealth", ContainerPort: portHealth, Protocol: corev1.ProtocolTCP},
+		},
+		LivenessProbe:  probe("/healthz", 30),
+		ReadinessProbe: probe("/readyz", 0),
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU:    resource.MustParse("5m"),
+			corev1.ResourceMemory: resource.MustParse("32Mi"),
+		}},
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			ReadOnlyRootFilesystem:   new(true),
+			RunAsNonRoot:             new(true),
+			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		// The path is the usual one although the volume is not: the kubeconfig names the token's file by it.
+		VolumeMounts: []corev1.VolumeMount{
+			gardenerutils.GenerateGenericKubeconfigVolumeMount(VolumeName, gardenerutils.VolumeMountPathGenericKubeconfig),
+		},
+	}
+}
+
+func probe(path string, initialDelaySeconds int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path:   path,
+			Port:   intstr.FromInt32(portHealth),
+			Scheme: corev1.URISchemeHTTP,
+		}},
+		InitialDelaySeconds: initialDelaySeconds,
+		PeriodSeconds:       10,
+		TimeoutSeconds:      5,
+		SuccessThreshold:    1,
+		FailureThreshold:    3,
+	}
+}
+
+// Volume returns the volume that the container mounts. kubeconfigSecretName is the name of the Secret with the generic
+// kubeconfig of the shoot.
+func Volume(kubeconfigSecretName string) corev1.Volume {
+	return gardenerutils.GenerateGenericKubeconfigVolume(kubeconfigSecretName, AccessSecretName, VolumeName)
+}
+
+// VPAContainerPolicy returns how the container is scaled.
+func VPAContainerPolicy() vpaautoscalingv1.ContainerResourcePolicy {
+	return vpaautoscalingv1.ContainerResourcePolicy{
+		ContainerName:    Name,
+		ControlledValues: new(vpaautoscalingv1.ContainerControlledValuesRequestsOnly),
+	}
+}

@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preservationcontroller deploys what the machine-preservation-controller needs: its identity in the shoot and
+// its permissions. The container itself is injected into the Deployment of machine-controller-manager by a webhook.
+package preservationcontroller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
+	"github.com/gardener/gardener/pkg/component"
+	"github.com/gardener/gardener/pkg/controllerutils"
+	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
+	kubernetesutils "github.com/gardener/gardener/pkg/utils/kubernetes"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// Name is the name of the container, of its ServiceAccount in the shoot, and of its Role and Lease in the seed.
+	Name = "machine-preservation-controller"
+	// AccessSecretName is the name of the Secret with the token for the shoot.
+	AccessSecretName = gardenerutils.SecretNamePrefixShootAccess + Name
+	// ManagedResourceName is the name of the ManagedResource with the permissions in the shoot.
+	ManagedResourceName = "extension-machine-preservation-shoot"
+
+	origin          = "gardener-extension-machine-preservation"
+	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
+	// waitTimeout is how long Wait and WaitCleanup wait at most.
+	waitTimeout = 2 * time.Minute
+)
+
+// New returns the component for the control plane of a shoot.
+func New(c client.Client, namespace string) component.DeployWaiter {
+	return &preservationController{client: c, namespace: namespace}
+}
+
+type preservationController struct {
+	client    client.Client
+	namespace string
+}
+
+// Deploy creates or updates all resources. The access secret comes last: it lets the webhook inject the container.
+func (p *preservationController) Deploy(ctx context.Context) error {
+	if err := p.deployRole(ctx); err != nil {
+		return err
+	}
+
+	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
+		AddAllAndSerialize(p.shootResources()...)
+	if err != nil {
+		return fmt.Errorf("failed to serialize the resources for the shoot: %w", err)
+	}
+	if err := managedresources.CreateForShoot(ctx, p.client, p.namespace, ManagedResourceName, origin, false, data); err != nil {
+		return fmt.Errorf("failed to deploy ManagedResource: %w", err)
+	}
+
+	if err := p.accessSecret().Reconcile(ctx, p.client); err != nil {
+		return fmt.Errorf("failed to deploy access secret: %w", err)
+	}
+	return nil
+}
+
+// Destroy deletes all resources. It does not wait.
+func (p *preservationController) Destroy(ctx context.Context) error {
+	if err := managedresources.DeleteForShoot(ctx, p.client, p.namespace, ManagedResourceName); err != nil {
+		return fmt.Errorf("failed to delete ManagedResource: %w", err)
+	}
+	return kubernetesutils.DeleteObjects(ctx, p.client, p.accessSecret().Secret, p.roleBinding(), p.role())
+}
+
+// Wait waits until the resources in the shoot are healthy.
+func (p *preservationController) Wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	return managedresources.WaitUntilHealthy(ctx, p.client, p.namespace, ManagedResourceName)
+}
+
+// WaitCleanup waits until the resources in the shoot are gone.
+func (p *preservationController) WaitCleanup(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	return managedresources.WaitUntilDeleted(ctx, p.client, p.namespace, ManagedResourceName)
+}
+
+// deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
+// leader election with a Lease of our own.
+func (p *preservationController) deployRole(ctx context.Context) error {
+	role := p.role()
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
+		role.Rules = []rbacv1.PolicyRule{
+			{
+				APIGroups: []string{coordinationv1.GroupName},
+				Resources: []string{"leases"},
+				Verbs:     []string{"create"},
+			},
+			{
+				APIGroups:     []string{coordinationv1.GroupName},
+				Resources:     []string{"leases"},
+				ResourceNames: []string{Name},
+				Verbs:         []string{"get", "update", "patch"},
+			},
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy Role: %w", err)
+	}
+
+	roleBinding := p.roleBinding()
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, roleBinding, func() error {
+		roleBinding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}
+		roleBinding.Subjects = []rbacv1.Subject{{
+			Kind:      rbacv1.ServiceAccountKind,
+			Name:      v1beta1constants.DeploymentNameMachineControllerManager,
+			Namespace: p.namespace,
+		}}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy RoleBinding: %w", err)
+	}
+	return nil
+}
+
+func (p *preservationController) shootResources() []client.Object {
+	clusterRole := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},
+		Rules: []rbacv1.PolicyRule{
+			{
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"nodes"},
+				Verbs:     []string{"get", "list", "watch", "patch"},
+			},
+			{
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"nodes/status"},
+				Verbs:     []string{"patch"},
+			},
+			{
+				// They are listed while a node is drained, never watched: a shoot has too many of them.
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"pods"},
+				Verbs:     []string{"get", "list", "delete"},
+			},
+			{
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"pods/eviction"},
+				Verbs:     []string{"create"},
+			},
+			{
+				APIGroups: []string{appsv1.GroupName},
+				Resources: []string{"daemonsets"},
+				Verbs:     []string{"get"},
+			},
+			{
+				APIGroups: []string{policyv1.GroupName},
+				Resources: []string{"poddisruptionbudgets"},
+				Verbs:     []string{"list"},
+			},
+			{
+				APIGroups: []string{corev1.GroupName, eventsv1.GroupName},
+				Resources: []string{"events"},
+				Verbs:     []string{"create", "patch"},
+			},
+		},
+	}
+	clusterRoleBinding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
+		Subjects: []rbacv1.Subject{{
+			Kind:      rbacv1.ServiceAccountKind,
+			Name:      p.accessSecret().ServiceAccountName,
+			Namespace: metav1.NamespaceSystem,
+		}},
+	}
+	return []client.Object{clusterRole, clusterRoleBinding}
+}
+
+func (p *preservationController) accessSecret() *gardenerutils.AccessSecret {
+	return gardenerutils.NewShootAccessSecret(Name, p.namespace)
+}
+
+func (p *preservationController) role() *rbacv1.Role {
+	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
+}
+
+func (p *preservationController) roleBinding() *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
+}

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservationcontroller_test
+
+import (
+	"context"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	"github.com/gardener/gardener/pkg/component"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+)
+
+var _ = Describe("PreservationController", func() {
+	const namespace = "shoot--foo--bar"
+
+	var (
+		ctx        = context.Background()
+		c          client.Client
+		controller component.DeployWaiter
+	)
+
+	BeforeEach(func() {
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme} {
+			Expect(add(scheme)).To(Succeed())
+		}
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		controller = New(c, namespace)
+	})
+
+	get := func(object client.Object, name string) client.Object {
+		GinkgoHelper()
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)).To(Succeed())
+		return object
+	}
+
+	It("should deploy a Role of its own for the ServiceAccount of machine-controller-manager", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
+
+		role := get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role)
+		Expect(role.Rules).To(Equal([]rbacv1.PolicyRule{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"machine-preservation-controller"}, Verbs: []string{"get", "update", "patch"}},
+		}))
+		binding := get(&rbacv1.RoleBinding{}, "machine-preservation-controller").(*rbacv1.RoleBinding)
+		Expect(binding.RoleRef).To(Equal(rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: "machine-preservation-controller"}))
+		Expect(binding.Subjects).To(Equal([]rbacv1.Subject{{Kind: "ServiceAccount", Name: "machine-controller-manager", Namespace: namespace}}))
+	})
+
+	It("should deploy an access secret for an identity of its own in the shoot", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
+
+		secret := get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").(*corev1.Secret)
+		Expect(secret.Labels).To(Equal(map[string]string{
+			"resources.gardener.cloud/purpose": "token-requestor",
+			"resources.gardener.cloud/class":   "shoot",
+		}))
+		Expect(secret.Annotations).To(Equal(map[string]string{
+			"serviceaccount.resources.gardener.cloud/name":      "machine-preservation-controller",
+			"serviceaccount.resources.gardener.cloud/namespace": "kube-system",
+		}))
+	})
+
+	It("should deploy the permissions in the shoot, and no others than are needed", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
+
+		managedResource := get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot").(*resourcesv1alpha1.ManagedResource)
+		Expect(managedResource.Labels).To(Equal(map[string]string{"origin": "gardener-extension-machine-preservation"}))
+		Expect(managedResource.Spec.Class).To(BeNil())
+		Expect(managedResource.Spec.KeepObjects).To(HaveValue(BeFalse()))
+
+		objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(objects).To(ConsistOf(
+			&rbacv1.ClusterRole{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"},
+				ObjectMeta: metav1.ObjectMeta{Name: "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller"},
+				Rules: []rbacv1.PolicyRule{
+					{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
+					{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
+					{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "delete"}},
+					{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}},
+					{APIGroups: []string{"apps"}, Resources: []string{"daemonsets"}, Verbs: []string{"get"}},
+					{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
+					{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+				},
+			},
+			&rbacv1.ClusterRoleBinding{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRoleBinding"},
+				ObjectMeta: metav1.ObjectMeta{Name: "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller"},
+				RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller"},
+				Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "machine-preservation-controller", Namespace: "kube-system"}},
+			},
+		))
+	})
+
+	It("should leave nothing behind", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		Expect(controller.Deploy(ctx)).To(Succeed(), "twice is as good as once")
+		Expect(controller.Destroy(ctx)).To(Succeed())
+		Expect(controller.WaitCleanup(ctx)).To(Succeed())
+		Expect(controller.Destroy(ctx)).To(Succeed(), "twice is as good as once")
+
+		for _, list := range []client.ObjectList{&corev1.SecretList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &resourcesv1alpha1.ManagedResourceList{}} {
+			Expect(c.List(ctx, list)).To(Succeed())
+			Expect(list).To(HaveField("Items", BeEmpty()))
+		}
+	})
+
+	It("should wait until the resources in the shoot are healthy", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		managedResource := get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot").(*resourcesv1alpha1.ManagedResource)
+		managedResource.Status.Conditions = append(managedResource.Status.Conditions,
+			condition("ResourcesApplied"), condition("ResourcesHealthy"))
+		managedResource.Status.ObservedGeneration = managedResource.Generation
+		Expect(c.Update(ctx, managedResource)).To(Succeed())
+		Expect(controller.Wait(ctx)).To(Succeed())
+	})
+})
+
+func condition(conditionType gardencorev1beta1.ConditionType) gardencorev1beta1.Condition {
+	return gardencorev1beta1.Condition{Type: conditionType, Status: gardencorev1beta1.ConditionTrue}
+}

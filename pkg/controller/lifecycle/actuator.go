@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
+	"github.com/gardener/gardener/extensions/pkg/controller/extension"
+	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
+	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+)
+
+const (
+	// removalInterval is how long Delete waits before it looks again for the container.
+	removalInterval = 5 * time.Second
+	// removalTimeout is how long Delete waits for the container to disappear, counted from the deletion of the Extension.
+	removalTimeout = 5 * time.Minute
+)
+
+// Actuator handles Extensions of type machine-preservation.
+type Actuator struct {
+	// Client should not be backed by a cache: the actuator works rarely and on many kinds of resources.
+	Client client.Client
+	// Clock tells how long a deletion has taken.
+	Clock clock.Clock
+	// InjectionTimeout is how long Reconcile tries to have the container injected. A few seconds are enough for the caches
+	// of the webhook to see what Reconcile has deployed.
+	InjectionTimeout time.Duration
+}
+
+var _ extension.Actuator = &Actuator{}
+
+// Reconcile deploys what the preservation controller needs and lets the webhook inject it. If the configuration is not
+// valid, everything stays as it is.
+func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
+	if err != nil {
+		return fmt.Errorf("failed to get Shoot: %w", err)
+	}
+	if shoot == nil {
+		return fmt.Errorf("there is no Shoot in Cluster %q", ex.Namespace)
+	}
+	if _, err := helper.ReadExtension(ex, validation.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
+		return v1beta1helper.NewErrorWithCodes(fmt.Errorf("invalid configuration: %w", err), gardencorev1beta1.ErrorConfigurationProblem)
+	}
+
+	if err := preservationcontroller.New(a.Client, ex.Namespace).Deploy(ctx); err != nil {
+		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
+	}
+	return a.triggerInjection(ctx, log, ex.Namespace)
+}
+
+// Delete removes the container from machine-controller-manager and, when it is gone, what it needed.
+func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	removed, err := a.removeContainer(ctx, ex.Namespace)
+	if err != nil {
+		return err
+	}
+	if removed {
+		// Gardener takes the namespace out of the webhook's selector first, but a replica with an old cache may still have
+		// added the container back, or gardenlet may be about to write. It is not waited for without end: that would keep
+		// the Shoot from being deleted.
+		if a.Clock.Since(ex.DeletionTimestamp.Time) < removalTimeout {
+			return &reconcilerutils.RequeueAfterError{
+				RequeueAfter: removalInterval,
+				Cause:        errors.New("the preservation controller is being removed from machine-controller-manager"),
+			}
+		}
+		log.Info("Giving up waiting for the container to be removed", "containerName", preservationcontroller.Name)
+	}
+	return a.destroy(ctx, ex.Namespace)
+}
+
+// ForceDelete deletes what the container needs without waiting for anything: the API server of the shoot may be gone for
+// good, and machine-controller-manager with it.
+func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	return preservationcontroller.New(a.Client, ex.Namespace).Destroy(ctx)
+}
+
+// Migrate deletes the resources in this seed and leaves those in the shoot to the next one. The state of preserved
+// machines is in the machines.
+func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, preservationcontroller.ManagedResourceName, true); err != nil {
+		return fmt.Errorf("failed to keep the resources in the shoot: %w", err)
+	}
+	return a.destroy(ctx, ex.Namespace)
+}
+
+// Restore does what Reconcile does.
+func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	return a.Reconcile(ctx, log, ex)
+}
+
+func (a *Actuator) destroy(ctx context.Context, namespace string) error {
+	controller := preservationcontroller.New(a.Client, namespace)
+	if err := controller.Destroy(ctx); err != nil {
+		return fmt.Errorf("failed to delete the preservation controller: %w", err)
+	}
+	if err := controller.WaitCleanup(ctx); err != nil {
+		return fmt.Errorf("failed to wait for the preservation controller to be deleted: %w", err)
+	}
+	return nil
+}
+
+// triggerInjection has the API server call the webhook if the Deployment of machine-controller-manager exists without
+// the container. It gives up after a while: machine-controller-manager must not wait for us, and its next change brings
+// the container as well.
+func (a *Actuator) triggerInjection(ctx context.Context, log logr.Logger, namespace string) error {
+	deployment, err := a.machineControllerManager(ctx, namespace)
+	if err != nil || deployment == nil {
+		return err
+	}
+
+	err = wait.PollUntilContextTimeout(ctx, a.InjectionTimeout/10, a.InjectionTimeout, true, func(ctx context.Context) (bool, error) {
+		if hasContainer(deployment) {
+			return true, nil
+		}
+		log.Info("Triggering the injection of the container", "containerName", preservationcontroller.Name)
+		err := a.Client.Patch(ctx, deployment, client.RawPatch(types.MergePatchType, []byte("{}")))
+		return err == nil && hasContainer(deployment), client.IgnoreNotFound(err)
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		log.Info("The container has not been injected", "containerName", preservationcontroller.Name)
+		return nil
+	}
+	return err
+}
+
+// removeContainer removes the container and its volume from machine-controller-manager and returns whether they were
+// there. Nothing else would, before gardenlet writes the Deployment again.
+func (a *Actuator) removeContainer(ctx context.Context, namespace string) (bool, error) {
+	deployment, err := a.machineControllerManager(ctx, namespace)
+	if err != nil || deployment == nil || !hasContainer(deployment) {
+		return false, err
+	}
+
+	patch := client.StrategicMergeFrom(deployment.DeepCopy())
+	pod := &deployment.Spec.Template.Spec
+	pod.Containers = extensionswebhook.EnsureNoContainerWithName(pod.Containers, preservationcontroller.Name)
+	pod.Volumes = extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, preservationcontroller.VolumeName)
+	if err := a.Client.Patch(ctx, deployment, patch); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("failed to remove the container from Deployment %q: %w", deployment.Name, err)
+	}
+	return true, nil
+}
+
+// machineControllerManager returns the Deployment, nil if there is none.
+func (a *Actuator) machineControllerManager(ctx context.Context, namespace string) (*appsv1.Deployment, error) {
+	deployment := &appsv1.Deployment{}
+	key := client.ObjectKey{Namespace: namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}
+	if err := a.Client.Get(ctx, key, deployment); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("failed to get Deployment %q: %w", key.Name, err)
+	}
+	return deployment, nil
+}
+
+func hasContainer(deployment *appsv1.Deployment) bool {
+	return slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return c.Name == preservationcontroller.Name
+	})
+}

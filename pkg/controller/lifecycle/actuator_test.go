@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/gardener/gardener/extensions/pkg/controller/extension"
+	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
+)
+
+var _ = Describe("Actuator", func() {
+	const (
+		namespace = "shoot--foo--bar"
+		container = "machine-preservation-controller"
+	)
+
+	var (
+		ctx   = context.Background()
+		log   = logr.Discard()
+		c     client.Client
+		clock *testclock.FakeClock
+		// inject is what the webhook does when the Deployment of machine-controller-manager is written.
+		inject func(*appsv1.Deployment)
+		// patches are those of the Deployment.
+		patches int
+
+		actuator   extension.Actuator
+		ex         *extensionsv1alpha1.Extension
+		deployment *appsv1.Deployment
+	)
+
+	BeforeEach(func() {
+		inject, patches = func(*appsv1.Deployment) {}, 0
+		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{
+			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
+		} {
+			Expect(add(scheme)).To(Succeed())
+		}
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if err := c.Patch(ctx, object, patch, opts...); err != nil {
+					return err
+				}
+				if d, ok := object.(*appsv1.Deployment); ok {
+					patches++
+					inject(d)
+					return c.Update(ctx, d)
+				}
+				return nil
+			},
+		}).Build()
+		actuator = &Actuator{Client: c, Clock: clock, InjectionTimeout: 200 * time.Millisecond}
+
+		shoot, err := json.Marshal(&gardencorev1beta1.Shoot{
+			TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"},
+			Spec:     gardencorev1beta1.ShootSpec{Provider: gardencorev1beta1.Provider{Workers: []gardencorev1beta1.Worker{{Name: "worker-a", Maximum: 3}}}},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(c.Create(ctx, &extensionsv1alpha1.Cluster{
+			ObjectMeta: metav1.ObjectMeta{Name: namespace},
+			Spec:       extensionsv1alpha1.ClusterSpec{Shoot: runtime.RawExtension{Raw: shoot}},
+		})).To(Succeed())
+
+		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
+		ex.Spec.Type = "machine-preservation"
+		configure(ex, 2)
+
+		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager"}, {Name: "machine-controller-manager-provider-local"}}
+		deployment.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "kubeconfig"}}
+	})
+
+	containers := func() []string {
+		GinkgoHelper()
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
+		var names []string
+		for _, container := range deployment.Spec.Template.Spec.Containers {
+			names = append(names, container.Name)
+		}
+		return names
+	}
+	addContainer := func(d *appsv1.Deployment) {
+		pod := &d.Spec.Template.Spec
+		if !slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == container }) {
+			pod.Containers = append(pod.Containers, corev1.Container{Name: container})
+			pod.Volumes = append(pod.Volumes, corev1.Volume{Name: "kubeconfig-machine-preservation"})
+		}
+	}
+	deployed := func() bool {
+		GinkgoHelper()
+		secret := &corev1.Secret{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, secret)
+		Expect(client.IgnoreNotFound(err)).NotTo(HaveOccurred())
+		return err == nil
+	}
+	beDeleted := func() {
+		ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
+	}
+
+	Describe("#Reconcile", func() {
+		It("should deploy what the container needs, even before there is a machine-controller-manager", func() {
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeTrue())
+		})
+
+		It("should let the webhook inject the container, after everything that it needs is there", func() {
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			inject = func(d *appsv1.Deployment) {
+				if deployed() {
+					addContainer(d)
+				}
+			}
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			Expect(containers()).To(ContainElement(container))
+			Expect(patches).To(Equal(1))
+
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			Expect(patches).To(Equal(1), "it is there")
+		})
+
+		It("should try again while the webhook's cache lags behind", func() {
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			inject = func(d *appsv1.Deployment) {
+				if patches == 2 {
+					addContainer(d)
+				}
+			}
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			Expect(containers()).To(ContainElement(container))
+			Expect(patches).To(Equal(2), "and no further one when it is there")
+		})
+
+		It("should not fail when there is no webhook", func() {
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			Expect(containers()).NotTo(ContainElement(container))
+		})
+
+		It("should stop when it is told to", func() {
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			ctx, cancel := context.WithCancel(ctx)
+			inject = func(*appsv1.Deployment) { cancel() }
+			Expect(actuator.Reconcile(ctx, log, ex)).To(MatchError(context.Canceled))
+		})
+
+		It("should change nothing when the configuration is not valid, and mark the error as the user's", func() {
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			configure(ex, 3)
+
+			err := actuator.Reconcile(ctx, log, ex)
+			Expect(err).To(MatchError(`invalid configuration: spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 3: ` +
+				`must be at most 2 for worker pool "worker-a", which is one less than its maximum because system components may run there`))
+			Expect(v1beta1helper.ExtractErrorCodes(err)).To(Equal([]gardencorev1beta1.ErrorCode{"ERR_CONFIGURATION_PROBLEM"}))
+			Expect(deployed()).To(BeFalse())
+			Expect(patches).To(BeZero())
+		})
+
+		It("should fail without the Shoot", func() {
+			ex.Namespace = "other"
+			Expect(actuator.Reconcile(ctx, log, ex)).To(MatchError(ContainSubstring("failed to get Shoot")))
+		})
+	})
+
+	Describe("#Restore", func() {
+		It("should do what Reconcile does", func() {
+			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeTrue())
+		})
+	})
+
+	Describe("#Delete", func() {
+		BeforeEach(func() {
+			inject = addContainer
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			Expect(containers()).To(ContainElement(container))
+			beDeleted()
+		})
+
+		It("should remove the container first, and what it needed when it is gone", func() {
+			inject = func(*appsv1.Deployment) {}
+			err := actuator.Delete(ctx, log, ex)
+			var requeue *reconcilerutils.RequeueAfterError
+			Expect(errors.As(err, &requeue)).To(BeTrue())
+			Expect(requeue.RequeueAfter).To(Equal(5 * time.Second))
+			Expect(deployed()).To(BeTrue())
+			Expect(containers()).To(Equal([]string{"machine-controller-manager", "machine-controller-manager-provider-local"}))
+			Expect(deployment.Spec.Template.Spec.Volumes).To(Equal([]corev1.Volume{{Name: "kubeconfig"}}))
+
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeFalse())
+		})
+
+		It("should not wait without end", func() {
+			clock.Step(4 * time.Minute)
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("the preservation controller is being removed")))
+			clock.Step(time.Minute)
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeFalse())
+		})
+
+		It("should succeed without a machine-controller-manager", func() {
+			Expect(c.Delete(ctx, deployment)).To(Succeed())
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeFalse())
+		})
+	})
+
+	Describe("#ForceDelete", func() {
+		It("should wait for nothing", func() {
+			inject = addContainer
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			managedResource := &resourcesv1alpha1.ManagedResource{}
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "extension-machine-preservation-shoot"}, managedResource)).To(Succeed())
+			managedResource.Finalizers = []string{"resources.gardener.cloud/gardener-resource-manager"}
+			Expect(c.Update(ctx, managedResource)).To(Succeed())
+			beDeleted()
+
+			Expect(actuator.ForceDelete(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeFalse())
+		})
+	})
+
+	Describe("#Migrate", func() {
+		It("should keep the resources in the shoot", func() {
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			kept := false
+			c = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+				Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+					if _, ok := object.(*resourcesv1alpha1.ManagedResource); ok {
+						managedResource := &resourcesv1alpha1.ManagedResource{}
+						Expect(c.Get(ctx, client.ObjectKeyFromObject(object), managedResource)).To(Succeed())
+						kept = *managedResource.Spec.KeepObjects
+					}
+					return c.Delete(ctx, object, opts...)
+				},
+			})
+
+			Expect((&Actuator{Client: c, Clock: clock}).Migrate(ctx, log, ex)).To(Succeed())
+			Expect(kept).To(BeTrue())
+			Expect(deployed()).To(BeFalse())
+		})
+	})
+})
+
+func configure(ex *extensionsv1alpha1.Extension, autoPreserveFailedMax int) {
+	GinkgoHelper()
+	config, err := json.Marshal(map[string]any{
+		"apiVersion":               "machine-preservation.extensions.gardener.cloud/v1alpha1",
+		"kind":                     "MachinePreservationConfig",
+		"machineControllerManager": map[string]any{"autoPreserveFailedMax": autoPreserveFailedMax},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: config}
+}

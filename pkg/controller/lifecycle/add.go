@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lifecycle handles Extension resources: it enables and disables preservation for a shoot.
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gardener/gardener/extensions/pkg/controller/extension"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	// ControllerName is the name of the controller.
+	ControllerName = "lifecycle"
+
+	injectionTimeout = 10 * time.Second
+)
+
+// AddOptions are options for AddToManager.
+type AddOptions struct {
+	// Controller are the options of the controller.
+	Controller controller.Options
+	// IgnoreOperationAnnotation says whether Extensions are reconciled at every change.
+	IgnoreOperationAnnotation bool
+	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
+	ExtensionClasses []extensionsv1alpha1.ExtensionClass
+}
+
+// AddToManager adds the controller to the manager.
+func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) error {
+	// The manager's client would start watches on all kinds of resources of the seed.
+	uncached, err := client.New(mgr.GetConfig(), client.Options{
+		HTTPClient: mgr.GetHTTPClient(),
+		Scheme:     mgr.GetScheme(),
+		Mapper:     mgr.GetRESTMapper(),
+	})
+	if err != nil {
+		return fmt.Errorf("failed to create client: %w", err)
+	}
+
+	return extension.Add(mgr, extension.AddArgs{
+		Actuator:                  &Actuator{Client: uncached, Clock: clock.RealClock{}, InjectionTimeout: injectionTimeout},
+		Name:                      ControllerName,
+		FinalizerSuffix:           v1alpha1.ExtensionType,
+		Type:                      v1alpha1.ExtensionType,
+		ControllerOptions:         options.Controller,
+		Predicates:                extension.DefaultPredicates(ctx, mgr, options.IgnoreOperationAnnotation),
+		IgnoreOperationAnnotation: options.IgnoreOperationAnnotation,
+		ExtensionClasses:          options.ExtensionClasses,
+	})
+}

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"strconv"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Apply writes a share into a MachineDeployment and returns whether that changed anything. Where the resource has fields
+// for machine-controller-manager's own preservation, its timeout is set as well and its number is kept at 0, so that
+// there is one controller that decides.
+//
+// No machine is rolled by that: machine-controller-manager looks for the MachineSet of a MachineDeployment with
+// EqualIgnoreHash (pkg/controller/deployment_util.go), which leaves out spec.machineConfiguration of the template, where
+// the timeout belongs, and never sees the metadata of the MachineDeployment itself. The annotations are copied to the
+// MachineSet in place (copyMachineDeploymentAnnotationsToMachineSet). Annotations of the template would roll machines.
+func Apply(deployment *machinev1alpha1.MachineDeployment, share Share, nativeFields bool) bool {
+	changed := false
+	for key, value := range map[string]string{
+		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.FormatInt(int64(share.AutoPreserveFailedMax), 10),
+		v1alpha1.AnnotationMachinePreserveTimeout: share.MachinePreserveTimeout.String(),
+	} {
+		if current, ok := deployment.Annotations[key]; !ok || current != value {
+			metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, key, value)
+			changed = true
+		}
+	}
+	if !nativeFields {
+		return changed
+	}
+
+	if deployment.Spec.AutoPreserveFailedMachineMax != 0 {
+		deployment.Spec.AutoPreserveFailedMachineMax = 0
+		changed = true
+	}
+	template := &deployment.Spec.Template.Spec
+	if template.MachineConfiguration == nil {
+		template.MachineConfiguration = &machinev1alpha1.MachineConfiguration{}
+	}
+	if ptr.Deref(template.MachinePreserveTimeout, metav1.Duration{}).Duration != share.MachinePreserveTimeout {
+		template.MachinePreserveTimeout = &metav1.Duration{Duration: share.MachinePreserveTimeout}
+		changed = true
+	}
+	return changed
+}
+
+// ShareOf returns the share that Apply wrote into a MachineDeployment, false if there is none.
+func ShareOf(deployment *machinev1alpha1.MachineDeployment) (Share, bool) {
+	limit, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32)
+	if err != nil {
+		return Share{}, false
+	}
+	timeout, err := time.ParseDuration(deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout])
+	if err != nil {
+		return Share{}, false
+	}
+	return Share{AutoPreserveFailedMax: int32(limit), MachinePreserveTimeout: timeout}, true
+}
+
+// Remove deletes the annotations that Apply wrote and returns whether there were any.
+func Remove(deployment *machinev1alpha1.MachineDeployment) bool {
+	before := len(deployment.Annotations)
+	delete(deployment.Annotations, v1alpha1.AnnotationAutoPreserveFailedMax)
+	delete(deployment.Annotations, v1alpha1.AnnotationMachinePreserveTimeout)
+	return len(deployment.Annotations) != before
+}

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+)
+
+var _ = Describe("MachineDeployment", func() {
+	var (
+		deployment *machinev1alpha1.MachineDeployment
+		share      = Share{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour}
+	)
+
+	BeforeEach(func() {
+		deployment = &machinev1alpha1.MachineDeployment{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"foo": "bar"}},
+			Spec: machinev1alpha1.MachineDeploymentSpec{
+				AutoPreserveFailedMachineMax: 7,
+				Template: machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{
+					MachineConfiguration: &machinev1alpha1.MachineConfiguration{
+						MachineHealthTimeout:   &metav1.Duration{Duration: time.Minute},
+						MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+					},
+				}},
+			},
+		}
+	})
+
+	It("should get the annotations and nothing else where it has no native fields", func() {
+		expected := deployment.DeepCopy()
+		expected.Annotations = map[string]string{
+			"foo": "bar",
+			"machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max": "2",
+			"machine-preservation.extensions.gardener.cloud/machine-preserve-timeout": "24h0m0s",
+		}
+
+		Expect(Apply(deployment, share, false)).To(BeTrue())
+		Expect(deployment).To(Equal(expected))
+		Expect(Apply(deployment, share, false)).To(BeFalse(), "twice changes nothing")
+		Expect(deployment).To(Equal(expected))
+	})
+
+	It("should get the native timeout, while the native number is kept at 0", func() {
+		expected := deployment.DeepCopy()
+		Apply(expected, share, false)
+		expected.Spec.AutoPreserveFailedMachineMax = 0
+		expected.Spec.Template.Spec.MachinePreserveTimeout = &metav1.Duration{Duration: 24 * time.Hour}
+
+		Expect(Apply(deployment, share, true)).To(BeTrue())
+		Expect(deployment).To(Equal(expected))
+		Expect(Apply(deployment, share, true)).To(BeFalse(), "twice changes nothing")
+		Expect(deployment).To(Equal(expected))
+	})
+
+	It("should get the native timeout when its template has no machine configuration", func() {
+		deployment.Spec.Template.Spec.MachineConfiguration = nil
+		Apply(deployment, share, true)
+		Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
+	})
+
+	DescribeTable("changes of a single value",
+		func(change func(*machinev1alpha1.MachineDeployment)) {
+			Apply(deployment, share, true)
+			expected := deployment.DeepCopy()
+			change(deployment)
+			Expect(Apply(deployment, share, true)).To(BeTrue())
+			Expect(deployment).To(Equal(expected))
+		},
+		Entry("share", func(d *machinev1alpha1.MachineDeployment) {
+			d.Annotations["machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"] = "3"
+		}),
+		Entry("timeout", func(d *machinev1alpha1.MachineDeployment) {
+			delete(d.Annotations, "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout")
+		}),
+		Entry("native number", func(d *machinev1alpha1.MachineDeployment) { d.Spec.AutoPreserveFailedMachineMax = 1 }),
+		Entry("native timeout", func(d *machinev1alpha1.MachineDeployment) { d.Spec.Template.Spec.MachinePreserveTimeout = nil }),
+	)
+
+	It("should tell the share it has got", func() {
+		_, ok := ShareOf(deployment)
+		Expect(ok).To(BeFalse())
+
+		Apply(deployment, share, false)
+		actual, ok := ShareOf(deployment)
+		Expect(ok).To(BeTrue())
+		Expect(actual).To(Equal(share))
+
+		deployment.Annotations["machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"] = "soon"
+		_, ok = ShareOf(deployment)
+		Expect(ok).To(BeFalse())
+	})
+
+	It("should lose the annotations and nothing else", func() {
+		expected := deployment.DeepCopy()
+		Expect(Remove(deployment)).To(BeFalse())
+		Expect(deployment).To(Equal(expected))
+
+		Apply(deployment, share, false)
+		Expect(Remove(deployment)).To(BeTrue())
+		Expect(deployment).To(Equal(expected))
+	})
+})

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	extensionsv1alpha1helper "github.com/gardener/gardener/pkg/api/extensions/v1alpha1/helper"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Planner determines the shares of MachineDeployments. The controller and the webhook share it, so that they never
+// disagree.
+type Planner struct {
+	// Reader should be backed by a cache: a plan reads several objects, and a webhook waits for it.
+	Reader client.Reader
+	// Defaults holds where neither the provider configuration nor the Shoot says anything.
+	Defaults *configv1alpha1.ControllerConfiguration
+}
+
+// FindExtension returns the Extension that enables preservation in a namespace, nil if there is none or it is being
+// deleted.
+func FindExtension(ctx context.Context, reader client.Reader, namespace string) (*extensionsv1alpha1.Extension, error) {
+	extensions := &extensionsv1alpha1.ExtensionList{}
+	if err := reader.List(ctx, extensions, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("failed to list Extensions: %w", err)
+	}
+	for i := range extensions.Items {
+		if extension := &extensions.Items[i]; isPreservationExtension(extension) && extension.DeletionTimestamp == nil {
+			return extension, nil
+		}
+	}
+	return nil, nil
+}
+
+func isPreservationExtension(extension *extensionsv1alpha1.Extension) bool {
+	return extension.Spec.Type == v1alpha1.ExtensionType &&
+		extensionsv1alpha1helper.GetExtensionClassOrDefault(extension.Spec.Class) == extensionsv1alpha1.ExtensionClassShoot
+}
+
+// Shares returns the shares of the given MachineDeployments by name, as far as they belong to pools of the Worker, and
+// those that none can be determined for. MachineDeployments that are being deleted have none, and so have those whose
+// MachineClass is not to be found.
+func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker, config *preservation.MachinePreservationConfig, deployments []machinev1alpha1.MachineDeployment) (map[string]Share, []Unplaced, error) {
+	byPool := make(map[string][]Deployment, len(worker.Spec.Pools))
+	for i := range deployments {
+		deployment := &deployments[i]
+		pool := PoolOf(deployment)
+		if deployment.DeletionTimestamp != nil || !slices.ContainsFunc(worker.Spec.Pools, func(p extensionsv1alpha1.WorkerPool) bool { return p.Name == pool }) {
+			continue
+		}
+
+		className := deployment.Spec.Template.Spec.Class.Name
+		class := &machinev1alpha1.MachineClass{}
+		if err := p.Reader.Get(ctx, client.ObjectKey{Namespace: deployment.Namespace, Name: className}, class); err != nil {
+			if !apierrors.IsNotFound(err) {
+				return nil, nil, fmt.Errorf("failed to get MachineClass %q: %w", className, err)
+			}
+			// Gardener creates it before the MachineDeployment, but a cache may see it later.
+			logf.FromContext(ctx).V(1).Info("MachineClass is not known yet", "machineDeployment", client.ObjectKeyFromObject(deployment), "machineClass", className)
+			continue
+		}
+
+		byPool[pool] = append(byPool[pool], Deployment{
+			Name:    deployment.Name,
+			Class:   className,
+			Zone:    zoneOf(class),
+			Created: deployment.CreationTimestamp.Time,
+		})
+	}
+
+	var (
+		shares   = make(map[string]Share, len(deployments))
+		unplaced []Unplaced
+	)
+	for i := range worker.Spec.Pools {
+		pool := &worker.Spec.Pools[i]
+		poolShares, poolUnplaced := Distribute(pool, worker.Spec.Region, SettingsFor(pool, config, p.Defaults), byPool[pool.Name])
+		maps.Copy(shares, poolShares)
+		unplaced = append(unplaced, poolUnplaced...)
+	}
+	return shares, unplaced, nil
+}
+
+// PoolOf returns the name of the worker pool that a MachineDeployment belongs to, empty if it belongs to none. Gardener
+// labels the MachineDeployment (extensions/pkg/controller/worker/genericactuator); versions that did not yet do so label
+// the nodes, through its template.
+func PoolOf(deployment *machinev1alpha1.MachineDeployment) string {
+	if pool, ok := deployment.Labels[v1beta1constants.LabelWorkerPool]; ok {
+		return pool
+	}
+	return deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[v1beta1constants.LabelWorkerPool]
+}
+
+func zoneOf(class *machinev1alpha1.MachineClass) string {
+	if class.NodeTemplate == nil {
+		return ""
+	}
+	return class.NodeTemplate.Zone
+}

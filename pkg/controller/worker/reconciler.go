@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+)
+
+// Reasons of events.
+const (
+	// EventReasonInvalidConfiguration says that a provider configuration is not valid, and that all shares stay what they
+	// are.
+	EventReasonInvalidConfiguration = "InvalidConfiguration"
+	// EventReasonShareNotPlaced says that a MachineDeployment has no share, and what is missing.
+	EventReasonShareNotPlaced = "ShareNotPlaced"
+
+	eventActionDistribute = "DistributeShares"
+	// maxNote is the greatest length of an event's note that the API accepts.
+	maxNote = 1024
+
+	// settleTime is how long it takes at most until the caches of all replicas have seen a change.
+	settleTime = 5 * time.Second
+)
+
+// Reconciler writes the shares into the MachineDeployments of a Worker. It is not the one that the Worker is handled by:
+// it sets no finalizer and no status.
+type Reconciler struct {
+	// Client should read from a cache.
+	Client client.Client
+	// Planner determines the shares.
+	Planner *Planner
+	// Schemas tells whether the native fields are to be written.
+	Schemas *machinecrd.Schemas
+	// Recorder records what a user can do something about.
+	Recorder events.EventRecorder
+}
+
+// Reconcile brings the MachineDeployments of a Worker in line with its pools and the Extension.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	log := logf.FromContext(ctx)
+
+	worker := &extensionsv1alpha1.Worker{}
+	if err := r.Client.Get(ctx, request.NamespacedName, worker); err != nil {
+		if apierrors.IsNotFound(err) {
+			log.V(1).Info("Object is gone, stop reconciling")
+			return reconcile.Result{}, nil
+		}
+		return reconcile.Result{}, fmt.Errorf("failed to get Worker: %w", err)
+	}
+
+	deployments := &machinev1alpha1.MachineDeploymentList{}
+	if err := r.Client.List(ctx, deployments, client.InNamespace(worker.Namespace)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("failed to list MachineDeployments: %w", err)
+	}
+
+	extension, err := FindExtension(ctx, r.Client, worker.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if extension == nil {
+		return r.patchAll(ctx, deployments.Items, Remove)
+	}
+
+	config, err := helper.ReadExtension(extension, validation.PoolsOfWorker(worker))
+	if err != nil {
+		// Trying again is of no use. A change of the Extension or the Worker triggers the next attempt.
+		log.Info("Provider configuration is not valid, all shares stay what they are", "reason", err.Error())
+		r.event(extension, worker, EventReasonInvalidConfiguration, "all shares stay what they are: "+err.Error())
+		return reconcile.Result{}, nil
+	}
+
+	shares, unplaced, err := r.Planner.Shares(ctx, worker, config, deployments.Items)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	for _, u := range unplaced {
+		log.Info("MachineDeployment gets no share", "machineDeployment", u.Deployment, "reason", u.Reason)
+		r.event(worker, extension, EventReasonShareNotPlaced, fmt.Sprintf("MachineDeployment %q gets no share: %s", u.Deployment, u.Reason))
+	}
+
+	nativeFields, err := r.Schemas.MachineDeploymentsCanPreserve(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	return r.patchAll(ctx, deployments.Items, func(deployment *machinev1alpha1.MachineDeployment) bool {
+		share, ok := shares[deployment.Name]
+		return ok && Apply(deployment, share, nativeFields)
+	})
+}
+
+// patchAll mutates the MachineDeployments and writes those for which mutate returns true. A webhook of a replica whose
+// cache lags may mutate them back; the result then asks for another look, because no event would.
+func (r *Reconciler) patchAll(ctx context.Context, deployments []machinev1alpha1.MachineDeployment, mutate func(*machinev1alpha1.MachineDeployment) bool) (reconcile.Result, error) {
+	var result reconcile.Result
+	for i := range deployments {
+		deployment := &deployments[i]
+		if deployment.DeletionTimestamp != nil {
+			continue
+		}
+
+		patch := client.MergeFrom(deployment.DeepCopy())
+		if !mutate(deployment) {
+			continue
+		}
+		logf.FromContext(ctx).Info("Patching MachineDeployment", "machineDeployment", client.ObjectKeyFromObject(deployment))
+		if err := r.Client.Patch(ctx, deployment, patch); client.IgnoreNotFound(err) != nil {
+			return reconcile.Result{}, fmt.Errorf("failed to patch MachineDeployment %q: %w", deployment.Name, err)
+		}
+		if mutate(deployment) {
+			result.RequeueAfter = settleTime
+		}
+	}
+	return result, nil
+}
+
+func (r *Reconciler) event(regarding, related client.Object, reason, note string) {
+	if len(note) > maxNote {
+		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
+	}
+	r.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, eventActionDistribute, "%s", note)
+}

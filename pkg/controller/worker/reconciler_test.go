@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"context"
+	"time"
+
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+)
+
+var _ = Describe("Reconciler", func() {
+	const (
+		namespace = "shoot--foo--bar"
+		maxKey    = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
+		timeKey   = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
+	)
+
+	var (
+		ctx      context.Context
+		c        client.Client
+		recorder *events.FakeRecorder
+		patches  int
+		// undo is what a webhook with an old cache would do to a written MachineDeployment.
+		undo func(*machinev1alpha1.MachineDeployment)
+
+		reconciler *Reconciler
+		worker     *extensionsv1alpha1.Worker
+		extension  *extensionsv1alpha1.Extension
+	)
+
+	create := func(objects ...client.Object) {
+		GinkgoHelper()
+		for _, object := range objects {
+			Expect(c.Create(ctx, object)).To(Succeed())
+		}
+	}
+	machineDeployment := func(name, pool, class string) *machinev1alpha1.MachineDeployment {
+		return &machinev1alpha1.MachineDeployment{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{"worker.gardener.cloud/pool": pool}},
+			Spec: machinev1alpha1.MachineDeploymentSpec{
+				AutoPreserveFailedMachineMax: 1,
+				Template:                     machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Name: class}}},
+			},
+		}
+	}
+	machineClass := func(name, zone string) *machinev1alpha1.MachineClass {
+		return &machinev1alpha1.MachineClass{
+			ObjectMeta:   metav1.ObjectMeta{Name: name, Namespace: namespace},
+			NodeTemplate: &machinev1alpha1.NodeTemplate{Zone: zone},
+		}
+	}
+	reconcileWorker := func() reconcile.Result {
+		GinkgoHelper()
+		result, err := reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(worker)})
+		Expect(err).NotTo(HaveOccurred())
+		return result
+	}
+	get := func(name string) *machinev1alpha1.MachineDeployment {
+		GinkgoHelper()
+		deployment := &machinev1alpha1.MachineDeployment{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, deployment)).To(Succeed())
+		return deployment
+	}
+	configure := func(config string) {
+		GinkgoHelper()
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(
+			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig",` + config + `}`)}
+		Expect(c.Update(ctx, extension)).To(Succeed())
+	}
+
+	BeforeEach(func() {
+		ctx = context.Background()
+		patches, undo = 0, nil
+		recorder = events.NewFakeRecorder(10)
+
+		scheme := runtime.NewScheme()
+		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
+		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+		Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				patches++
+				if err := c.Patch(ctx, object, patch, opts...); err != nil || undo == nil {
+					return err
+				}
+				undo(object.(*machinev1alpha1.MachineDeployment))
+				return c.Update(ctx, object)
+			},
+		}).Build()
+
+		reconciler = &Reconciler{
+			Client: c,
+			Planner: &Planner{Reader: c, Defaults: &configv1alpha1.ControllerConfiguration{
+				AutoPreserveFailedMax:  new(int32(0)),
+				MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
+			}},
+			Schemas:  &machinecrd.Schemas{Machines: c, MachineDeployments: c},
+			Recorder: recorder,
+		}
+
+		worker = &extensionsv1alpha1.Worker{ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace}}
+		worker.Spec.Region = "region"
+		worker.Spec.Pools = []extensionsv1alpha1.WorkerPool{{Name: "worker-a", Maximum: 6, Zones: []string{"a", "b"}}}
+		extension = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
+		extension.Spec.Type = "machine-preservation"
+		create(worker, extension,
+			machineClass("class-1", "a"), machineClass("class-2", "b"),
+			machineDeployment("md-1", "worker-a", "class-1"), machineDeployment("md-2", "worker-a", "class-2"),
+		)
+		configure(`"workers":[{"name":"worker-a","machineControllerManager":{"autoPreserveFailedMax":3,"machinePreserveTimeout":"24h"}}]`)
+	})
+
+	It("should write the shares, and nothing when nothing has changed", func() {
+		Expect(reconcileWorker()).To(BeZero())
+		Expect(get("md-1").Annotations).To(Equal(map[string]string{maxKey: "2", timeKey: "24h0m0s"}))
+		Expect(get("md-2").Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s"}))
+		Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeEquivalentTo(1), "there is no definition with the native fields")
+		Expect(patches).To(Equal(2))
+
+		reconcileWorker()
+		Expect(patches).To(Equal(2))
+		Expect(recorder.Events).To(BeEmpty())
+	})
+
+	It("should write the native fields where the resource has them", func() {
+		create(&apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: "machinedeployments.machine.sapcloud.io"},
+			Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1alpha1",
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{
+					"spec": {Properties: map[string]apiextensionsv1.JSONSchemaProps{"autoPreserveFailedMachineMax": {}}},
+				}}},
+			}}},
+		})
+
+		reconcileWorker()
+		Expect(get("md-1").Spec.AutoPreserveFailedMachineMax).To(BeZero())
+		Expect(get("md-1").Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
+		Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+	})
+
+	It("should find MachineDeployments by the label of their nodes if they have none", func() {
+		deployment := machineDeployment("md-3", "", "class-3")
+		deployment.Labels = nil
+		deployment.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"worker.gardener.cloud/pool": "worker-b"}
+		worker.Spec.Pools = append(worker.Spec.Pools, extensionsv1alpha1.WorkerPool{Name: "worker-b", Maximum: 1, Zones: []string{"a"}})
+		Expect(c.Update(ctx, worker)).To(Succeed())
+		create(deployment, machineClass("class-3", "a"))
+
+		reconcileWorker()
+		Expect(get("md-3").Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s"}))
+	})
+
+	It("should leave MachineDeployments of other pools alone", func() {
+		create(machineDeployment("md-old", "worker-old", "class-1"))
+		reconcileWorker()
+		Expect(get("md-old").Annotations).To(BeEmpty())
+	})
+
+	It("should wait for a MachineClass that is not there yet", func() {
+		create(machineDeployment("md-3", "worker-a", "class-3"))
+		reconcileWorker()
+		Expect(get("md-3").Annotations).To(BeEmpty())
+		Expect(recorder.Events).To(BeEmpty())
+	})
+
+	It("should say what is missing if there is no share for a MachineDeployment", func() {
+		create(machineDeployment("md-3", "worker-a", "class-3"), machineClass("class-3", "c"))
+		reconcileWorker()
+		Expect(get("md-3").Annotations).To(BeEmpty())
+		Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+		Expect(recorder.Events).To(Receive(Equal(`Warning ShareNotPlaced MachineDeployment "md-3" gets no share: ` +
+			`nodeTemplate.zone "c" of its MachineClass "class-3" is none of the zones ["a" "b"] of worker pool "worker-a"`)))
+	})
+
+	DescribeTable("should change nothing when the configuration is not valid",
+		func(config, message string) {
+			reconcileWorker()
+			before := []*machinev1alpha1.MachineDeployment{get("md-1"), get("md-2")}
+
+			configure(config)
+			reconcileWorker()
+			Expect([]*machinev1alpha1.MachineDeployment{get("md-1"), get("md-2")}).To(Equal(before))
+			Expect(recorder.Events).To(Receive(Equal("Warning InvalidConfiguration all shares stay what they are: " + message)))
+		},
+		Entry("unknown field", `"foo":1`, `spec.providerConfig.foo: Invalid value: 1: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers`),
+		Entry("number above the maximum", `"machineControllerManager":{"autoPreserveFailedMax":7}`,
+			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 7: must be at most 6 for worker pool "worker-a", which is its maximum`),
+		Entry("unknown pool", `"workers":[{"name":"worker-x"}]`, `spec.providerConfig.workers[0].name: Unsupported value: "worker-x": supported values: "worker-a"`),
+	)
+
+	DescribeTable("should remove its annotations, and nothing else, when the extension is disabled",
+		func(disable func()) {
+			deployment := get("md-1")
+			deployment.Annotations = map[string]string{"foo": "bar"}
+			Expect(c.Update(ctx, deployment)).To(Succeed())
+			reconcileWorker()
+
+			disable()
+			expected := get("md-1")
+			expected.Annotations = map[string]string{"foo": "bar"}
+			reconcileWorker()
+			actual := get("md-1")
+			expected.ResourceVersion = actual.ResourceVersion
+			Expect(actual).To(Equal(expected))
+			Expect(get("md-2").Annotations).To(BeEmpty())
+
+			count := patches
+			reconcileWorker()
+			Expect(patches).To(Equal(count))
+		},
+		Entry("deleted", func() { Expect(c.Delete(ctx, extension)).To(Succeed()) }),
+		Entry("being deleted", func() {
+			extension.Finalizers = []string{"extensions.gardener.cloud/machine-preservation"}
+			Expect(c.Update(ctx, extension)).To(Succeed())
+			Expect(c.Delete(ctx, extension)).To(Succeed())
+		}),
+		Entry("of another type", func() {
+			extension.Spec.Type = "other"
+			Expect(c.Update(ctx, extension)).To(Succeed())
+		}),
+	)
+
+	It("should never write to shoots without the extension", func() {
+		Expect(c.Delete(ctx, extension)).To(Succeed())
+		reconcileWorker()
+		Expect(patches).To(BeZero())
+	})
+
+	It("should leave a MachineDeployment alone that is being deleted", func() {
+		deployment := get("md-1")
+		deployment.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"}
+		Expect(c.Update(ctx, deployment)).To(Succeed())
+		Expect(c.Delete(ctx, deployment)).To(Succeed())
+		reconcileWorker()
+		Expect(get("md-1").Annotations).To(BeEmpty())
+		Expect(get("md-2").Annotations).To(HaveKeyWithValue(maxKey, "1"))
+	})
+
+	It("should pass the share on while the MachineDeployment that had it is being deleted", func() {
+		reconcileWorker()
+		old := get("md-1")
+		old.Finalizers = []string{"machine.sapcloud.io/machine-controller-manager"}
+		Expect(c.Update(ctx, old)).To(Succeed())
+		create(machineDeployment("md-1-new", "worker-a", "class-1"))
+		reconcileWorker()
+		Expect(get("md-1-new").Annotations).To(HaveKeyWithValue(maxKey, "0"))
+
+		Expect(c.Delete(ctx, old)).To(Succeed())
+		reconcileWorker()
+		Expect(get("md-1-new").Annotations).To(HaveKeyWithValue(maxKey, "2"))
+	})
+
+	It("should look again if a webhook has undone what it wrote", func() {
+		undo = func(deployment *machinev1alpha1.MachineDeployment) { deployment.Annotations[maxKey] = "5" }
+		Expect(reconcileWorker()).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
+	})
+
+	It("should do nothing when the Worker is gone", func() {
+		Expect(c.Delete(ctx, worker)).To(Succeed())
+		Expect(reconcileWorker()).To(BeZero())
+		Expect(patches).To(BeZero())
+	})
+})

@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+)
+
+var _ = Describe("#SettingsFor", func() {
+	hours := func(h int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(h) * time.Hour} }
+
+	DescribeTable("precedence of the number",
+		func(own, shoot, all *int32, expected int) {
+			settings := SettingsFor(
+				&extensionsv1alpha1.WorkerPool{
+					Name:                             "pool",
+					Maximum:                          100,
+					MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: shoot},
+				},
+				&preservation.MachinePreservationConfig{
+					MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: all},
+					Workers: []preservation.Worker{
+						{Name: "other", MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(99))}},
+						{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: own}},
+					},
+				},
+				&configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(4)), MachinePreserveTimeout: hours(72)},
+			)
+			Expect(settings.AutoPreserveFailedMax).To(BeEquivalentTo(expected))
+			Expect(settings.MachinePreserveTimeout).To(Equal(72*time.Hour), "each field is looked up by itself")
+		},
+
+		Entry("provider configuration for the pool", new(int32(1)), new(int32(2)), new(int32(3)), 1),
+		Entry("explicit zero for the pool", new(int32(0)), new(int32(2)), new(int32(3)), 0),
+		Entry("the Shoot's own field", nil, new(int32(2)), new(int32(3)), 2),
+		Entry("explicit zero of the Shoot", nil, new(int32(0)), new(int32(3)), 0),
+		Entry("provider configuration for all pools", nil, nil, new(int32(3)), 3),
+		Entry("defaults", nil, nil, nil, 4),
+	)
+
+	DescribeTable("precedence of the timeout",
+		func(own, shoot, all *metav1.Duration, expected time.Duration) {
+			settings := SettingsFor(
+				&extensionsv1alpha1.WorkerPool{
+					Name:                             "pool",
+					Maximum:                          1,
+					MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{MachinePreserveTimeout: shoot},
+				},
+				&preservation.MachinePreservationConfig{
+					MachineControllerManager: &preservation.MachineControllerManagerSettings{MachinePreserveTimeout: all},
+					Workers:                  []preservation.Worker{{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{MachinePreserveTimeout: own}}},
+				},
+				&configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(0)), MachinePreserveTimeout: hours(4)},
+			)
+			Expect(settings.MachinePreserveTimeout).To(Equal(expected))
+		},
+
+		Entry("provider configuration for the pool", hours(1), hours(2), hours(3), time.Hour),
+		Entry("the Shoot's own field", nil, hours(2), hours(3), 2*time.Hour),
+		Entry("provider configuration for all pools", nil, nil, hours(3), 3*time.Hour),
+		Entry("defaults", nil, nil, nil, 4*time.Hour),
+	)
+
+	It("should fall back to the defaults where nothing is set at all", func() {
+		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(1)), MachinePreserveTimeout: hours(2)}
+		Expect(SettingsFor(&extensionsv1alpha1.WorkerPool{Name: "pool", Maximum: 3}, &preservation.MachinePreservationConfig{}, defaults)).
+			To(Equal(Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: 2 * time.Hour}))
+	})
+
+	It("should cut a default to what is valid for the pool", func() {
+		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(5)), MachinePreserveTimeout: hours(1)}
+		pool := &extensionsv1alpha1.WorkerPool{Maximum: 3, Labels: map[string]string{"worker.gardener.cloud/system-components": "true"}}
+		Expect(SettingsFor(pool, &preservation.MachinePreservationConfig{}, defaults).AutoPreserveFailedMax).To(BeEquivalentTo(2))
+	})
+})

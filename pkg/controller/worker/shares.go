@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	extensionsworkercontroller "github.com/gardener/gardener/extensions/pkg/controller/worker"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+)
+
+// Deployment is a MachineDeployment, as far as its share depends on it.
+type Deployment struct {
+	// Name is its name.
+	Name string
+	// Class is the name of its MachineClass.
+	Class string
+	// Zone is nodeTemplate.zone of its MachineClass.
+	Zone string
+	// Created is when it was created, zero if it is about to be.
+	Created time.Time
+}
+
+// Share is what falls to one MachineDeployment.
+type Share = Settings
+
+// Unplaced is a MachineDeployment that gets nothing, and why.
+type Unplaced struct {
+	// Deployment is the name of the MachineDeployment.
+	Deployment string
+	// Reason says what is missing.
+	Reason string
+}
+
+// Distribute returns the shares of a pool's MachineDeployments by name, and those that none can be determined for. A
+// zone gets as many of autoPreserveFailedMax as Gardener gives it of minimum and maximum, by its position in the zones
+// of the pool. If several MachineDeployments are in a zone, the oldest gets all and the others get 0, so that the sum is
+// never exceeded.
+func Distribute(pool *extensionsv1alpha1.WorkerPool, region string, settings Settings, deployments []Deployment) (map[string]Share, []Unplaced) {
+	var (
+		shares   = make(map[string]Share, len(deployments))
+		unplaced []Unplaced
+		holders  = map[int]string{}
+		zones    = max(len(pool.Zones), 1)
+	)
+
+	for _, deployment := range oldestFirst(deployments) {
+		index := zoneIndex(pool.Zones, region, deployment.Zone)
+		if index < 0 {
+			unplaced = append(unplaced, Unplaced{deployment.Name, fmt.Sprintf(
+				"nodeTemplate.zone %q of its MachineClass %q is none of the zones %q of worker pool %q",
+				deployment.Zone, deployment.Class, pool.Zones, pool.Name)})
+			continue
+		}
+
+		share := Share{MachinePreserveTimeout: settings.MachinePreserveTimeout}
+		if holder, ok := holders[index]; ok {
+			unplaced = append(unplaced, Unplaced{deployment.Name, fmt.Sprintf(
+				"MachineDeployment %q of worker pool %q is in the same zone and has its share", holder, pool.Name)})
+		} else {
+			holders[index] = deployment.Name
+			share.AutoPreserveFailedMax = extensionsworkercontroller.DistributeOverZones(int32(index), settings.AutoPreserveFailedMax, int32(zones)) // #nosec G115 -- a pool has a handful of zones
+		}
+		shares[deployment.Name] = share
+	}
+
+	return shares, unplaced
+}
+
+// zoneIndex returns the position of a machine's zone in the zones of its pool, or -1. Some providers, azure for one, put
+// the region before the zone, and write a placeholder where a pool has no zones.
+func zoneIndex(zones []string, region, zone string) int {
+	if len(zones) <= 1 {
+		return 0
+	}
+	if index := slices.Index(zones, zone); index >= 0 {
+		return index
+	}
+	if short, ok := strings.CutPrefix(zone, region+"-"); ok {
+		return slices.Index(zones, short)
+	}
+	return -1
+}
+
+func oldestFirst(deployments []Deployment) []Deployment {
+	return slices.SortedFunc(slices.Values(deployments), func(a, b Deployment) int {
+		switch {
+		case a.Created.IsZero() != b.Created.IsZero():
+			if a.Created.IsZero() {
+				return 1
+			}
+			return -1
+		default:
+			return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+		}
+	})
+}

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package machinecontrollermanager
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
+	extensionscontextwebhook "github.com/gardener/gardener/extensions/pkg/webhook/context"
+	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	"github.com/gardener/gardener/pkg/utils/secrets"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+)
+
+// timeoutFlags are the flags of the provider's machine controller that the preservation controller has as well.
+var timeoutFlags = []string{"--machine-health-timeout", "--machine-creation-timeout", "--machine-drain-timeout"}
+
+// NewEnsurer returns an ensurer that injects the preservation controller into the Deployment of machine-controller-
+// manager. The reader should be backed by a cache: the API server waits for the answer.
+func NewEnsurer(reader client.Reader, schemas *machinecrd.Schemas) genericmutator.Ensurer {
+	return &ensurer{reader: reader, schemas: schemas}
+}
+
+type ensurer struct {
+	genericmutator.NoopEnsurer
+
+	reader  client.Reader
+	schemas *machinecrd.Schemas
+}
+
+// EnsureMachineControllerManagerDeployment adds the container and its volume, and nothing if the container could not
+// start. It changes nothing else.
+func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, _ extensionscontextwebhook.GardenContext, deployment, _ *appsv1.Deployment) error {
+	pod := &deployment.Spec.Template.Spec
+	log := logf.FromContext(ctx).WithValues("deployment", client.ObjectKeyFromObject(deployment))
+
+	extension, err := worker.FindExtension(ctx, e.reader, deployment.Namespace)
+	if err != nil {
+		return err
+	}
+	if extension == nil {
+		log.Info("Skipping injection, there is no Extension")
+		return nil
+	}
+
+	secret := &metav1.PartialObjectMetadata{}
+	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	if err := e.reader.Get(ctx, client.ObjectKey{Namespace: deployment.Namespace, Name: preservationcontroller.AccessSecretName}, secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			log.Info("Skipping injection, the access secret does not exist yet", "secretName", preservationcontroller.AccessSecretName)
+			return nil
+		}
+		return fmt.Errorf("failed to get Secret %q: %w", preservationcontroller.AccessSecretName, err)
+	}
+
+	kubeconfigSecretName := genericKubeconfigSecretName(pod.Volumes)
+	if kubeconfigSecretName == "" {
+		log.Info("Skipping injection, machine-controller-manager has no kubeconfig for a shoot")
+		return nil
+	}
+
+	holder, err := e.holder(ctx)
+	if err != nil {
+		return err
+	}
+	image, err := imagevector.MachinePreservationController()
+	if err != nil {
+		return err
+	}
+
+	pod.Volumes = extensionswebhook.EnsureVolumeWithName(pod.Volumes, preservationcontroller.Volume(kubeconfigSecretName))
+	pod.Containers = extensionswebhook.EnsureContainerWithName(pod.Containers, preservationcontroller.Container(preservationcontroller.ContainerValues{
+		Image:        image,
+		Namespace:    deployment.Namespace,
+		Holder:       holder,
+		TimeoutFlags: providerTimeoutFlags(pod.Containers),
+	}))
+	return nil
+}
+
+// EnsureMachineControllerManagerVPA lets the container be scaled. Without a policy of its own it would not be.
+func (e *ensurer) EnsureMachineControllerManagerVPA(ctx context.Context, _ extensionscontextwebhook.GardenContext, vpa, _ *vpaautoscalingv1.VerticalPodAutoscaler) error {
+	extension, err := worker.FindExtension(ctx, e.reader, vpa.Namespace)
+	if err != nil || extension == nil {
+		return err
+	}
+	if vpa.Spec.ResourcePolicy == nil {
+		vpa.Spec.ResourcePolicy = &vpaautoscalingv1.PodResourcePolicy{}
+	}
+	policy := vpa.Spec.ResourcePolicy
+	policy.ContainerPolicies = extensionswebhook.EnsureVPAContainerResourcePolicyWithName(policy.ContainerPolicies, preservationcontroller.VPAContainerPolicy())
+	return nil
+}
+
+func (e *ensurer) holder(ctx context.Context) (string, error) {
+	canExpire, err := e.schemas.MachinesCanExpire(ctx)
+	if err != nil {
+		return "", err
+	}
+	if canExpire {
+		return preservationcontroller.HolderPreserveExpiry, nil
+	}
+	return preservationcontroller.HolderHealthTimer, nil
+}
+
+// genericKubeconfigSecretName returns the name of the Secret with the kubeconfig that machine-controller-manager itself
+// uses, empty if it has none. Taken from its own volume, it changes in the same request when Gardener rotates it.
+func genericKubeconfigSecretName(volumes []corev1.Volume) string {
+	for _, volume := range volumes {
+		if volume.Projected == nil || volume.Name == preservationcontroller.VolumeName {
+			continue
+		}
+		for _, source := range volume.Projected.Sources {
+			if source.Secret == nil {
+				continue
+			}
+			for _, item := range source.Secret.Items {
+				if item.Key == secrets.DataKeyKubeconfig {
+					return source.Secret.Name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// providerTimeoutFlags returns the timeouts that the provider's machine controller runs with, none if its container has
+// not been added yet: then this webhook is called again after the provider's.
+func providerTimeoutFlags(containers []corev1.Container) []string {
+	var flags []string
+	for _, container := range containers {
+		if !strings.HasPrefix(container.Name, v1beta1constants.DeploymentNameMachineControllerManager+"-") {
+			continue
+		}
+		arguments := append(append([]string{}, container.Command...), container.Args...)
+		for _, flag := range timeoutFlags {
+			if value, ok := flagValue(arguments, flag); ok {
+				flags = append(flags, flag+"="+value)
+			}
+		}
+		return flags
+	}
+	return nil
+}
+
+// flagValue returns the value of the last occurrence of a flag, which is the one that counts.
+func flagValue(arguments []string, flag string) (string, bool) {
+	for i := len(arguments) - 1; i >= 0; i-- {
+		if value, ok := strings.CutPrefix(arguments[i], flag+"="); ok {
+			return value, true
+		}
+		if arguments[i] == flag && i+1 < len(arguments) {
+			return arguments[i+1], true
+		}
+	}
+	return "", false
+}

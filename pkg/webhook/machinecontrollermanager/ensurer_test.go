@@ -1,0 +1,277 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package machinecontrollermanager_test
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	mcmcomponent "github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
+	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	. "github.com/onsi/gomega/gstruct"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
+)
+
+var _ = Describe("Ensurer", func() {
+	const (
+		namespace = "shoot--foo--bar"
+		name      = "machine-preservation-controller"
+	)
+
+	var (
+		ctx      = context.Background()
+		c        client.Client
+		crdError error
+		ensurer  genericmutator.Ensurer
+
+		extension  *extensionsv1alpha1.Extension
+		secret     *corev1.Secret
+		deployment *appsv1.Deployment
+	)
+
+	BeforeEach(func() {
+		crdError = nil
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, extensionsv1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
+			Expect(add(scheme)).To(Succeed())
+		}
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				if _, ok := object.(*apiextensionsv1.CustomResourceDefinition); ok && crdError != nil {
+					return crdError
+				}
+				return c.Get(ctx, key, object, opts...)
+			},
+		}).Build()
+		ensurer = NewEnsurer(c, &machinecrd.Schemas{Machines: c, MachineDeployments: c})
+
+		extension = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
+		extension.Spec.Type = "machine-preservation"
+		Expect(c.Create(ctx, extension)).To(Succeed())
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shoot-access-machine-preservation-controller", Namespace: namespace}}
+		Expect(c.Create(ctx, secret)).To(Succeed())
+
+		// As gardenlet and provider-local make it, with a flag that the provider's container has been started with otherwise.
+		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager", Image: "mcm"}}
+		Expect(gardenerutils.InjectGenericKubeconfig(deployment, "generic-token-kubeconfig-a1b2", "shoot-access-machine-controller-manager")).To(Succeed())
+		provider := mcmcomponent.ProviderSidecarContainer(&gardencorev1beta1.Shoot{}, namespace, "provider-local", "provider-image")
+		provider.Args = append(provider.Args, "--machine-health-timeout=12m")
+		deployment.Spec.Template.Spec.Containers = append(deployment.Spec.Template.Spec.Containers, provider)
+	})
+
+	ensure := func() {
+		GinkgoHelper()
+		Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, nil)).To(Succeed())
+	}
+	container := func() corev1.Container {
+		GinkgoHelper()
+		containers := deployment.Spec.Template.Spec.Containers
+		Expect(containers).NotTo(BeEmpty())
+		Expect(containers[len(containers)-1].Name).To(Equal(name))
+		return containers[len(containers)-1]
+	}
+
+	Describe("Deployment", func() {
+		It("should add the container and its volume, and leave everything else as it is", func() {
+			expected := deployment.DeepCopy()
+			ensure()
+
+			probe := func(path string, delay int32) *corev1.Probe {
+				return &corev1.Probe{
+					ProbeHandler:        corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(10261), Scheme: "HTTP"}},
+					InitialDelaySeconds: delay, PeriodSeconds: 10, TimeoutSeconds: 5, SuccessThreshold: 1, FailureThreshold: 3,
+				}
+			}
+			expected.Spec.Template.Spec.Containers = append(expected.Spec.Template.Spec.Containers, corev1.Container{
+				Name:            name,
+				Image:           container().Image,
+				ImagePullPolicy: "IfNotPresent",
+				Args: []string{
+					"--namespace=shoot--foo--bar",
+					"--control-kubeconfig=inClusterConfig",
+					"--target-kubeconfig=/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig/kubeconfig",
+					"--holder=health-timer",
+					"--machine-health-timeout=12m",
+					"--machine-creation-timeout=20m",
+					"--machine-drain-timeout=2h",
+					"--metrics-bind-address=:10260",
+					"--health-probe-bind-address=:10261",
+				},
+				Ports: []corev1.ContainerPort{
+					{Name: "preservemetrics", ContainerPort: 10260, Protocol: "TCP"},
+					{Name: "preservehealth", ContainerPort: 10261, Protocol: "TCP"},
+				},
+				LivenessProbe:  probe("/healthz", 30),
+				ReadinessProbe: probe("/readyz", 0),
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					"cpu":    resource.MustParse("5m"),
+					"memory": resource.MustParse("32Mi"),
+				}},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: new(false),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					ReadOnlyRootFilesystem:   new(true),
+					RunAsNonRoot:             new(true),
+					SeccompProfile:           &corev1.SeccompProfile{Type: "RuntimeDefault"},
+				},
+				VolumeMounts: []corev1.VolumeMount{{
+					Name:      "kubeconfig-machine-preservation",
+					MountPath: "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig",
+					ReadOnly:  true,
+				}},
+			})
+			expected.Spec.Template.Spec.Volumes = append(expected.Spec.Template.Spec.Volumes, corev1.Volume{
+				Name: "kubeconfig-machine-preservation",
+				VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+					DefaultMode: new(int32(420)),
+					Sources: []corev1.VolumeProjection{
+						{Secret: &corev1.SecretProjection{
+							LocalObjectReference: corev1.LocalObjectReference{Name: "generic-token-kubeconfig-a1b2"},
+							Items:                []corev1.KeyToPath{{Key: "kubeconfig", Path: "kubeconfig"}},
+							Optional:             new(false),
+						}},
+						{Secret: &corev1.SecretProjection{
+							LocalObjectReference: corev1.LocalObjectReference{Name: "shoot-access-machine-preservation-controller"},
+							Items:                []corev1.KeyToPath{{Key: "token", Path: "token"}},
+							Optional:             new(false),
+						}},
+					},
+				}},
+			})
+			Expect(deployment).To(Equal(expected))
+		})
+
+		It("should change nothing the second time", func() {
+			ensure()
+			once := deployment.DeepCopy()
+			ensure()
+			Expect(deployment).To(Equal(once))
+		})
+
+		It("should choose the holder by what Machines can hold, whenever that changes", func() {
+			ensure()
+			Expect(container().Args).To(ContainElement("--holder=health-timer"))
+
+			crds, err := mcmcomponent.NewCRD(c)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(crds.Deploy(ctx)).To(Succeed())
+			ensure()
+			Expect(container().Args).To(ContainElement("--holder=preserve-expiry"))
+			Expect(container().Args).NotTo(ContainElement("--holder=health-timer"))
+
+			Expect(crds.Destroy(ctx)).To(Succeed())
+			ensure()
+			Expect(container().Args).To(ContainElement("--holder=health-timer"))
+		})
+
+		It("should add the container without the provider's flags, and the flags when the provider's container is there", func() {
+			complete := deployment.DeepCopy()
+			deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
+			ensure()
+			Expect(container().Args).NotTo(ContainElement(HavePrefix("--machine-")))
+
+			// The API server calls the webhook again after the provider's.
+			deployment.Spec.Template.Spec.Containers = append(deployment.Spec.Template.Spec.Containers, complete.Spec.Template.Spec.Containers[1])
+			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, nil)).To(Succeed())
+			Expect(deployment.Spec.Template.Spec.Containers).To(HaveLen(3))
+			Expect(deployment.Spec.Template.Spec.Containers[1].Args).To(ContainElements("--machine-health-timeout=12m", "--machine-creation-timeout=20m", "--machine-drain-timeout=2h"))
+		})
+
+		It("should read flags from the command and in two parts as well", func() {
+			provider := &deployment.Spec.Template.Spec.Containers[1]
+			provider.Command = []string{"/machine-controller", "--machine-drain-timeout", "30m"}
+			provider.Args = []string{"--machine-health-timeout=", "--machine-creation-timeoutx=1m"}
+			ensure()
+			Expect(container().Args).To(ContainElements("--machine-health-timeout=", "--machine-drain-timeout=30m"))
+			Expect(container().Args).NotTo(ContainElement(HavePrefix("--machine-creation-timeout")))
+		})
+
+		It("should follow the generic kubeconfig when it is rotated", func() {
+			ensure()
+			deployment.Spec.Template.Spec.Volumes[0].Projected.Sources[0].Secret.Name = "generic-token-kubeconfig-c3d4"
+			ensure()
+			Expect(deployment.Spec.Template.Spec.Volumes).To(HaveLen(2))
+			Expect(deployment.Spec.Template.Spec.Volumes[1].Projected.Sources[0].Secret.Name).To(Equal("generic-token-kubeconfig-c3d4"))
+		})
+
+		DescribeTable("should leave the Deployment as it is",
+			func(prepare func(), matcher OmegaMatcher) {
+				prepare()
+				expected := deployment.DeepCopy()
+				Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, nil)).To(matcher)
+				Expect(deployment).To(Equal(expected))
+			},
+			Entry("without the access secret", func() { Expect(c.Delete(ctx, secret)).To(Succeed()) }, Succeed()),
+			Entry("without an Extension", func() { Expect(c.Delete(ctx, extension)).To(Succeed()) }, Succeed()),
+			Entry("while the Extension is being deleted", func() {
+				extension.Finalizers = []string{"extensions.gardener.cloud/machine-preservation"}
+				Expect(c.Update(ctx, extension)).To(Succeed())
+				Expect(c.Delete(ctx, extension)).To(Succeed())
+			}, Succeed()),
+			Entry("without a kubeconfig for the shoot", func() { deployment.Spec.Template.Spec.Volumes = nil }, Succeed()),
+			Entry("without a kubeconfig for the shoot but our own, which a former mutation has left", func() {
+				ensure()
+				deployment.Spec.Template.Spec.Volumes = deployment.Spec.Template.Spec.Volumes[1:]
+				deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:2]
+			}, Succeed()),
+			Entry("if the definitions cannot be read", func() { crdError = errors.New("fake") }, MatchError(ContainSubstring("fake"))),
+		)
+	})
+
+	Describe("VerticalPodAutoscaler", func() {
+		var vpa *vpaautoscalingv1.VerticalPodAutoscaler
+
+		BeforeEach(func() {
+			vpa = &vpaautoscalingv1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager-vpa", Namespace: namespace}}
+			vpa.Spec.ResourcePolicy = &vpaautoscalingv1.PodResourcePolicy{ContainerPolicies: []vpaautoscalingv1.ContainerResourcePolicy{
+				{ContainerName: "*", Mode: new(vpaautoscalingv1.ContainerScalingModeOff)},
+			}}
+		})
+
+		It("should add a policy, and nothing the second time", func() {
+			expected := vpa.DeepCopy()
+			expected.Spec.ResourcePolicy.ContainerPolicies = append(expected.Spec.ResourcePolicy.ContainerPolicies, vpaautoscalingv1.ContainerResourcePolicy{
+				ContainerName:    name,
+				ControlledValues: new(vpaautoscalingv1.ContainerControlledValuesRequestsOnly),
+			})
+			for range 2 {
+				Expect(ensurer.EnsureMachineControllerManagerVPA(ctx, nil, vpa, nil)).To(Succeed())
+				Expect(vpa).To(Equal(expected))
+			}
+		})
+
+		It("should add a policy where there are none", func() {
+			vpa.Spec.ResourcePolicy = nil
+			Expect(ensurer.EnsureMachineControllerManagerVPA(ctx, nil, vpa, nil)).To(Succeed())
+			Expect(vpa.Spec.ResourcePolicy.ContainerPolicies).To(ConsistOf(MatchFields(IgnoreExtras, Fields{"ContainerName": Equal(name)})))
+		})
+
+		It("should leave it as it is without an Extension", func() {
+			Expect(c.Delete(ctx, extension)).To(Succeed())
+			expected := vpa.DeepCopy()
+			Expect(ensurer.EnsureMachineControllerManagerVPA(ctx, nil, vpa, nil)).To(Succeed())
+			Expect(vpa).To(Equal(expected))
+		})
+	})
+})

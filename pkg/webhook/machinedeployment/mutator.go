@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package machinedeployment
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+)
+
+// NewMutator returns a mutator that writes into a MachineDeployment what the worker controller would, so that a write of
+// the provider extension does not take it away for a moment.
+func NewMutator(planner *worker.Planner, schemas *machinecrd.Schemas) extensionswebhook.Mutator {
+	return &mutator{planner: planner, schemas: schemas}
+}
+
+type mutator struct {
+	planner *worker.Planner
+	schemas *machinecrd.Schemas
+}
+
+// Mutate writes the share of a MachineDeployment. As long as it cannot be determined, for example because the
+// configuration is not valid or a cache lags behind, the share stays what it was; the worker controller follows up.
+func (m *mutator) Mutate(ctx context.Context, newObj, oldObj client.Object) error {
+	deployment, ok := newObj.(*machinev1alpha1.MachineDeployment)
+	if !ok {
+		return fmt.Errorf("unexpected type %T", newObj)
+	}
+	if deployment.DeletionTimestamp != nil {
+		return nil
+	}
+
+	extension, err := worker.FindExtension(ctx, m.planner.Reader, deployment.Namespace)
+	if err != nil || extension == nil {
+		return err
+	}
+	nativeFields, err := m.schemas.MachineDeploymentsCanPreserve(ctx)
+	if err != nil {
+		return err
+	}
+
+	share, ok, err := m.share(ctx, extension, deployment)
+	if err != nil {
+		logf.FromContext(ctx).Info("Share cannot be determined, it stays what it is", "machineDeployment", client.ObjectKeyFromObject(deployment), "reason", err.Error())
+	}
+	if old, isDeployment := oldObj.(*machinev1alpha1.MachineDeployment); isDeployment && !ok {
+		share, ok = worker.ShareOf(old)
+	}
+	if ok {
+		worker.Apply(deployment, share, nativeFields)
+	}
+	return nil
+}
+
+// share returns false if none can be determined.
+func (m *mutator) share(ctx context.Context, extension *extensionsv1alpha1.Extension, deployment *machinev1alpha1.MachineDeployment) (worker.Share, bool, error) {
+	workers := &extensionsv1alpha1.WorkerList{}
+	if err := m.planner.Reader.List(ctx, workers, client.InNamespace(deployment.Namespace)); err != nil {
+		return worker.Share{}, false, fmt.Errorf("failed to list Workers: %w", err)
+	}
+	pool := worker.PoolOf(deployment)
+	index := slices.IndexFunc(workers.Items, func(w extensionsv1alpha1.Worker) bool {
+		return slices.ContainsFunc(w.Spec.Pools, func(p extensionsv1alpha1.WorkerPool) bool { return p.Name == pool })
+	})
+	if index < 0 {
+		return worker.Share{}, false, nil
+	}
+
+	config, err := helper.ReadExtension(extension, validation.PoolsOfWorker(&workers.Items[index]))
+	if err != nil {
+		return worker.Share{}, false, err
+	}
+
+	// The others count because no share may be handed out twice.
+	deployments := &machinev1alpha1.MachineDeploymentList{}
+	if err := m.planner.Reader.List(ctx, deployments, client.InNamespace(deployment.Namespace)); err != nil {
+		return worker.Share{}, false, fmt.Errorf("failed to list MachineDeployments: %w", err)
+	}
+	all := slices.DeleteFunc(deployments.Items, func(d machinev1alpha1.MachineDeployment) bool { return d.Name == deployment.Name })
+	all = append(all, *deployment)
+
+	shares, _, err := m.planner.Shares(ctx, &workers.Items[index], config, all)
+	share, ok := shares[deployment.Name]
+	return share, ok, err
+}

@@ -1,0 +1,272 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	"github.com/gardener/gardener/pkg/controllerutils"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	. "github.com/onsi/gomega/gstruct"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	maxKey  = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
+	timeKey = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
+)
+
+var _ = Describe("Shares of MachineDeployments", func() {
+	var (
+		ctx       context.Context
+		namespace string
+		worker    *extensionsv1alpha1.Worker
+		extension *extensionsv1alpha1.Extension
+	)
+
+	BeforeEach(func() {
+		ctx = context.Background()
+		namespace = env.CreateShootNamespace(ctx, true)
+		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{
+			Name:             "worker-a",
+			Minimum:          2,
+			Maximum:          6,
+			SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: false},
+		})
+
+		worker = &extensionsv1alpha1.Worker{
+			ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace},
+			Spec: extensionsv1alpha1.WorkerSpec{
+				DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "local"},
+				Region:      "local",
+				Pools: []extensionsv1alpha1.WorkerPool{{
+					Name:              "worker-a",
+					MachineType:       "local",
+					MachineImage:      extensionsv1alpha1.MachineImage{Name: "local", Version: "1"},
+					Minimum:           2,
+					Maximum:           6,
+					MaxSurge:          intstr.FromInt32(1),
+					Zones:             []string{"0", "1"},
+					UserDataSecretRef: corev1.SecretKeySelector{Key: "userData"},
+				}},
+			},
+		}
+		Expect(env.Client.Create(ctx, worker)).To(Succeed())
+
+		extension = &extensionsv1alpha1.Extension{
+			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
+			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
+		}
+	})
+
+	enable := func(config map[string]any) {
+		GinkgoHelper()
+		_, err := controllerutils.GetAndCreateOrMergePatch(ctx, env.Client, extension, func() error {
+			config["apiVersion"] = "machine-preservation.extensions.gardener.cloud/v1alpha1"
+			config["kind"] = "MachinePreservationConfig"
+			raw, err := json.Marshal(config)
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
+			return err
+		})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	settings := func(limit int, timeout string) map[string]any {
+		return map[string]any{"workers": []any{map[string]any{
+			"name":                     "worker-a",
+			"machineControllerManager": map[string]any{"autoPreserveFailedMax": limit, "machinePreserveTimeout": timeout},
+		}}}
+	}
+	get := func(name string) *machinev1alpha1.MachineDeployment {
+		GinkgoHelper()
+		deployment := &machinev1alpha1.MachineDeployment{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, deployment)).To(Succeed())
+		return deployment
+	}
+	eventuallyShares := func(expected ...map[string]string) {
+		GinkgoHelper()
+		for i, name := range []string{"md-z1", "md-z2"} {
+			Eventually(func() map[string]string { return get(name).Annotations }).WithTimeout(10 * time.Second).Should(Equal(expected[i]))
+		}
+	}
+	share := func(limit, timeout string) map[string]string {
+		return map[string]string{maxKey: limit, timeKey: timeout}
+	}
+	none := map[string]string(nil)
+
+	It("should follow the configuration", func() {
+		deployPool(ctx, namespace)
+		enable(settings(3, "24h"))
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
+		Expect(get("md-z1").Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
+
+		By("Changing it")
+		enable(settings(1, "90m"))
+		eventuallyShares(share("1", "1h30m0s"), share("0", "1h30m0s"))
+
+		By("Leaving it to the Shoot's own field")
+		patch := client.MergeFrom(worker.DeepCopy())
+		worker.Spec.Pools[0].MachineControllerManagerSettings = &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: new(int32(4))}
+		Expect(env.Client.Patch(ctx, worker, patch)).To(Succeed())
+		enable(map[string]any{})
+		eventuallyShares(share("2", "72h0m0s"), share("2", "72h0m0s"))
+
+		By("Disabling the extension")
+		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
+		eventuallyShares(none, none)
+	})
+
+	It("should keep the shares what they are while the provider writes, and roll no machines by that", func() {
+		enable(settings(3, "24h"))
+		// The webhook works with caches. Until they have seen the Extension, the controller would follow up.
+		Eventually(func() map[string]string {
+			deployPool(ctx, namespace)
+			return get("md-z2").Annotations
+		}).WithTimeout(10 * time.Second).Should(Equal(share("1", "24h0m0s")))
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
+		before := get("md-z1")
+
+		for range 10 {
+			// What is read right after the write is what the webhook has made of it: there was no time for the controller.
+			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
+				deployment.Annotations = nil
+			})
+			Expect(written.Annotations).To(Equal(share("2", "24h0m0s")))
+			Expect(written.Spec).To(Equal(before.Spec))
+			Expect(written.Spec.AutoPreserveFailedMachineMax).To(BeZero())
+		}
+		Expect(get("md-z1").ResourceVersion).To(Equal(before.ResourceVersion), "in the end, nobody has changed anything")
+	})
+
+	It("should give a MachineDeployment its share when it is created", func() {
+		enable(settings(3, "24h"))
+		deployPool(ctx, namespace)
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
+		Expect(env.Client.Delete(ctx, get("md-z2"))).To(Succeed())
+
+		created := writeAsProvider(ctx, namespace, "md-z2", "class-z2", func(*machinev1alpha1.MachineDeployment) {})
+		Expect(created.Annotations).To(Equal(share("1", "24h0m0s")))
+	})
+
+	It("should change nothing when the configuration is not valid, and say so", func() {
+		deployPool(ctx, namespace)
+		enable(settings(3, "24h"))
+		eventuallyShares(share("2", "24h0m0s"), share("1", "24h0m0s"))
+
+		enable(settings(7, "24h"))
+		const message = `spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 7: must be at most 6 for worker pool "worker-a", which is its maximum`
+		Eventually(func(g Gomega) {
+			events := &eventsv1.EventList{}
+			g.Expect(env.Client.List(ctx, events, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(events.Items).To(ContainElement(MatchFields(IgnoreExtras, Fields{
+				"Type":      Equal("Warning"),
+				"Reason":    Equal("InvalidConfiguration"),
+				"Note":      Equal("all shares stay what they are: " + message),
+				"Regarding": MatchFields(IgnoreExtras, Fields{"Kind": Equal("Extension"), "Name": Equal("machine-preservation")}),
+			})))
+
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+			g.Expect(extension.Status.LastError).To(PointTo(MatchFields(IgnoreExtras, Fields{
+				"Codes":       Equal([]gardencorev1beta1.ErrorCode{"ERR_CONFIGURATION_PROBLEM"}),
+				"Description": ContainSubstring(message),
+			})))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+
+		for range 10 {
+			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
+				deployment.Annotations = nil
+			})
+			Expect(written.Annotations).To(Equal(share("2", "24h0m0s")))
+		}
+		Consistently(func() map[string]string { return get("md-z1").Annotations }).Should(Equal(share("2", "24h0m0s")))
+
+		By("Correcting it")
+		enable(settings(5, "24h"))
+		eventuallyShares(share("3", "24h0m0s"), share("2", "24h0m0s"))
+	})
+
+	It("should say what is missing for a MachineDeployment that is in no zone of its pool", func() {
+		enable(settings(3, "24h"))
+		deployClass(ctx, namespace, "class-z3", "2")
+		writeAsProvider(ctx, namespace, "md-z3", "class-z3", func(*machinev1alpha1.MachineDeployment) {})
+		Eventually(func(g Gomega) {
+			events := &eventsv1.EventList{}
+			g.Expect(env.Client.List(ctx, events, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(events.Items).To(ContainElement(MatchFields(IgnoreExtras, Fields{
+				"Reason":    Equal("ShareNotPlaced"),
+				"Note":      Equal(`MachineDeployment "md-z3" gets no share: nodeTemplate.zone "2" of its MachineClass "class-z3" is none of the zones ["0" "1"] of worker pool "worker-a"`),
+				"Regarding": MatchFields(IgnoreExtras, Fields{"Kind": Equal("Worker"), "Name": Equal("bar")}),
+			})))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+		Expect(get("md-z3").Annotations).To(BeEmpty())
+	})
+
+	It("should never write to a shoot without the extension", func() {
+		deployPool(ctx, namespace)
+		before := get("md-z1")
+		Consistently(func() string { return get("md-z1").ResourceVersion }).WithTimeout(2 * time.Second).Should(Equal(before.ResourceVersion))
+	})
+})
+
+// deployPool writes the MachineClasses and MachineDeployments of both zones, as the provider does.
+func deployPool(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	for name, zone := range map[string]string{"z1": "0", "z2": "1"} {
+		deployClass(ctx, namespace, "class-"+name, zone)
+		writeAsProvider(ctx, namespace, "md-"+name, "class-"+name, func(*machinev1alpha1.MachineDeployment) {})
+	}
+}
+
+func deployClass(ctx context.Context, namespace, name, zone string) {
+	GinkgoHelper()
+	class := &machinev1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
+	_, err := controllerutils.GetAndCreateOrMergePatch(ctx, env.Client, class, func() error {
+		class.Provider = "local"
+		class.ProviderSpec = runtime.RawExtension{Raw: []byte(`{"image":"foo"}`)}
+		class.NodeTemplate = &machinev1alpha1.NodeTemplate{
+			Capacity:     corev1.ResourceList{},
+			InstanceType: "local",
+			Region:       "local",
+			Zone:         zone,
+		}
+		return nil
+	})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// writeAsProvider writes a MachineDeployment as extensions of infrastructure providers do: it replaces the template as a
+// whole and sets the number of machine-controller-manager's own preservation. It returns what the API server has made of
+// it.
+func writeAsProvider(ctx context.Context, namespace, name, class string, mutate func(*machinev1alpha1.MachineDeployment)) *machinev1alpha1.MachineDeployment {
+	GinkgoHelper()
+	deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
+	_, err := controllerutils.GetAndCreateOrMergePatch(ctx, env.Client, deployment, func() error {
+		metav1.SetMetaDataLabel(&deployment.ObjectMeta, "worker.gardener.cloud/pool", "worker-a")
+		deployment.Spec.Replicas = 1
+		deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}}
+		deployment.Spec.AutoPreserveFailedMachineMax = 3
+		deployment.Spec.Template = machinev1alpha1.MachineTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"name": name}},
+			Spec: machinev1alpha1.MachineSpec{
+				Class:                machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: class},
+				MachineConfiguration: &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}},
+			},
+		}
+		mutate(deployment)
+		return nil
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return deployment
+}

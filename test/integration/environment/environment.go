@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package environment is a seed for integration tests: a real kube-apiserver with the resource definitions of Gardener,
+// and the extension as it is run in a seed.
+package environment
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	"github.com/gardener/gardener/pkg/component"
+	"github.com/gardener/gardener/pkg/component/autoscaling/vpa"
+	"github.com/gardener/gardener/pkg/component/crddeployer"
+	extensionscrds "github.com/gardener/gardener/pkg/component/extensions/crds"
+	"github.com/gardener/gardener/pkg/component/gardener/resourcemanager"
+	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
+	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
+)
+
+const (
+	// StartTimeout is how long it takes at most until a component works.
+	StartTimeout = time.Minute
+	// StopTimeout is how long it takes at most until a component has stopped.
+	StopTimeout = time.Minute
+)
+
+// Environment is a running seed.
+type Environment struct {
+	// Config is the configuration of an administrator's client.
+	Config *rest.Config
+	// Client is not backed by a cache.
+	Client client.Client
+
+	kubeconfig string
+}
+
+// Start starts the API server and deploys the resource definitions. It stops at the end of the suite.
+func Start(ctx context.Context) *Environment {
+	GinkgoHelper()
+
+	testEnv := &envtest.Environment{}
+	config, err := testEnv.Start()
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(testEnv.Stop)
+
+	kubeconfig := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(os.WriteFile(kubeconfig, testEnv.KubeConfig, 0o600)).To(Succeed())
+
+	c, err := client.New(config, client.Options{Scheme: newScheme()})
+	Expect(err).NotTo(HaveOccurred())
+
+	for _, newCRDs := range []func() (component.DeployWaiter, error){
+		func() (component.DeployWaiter, error) { return extensionscrds.NewCRD(c, true, true) },
+		func() (component.DeployWaiter, error) { return machinecontrollermanager.NewCRD(c) },
+		func() (component.DeployWaiter, error) { return crddeployer.New(c, []string{resourcemanager.CRD}, true) },
+		func() (component.DeployWaiter, error) { return prometheusoperator.NewCRDs(c) },
+		func() (component.DeployWaiter, error) { return vpa.NewCRD(c, nil) },
+	} {
+		crds, err := newCRDs()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(crds.Deploy(ctx)).To(Succeed())
+		Expect(crds.Wait(ctx)).To(Succeed())
+	}
+	return &Environment{Config: config, Client: c, kubeconfig: kubeconfig}
+}
+
+// StartExtension runs the extension until the end of the suite, and waits until the API server calls its webhooks.
+func (e *Environment) StartExtension(ctx context.Context) {
+	GinkgoHelper()
+
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation"}}
+	Expect(e.Client.Create(ctx, namespace)).To(Succeed())
+	webhookAddress, healthAddress := FreeAddress(), FreeAddress()
+	host, port, err := net.SplitHostPort(webhookAddress)
+	Expect(err).NotTo(HaveOccurred())
+
+	command := app.NewCommand()
+	command.SetArgs([]string{
+		"--kubeconfig=" + e.kubeconfig,
+		"--leader-election-namespace=" + namespace.Name,
+		"--heartbeat-namespace=" + namespace.Name,
+		"--webhook-config-namespace=" + namespace.Name,
+		"--webhook-config-mode=url",
+		"--webhook-config-url=" + webhookAddress,
+		"--webhook-config-server-host=" + host,
+		"--webhook-config-server-port=" + port,
+		"--webhook-config-cert-dir=" + GinkgoT().TempDir(),
+		"--metrics-bind-address=0",
+		"--health-bind-address=" + healthAddress,
+		"--ignore-operation-annotation",
+		"--log-format=text",
+	})
+
+	ctx, cancel := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- command.ExecuteContext(ctx) }()
+	DeferCleanup(func() {
+		cancel()
+		Eventually(stopped).WithTimeout(StopTimeout).Should(Receive(BeNil()))
+	})
+
+	Eventually(func(g Gomega) {
+		g.Expect(stopped).NotTo(Receive(), "the extension has stopped")
+		response, err := http.Get("http://" + healthAddress + "/readyz")
+		g.Expect(err).NotTo(HaveOccurred())
+		defer response.Body.Close()
+		g.Expect(response).To(HaveHTTPStatus(http.StatusOK))
+
+		config := &admissionregistrationv1.MutatingWebhookConfiguration{}
+		g.Expect(e.Client.Get(ctx, client.ObjectKey{Name: "gardener-extension-machine-preservation"}, config)).To(Succeed())
+		g.Expect(config.Webhooks).NotTo(BeEmpty())
+		for _, webhook := range config.Webhooks {
+			g.Expect(webhook.ClientConfig.CABundle).NotTo(BeEmpty())
+		}
+	}).WithTimeout(StartTimeout).Should(Succeed())
+}
+
+// CreateShootNamespace creates the namespace of a shoot's control plane, as gardenlet does if the extension is enabled.
+func (e *Environment) CreateShootNamespace(ctx context.Context, enabled bool) string {
+	GinkgoHelper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "shoot--foo--", Labels: map[string]string{
+		"gardener.cloud/role":           "shoot",
+		"shoot.gardener.cloud/provider": "local",
+	}}}
+	if enabled {
+		namespace.Labels["extensions.gardener.cloud/machine-preservation"] = "true"
+	}
+	Expect(e.Client.Create(ctx, namespace)).To(Succeed())
+	return namespace.Name
+}
+
+// CreateCluster creates the Cluster that gardenlet creates for a shoot.
+func (e *Environment) CreateCluster(ctx context.Context, namespace string, workers ...gardencorev1beta1.Worker) {
+	GinkgoHelper()
+	raw := func(object any) runtime.RawExtension {
+		data, err := json.Marshal(object)
+		Expect(err).NotTo(HaveOccurred())
+		return runtime.RawExtension{Raw: data}
+	}
+	typeMeta := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: kind}
+	}
+
+	shoot := &gardencorev1beta1.Shoot{TypeMeta: typeMeta("Shoot")}
+	shoot.Spec.Provider.Workers = workers
+	Expect(e.Client.Create(ctx, &extensionsv1alpha1.Cluster{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Spec: extensionsv1alpha1.ClusterSpec{
+			CloudProfile: raw(&gardencorev1beta1.CloudProfile{TypeMeta: typeMeta("CloudProfile")}),
+			Seed:         new(raw(&gardencorev1beta1.Seed{TypeMeta: typeMeta("Seed")})),
+			Shoot:        raw(shoot),
+		},
+	})).To(Succeed())
+}
+
+func newScheme() *runtime.Scheme {
+	GinkgoHelper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		extensionscontroller.AddToScheme,
+		gardencorev1beta1.AddToScheme,
+		machinev1alpha1.AddToScheme,
+		monitoringv1.AddToScheme,
+		vpaautoscalingv1.AddToScheme,
+		apiextensionsv1.AddToScheme,
+	} {
+		Expect(add(scheme)).To(Succeed())
+	}
+	metav1.AddToGroupVersion(scheme, machinev1alpha1.SchemeGroupVersion)
+	return scheme
+}
+
+// FreeAddress returns an address of this machine that nobody listens on.
+func FreeAddress() string {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	defer listener.Close()
+	return listener.Addr().String()
+}
