@@ -5,11 +5,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -199,15 +202,14 @@ func (d *demo) untilGone(ctx context.Context, machine *machinev1alpha1.Machine) 
 
 // running returns the machines of a zone, or of all, that run.
 func (d *demo) running(ctx context.Context, zone string) ([]*machinev1alpha1.Machine, error) {
-	machines := &machinev1alpha1.MachineList{}
-	if err := d.seed.List(ctx, machines, client.InNamespace(d.namespace)); err != nil {
+	machines, err := zonalMachines(ctx, d.seed, d.namespace)
+	if err != nil {
 		return nil, err
 	}
 	var running []*machinev1alpha1.Machine
-	for i := range machines.Items {
-		m := &machines.Items[i]
-		if m.DeletionTimestamp == nil && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && (zone == "" || zoneOf(m) == zone) {
-			running = append(running, m)
+	for _, m := range machines {
+		if m.DeletionTimestamp == nil && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && (zone == "" || m.zone == zone) {
+			running = append(running, m.Machine)
 		}
 	}
 	return running, nil
@@ -270,8 +272,37 @@ func nodeOf(machine *machinev1alpha1.Machine) string {
 	return machine.Labels[machinev1alpha1.NodeLabelKey]
 }
 
-func zoneOf(machine *machinev1alpha1.Machine) string {
-	return machine.Spec.NodeTemplateSpec.Labels[corev1.LabelTopologyZone]
+// zonalMachine is a machine and the zone that its MachineClass is for.
+type zonalMachine struct {
+	*machinev1alpha1.Machine
+	zone string
+}
+
+// zonalMachines returns all machines, in the order of their zones and names.
+func zonalMachines(ctx context.Context, seed client.Client, namespace string) ([]zonalMachine, error) {
+	classes := &machinev1alpha1.MachineClassList{}
+	if err := seed.List(ctx, classes, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	zones := map[string]string{}
+	for _, class := range classes.Items {
+		if class.NodeTemplate != nil {
+			zones[class.Name] = class.NodeTemplate.Zone
+		}
+	}
+
+	machines := &machinev1alpha1.MachineList{}
+	if err := seed.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	zonal := make([]zonalMachine, 0, len(machines.Items))
+	for i := range machines.Items {
+		zonal = append(zonal, zonalMachine{Machine: &machines.Items[i], zone: zones[machines.Items[i].Spec.Class.Name]})
+	}
+	slices.SortFunc(zonal, func(a, b zonalMachine) int {
+		return cmp.Or(strings.Compare(a.zone, b.zone), strings.Compare(a.Name, b.Name))
+	})
+	return zonal, nil
 }
 
 func say(format string, args ...any) {

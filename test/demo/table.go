@@ -13,7 +13,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -40,29 +39,26 @@ func (t *table) run(ctx context.Context) {
 }
 
 func (t *table) print(ctx context.Context) {
-	machines := &machinev1alpha1.MachineList{}
-	if err := t.seed.List(ctx, machines, client.InNamespace(t.namespace)); err != nil || len(machines.Items) == 0 {
+	machines, err := zonalMachines(ctx, t.seed, t.namespace)
+	if err != nil || len(machines) == 0 {
 		return
 	}
-	slices.SortFunc(machines.Items, func(a, b machinev1alpha1.Machine) int {
-		return strings.Compare(zoneOf(&a)+a.Name, zoneOf(&b)+b.Name)
-	})
 
 	// What changes all the time is no reason to print.
 	var rows, left []string
-	for _, m := range machines.Items {
+	for _, m := range machines {
 		phase, cause, remaining := string(m.Status.CurrentStatus.Phase), "", ""
 		if phase == "" {
 			phase = "being created"
 		}
-		if record := preservation.ReadRecord(&m); record != nil {
+		if record := preservation.ReadRecord(m.Machine); record != nil {
 			phase, cause = record.Phase(m.Status.CurrentStatus.Phase), record.Cause
 			remaining = time.Until(record.Expiry).Round(time.Second).String()
 		}
 		if m.DeletionTimestamp != nil {
 			phase = "Terminating"
 		}
-		rows = append(rows, strings.Join([]string{zoneOf(&m), m.Name, phase, cause}, "\t"))
+		rows = append(rows, strings.Join([]string{m.zone, m.Name, phase, cause}, "\t"))
 		left = append(left, remaining)
 	}
 	if slices.Equal(rows, t.printed) {

@@ -44,8 +44,11 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.remove(ctx, pod)
 	}
 	if pod.Spec.NodeName == "" {
-		// The next event of the pod continues.
-		return reconcile.Result{}, r.schedule(ctx, pod)
+		if err := r.schedule(ctx, pod); err != nil {
+			return reconcile.Result{}, err
+		}
+		// No event is waited for: the driver looks whether the pod runs within milliseconds, then after seconds only.
+		return reconcile.Result{}, r.writeStatus(ctx, pod, false)
 	}
 	if pod.Status.Phase != corev1.PodRunning {
 		return reconcile.Result{}, r.writeStatus(ctx, pod, false)
