@@ -29,3 +29,7 @@ for api in preservation config; do
     --log-level=ERROR \
     --output-path="hack/api-reference/$api.md"
 done
+
+echo "> table of the rules and their tests"
+rules="$(go run ./hack/rules)"
+printf '%s\n' "$rules" >docs/development/rules.md

@@ -30,29 +30,26 @@ func (t Timeouts) For(machine *machinev1alpha1.Machine) Timeouts {
 	return t
 }
 
-// holdTime returns when a machine that is unhealthy, or has not joined yet, counts as failed: a margin before its
-// deadline, so that the hold is there before machine-controller-manager acts on the deadline. For a machine in phase
-// Failed that is now. It returns false for a machine that no deadline runs for.
-func holdTime(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time) (time.Time, bool) {
+// deadline returns when machine-controller-manager takes a machine for failed that is unhealthy, or has not joined yet,
+// and a margin before it: from then on it counts as failed here, so that the hold is there before
+// machine-controller-manager acts. For a machine in phase Failed the deadline is now. It is zero for a machine that none
+// runs for.
+func deadline(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time) (at time.Time, margin time.Duration) {
 	var (
 		timeouts = defaults.For(machine)
 		status   = machine.Status.CurrentStatus
 	)
 	switch status.Phase {
 	case machinev1alpha1.MachineFailed:
-		return now, true
+		return now, 0
 	case machinev1alpha1.MachineUnknown:
 		if c := machine.Spec.MachineConfiguration; c != nil && ptr.Deref(c.DisableHealthTimeout, false) {
-			return time.Time{}, false
+			return time.Time{}, 0
 		}
-		return status.LastUpdateTime.Add(timeouts.Health - margin(timeouts.Health)), true
+		return status.LastUpdateTime.Add(timeouts.Health), min(maxMargin, timeouts.Health/10)
 	case machinev1alpha1.MachinePending:
-		return machine.CreationTimestamp.Add(timeouts.Creation - margin(timeouts.Creation)), true
+		return machine.CreationTimestamp.Add(timeouts.Creation), min(maxMargin, timeouts.Creation/10)
 	default:
-		return time.Time{}, false
+		return time.Time{}, 0
 	}
-}
-
-func margin(timeout time.Duration) time.Duration {
-	return min(maxMargin, timeout/10)
 }

@@ -61,7 +61,11 @@ type Decision struct {
 	// Next is when to look again even if nothing changes until then; zero for never.
 	Next time.Time
 
-	// failsAt is when the machine counts as failed; zero if no deadline runs.
+	// Deadline is when machine-controller-manager takes the machine for failed; zero if no deadline runs, and not of
+	// interest once Target or Current are Failed.
+	Deadline time.Time
+
+	// failsAt is when the machine counts as failed: a margin before its deadline. Zero if no deadline runs.
 	failsAt time.Time
 	// claims says that the machine has failed and asks for a place within the share.
 	claims bool
@@ -90,8 +94,9 @@ func decide(g Group, m Member, now time.Time) Decision {
 	}
 
 	failed := false
-	if at, ok := holdTime(m.Machine, g.Timeouts, now); ok {
-		d.failsAt, failed = at, !now.Before(at)
+	if at, margin := deadline(m.Machine, g.Timeouts, now); !at.IsZero() {
+		d.Deadline, d.failsAt = at, at.Add(-margin)
+		failed = !now.Before(d.failsAt)
 	}
 
 	if d.Current == nil {

@@ -48,6 +48,8 @@ const (
 	NoFault Fault = ""
 	// KubeletDead makes the machine's kubelet fall silent.
 	KubeletDead Fault = "kubelet-dead"
+	// NeverJoins keeps a machine from getting a node.
+	NeverJoins Fault = "never-joins"
 )
 
 // Environment is a shoot to try the rules on.
@@ -59,6 +61,8 @@ type Environment struct {
 	Namespace string
 	// Inject makes a machine fail, or recover.
 	Inject func(ctx context.Context, machine *machinev1alpha1.Machine, fault Fault) error
+	// InjectNext makes the next machine fail whose MachineDeployment is the given one.
+	InjectNext func(ctx context.Context, machineDeployment string, fault Fault) error
 }
 
 // Pool is the worker pool of one scenario.

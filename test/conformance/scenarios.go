@@ -68,6 +68,12 @@ func Scenarios() []Scenario {
 		{Name: "failed-expiry", Rules: []string{"T2", "T8", "P10"}, run: expiryOfFailed},
 		{Name: "recovery", Rules: []string{"T7", "P7"}, Share: 1, run: recovery},
 		{Name: "forbidden", Rules: []string{"T6", "R4"}, Share: 1, run: forbidden},
+		{Name: "lowered", Rules: []string{"T9", "P1"}, Share: 2, run: loweredShare},
+		{Name: "deleted", Rules: []string{"T10"}, Share: 1, run: deletion},
+		{Name: "never-joined", Rules: []string{"T5", "T7", "P9"}, Share: 1, run: neverJoined},
+		{Name: "rollout", Rules: []string{"P3"}, Share: 1, run: rollout},
+		{Name: "edited", Rules: []string{"P6"}, Healthy: true, run: editedExpiry},
+		{Name: "invalid", Rules: []string{"R3", "R5"}, Healthy: true, run: invalidRequests},
 		{Name: "provider", Share: 1, Healthy: true, run: reconciliationsOfProvider},
 	}
 }
@@ -130,10 +136,7 @@ func scaleDownOfPreserved(p *Pool) {
 	p.annotate(machine, map[string]string{scaleDown: ""})
 	p.Eventually(protected).WithTimeout(patience).WithPolling(pollInterval).Should(Succeed())
 
-	deployment := p.deployment()
-	patch := client.MergeFrom(deployment.DeepCopy())
-	deployment.Spec.Replicas = 1
-	p.Expect(p.Seed.Patch(p.ctx, deployment, patch)).To(Succeed())
+	p.scale(p.deployment(), 1)
 	p.gone(machines[1])
 	p.isPreserved(p, machine, runningPreserved, "now")
 }

@@ -9,7 +9,6 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -52,18 +51,4 @@ func (p *Pool) workload(machine *machinev1alpha1.Machine) (agent, app *corev1.Po
 func (p *Pool) exists(pod *corev1.Pod) bool {
 	fresh := &corev1.Pod{}
 	return p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(pod), fresh) == nil && fresh.UID == pod.UID
-}
-
-// event waits for an Event on the machine.
-func (p *Pool) event(machine *machinev1alpha1.Machine, reason, text string) {
-	p.t.Helper()
-	p.Eventually(func(g Gomega) {
-		events := &eventsv1.EventList{}
-		g.Expect(p.Seed.List(p.ctx, events, client.InNamespace(p.Namespace))).To(Succeed())
-		g.Expect(events.Items).To(ContainElement(And(
-			HaveField("Regarding.Name", machine.Name),
-			HaveField("Reason", reason),
-			HaveField("Note", ContainSubstring(text)),
-		)))
-	}).WithTimeout(patience).WithPolling(pollInterval).Should(Succeed())
 }

@@ -10,8 +10,10 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +24,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,6 +74,19 @@ func run(t *testing.T, generation string) {
 	t.Logf("Shoot with %d pools was ready after %s", len(scenarios), time.Since(started).Round(time.Second))
 
 	conformance.Run(ctx, t, environmentOf(g, l))
+
+	t.Run("hibernation P4", func(t *testing.T) {
+		g := NewWithT(t)
+		shoot := shootFor(g, scenarios)
+		shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
+		g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
+		g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
+		c, err := client.New(l.Seed.Config, client.Options{Scheme: kubernetesclient.SeedScheme})
+		g.Expect(err).NotTo(HaveOccurred())
+		machines := &machinev1alpha1.MachineList{}
+		g.Expect(c.List(ctx, machines)).To(Succeed())
+		g.Expect(machines.Items).To(BeEmpty())
+	})
 }
 
 func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
@@ -78,19 +95,55 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 	g.Expect(err).NotTo(HaveOccurred())
 	shootClient, err := client.New(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
 	g.Expect(err).NotTo(HaveOccurred())
+	machinePod := func(name string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: seed.MachineNamespace(shootName)}}
+	}
+	inject := func(ctx context.Context, object client.Object, fault conformance.Fault) error {
+		value, err := json.Marshal(fault)
+		if err != nil || fault == conformance.NoFault {
+			value = []byte("null")
+		}
+		return seedClient.Patch(ctx, object, client.RawPatch(types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, simulator.FailureAnnotation, value)))
+	}
 	return &conformance.Environment{
 		Seed:      seedClient,
 		Shoot:     shootClient,
 		Namespace: seed.ControlPlaneNamespace(shootName),
 		Inject: func(ctx context.Context, machine *machinev1alpha1.Machine, fault conformance.Fault) error {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "machine-" + machine.Name, Namespace: seed.MachineNamespace(shootName)}}
-			patch := client.MergeFrom(pod.DeepCopy())
-			if fault == conformance.NoFault {
-				patch = client.RawPatch(patch.Type(), []byte(`{"metadata":{"annotations":{"`+simulator.FailureAnnotation+`":null}}}`))
-			} else {
-				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, simulator.FailureAnnotation, string(fault))
+			return inject(ctx, machinePod("machine-"+machine.Name), fault)
+		},
+		InjectNext: func(ctx context.Context, machineDeployment string, fault conformance.Fault) error {
+			pods := &corev1.PodList{}
+			if err := seedClient.List(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName))); err != nil {
+				return err
 			}
-			return seedClient.Patch(ctx, pod, patch)
+			watch, err := seedClient.Watch(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName)), &client.ListOptions{
+				Raw: &metav1.ListOptions{ResourceVersion: pods.ResourceVersion},
+			})
+			if err != nil {
+				return err
+			}
+			// The default of the namespace befalls all new machines: those of other MachineDeployments are healed.
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: seed.ControlPlaneNamespace(shootName)}}
+			go func() {
+				defer watch.Stop()
+				for event := range watch.ResultChan() {
+					pod, ok := event.Object.(*corev1.Pod)
+					if !ok || event.Type == apiwatch.Deleted || pod.Annotations[simulator.FailureAnnotation] != string(fault) {
+						continue
+					}
+					heal := client.Object(pod)
+					next := strings.HasPrefix(pod.Name, "machine-"+machineDeployment+"-")
+					if next {
+						heal = namespace
+					}
+					if err := inject(ctx, heal, conformance.NoFault); err != nil || next {
+						return
+					}
+				}
+			}()
+			return inject(ctx, namespace, fault)
 		},
 	}
 }

@@ -49,17 +49,28 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 // Validate returns an error that names each flag which cannot be used as it is, and what is valid.
 func (o *Options) Validate() error {
 	var errs []error
-	for flag, value := range map[string]string{"namespace": o.Namespace, "control-kubeconfig": o.ControlKubeconfig, "target-kubeconfig": o.TargetKubeconfig} {
-		if value == "" {
-			errs = append(errs, fmt.Errorf("--%s must be set", flag))
+	for _, flag := range []struct{ name, value string }{
+		{"namespace", o.Namespace},
+		{"control-kubeconfig", o.ControlKubeconfig},
+		{"target-kubeconfig", o.TargetKubeconfig},
+	} {
+		if flag.value == "" {
+			errs = append(errs, fmt.Errorf("--%s must be set", flag.name))
 		}
 	}
 	if _, err := o.holder(); err != nil {
 		errs = append(errs, err)
 	}
-	for flag, value := range map[string]time.Duration{"machine-health-timeout": o.Timeouts.Health, "machine-creation-timeout": o.Timeouts.Creation, "machine-drain-timeout": o.Timeouts.Drain} {
-		if value <= 0 {
-			errs = append(errs, fmt.Errorf("--%s=%s must be greater than 0", flag, value))
+	for _, flag := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"machine-health-timeout", o.Timeouts.Health},
+		{"machine-creation-timeout", o.Timeouts.Creation},
+		{"machine-drain-timeout", o.Timeouts.Drain},
+	} {
+		if flag.value <= 0 {
+			errs = append(errs, fmt.Errorf("--%s=%s must be greater than 0", flag.name, flag.value))
 		}
 	}
 	return errors.Join(errs...)

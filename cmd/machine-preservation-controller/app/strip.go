@@ -9,6 +9,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -19,7 +20,10 @@ import (
 func stripMachineDeployment(obj any) (any, error) {
 	if d, ok := obj.(*machinev1alpha1.MachineDeployment); ok {
 		d.ManagedFields = nil
-		d.Spec = machinev1alpha1.MachineDeploymentSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector}
+		template := machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{NodeTemplateSpec: machinev1alpha1.NodeTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: d.Spec.Template.Spec.NodeTemplateSpec.Labels},
+		}}}
+		d.Spec = machinev1alpha1.MachineDeploymentSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: template}
 		d.Status = machinev1alpha1.MachineDeploymentStatus{}
 	}
 	return obj, nil
@@ -46,7 +50,7 @@ func stripMachine(obj any) (any, error) {
 func stripNode(obj any) (any, error) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.ManagedFields = nil
-		n.Labels = nil
+		n.Labels = map[string]string{corev1.LabelTopologyZone: n.Labels[corev1.LabelTopologyZone]}
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
 		n.Status = corev1.NodeStatus{Conditions: slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type != corev1.NodeReady && c.Type != v1alpha1.ConditionPreserved

@@ -86,6 +86,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	since, _ := preservation.TaintedSince(node)
 	now := r.Clock.Now()
 	progress, stepErr := r.Drainer.Step(ctx, node, since, r.Timeouts.For(machine).Drain, now)
+	pods.WithLabelValues("evicted").Add(float64(progress.Evicted))
+	pods.WithLabelValues("forced").Add(float64(progress.Forced))
 	if stepErr != nil {
 		log.Error(stepErr, "Drain step was incomplete")
 	}

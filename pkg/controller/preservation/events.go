@@ -61,7 +61,7 @@ func (e Events) both(d *preservation.Decision, eventType, reason, note string, a
 }
 
 func (r *Reconciler) transition(d *preservation.Decision) {
-	transitions.WithLabelValues(d.Rule).Inc()
+	countTransition(d, r.Clock.Now())
 	if d.Target != nil {
 		r.Events.both(d, corev1.EventTypeNormal, reasons[d.Rule], "Machine is %s until %s as %s (cause %s)",
 			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), d.Target.Expiry.UTC().Format(time.RFC3339), d.Reason, d.Target.Cause)

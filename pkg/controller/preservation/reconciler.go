@@ -67,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Source.Get(ctx, req.NamespacedName, deployment); err != nil {
 		if apierrors.IsNotFound(err) {
 			log.V(1).Info("Object is gone, stop reconciling")
-			forget(req.Name)
+			groups.forget(req.Name)
 			r.notices.Delete(req.Name)
 			return reconcile.Result{}, nil
 		}
@@ -94,7 +94,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	err = r.carryOut(ctx, decisions, now)
 	r.notify(deployment.Name, decisions)
-	observe(deployment.Name, group.Share, decisions)
+	groups.observe(deployment, group.Share, decisions)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,11 +23,14 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed/node"
 )
+
+// gracePeriodAtEnd is what containers get when the landscape ends.
+const gracePeriodAtEnd = 2 * time.Second
 
 // podReconciler runs the containers of pods and writes the status of the pods.
 type podReconciler struct {
@@ -89,7 +93,7 @@ func (r *podReconciler) Reconcile(ctx context.Context, request reconcile.Request
 	refresh, err := present.volumes.sync(ctx, pod)
 	if err != nil {
 		// The objects that are missing are watched.
-		log.FromContext(ctx).Info("Volumes of the pod could not be written", "reason", err.Error())
+		logf.FromContext(ctx).Info("Volumes of the pod could not be written", "reason", err.Error())
 		r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, "FailedMount", "Mount", "%v", err)
 		return reconcile.Result{}, r.writeStatus(ctx, pod, nil)
 	}
@@ -148,7 +152,7 @@ func (r *podReconciler) prepare(ctx context.Context, pod *corev1.Pod) (*runningP
 			if errors.Is(err, errUnknownImage) {
 				reason = "ErrImageNeverPull"
 			}
-			log.FromContext(ctx).Error(err, "Container cannot be started", "container", spec.Name)
+			logf.FromContext(ctx).Error(err, "Container cannot be started", "container", spec.Name)
 			r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, reason, "Start", "Container %s cannot be started: %v", spec.Name, err)
 			container.fail(reason, err)
 		}
@@ -242,15 +246,17 @@ func (r *podReconciler) stopAllAtEnd(ctx context.Context) error {
 	<-ctx.Done()
 	r.lock.Lock()
 	r.ended = true
-	all := r.running
-	r.running = nil
+	all := maps.Clone(r.running)
 	r.lock.Unlock()
 
 	var group sync.WaitGroup
 	for _, present := range all {
-		group.Go(func() { present.stop(5 * time.Second) })
+		group.Go(func() { present.stop(gracePeriodAtEnd) })
 	}
 	group.Wait()
+	if err := os.RemoveAll(filepath.Join(r.dir, "pods")); err != nil {
+		return fmt.Errorf("could not remove the volumes: %w", err)
+	}
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
-	"github.com/gardener/gardener/pkg/client/kubernetes"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/component/extensions/extension"
 	"github.com/gardener/gardener/pkg/component/extensions/operatingsystemconfig"
@@ -46,7 +46,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 const (
@@ -76,7 +76,7 @@ type operation struct {
 func newOperation(ctx context.Context, seedConfig *rest.Config, shootName string) (*operation, error) {
 	seedConfig = unlimited(seedConfig)
 	seedConfig.WarningHandler = rest.NoWarnings{}
-	c, err := client.New(seedConfig, client.Options{Scheme: kubernetes.SeedScheme})
+	c, err := client.New(seedConfig, client.Options{Scheme: kubernetesclient.SeedScheme})
 	if err != nil {
 		return nil, fmt.Errorf("could not make a client of the seed: %w", err)
 	}
@@ -86,7 +86,7 @@ func newOperation(ctx context.Context, seedConfig *rest.Config, shootName string
 	}
 	o := &operation{
 		// The components tell of each look at an object that is not yet ready.
-		log:       log.FromContext(ctx).WithName("shoot").WithValues("shoot", shootName).V(1),
+		log:       logf.FromContext(ctx).WithName("shoot").WithValues("shoot", shootName).V(1),
 		config:    seedConfig,
 		client:    c,
 		landscape: landscape,
@@ -251,7 +251,7 @@ func (o *operation) deploySecrets(ctx context.Context) error {
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, o.client, cloudProvider, func() error {
 		metav1.SetMetaDataLabel(&cloudProvider.ObjectMeta, v1beta1constants.GardenerPurpose, v1beta1constants.SecretNameCloudProvider)
 		cloudProvider.Type = corev1.SecretTypeOpaque
-		cloudProvider.Data = map[string][]byte{kubernetes.KubeConfig: kubeconfig}
+		cloudProvider.Data = map[string][]byte{kubernetesclient.KubeConfig: kubeconfig}
 		return nil
 	}); err != nil {
 		return fmt.Errorf("could not write secret %s: %w", cloudProvider.Name, err)
@@ -369,7 +369,7 @@ func (o *operation) waitForExtensions(ctx context.Context) error {
 		return err
 	}
 	for _, extensionType := range waiting {
-		log.FromContext(ctx).Info("No controller takes care of the Extension", "type", extensionType)
+		logf.FromContext(ctx).Info("No controller takes care of the Extension", "type", extensionType)
 		delete(enabled, extensionType)
 	}
 	return o.extensionsOf(enabled).Wait(ctx)

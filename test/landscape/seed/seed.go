@@ -21,11 +21,12 @@ package seed
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
-	"github.com/gardener/gardener/pkg/client/kubernetes"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	localinstall "github.com/gardener/gardener/pkg/provider-local/apis/local/install"
 	resourcemanagerclient "github.com/gardener/gardener/pkg/resourcemanager/client"
 	corev1 "k8s.io/api/core/v1"
@@ -67,7 +68,7 @@ type Options struct {
 // context, or before if one fails: the channel then gets the error, and nil otherwise.
 func Start(ctx context.Context, o Options) (<-chan error, error) {
 	scheme := runtime.NewScheme()
-	if err := kubernetes.AddSeedSchemeToScheme(scheme); err != nil {
+	if err := kubernetesclient.AddSeedSchemeToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("could not make the scheme: %w", err)
 	}
 	localinstall.Install(scheme)
@@ -128,12 +129,11 @@ func Start(ctx context.Context, o Options) (<-chan error, error) {
 	}()
 	if err := waitUntilServing(ctx, mgr); err != nil {
 		cancel()
-		return nil, fmt.Errorf("controllers of the seed did not start: %w, %w", err, <-ended)
+		return nil, fmt.Errorf("controllers of the seed did not start: %w", errors.Join(err, <-ended))
 	}
 	if err := webhooks.register(ctx, c); err != nil {
 		cancel()
-		<-ended
-		return nil, err
+		return nil, errors.Join(err, <-ended)
 	}
 	return ended, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	"github.com/gardener/gardener/pkg/client/kubernetes"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	"github.com/gardener/gardener/pkg/extensions"
 	"github.com/gardener/gardener/pkg/provider-local/apis/local/helper"
 	"github.com/go-logr/logr"
@@ -139,7 +139,7 @@ var _ = Describe("Shoot", func() {
 			o = &operation{
 				log:       logr.Discard(),
 				config:    &rest.Config{Host: "https://127.0.0.1:1", BearerToken: "t"},
-				client:    fakeclient.NewClientBuilder().WithScheme(kubernetes.SeedScheme).Build(),
+				client:    fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).Build(),
 				landscape: &landscape{shootServer: "https://127.0.0.1:2", shootCA: []byte("ca"), mcmVersion: "v1.2.3"},
 				namespace: ControlPlaneNamespace(shoot.Name),
 				shoot:     shoot,

@@ -7,7 +7,7 @@ package simulator
 import (
 	"context"
 
-	"github.com/gardener/gardener/pkg/client/kubernetes"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -49,7 +49,7 @@ var _ = Describe("reconciler", func() {
 			ObjectMeta: metav1.ObjectMeta{Namespace: controlPlane, Name: machineName},
 			Spec:       machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Name: "class"}},
 		}
-		seed = fakeclient.NewClientBuilder().WithScheme(kubernetes.SeedScheme).WithStatusSubresource(&corev1.Pod{}).WithObjects(
+		seed = fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).WithStatusSubresource(&corev1.Pod{}).WithObjects(
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: controlPlane}},
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: podName + "-userdata"}},
 			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: podName}},
@@ -95,11 +95,11 @@ var _ = Describe("reconciler", func() {
 	node := func(ctx SpecContext) *corev1.Node {
 		GinkgoHelper()
 		node := &corev1.Node{}
-		if err := shoot.Get(ctx, client.ObjectKey{Name: podName}, node); apierrors.IsNotFound(err) {
+		err := shoot.Get(ctx, client.ObjectKey{Name: podName}, node)
+		if apierrors.IsNotFound(err) {
 			return nil
-		} else {
-			Expect(err).NotTo(HaveOccurred())
 		}
+		Expect(err).NotTo(HaveOccurred())
 		return node
 	}
 
@@ -201,10 +201,10 @@ var _ = Describe("reconciler", func() {
 		Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
 	})
 
-	It("only looks at pods of machines, and at machines when they get a node", func() {
+	It("only looks at pods of machines, and at machines when they get a node", func(ctx SpecContext) {
 		Expect(isMachinePod(pod)).To(BeTrue())
 		Expect(isMachinePod(&corev1.Pod{})).To(BeFalse())
 		Expect(isNodeAssigned(machine)).To(BeFalse())
-		Expect(podOfMachine(nil, machine)).To(ConsistOf(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
+		Expect(podOfMachine(ctx, machine)).To(ConsistOf(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
 	})
 })

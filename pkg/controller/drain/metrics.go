@@ -1,0 +1,20 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var pods = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Namespace: "machine_preservation",
+	Name:      "drain_pods_total",
+	Help:      "Pods that were asked to go, by how: evicted, or forced after the drain timeout.",
+}, []string{"how"})
+
+func init() {
+	metrics.Registry.MustRegister(pods)
+}
