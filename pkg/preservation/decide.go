@@ -221,7 +221,7 @@ func (d *Decision) lookAt(t time.Time) {
 // auto-preserved machines; what fails first is served first.
 func distribute(g Group, decisions []Decision) {
 	var claims, auto []*Decision
-	used := int32(0)
+	used, leaving := int32(0), int32(0)
 	for i := range decisions {
 		d := &decisions[i]
 		switch {
@@ -232,6 +232,9 @@ func distribute(g Group, decisions []Decision) {
 			if d.Target.Cause == v1alpha1.CauseAuto {
 				auto = append(auto, d)
 			}
+		case d.Current != nil && d.Current.Failed:
+			// The place is free when the release, or the recovery, is written: its reason may be gone until then.
+			leaving++
 		}
 	}
 
@@ -255,7 +258,7 @@ func distribute(g Group, decisions []Decision) {
 	})
 	for _, d := range claims {
 		switch {
-		case g.Share != nil && used < *g.Share:
+		case g.Share != nil && used+leaving < *g.Share:
 			d.Target.Share = *g.Share
 			used++
 		case g.Share == nil && d.Current != nil:
@@ -264,7 +267,8 @@ func distribute(g Group, decisions []Decision) {
 			d.release("the machine failed again and the share is used up")
 			d.Rule, d.Next = "P1", time.Time{}
 		default:
-			d.Target, d.Rule, d.Reason, d.Refused, d.Next = nil, "", "", g.Share != nil && *g.Share > 0, time.Time{}
+			d.Target, d.Rule, d.Reason, d.Next = nil, "", "", time.Time{}
+			d.Refused = g.Share != nil && *g.Share > 0 && used >= *g.Share
 		}
 	}
 }

@@ -20,6 +20,8 @@ type Holder interface {
 	// annotate edits the Machine's metadata for a preserved machine, before anything else is written. The
 	// record is there already.
 	annotate(machine *machinev1alpha1.Machine, d Decision)
+	// obeys says that machine-controller-manager acts on the request by itself.
+	obeys(request Request) bool
 	// hold returns the steps that put the hold in place.
 	hold(d Decision, timeouts Timeouts) []Step
 	// release returns the steps that end the hold and remove what is on the Machine. They also clean a machine that is
@@ -46,7 +48,12 @@ const (
 	preservedPriority = "4"
 )
 
+func (HealthTimer) obeys(Request) bool { return false }
+
 func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
+	// What the other holder left there when machine-controller-manager was downgraded.
+	restoreOnMachine(machine)
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	syncNodeRequest(machine, d)
 
 	if _, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]; ok {
@@ -61,18 +68,25 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 }
 
 func (HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
-	if !d.Target.Failed {
-		return nil
+	var steps []Step
+	if d.Target.Failed {
+		steps = append(steps, Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			status := &m.Status.CurrentStatus
+			switch status.Phase {
+			// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
+			case machinev1alpha1.MachinePending, machinev1alpha1.MachineFailed, machinev1alpha1.MachineUnknown:
+				status.Phase = machinev1alpha1.MachineUnknown
+				status.LastUpdateTime = metav1.NewTime(d.Target.Expiry.Add(-timeouts.Health))
+			}
+		}})
 	}
-	return []Step{{Status: true, Machine: func(m *machinev1alpha1.Machine) {
-		status := &m.Status.CurrentStatus
-		switch status.Phase {
-		// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
-		case machinev1alpha1.MachinePending, machinev1alpha1.MachineFailed, machinev1alpha1.MachineUnknown:
-			status.Phase = machinev1alpha1.MachineUnknown
-			status.LastUpdateTime = metav1.NewTime(d.Target.Expiry.Add(-timeouts.Health))
-		}
-	}}}
+	if _, ok := setAside(d.Machine, true); ok && d.Node != nil {
+		steps = append(steps,
+			Step{Node: func(node *corev1.Node) { restoreOnNode(d.Machine, node) }},
+			Step{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) }},
+		)
+	}
+	return steps
 }
 
 func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step {
@@ -101,27 +115,35 @@ func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step 
 func syncNodeRequest(machine *machinev1alpha1.Machine, d Decision) {
 	if d.Node != nil {
 		value := d.Node.Annotations[v1alpha1.AnnotationPreserve]
-		if d.ConsumeRequest {
+		if original, ok := setAside(d.Machine, true); ok && value == v1alpha1.RequestNow {
+			value = original
+		}
+		if d.ConsumeRequest && value != v1alpha1.RequestFalse {
 			value = ""
 		}
 		setOrDelete(machine, v1alpha1.AnnotationLastAppliedNodePreserveValue, value)
 	}
 }
 
+func (PreserveExpiry) obeys(request Request) bool { return request.explicit() }
+
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
-	carried := machine.Annotations[v1alpha1.AnnotationPreserve]
-	if d.nodeCarries() {
-		carried = d.Node.Annotations[v1alpha1.AnnotationPreserve]
-	} else if !d.NodeUnknown || !d.Request.OnNode {
-		machine.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
+	if d.NodeUnknown && d.Request.OnNode {
+		return
 	}
 
-	switch {
-	case carried == preserveValueAutoPreserved:
-		machine.Annotations[v1alpha1.AnnotationRequest] = ""
-	case carried != v1alpha1.RequestNow:
-		machine.Annotations[v1alpha1.AnnotationRequest] = carried
-	case d.nodeCarries() && machine.Annotations[v1alpha1.AnnotationRequest] == "":
+	carried, onNode := machine.Annotations[v1alpha1.AnnotationPreserve], d.nodeCarries()
+	if onNode {
+		carried = d.Node.Annotations[v1alpha1.AnnotationPreserve]
+	} else {
+		machine.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
+	}
+	if carried == preserveValueAutoPreserved {
+		carried = ""
+	}
+	if carried != v1alpha1.RequestNow {
+		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(onNode) + carried
+	} else if _, ours := setAside(machine, onNode); !ours {
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	}
 }
@@ -136,24 +158,42 @@ func (PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	if d.nodeCarries() {
 		steps = append(steps, Step{Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }})
 	}
-	return append(steps, Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
-		status := &m.Status.CurrentStatus
-		status.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
-		// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and the
-		// other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
-		if d.Target.Failed && status.Phase == machinev1alpha1.MachineUnknown && !d.Target.FailedSince.IsZero() {
-			status.LastUpdateTime = metav1.NewTime(d.Target.FailedSince)
-		}
-	}})
+	return append(steps,
+		Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
+			// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and
+			// the other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
+			if d.Target.Failed {
+				restoreTimer(m, d.Target)
+			}
+		}},
+		Step{Machine: func(m *machinev1alpha1.Machine) { setOrDelete(m, v1alpha1.AnnotationExpiryInStatus, "true") }},
+	)
+}
+
+func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
+	if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && !record.FailedSince.IsZero() {
+		machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(record.FailedSince)
+	}
 }
 
 func (PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
 	return []Step{
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
-		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { finish(m, d, now) }},
+		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
+			finish(m, d, now)
+			// machine-controller-manager would obey the Machine's request, which the empty one of the Node beats (R2).
+			if d.Request.OnNode && d.Request.Value == "" && d.Request.Invalid == "" && m.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {
+				delete(m.Annotations, v1alpha1.AnnotationPreserve)
+			}
+		}},
 		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
-			if d.Current != nil || !d.Request.explicit() {
-				m.Status.CurrentStatus.PreserveExpiryTime = nil
+			if d.Current == nil && d.Request.explicit() {
+				return
+			}
+			m.Status.CurrentStatus.PreserveExpiryTime = nil
+			if d.Current != nil && d.Current.Failed {
+				restoreTimer(m, d.Current)
 			}
 		}},
 	}
@@ -163,15 +203,14 @@ func (PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
 func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 	dropRecord(machine)
 	if d.ConsumeRequest {
-		delete(machine.Annotations, v1alpha1.AnnotationPreserve)
-		delete(machine.Annotations, v1alpha1.AnnotationTimeout)
+		consume(machine.Annotations)
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
 	switch {
-	case d.Current != nil && d.Current.Failed:
-		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
 	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning:
 		delete(machine.Annotations, v1alpha1.AnnotationReleased)
+	case d.Current != nil && d.Current.Failed:
+		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
 	}
 }
 

@@ -33,7 +33,7 @@ type Record struct {
 }
 
 // ReadRecord returns the preservation that is written on a machine, and nil if there is none. The expiry in the
-// Machine's status counts where machine-controller-manager knows that field; an operator edits it there (P6).
+// Machine's status counts once it was written there; an operator edits it there (P6).
 func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 	cause, ok := machine.Annotations[v1alpha1.AnnotationCause]
 	if !ok {
@@ -45,7 +45,8 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 		Failed:      machine.Annotations[v1alpha1.AnnotationPhase] == PhaseFailedPreserved,
 		FailedSince: parseTime(machine.Annotations[v1alpha1.AnnotationFailedSince]),
 	}
-	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil {
+	_, written := machine.Annotations[v1alpha1.AnnotationExpiryInStatus]
+	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil && written {
 		record.Expiry = expiry.Time
 	}
 	if share, err := strconv.ParseInt(machine.Annotations[v1alpha1.AnnotationShare], 10, 32); err == nil {

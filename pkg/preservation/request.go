@@ -5,7 +5,11 @@
 package preservation
 
 import (
+	"strings"
 	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -52,9 +56,7 @@ func RequestOf(m Member) Request {
 		}
 	}
 
-	// The hold of machine-controller-manager >= 0.62 occupies the annotation: what the person wrote is kept aside. An
-	// empty one was on the Machine: it says nothing about a Node's "now".
-	if original, ok := m.Machine.Annotations[v1alpha1.AnnotationRequest]; ok && value == v1alpha1.RequestNow && !(request.OnNode && original == "") {
+	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow {
 		value = original
 	}
 
@@ -77,4 +79,41 @@ func RequestOf(m Member) Request {
 	}
 
 	return request
+}
+
+// The hold of machine-controller-manager >= 0.62 occupies the annotation on the object that carries the request. What the
+// person wrote there is set aside on the Machine.
+
+const (
+	onNode    = "Node:"
+	onMachine = "Machine:"
+)
+
+func carrier(node bool) string {
+	if node {
+		return onNode
+	}
+	return onMachine
+}
+
+// setAside returns what was set aside for a request on the Node or on the Machine, and whether something was.
+func setAside(machine *machinev1alpha1.Machine, node bool) (string, bool) {
+	return strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationRequest], carrier(node))
+}
+
+// restoreOnMachine puts back what was set aside for a request on the Machine, unless the person wrote anew since.
+func restoreOnMachine(machine *machinev1alpha1.Machine) {
+	if original, ok := setAside(machine, false); ok {
+		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
+			setOrDelete(machine, v1alpha1.AnnotationPreserve, original)
+		}
+		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+	}
+}
+
+// restoreOnNode puts back what was set aside for a request on the Node, unless the person wrote anew since.
+func restoreOnNode(machine *machinev1alpha1.Machine, node *corev1.Node) {
+	if original, ok := setAside(machine, true); ok && node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
+		node.Annotations[v1alpha1.AnnotationPreserve] = original
+	}
 }

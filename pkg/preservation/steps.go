@@ -46,6 +46,9 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 		)
 	case d.Machine.DeletionTimestamp != nil:
 		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true})
+	case d.Current == nil && holder.obeys(d.Request):
+		// What is on the node may be machine-controller-manager's: it would put it back.
+		steps = holder.release(d, timeouts, now)
 	default:
 		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)
 	}
@@ -58,9 +61,9 @@ func cleanNode(d Decision, now time.Time) []Step {
 		{Node: func(node *corev1.Node) {
 			unprotect(node)
 			taint(node, false, now)
+			restoreOnNode(d.Machine, node)
 			if d.ConsumeRequest {
-				delete(node.Annotations, v1alpha1.AnnotationPreserve)
-				delete(node.Annotations, v1alpha1.AnnotationTimeout)
+				consume(node.Annotations)
 			}
 		}},
 		{Node: func(node *corev1.Node) { setReleased(node, now) }, Status: true},
@@ -70,13 +73,18 @@ func cleanNode(d Decision, now time.Time) []Step {
 // dropRecord removes all that the preservation has written on the Machine's metadata, but not the request.
 func dropRecord(machine *machinev1alpha1.Machine) {
 	setAnnotations(machine, recordKeys, nil)
-	if original, ok := machine.Annotations[v1alpha1.AnnotationRequest]; ok {
-		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
-			setOrDelete(machine, v1alpha1.AnnotationPreserve, original)
-		}
-		delete(machine.Annotations, v1alpha1.AnnotationRequest)
-	}
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
+	restoreOnMachine(machine)
+	delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	restorePriority(machine)
+}
+
+// consume deletes a request that has had its time. false is nobody's to remove but the person's (R4).
+func consume(annotations map[string]string) {
+	if annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {
+		delete(annotations, v1alpha1.AnnotationPreserve)
+	}
+	delete(annotations, v1alpha1.AnnotationTimeout)
 }
 
 // Untouched says that the machine is not preserved, is not going to be, and carries nothing that could be left over

@@ -5,6 +5,8 @@
 package preservation_test
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -67,11 +69,15 @@ var _ = Describe("Steps", func() {
 		return written
 	}
 
-	for name, holder := range map[string]Holder{"HealthTimer": HealthTimer{}, "PreserveExpiry": PreserveExpiry{}} {
-		Context(name, func() {
+	for holder, hold := range map[Holder][]string{
+		HealthTimer{}: {"machine", "machine/status"},
+		// The last one says that the expiry in the status is to be believed.
+		PreserveExpiry{}: {"machine", "machine/status", "machine"},
+	} {
+		Context(fmt.Sprintf("%T", holder), func() {
 			It("P8 T5: should write the hold and the expiry before it marks the node, and nothing the second time", func() {
 				m := Member{Machine: Machine("m", failing), Node: Node("m")}
-				Expect(carryOut(holder, &m, now)).To(Equal([]string{"machine", "machine/status", "node", "node/status"}))
+				Expect(carryOut(holder, &m, now)).To(Equal(append(slices.Clone(hold), "node", "node/status")))
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 				Expect(m.Machine.Annotations).To(And(
 					HaveKeyWithValue(prefix+"cause", "auto"),
@@ -89,7 +95,7 @@ var _ = Describe("Steps", func() {
 
 			It("P9: should hold a machine that has no node", func() {
 				m := Member{Machine: Machine("m", failing)}
-				Expect(carryOut(holder, &m, now)).To(Equal([]string{"machine", "machine/status"}))
+				Expect(carryOut(holder, &m, now)).To(Equal(hold))
 			})
 
 			It("T7: should take the taint off and keep the protection when the node is healthy again", func() {
@@ -256,7 +262,7 @@ var _ = Describe("Steps", func() {
 		It("should annotate the machine and write the expiry for an auto-preservation", func() {
 			m := Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
-			Expect(m.Machine.Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(prefix+"request", "")))
+			Expect(m.Machine.Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(prefix+"request", "Machine:")))
 			Expect(m.Machine.Status.CurrentStatus).To(And(
 				HaveField("Phase", machinev1alpha1.MachineUnknown),
 				HaveField("LastUpdateTime.Time", BeTemporally("==", since)),
@@ -274,9 +280,9 @@ var _ = Describe("Steps", func() {
 
 		It("should put the annotation on the node where that one carries the request, and remember what was asked for", func() {
 			m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
-			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine", "node", "machine/status", "node", "node/status"}))
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine", "node", "machine/status", "machine", "node", "node/status"}))
 			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
-			Expect(m.Machine.Annotations).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "when-failed")))
+			Expect(m.Machine.Annotations).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "Node:when-failed")))
 			Expect(decideAt(m, now).Target.Cause).To(Equal("when-failed"))
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
 		})

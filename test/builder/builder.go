@@ -65,7 +65,10 @@ func Created(t time.Time) MachineOption {
 
 // ExpiryInStatus sets the expiry in the status.
 func ExpiryInStatus(t time.Time) MachineOption {
-	return func(m *machinev1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: t} }
+	return func(m *machinev1alpha1.Machine) {
+		m.Annotations["machine-preservation.extensions.gardener.cloud/expiry-in-status"] = "true"
+		m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: t}
+	}
 }
 
 // Preserved makes the machine a preserved one in the given sub-phase.

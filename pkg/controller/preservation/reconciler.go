@@ -202,6 +202,8 @@ type run struct {
 	steps    []preservation.Step
 	machine  *machinev1alpha1.Machine
 	node     *corev1.Node
+	told     bool
+	gone     bool
 	nodeErr  error
 	err      error
 }
@@ -234,12 +236,16 @@ func (r *run) do(ctx context.Context, steps []preservation.Step) {
 	}
 	for _, step := range steps {
 		switch {
-		case r.err != nil, step.AfterNode && r.nodeErr != nil:
+		case r.gone, r.err != nil, step.AfterNode && r.nodeErr != nil:
 			return
 		case step.Machine != nil:
-			r.err = r.editMachine(ctx, step)
+			err := r.editMachine(ctx, step)
+			r.gone, r.err = apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 		case r.node != nil && r.nodeErr == nil:
-			r.nodeErr = r.editNode(ctx, step)
+			err := r.editNode(ctx, step)
+			if r.nodeErr = client.IgnoreNotFound(err); err != nil {
+				r.node = nil
+			}
 		}
 	}
 }
@@ -259,8 +265,9 @@ func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 	}
 	r.machine = edited
 	// The record is the transition: whatever fails after it is caught up with in silence.
-	if !step.Status && r.decision.Rule != "" {
+	if !step.Status && r.decision.Rule != "" && !r.told {
 		r.transition(r.decision)
+		r.told = true
 	}
 	return nil
 }
@@ -280,7 +287,7 @@ func (r *run) editNode(ctx context.Context, step preservation.Step) error {
 	return err
 }
 
-// edit patches original to edited if they differ, and says whether it did. An object that is gone needs no edit.
+// edit patches original to edited if they differ, and says whether it did.
 func edit(ctx context.Context, c client.Client, original, edited client.Object, status bool, opts ...client.MergeFromOption) (bool, error) {
 	if apiequality.Semantic.DeepEqual(original, edited) {
 		return false, nil
@@ -303,10 +310,7 @@ func edit(ctx context.Context, c client.Client, original, edited client.Object, 
 	} else {
 		err = c.Patch(ctx, edited, patch)
 	}
-	if err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return true, nil
+	return err == nil, err
 }
 
 // shareOf returns the share of a MachineDeployment; nil if none, or nothing readable, is written on it.

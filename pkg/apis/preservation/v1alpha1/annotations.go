@@ -45,9 +45,12 @@ const (
 	// AnnotationShare on an auto-preserved Machine is the share of its MachineDeployment that was last seen, so that a
 	// lowered one is noticed, also across a restart (T9).
 	AnnotationShare = annotationPrefix + "share"
-	// AnnotationRequest on a preserved Machine is the request as a person wrote it, "" for none, while the hold occupies
-	// AnnotationPreserve on the object that carries the request.
+	// AnnotationRequest on a preserved Machine is the request as a person wrote it, while the hold occupies
+	// AnnotationPreserve: the kind of the object that carries the request, a colon, and the value, empty for none.
 	AnnotationRequest = annotationPrefix + "request"
+	// AnnotationExpiryInStatus on a preserved Machine says that the expiry was written into its status. What is there
+	// before is what machine-controller-manager made of the hold, and after it an operator's edit (P6).
+	AnnotationExpiryInStatus = annotationPrefix + "expiry-in-status"
 	// AnnotationFailedSince on a Machine in Failed:Preserved is the status.currentStatus.lastUpdateTime with which
 	// machine-controller-manager started the health timer, in RFC 3339. The release puts it back.
 	AnnotationFailedSince = annotationPrefix + "failed-since"

@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/spf13/pflag"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+var _ = Describe("Options", func() {
+	parse := func(args ...string) *Options {
+		GinkgoHelper()
+		opts := &Options{}
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		opts.AddFlags(flags)
+		Expect(flags.Parse(args)).To(Succeed())
+		return opts
+	}
+	valid := []string{"--namespace=shoot--a--b", "--target-kubeconfig=/kubeconfig", "--holder=health-timer"}
+
+	It("should set what the flags say, and the defaults of machine-controller-manager for the rest", func() {
+		Expect(parse(append(valid, "--machine-health-timeout=5m")...)).To(Equal(&Options{
+			Namespace:              "shoot--a--b",
+			ControlKubeconfig:      "inClusterConfig",
+			TargetKubeconfig:       "/kubeconfig",
+			Holder:                 "health-timer",
+			Timeouts:               preservation.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+			MetricsBindAddress:     ":10260",
+			HealthProbeBindAddress: ":10261",
+		}))
+	})
+
+	DescribeTable("#Validate", func(args []string, messages ...string) {
+		err := parse(append(valid, args...)...).Validate()
+		if len(messages) == 0 {
+			Expect(err).NotTo(HaveOccurred())
+			return
+		}
+		Expect(err).To(HaveOccurred())
+		Expect(strings.Split(err.Error(), "\n")).To(Equal(messages))
+	},
+		Entry("the holder for machine-controller-manager < 0.62", nil),
+		Entry("the holder for machine-controller-manager >= 0.62", []string{"--holder=preserve-expiry"}),
+		Entry("no namespace", []string{"--namespace="}, "--namespace must be set"),
+		Entry("no control kubeconfig", []string{"--control-kubeconfig="}, "--control-kubeconfig must be set"),
+		Entry("no target kubeconfig", []string{"--target-kubeconfig="}, "--target-kubeconfig must be set"),
+		Entry("no holder", []string{"--holder="}, `--holder="" must be preserve-expiry or health-timer`),
+		Entry("an unknown holder", []string{"--holder=mcm"}, `--holder="mcm" must be preserve-expiry or health-timer`),
+		Entry("no health timeout", []string{"--machine-health-timeout=0"}, "--machine-health-timeout=0s must be greater than 0"),
+		Entry("a negative creation timeout", []string{"--machine-creation-timeout=-1s"}, "--machine-creation-timeout=-1s must be greater than 0"),
+		Entry("a negative drain timeout", []string{"--machine-drain-timeout=-1h"}, "--machine-drain-timeout=-1h0m0s must be greater than 0"),
+		Entry("everything at once", []string{"--namespace=", "--holder=x", "--machine-drain-timeout=0"},
+			"--namespace must be set", `--holder="x" must be preserve-expiry or health-timer`, "--machine-drain-timeout=0s must be greater than 0"),
+	)
+})
+
+var _ = Describe("Command", func() {
+	It("should not start with flags that cannot be used", func(ctx SpecContext) {
+		cmd := NewCommand()
+		cmd.SetArgs([]string{"--namespace=a", "--target-kubeconfig=b", "--holder=c"})
+		Expect(cmd.ExecuteContext(ctx)).To(MatchError(`--holder="c" must be preserve-expiry or health-timer`))
+	})
+
+	It("should say which kubeconfig cannot be read", func(ctx SpecContext) {
+		cmd := NewCommand()
+		cmd.SetArgs([]string{"--namespace=a", "--control-kubeconfig=/does/not/exist", "--target-kubeconfig=b", "--holder=health-timer"})
+		Expect(cmd.ExecuteContext(ctx)).To(MatchError(HavePrefix("failed to read --control-kubeconfig: ")))
+	})
+
+	It("should take no arguments", func(ctx SpecContext) {
+		cmd := NewCommand()
+		cmd.SetArgs([]string{"now"})
+		Expect(cmd.ExecuteContext(ctx)).To(MatchError(ContainSubstring(`unknown command "now"`)))
+	})
+})

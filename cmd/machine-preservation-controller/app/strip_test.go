@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package app_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Strip", func() {
+	var (
+		now     = metav1.NewTime(builder.Start)
+		managed = []metav1.ManagedFieldsEntry{{Manager: "machine-controller-manager"}}
+
+		machine = func() *machinev1alpha1.Machine {
+			return builder.Machine("m", builder.Phase(machinev1alpha1.MachineUnknown, builder.Start), builder.ExpiryInStatus(builder.Start), func(m *machinev1alpha1.Machine) {
+				m.ManagedFields = managed
+				m.Finalizers = []string{"machine.sapcloud.io/machine-controller"}
+				m.Spec.Class = machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: "class"}
+				m.Spec.NodeTemplateSpec.Spec.Unschedulable = true
+				m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}}
+				m.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
+				m.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+				m.Status.LastOperation = machinev1alpha1.LastOperation{Description: "created", LastUpdateTime: now}
+				m.Status.LastKnownState = "state"
+			})
+		}
+		node = func() *corev1.Node {
+			return builder.Node("n", builder.Taint("node.kubernetes.io/unreachable", builder.Start),
+				builder.Condition("DiskPressure", corev1.ConditionTrue, "Full", "disk"), builder.Condition("NetworkUnavailable", corev1.ConditionFalse, "", ""),
+				builder.Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until 2026-03-04T13:00:00Z."),
+				func(n *corev1.Node) {
+					n.ManagedFields = managed
+					n.Labels = map[string]string{"topology.kubernetes.io/zone": "a", "kubernetes.io/os": "linux"}
+					n.Spec.ProviderID, n.Spec.PodCIDR, n.Spec.Unschedulable = "local:///n", "10.0.0.0/24", true
+					n.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}}
+					n.Status.NodeInfo.KubeletVersion = "v1.36.3"
+					n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
+				})
+		}
+		set = func() *machinev1alpha1.MachineSet {
+			s := builder.Set("s", builder.Deployment("d"))
+			s.ManagedFields = managed
+			s.Status.FailedMachines = &[]machinev1alpha1.MachineSummary{{Name: "m"}}
+			return s
+		}
+		deployment = func() *machinev1alpha1.MachineDeployment {
+			d := builder.Deployment("d", builder.Share("1"))
+			d.ManagedFields = managed
+			d.Spec.Template.Spec.Class.Name = "class"
+			d.Status.FailedMachines = []*machinev1alpha1.MachineSummary{{Name: "m"}}
+			return d
+		}
+		strip = func(object client.Object) client.Object {
+			GinkgoHelper()
+			for _, transform := range []toolscache.TransformFunc{StripMachineDeployment, StripMachineSet, StripMachine, StripNode} {
+				stripped, err := transform(object)
+				Expect(err).NotTo(HaveOccurred())
+				object = stripped.(client.Object)
+			}
+			return object
+		}
+	)
+
+	It("should keep what is decided on", func() {
+		m := strip(machine()).(*machinev1alpha1.Machine)
+		want := machine()
+		Expect(m.Spec.ProviderID).To(Equal("local:///m"))
+		Expect(m.Spec.MachineConfiguration).To(Equal(want.Spec.MachineConfiguration))
+		Expect(m.Status.CurrentStatus).To(Equal(want.Status.CurrentStatus))
+		want.ManagedFields = nil
+		Expect(m.ObjectMeta).To(Equal(want.ObjectMeta))
+
+		n := strip(node()).(*corev1.Node)
+		Expect(n.Spec.Taints).To(Equal(node().Spec.Taints))
+		Expect(n.Status.Conditions).To(ConsistOf(HaveField("Type", corev1.NodeReady), HaveField("Type", BeEquivalentTo("Preserved"))))
+		Expect(n.Annotations).To(Equal(node().Annotations))
+		Expect(n.Labels).To(HaveKeyWithValue("topology.kubernetes.io/zone", "a"))
+
+		s := strip(set()).(*machinev1alpha1.MachineSet)
+		Expect([]int32{s.Spec.Replicas, s.Status.Replicas}).To(Equal([]int32{3, 3}))
+		Expect(s.OwnerReferences).To(Equal(set().OwnerReferences))
+		Expect(s.Labels).To(Equal(set().Labels))
+
+		d := strip(deployment()).(*machinev1alpha1.MachineDeployment)
+		Expect(d.Spec.Replicas).To(Equal(int32(3)))
+		Expect(d.Spec.Selector).To(Equal(deployment().Spec.Selector))
+		Expect(d.Annotations).To(Equal(deployment().Annotations))
+	})
+
+	It("should drop what is large", func() {
+		Expect(strip(machine()).(*machinev1alpha1.Machine).Status).To(Equal(machinev1alpha1.MachineStatus{CurrentStatus: machine().Status.CurrentStatus}))
+		Expect(strip(node()).(*corev1.Node).Status.Images).To(BeEmpty())
+		Expect(strip(node()).(*corev1.Node).Labels).To(HaveLen(1))
+		Expect(strip(set()).(*machinev1alpha1.MachineSet).Status.FailedMachines).To(BeNil())
+		Expect(strip(deployment()).(*machinev1alpha1.MachineDeployment).Spec.Template).To(Equal(machinev1alpha1.MachineTemplateSpec{}))
+		for _, object := range []client.Object{machine(), node(), set(), deployment()} {
+			Expect(strip(object).GetManagedFields()).To(BeEmpty())
+		}
+	})
+
+	It("should pass on what is none of its business", func() {
+		gone := toolscache.DeletedFinalStateUnknown{Key: "a"}
+		for _, transform := range []toolscache.TransformFunc{StripMachineDeployment, StripMachineSet, StripMachine, StripNode} {
+			Expect(transform(gone)).To(Equal(gone))
+		}
+	})
+
+	DescribeTable("should keep what patches need, so that they change nothing else", func(ctx SpecContext, holder preservation.Holder, d preservation.Decision) {
+		scheme := runtime.NewScheme()
+		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+		Expect(corev1.AddToScheme(scheme)).To(Succeed())
+		objects := []client.Object{machine(), node()}
+		for _, object := range objects {
+			object.SetManagedFields(nil) // the fake has its own
+		}
+		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+			WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).Build()
+
+		read := func() (*machinev1alpha1.Machine, *corev1.Node) {
+			m, n := &machinev1alpha1.Machine{}, &corev1.Node{}
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "m"}, m)).To(Succeed())
+			Expect(c.Get(ctx, client.ObjectKey{Name: "n"}, n)).To(Succeed())
+			return m, n
+		}
+		timeouts := preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+		d.Machine, d.Node = read()
+
+		// The same steps on the whole objects, and as patches of stripped ones.
+		wantMachine, wantNode := read()
+		for _, step := range preservation.Steps(holder, d, timeouts, builder.Start) {
+			m, n := read()
+			if step.Machine != nil {
+				step.Machine(wantMachine)
+				base := strip(m).(*machinev1alpha1.Machine)
+				edited := base.DeepCopy()
+				step.Machine(edited)
+				patch(ctx, c, step, edited, client.MergeFrom(base))
+			} else {
+				step.Node(wantNode)
+				base := strip(n).(*corev1.Node)
+				edited := base.DeepCopy()
+				step.Node(edited)
+				patch(ctx, c, step, edited, client.StrategicMergeFrom(base))
+			}
+		}
+		gotMachine, gotNode := read()
+		for _, object := range []client.Object{wantMachine, wantNode, gotMachine, gotNode} {
+			object.SetResourceVersion("")
+		}
+		byType := func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) }
+		slices.SortFunc(gotNode.Status.Conditions, byType)
+		slices.SortFunc(wantNode.Status.Conditions, byType)
+		Expect(json.Marshal(gotMachine)).To(MatchJSON(text(wantMachine)))
+		Expect(json.Marshal(gotNode)).To(MatchJSON(text(wantNode)))
+	},
+		Entry("hold, HealthTimer", preservation.HealthTimer{}, preservation.Decision{Target: &preservation.Record{Cause: "auto", Expiry: builder.Start.Add(time.Hour), Failed: true, FailedSince: builder.Start}}),
+		Entry("hold, PreserveExpiry", preservation.PreserveExpiry{}, preservation.Decision{Target: &preservation.Record{Cause: "auto", Expiry: builder.Start.Add(time.Hour), Failed: true, FailedSince: builder.Start}}),
+		Entry("release, HealthTimer", preservation.HealthTimer{}, preservation.Decision{Current: &preservation.Record{Cause: "auto", Failed: true}, ConsumeRequest: true}),
+		Entry("release, PreserveExpiry", preservation.PreserveExpiry{}, preservation.Decision{Current: &preservation.Record{Cause: "auto", Failed: true}, ConsumeRequest: true}),
+	)
+})
+
+func text(object client.Object) []byte {
+	GinkgoHelper()
+	result, err := json.Marshal(object)
+	Expect(err).NotTo(HaveOccurred())
+	return result
+}
+
+// patch writes as the controllers do.
+func patch(ctx context.Context, c client.Client, step preservation.Step, object client.Object, patch client.Patch) {
+	GinkgoHelper()
+	if step.Status {
+		Expect(c.Status().Patch(ctx, object, patch)).To(Succeed())
+		return
+	}
+	Expect(c.Patch(ctx, object, patch)).To(Succeed())
+}

@@ -1,0 +1,11 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+// What the tests look at beside the exported names.
+var (
+	RequestOf   = requestOf
+	DrainBegins = drainBegins
+)

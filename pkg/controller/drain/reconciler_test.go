@@ -1,0 +1,319 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drain_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const until = "Machine preserved until 2026-03-04T13:00:00Z."
+
+// drainer answers with what it is told to, and keeps what it was asked.
+type drainer struct {
+	progress drain.Progress
+	err      error
+
+	steps   int
+	since   time.Time
+	timeout time.Duration
+	now     time.Time
+}
+
+func (d *drainer) Step(_ context.Context, _ *corev1.Node, since time.Time, timeout time.Duration, now time.Time) (drain.Progress, error) {
+	d.steps++
+	d.since, d.timeout, d.now = since, timeout, now
+	return d.progress, d.err
+}
+
+// environment is a Reconciler of a node "m" and its machine "m".
+type environment struct {
+	seed, shoot client.WithWatch
+	clock       *testclock.FakePassiveClock
+	drainer     *drainer
+	recorder    *events.FakeRecorder
+	// writes counts the writes to the shoot, fault is what they are answered with.
+	writes int
+	fault  error
+
+	*Reconciler
+}
+
+func newEnvironment(machine *machinev1alpha1.Machine, node *corev1.Node) *environment {
+	GinkgoHelper()
+	scheme := runtime.NewScheme()
+	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+	Expect(corev1.AddToScheme(scheme)).To(Succeed())
+	seed := fakeclient.NewClientBuilder().WithScheme(scheme).
+		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} })
+	if machine != nil {
+		seed.WithObjects(machine)
+	}
+	e := &environment{
+		seed:     seed.Build(),
+		clock:    testclock.NewFakePassiveClock(Start.Add(time.Hour)),
+		drainer:  &drainer{progress: drain.Progress{Evicted: 1, Next: 5 * time.Second}},
+		recorder: events.NewFakeRecorder(100),
+	}
+	shoot := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{})
+	if node != nil {
+		shoot.WithObjects(node)
+	}
+	e.shoot = shoot.Build()
+	e.restart()
+	return e
+}
+
+// restart throws the Reconciler away and makes a new one.
+func (e *environment) restart() {
+	e.Reconciler = &Reconciler{
+		Source: e.seed,
+		Nodes: interceptor.NewClient(e.shoot, interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+				e.writes++
+				if e.fault != nil {
+					return e.fault
+				}
+				return c.SubResource(subresource).Patch(ctx, obj, patch, opts...)
+			},
+		}),
+		Drainer:  e.drainer,
+		Timeouts: preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+		Clock:    e.clock,
+		Recorder: e.recorder,
+	}
+}
+
+func (e *environment) reconcile(ctx context.Context) (reconcile.Result, error) {
+	return e.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: "m"}})
+}
+
+func (e *environment) condition(ctx context.Context) *corev1.NodeCondition {
+	GinkgoHelper()
+	node := &corev1.Node{}
+	Expect(e.shoot.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+	return preservation.PreservedCondition(node)
+}
+
+// told returns the Events since the last call.
+func (e *environment) told() []string {
+	var told []string
+	for len(e.recorder.Events) > 0 {
+		told = append(told, <-e.recorder.Events)
+	}
+	return told
+}
+
+var _ = Describe("Reconciler", func() {
+	var (
+		now     = Start.Add(time.Hour)
+		blocked = drain.Progress{Waiting: 1, BlockedBy: []string{"namespace a: web"}, Next: 15 * time.Second}
+		done    = drain.Progress{Done: true}
+
+		held = func(opts ...MachineOption) *machinev1alpha1.Machine {
+			return Machine("m", append([]MachineOption{Preserved("Failed:Preserved", "auto", now.Add(72*time.Hour))}, opts...)...)
+		}
+		tainted  = Taint("node.machine.sapcloud.io/preserved", Start.Add(50*time.Minute))
+		draining = func(opts ...NodeOption) *corev1.Node {
+			return Node("m", append([]NodeOption{tainted, Condition("Preserved", corev1.ConditionTrue, "Draining", until)}, opts...)...)
+		}
+	)
+
+	It("P7: should take a step of a drain that began with the taint, and look again when that says", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
+		Expect(e.drainer.steps).To(Equal(1))
+		Expect(e.drainer.since).To(BeTemporally("==", Start.Add(50*time.Minute)))
+		Expect(e.drainer.now).To(Equal(now))
+		Expect(e.drainer.timeout).To(Equal(2 * time.Hour))
+	})
+
+	It("P7: should take the machine's own drain timeout over the default", func(ctx SpecContext) {
+		e := newEnvironment(held(func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: time.Minute}}
+		}), draining())
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.drainer.timeout).To(Equal(time.Minute))
+	})
+
+	DescribeTable("P7: what is not drained", func(ctx SpecContext, machine *machinev1alpha1.Machine, node *corev1.Node) {
+		e := newEnvironment(machine, node)
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{}))
+		Expect(e.drainer.steps).To(BeZero())
+		Expect(e.writes).To(BeZero())
+		Expect(e.told()).To(BeEmpty())
+	},
+		Entry("a node that is gone", held(), nil),
+		Entry("the node of a machine that is not preserved", Machine("m"), draining()),
+		Entry("the node of a preserved machine that has not failed", Machine("m", Preserved("Running:Preserved", "now", now.Add(time.Hour))), draining()),
+		Entry("the node of a machine that is deleted", held(Deleted(now)), draining()),
+		Entry("a node without a machine", nil, draining()),
+		Entry("the node of another machine", held(func(m *machinev1alpha1.Machine) { m.Labels["node"] = "other" }), draining()),
+		Entry("a node without the taint", held(), Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until))),
+		Entry("a node without the condition", held(), Node("m", tainted)),
+		Entry("a node whose preservation has ended", held(), draining(Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))),
+		Entry("a node whose condition is not true", held(), draining(Condition("Preserved", corev1.ConditionFalse, "Draining", until))),
+		Entry("a node that is drained", held(), draining(Condition("Preserved", corev1.ConditionTrue, "Drained", "Preserved node drained successfully. "+until))),
+	)
+
+	DescribeTable("P11: progress in the condition and in Events", func(ctx SpecContext, progress drain.Progress, reason, message string, told ...string) {
+		e := newEnvironment(held(), draining())
+		e.drainer.progress = progress
+		for range 3 {
+			_, err := e.reconcile(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			e.clock.SetTime(e.clock.Now().Add(15 * time.Second))
+		}
+		Expect(e.condition(ctx)).To(And(HaveField("Status", corev1.ConditionTrue), HaveField("Reason", reason), HaveField("Message", message)))
+		Expect(e.writes).To(Equal(1), "what has not changed is not written")
+		Expect(e.told()).To(ConsistOf(told))
+	},
+		Entry("evicted", drain.Progress{Evicted: 2, Waiting: 1, Next: time.Second}, "Draining", "Pods: 2 evicted, 1 terminating. "+until),
+		Entry("blocked", blocked, "DrainBlocked", "Pods: 1 terminating; blocked: namespace a: web. "+until,
+			"Warning PreservedNodeDrainBlocked Pods: 1 terminating; blocked: namespace a: web."),
+		Entry("forced", drain.Progress{Forced: 2, Next: time.Second}, "Draining", "Pods: 2 deleted by force. "+until,
+			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 2 deleted by force."),
+		Entry("done", done, "Drained", "Preserved node drained successfully. "+until,
+			"Normal PreservedNodeDrained Node of a preserved machine is drained: Pods: none."),
+		Entry("done but for pods with volumes", drain.Progress{Kept: 1, Done: true}, "Drained", "Preserved node drained successfully. "+until,
+			"Normal PreservedNodeDrained Node of a preserved machine is drained: Pods: 1 kept as they use volumes and the VM may still run them."),
+	)
+
+	It("P7: should take no step after the last, and not look again", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.drainer.progress = done
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{}))
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{}))
+		Expect(e.drainer.steps).To(Equal(1))
+	})
+
+	It("P11: should tell once that it is blocked, and again when it is blocked anew", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		for _, progress := range []drain.Progress{blocked, {Evicted: 1, BlockedBy: []string{"namespace a: web"}, Next: time.Second}, {Evicted: 1, Next: time.Second}, blocked, done} {
+			e.drainer.progress = progress
+			_, err := e.reconcile(ctx)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(e.told()).To(HaveExactElements(HavePrefix("Warning PreservedNodeDrainBlocked "), HavePrefix("Warning PreservedNodeDrainBlocked "), HavePrefix("Normal PreservedNodeDrained ")))
+	})
+
+	It("P8: should carry on after a restart, with the same begin and without telling twice", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.drainer.progress = blocked
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		e.told()
+
+		e.restart()
+		e.clock.SetTime(now.Add(time.Hour))
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 15 * time.Second}))
+		Expect(e.drainer.since).To(BeTemporally("==", Start.Add(50*time.Minute)))
+		Expect(e.told()).To(BeEmpty())
+		Expect(e.writes).To(Equal(1))
+	})
+
+	It("should go on, and show what there is, when a step was incomplete", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.drainer.err = errors.New("no connection")
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
+		Expect(e.condition(ctx).Message).To(Equal("Pods: 1 evicted. " + until))
+	})
+
+	It("should return the error, and tell nothing, when the progress cannot be written", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.drainer.progress = done
+		e.fault = apierrors.NewInternalError(errors.New("etcd is not well"))
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(e.fault))
+		Expect(e.told()).To(BeEmpty())
+		e.fault = nil
+		_, err = e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.told()).To(HaveLen(1))
+	})
+
+	It("should take a node that vanishes for one that needs nothing", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.fault = apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "m")
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	PIt("P11: should not say that there are no pods when they cannot be listed", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining(Condition("Preserved", corev1.ConditionTrue, "DrainBlocked", "Pods: 1 terminating; blocked: namespace a: web. "+until)))
+		e.drainer.progress, e.drainer.err = drain.Progress{Next: 15 * time.Second}, errors.New("no connection")
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.condition(ctx).Message).NotTo(ContainSubstring("none"))
+	})
+
+	PIt("P7: should look again when the cache does not know yet that the machine has failed", func(ctx SpecContext) {
+		e := newEnvironment(Machine("m"), draining())
+		result, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically(">", 0), "the node's update that brought this about does not come again")
+	})
+
+	PIt("P7: should not take a taint without a time for a drain that has timed out", func(ctx SpecContext) {
+		untimed := draining()
+		untimed.Spec.Taints[0].TimeAdded = nil // as newer versions of machine-controller-manager may put it on
+		e := newEnvironment(held(), untimed)
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		if e.drainer.steps > 0 {
+			Expect(e.drainer.since).To(BeTemporally(">", now.Add(-2*time.Hour)))
+		}
+	})
+})
+
+var _ = Describe("Watch", func() {
+	var (
+		taint     = Taint("node.machine.sapcloud.io/preserved", Start)
+		condition = func(reason string) NodeOption { return Condition("Preserved", corev1.ConditionTrue, reason, until) }
+	)
+
+	DescribeTable("P7: a drain that begins", func(before, after *corev1.Node, want bool) {
+		Expect(DrainBegins().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: before, ObjectNew: after})).To(Equal(want))
+	},
+		Entry("with the condition", Node("m", taint), Node("m", taint, condition("Draining")), true),
+		Entry("anew", Node("m", condition("Preserved")), Node("m", taint, condition("Draining")), true),
+		Entry("not with the taint alone", Node("m"), Node("m", taint), false),
+		Entry("not with its own progress, which the requeue follows", Node("m", taint, condition("Draining")), Node("m", taint, condition("DrainBlocked")), false),
+		Entry("not with its end", Node("m", taint, condition("Draining")), Node("m", taint, condition("Drained")), false),
+	)
+
+	DescribeTable("P8: a node that is there when the controller starts", func(ctx SpecContext, node *corev1.Node, want int) {
+		Expect(RequestOf(ctx, node)).To(HaveLen(want))
+	},
+		Entry("draining", Node("m", taint, condition("Draining")), 1),
+		Entry("blocked", Node("m", taint, condition("DrainBlocked")), 1),
+		Entry("drained", Node("m", taint, condition("Drained")), 0),
+		Entry("preserved, not failed", Node("m", condition("Preserved")), 0),
+		Entry("any other", Node("m"), 0),
+	)
+})

@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// downtime is how long it takes until a new controller runs.
+const downtime = 7 * time.Second
+
+// crash is what happens at one of the controller's writes.
+type crash struct {
+	name string
+	// applied says that the write is made although no answer comes.
+	applied bool
+	// alone says that only this write fails and the controller goes on.
+	alone bool
+}
+
+var crashes = []crash{
+	{name: "killed before the write"},
+	{name: "killed after the write", applied: true},
+	{name: "the write fails", alone: true},
+	{name: "the answer is lost", applied: true, alone: true},
+}
+
+// arm lets the crash happen at the write with this number from now on. A controller that was killed neither reads nor
+// writes any more. The function that is returned says whether it has happened.
+func (e *environment) arm(number int, c crash) (crashed func() bool) {
+	var (
+		first = len(e.api.written())
+		hit   = false
+		gone  = errors.New("connection reset by peer")
+	)
+	e.api.read = func(string) error {
+		if hit && !c.alone {
+			return gone
+		}
+		return nil
+	}
+	e.api.write = func(n int, _ string, do func() error) error {
+		if hit && !c.alone {
+			return gone
+		}
+		if n-first != number {
+			return do()
+		}
+		hit = true
+		if c.applied {
+			if err := do(); err != nil {
+				return err
+			}
+		}
+		return gone
+	}
+	return func() bool { return hit }
+}
+
+// end is what the objects are in the end. What tells only when something was done is left out.
+type end struct {
+	Machine       map[string]string
+	Status        machinev1alpha1.CurrentStatus
+	Node          map[string]string
+	Taints        []string
+	Unschedulable bool
+	Condition     *corev1.NodeCondition
+}
+
+func (e *environment) end(ctx context.Context) end {
+	GinkgoHelper()
+	machine := e.machine(ctx, "m")
+	result := end{Machine: machine.Annotations, Status: machine.Status.CurrentStatus}
+	if _, ok := machine.Annotations[released]; ok {
+		result.Machine = maps.Clone(machine.Annotations)
+		result.Machine[released] = "some time"
+		// However long ago: machine-controller-manager marks it as Failed.
+		if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && e.now().Sub(result.Status.LastUpdateTime.Time) > 10*time.Minute {
+			result.Status.LastUpdateTime = metav1.Time{}
+		}
+	}
+	node := &corev1.Node{}
+	if err := e.shoot.Get(ctx, client.ObjectKey{Name: "m"}, node); err == nil {
+		result.Node, result.Unschedulable = node.Annotations, node.Spec.Unschedulable
+		for _, taint := range node.Spec.Taints {
+			result.Taints = append(result.Taints, taint.Key)
+		}
+		if c := preservation.PreservedCondition(node); c != nil {
+			result.Condition = &corev1.NodeCondition{Status: c.Status, Reason: c.Reason, Message: c.Message}
+		}
+	}
+	return result
+}
+
+// crashCases is the number of crashes that were tried.
+var crashCases int
+
+var _ = ReportAfterSuite("P8: number of crashes", func(Report) { fmt.Printf("P8: %d crashes\n", crashCases) })
+
+var _ = Describe("P8: crash", func() {
+	type transition struct {
+		// machine and node are the objects in the beginning; node may be nil. Before the transition, the controller has
+		// done what there was to do.
+		machine func() *machinev1alpha1.Machine
+		node    func() *corev1.Node
+		// trigger makes the transition due. Those that are nil begin with the objects as they are.
+		trigger func(context.Context, *environment)
+		// left are the own annotations that may be left on the machine; nil for any, as it is preserved.
+		left []string
+		// pending names the holder with which this does not hold yet.
+		pending string
+	}
+
+	var (
+		now      = Start.Add(time.Hour)
+		nothing  = []string{}
+		mark     = []string{released}
+		byNode   = func(value string) func() *corev1.Node { return func() *corev1.Node { return Node("m", with(value)) } }
+		noNode   = func() *corev1.Node { return nil }
+		plain    = func() *corev1.Node { return Node("m") }
+		finalize = func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
+		machine  = func(opts ...MachineOption) func() *machinev1alpha1.Machine {
+			return func() *machinev1alpha1.Machine { return Machine("m", append(opts, finalize)...) }
+		}
+		healthy = machine()
+		failed  = machine(failing(now))
+		joining = machine(Phase(machinev1alpha1.MachinePending, Start), func(m *machinev1alpha1.Machine) { m.Labels = map[string]string{"name": "pool"} })
+
+		fails = func(ctx context.Context, e *environment) { e.editMachine(ctx, "m", failing(e.now())) }
+		heals = func(ctx context.Context, e *environment) {
+			e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineRunning, e.now()))
+		}
+		expire  = func(_ context.Context, e *environment) { e.pass(71 * time.Hour) } // an hour has passed
+		deletes = func(ctx context.Context, e *environment) {
+			Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+		}
+		lower   = func(ctx context.Context, e *environment) { e.editDeployment(ctx, Share("0")) }
+		setNode = func(opt NodeOption) func(context.Context, *environment) {
+			return func(ctx context.Context, e *environment) { e.editNode(ctx, "m", opt) }
+		}
+		setMachine = func(opt MachineOption) func(context.Context, *environment) {
+			return func(ctx context.Context, e *environment) { e.editMachine(ctx, "m", opt) }
+		}
+		withdraw = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, preserve) })
+		asked    = func(value string, opts ...MachineOption) func() *machinev1alpha1.Machine {
+			return machine(append(opts, Annotation(preserve, value))...)
+		}
+	)
+
+	transitions := map[string]transition{
+		"T1 by the node":                       {healthy, byNode("now"), nil, nil, ""},
+		"T1 by the machine":                    {asked("now"), plain, nil, nil, ""},
+		"T1 by the machine, without a node":    {asked("now"), noNode, nil, nil, ""},
+		"T2 by the node":                       {healthy, byNode("now"), fails, nil, ""},
+		"T2 by the machine":                    {asked("now"), plain, fails, nil, ""},
+		"T2 of an auto-preserved machine":      {failed, plain, func(ctx context.Context, e *environment) { heals(ctx, e); e.settle(ctx); fails(ctx, e) }, nil, ""},
+		"T3 by expiry, node":                   {healthy, byNode("now"), expire, nothing, ""},
+		"T3 by expiry, machine":                {asked("now"), plain, expire, nothing, ""},
+		"T3 by false on the node":              {healthy, byNode("now"), setNode(with("false")), nothing, ""},
+		"T3 by false on the machine":           {asked("now"), plain, setMachine(Annotation(preserve, "false")), nothing, ""},
+		"T3 by withdrawal from the node":       {healthy, byNode("now"), setNode(without(preserve)), nothing, ""},
+		"T3 by an empty value on the node":     {healthy, byNode("now"), setNode(with("")), nothing, ""},
+		"T3 by withdrawal from the machine":    {asked("now"), plain, setMachine(withdraw), nothing, ""},
+		"T3 by when-failed on the node":        {healthy, byNode("now"), setNode(with("when-failed")), nothing, "PreserveExpiry"},
+		"T3 by when-failed on the machine":     {asked("now"), plain, setMachine(Annotation(preserve, "when-failed")), nothing, "PreserveExpiry"},
+		"T4 by the node":                       {failed, byNode("when-failed"), nil, nil, ""},
+		"T4 by the machine":                    {asked("when-failed", failing(now)), plain, nil, nil, ""},
+		"T5":                                   {failed, plain, nil, nil, ""},
+		"T5 without a node":                    {failed, noNode, nil, nil, ""},
+		"T5 of a machine that never joined":    {joining, noNode, nil, nil, ""},
+		"T7 of an auto-preserved machine":      {failed, plain, heals, nil, ""},
+		"T7 by the node":                       {failed, byNode("when-failed"), heals, nil, ""},
+		"T8 by expiry, auto":                   {failed, plain, expire, mark, ""},
+		"T8 by expiry, node":                   {failed, byNode("when-failed"), expire, mark, ""},
+		"T8 by expiry, machine":                {asked("when-failed", failing(now)), plain, expire, mark, ""},
+		"T8 by expiry, without a node":         {failed, noNode, expire, mark, ""},
+		"T8 by false on the node":              {failed, byNode("when-failed"), setNode(with("false")), mark, ""},
+		"T8 by false on the machine":           {failed, plain, setMachine(Annotation(preserve, "false")), mark, ""},
+		"T8 by withdrawal from the node":       {failed, byNode("when-failed"), setNode(without(preserve)), mark, ""},
+		"T8 by withdrawal from the machine":    {asked("when-failed", failing(now)), plain, setMachine(withdraw), mark, ""},
+		"T8 of a machine that never joined":    {joining, noNode, setMachine(Annotation(preserve, "false")), mark, ""},
+		"T9":                                   {failed, plain, lower, mark, ""},
+		"T10 of a running machine, node":       {healthy, byNode("now"), deletes, nothing, ""},
+		"T10 of a running machine, machine":    {asked("now"), plain, deletes, nothing, ""},
+		"T10 of a failed machine, auto":        {failed, plain, deletes, nothing, ""},
+		"T10 of a failed machine, node":        {failed, byNode("when-failed"), deletes, nothing, ""},
+		"T10 of a failed machine without node": {failed, noNode, deletes, nothing, ""},
+	}
+
+	// begin returns an environment in which the transition is due.
+	begin := func(ctx context.Context, holder preservation.Holder, t transition, later time.Duration) *environment {
+		GinkgoHelper()
+		e := withMachine(holder, t.machine(), t.node())
+		if t.trigger != nil {
+			e.settle(ctx)
+			e.pass(time.Hour)
+			t.trigger(ctx, e)
+		}
+		e.pass(later)
+		return e
+	}
+
+	for holderName, holder := range holders {
+		for _, name := range slices.Sorted(maps.Keys(transitions)) {
+			t := transitions[name]
+			decorators := []any{}
+			if t.pending == holderName {
+				decorators = append(decorators, Pending)
+			}
+			It(holderName+" "+name, decorators, func(ctx SpecContext) {
+				undisturbed := func(later time.Duration) end {
+					e := begin(ctx, holder, t, later)
+					e.settle(ctx)
+					return e.end(ctx)
+				}
+				want, wantLater := undisturbed(0), undisturbed(downtime)
+				if t.left != nil {
+					for key := range want.Machine {
+						if !slices.Contains(t.left, key) {
+							Expect(key).NotTo(HavePrefix(prefix))
+						}
+					}
+					Expect(want.Node).NotTo(HaveKey(byMCM))
+					Expect(want.Taints).To(BeEmpty())
+				}
+
+				for _, c := range crashes {
+					for number := 1; ; number++ {
+						e := begin(ctx, holder, t, 0)
+						crashed := e.arm(number, c)
+						for range 5 {
+							if _, err := e.reconcile(ctx); crashed() {
+								Expect(err).To(HaveOccurred())
+								break
+							}
+						}
+						if !crashed() {
+							Expect(number).To(BeNumerically(">", 1), "nothing was written")
+							break
+						}
+						crashCases++
+
+						e.api.read, e.api.write = nil, nil
+						e.pass(downtime)
+						if !c.alone {
+							e.restart()
+						}
+						e.settle(ctx)
+						want := want
+						if number == 1 && !c.applied {
+							want = wantLater // nothing had been written
+						}
+						Expect(e.end(ctx)).To(Equal(want), "crashed at write %d, %s: %v", number, c.name, e.api.written())
+					}
+				}
+			})
+		}
+	}
+})

@@ -1,0 +1,247 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// environment is a Reconciler with the objects of a seed and a shoot.
+type environment struct {
+	// seed and shoot are what the API servers have. The Reconciler sees them through the api.
+	seed, shoot client.WithWatch
+	api         *api
+	// nodesKnown is what the shoot's cache says of itself.
+	nodesKnown bool
+	clock      *testclock.FakePassiveClock
+	holder     preservation.Holder
+	recorder   *recorder
+	// cache, if set, is what the Reconciler's cached reads return instead of what the seed has.
+	cache client.Reader
+
+	*Reconciler
+}
+
+// newEnvironment starts a Reconciler on objects, one hour after Start.
+func newEnvironment(holder preservation.Holder, objects ...client.Object) *environment {
+	GinkgoHelper()
+	scheme := runtime.NewScheme()
+	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+	Expect(corev1.AddToScheme(scheme)).To(Succeed())
+
+	var nodes, others []client.Object
+	for _, object := range objects {
+		if _, isNode := object.(*corev1.Node); isNode {
+			nodes = append(nodes, object)
+		} else {
+			others = append(others, object)
+		}
+	}
+	// The default one takes longer than all the rest.
+	converter := managedfields.NewDeducedTypeConverter()
+	e := &environment{
+		seed: fakeclient.NewClientBuilder().WithScheme(scheme).WithTypeConverters(converter).WithObjects(others...).
+			WithStatusSubresource(&machinev1alpha1.Machine{}).
+			WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).
+			Build(),
+		shoot:      fakeclient.NewClientBuilder().WithScheme(scheme).WithTypeConverters(converter).WithObjects(nodes...).WithStatusSubresource(&corev1.Node{}).Build(),
+		api:        &api{},
+		nodesKnown: true,
+		clock:      testclock.NewFakePassiveClock(Start.Add(time.Hour)),
+		holder:     holder,
+		recorder:   &recorder{},
+	}
+	e.restart()
+	return e
+}
+
+// withMachine is an environment of one machine "m" in a MachineDeployment "pool" with a share of 1, and its node unless
+// it is nil.
+func withMachine(holder preservation.Holder, machine *machinev1alpha1.Machine, node *corev1.Node) *environment {
+	GinkgoHelper()
+	deployment := Deployment("pool", Share("1"))
+	set := Set("set", deployment)
+	Of(set)(machine)
+	objects := []client.Object{deployment, set, machine}
+	if node != nil {
+		objects = append(objects, node)
+	}
+	return newEnvironment(holder, objects...)
+}
+
+// restart throws the Reconciler away and makes a new one.
+func (e *environment) restart() {
+	source, direct := e.api.intercept("seed", e.seed), e.api.intercept("seed", e.seed)
+	if e.cache != nil {
+		source = interceptor.NewClient(source, interceptor.Funcs{
+			Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+				return e.cache.Get(ctx, key, obj, opts...)
+			},
+			List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				return e.cache.List(ctx, list, opts...)
+			},
+		})
+	}
+	e.Reconciler = &Reconciler{
+		Source:       source,
+		SourceReader: direct,
+		Nodes:        nodes{Client: e.api.intercept("shoot", e.shoot), known: &e.nodesKnown},
+		Holder:       e.holder,
+		Timeouts:     preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+		Clock:        e.clock,
+		Events:       Events{Source: e.recorder, Shoot: e.recorder},
+	}
+}
+
+func (e *environment) now() time.Time { return e.clock.Now() }
+
+func (e *environment) pass(d time.Duration) { e.clock.SetTime(e.now().Add(d)) }
+
+func (e *environment) reconcile(ctx context.Context) (reconcile.Result, error) {
+	return e.reconcileNamed(ctx, "pool")
+}
+
+func (e *environment) reconcileNamed(ctx context.Context, deployment string) (reconcile.Result, error) {
+	return e.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: Namespace, Name: deployment}})
+}
+
+// settle reconciles until nothing is written any more, and returns the last result.
+func (e *environment) settle(ctx context.Context) reconcile.Result {
+	GinkgoHelper()
+	for range 10 {
+		before := len(e.api.written())
+		result, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		if len(e.api.written()) == before {
+			return result
+		}
+	}
+	Fail("still writing after 10 reconciliations: " + strings.Join(e.api.written(), ", "))
+	return reconcile.Result{}
+}
+
+func (e *environment) machine(ctx context.Context, name string) *machinev1alpha1.Machine {
+	GinkgoHelper()
+	machine := &machinev1alpha1.Machine{}
+	Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, machine)).To(Succeed())
+	return machine
+}
+
+func (e *environment) node(ctx context.Context, name string) *corev1.Node {
+	GinkgoHelper()
+	node := &corev1.Node{}
+	Expect(e.shoot.Get(ctx, client.ObjectKey{Name: name}, node)).To(Succeed())
+	return node
+}
+
+// editMachine changes a machine behind the Reconciler's back.
+func (e *environment) editMachine(ctx context.Context, name string, opts ...MachineOption) {
+	GinkgoHelper()
+	editMachine(ctx, e.seed, name, opts...)
+}
+
+func editMachine(ctx context.Context, c client.Client, name string, opts ...MachineOption) {
+	GinkgoHelper()
+	machine := &machinev1alpha1.Machine{}
+	Expect(c.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, machine)).To(Succeed())
+	if machine.Annotations == nil {
+		machine.Annotations = map[string]string{}
+	}
+	for _, opt := range opts {
+		opt(machine)
+	}
+	status := machine.Status
+	Expect(c.Update(ctx, machine)).To(Succeed())
+	machine.Status = status
+	Expect(c.Status().Update(ctx, machine)).To(Succeed())
+}
+
+// editNode changes a node's metadata and spec behind the Reconciler's back.
+func (e *environment) editNode(ctx context.Context, name string, opts ...NodeOption) {
+	GinkgoHelper()
+	node := e.node(ctx, name)
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	for _, opt := range opts {
+		opt(node)
+	}
+	Expect(e.shoot.Update(ctx, node)).To(Succeed())
+}
+
+// editDeployment changes the MachineDeployment behind the Reconciler's back.
+func (e *environment) editDeployment(ctx context.Context, opts ...DeploymentOption) {
+	GinkgoHelper()
+	deployment := &machinev1alpha1.MachineDeployment{}
+	Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "pool"}, deployment)).To(Succeed())
+	for _, opt := range opts {
+		opt(deployment)
+	}
+	Expect(e.seed.Update(ctx, deployment)).To(Succeed())
+}
+
+// nodes are the shoot's.
+type nodes struct {
+	client.Client
+	known *bool
+}
+
+func (n nodes) Known() bool { return *n.known }
+
+// recorder keeps Events in words, like "Machine/m Normal MachinePreserved: ...".
+type recorder struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (r *recorder) Eventf(regarding, _ runtime.Object, eventType, reason, _, note string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kind := "Machine"
+	if _, isNode := regarding.(*corev1.Node); isNode {
+		kind = "Node"
+	}
+	r.events = append(r.events, fmt.Sprintf("%s/%s %s %s: %s", kind, regarding.(client.Object).GetName(), eventType, reason, fmt.Sprintf(note, args...)))
+}
+
+// take returns the Events since the last call.
+func (r *recorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.events
+	r.events = nil
+	return taken
+}
+
+// failing is a machine that has just come so close to its health deadline that it counts as failed.
+func failing(now time.Time) MachineOption {
+	return Phase(machinev1alpha1.MachineUnknown, now.Add(-570*time.Second))
+}
+
+// with returns a node annotation that carries a request.
+func with(request string) NodeOption { return NodeAnnotation(preserve, request) }
+
+// without removes an annotation from a node.
+func without(key string) NodeOption { return func(n *corev1.Node) { delete(n.Annotations, key) } }

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// meanwhile lets somebody else write right before the Reconciler writes what.
+func (e *environment) meanwhile(what string, somebody func()) {
+	e.api.write = func(_ int, w string, do func() error) error {
+		if w == what {
+			e.api.write = nil
+			somebody()
+		}
+		return do()
+	}
+}
+
+// persist reconciles until nothing is written any more, and lets conflicts pass.
+func (e *environment) persist(ctx context.Context) {
+	GinkgoHelper()
+	_, _ = e.reconcile(ctx)
+	e.settle(ctx)
+}
+
+var _ = Describe("Races", func() {
+	var now = Start.Add(time.Hour)
+
+	for name, holder := range holders {
+		Context(name, func() {
+			It("should not hold a machine that recovers meanwhile", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.meanwhile("Machine/m", func() { e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineRunning, now)) })
+				e.persist(ctx)
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(HavePrefix(prefix)))
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
+				Expect(e.recorder.take()).To(BeEmpty())
+			})
+
+			It("T7: should not take the phase back of a machine that recovers between the record and the hold", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.meanwhile("Machine/m/status", func() { e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineRunning, now)) })
+				e.persist(ctx)
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"phase", "Running:Preserved"))
+			})
+
+			It("P7: should keep a taint that somebody else adds meanwhile", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.meanwhile("Node/m", func() { e.editNode(ctx, "m", Taint("node.kubernetes.io/unreachable", now)) })
+				e.persist(ctx)
+				Expect(e.node(ctx, "m").Spec.Taints).To(ConsistOf(HaveField("Key", "node.kubernetes.io/unreachable"), HaveField("Key", "node.machine.sapcloud.io/preserved")))
+			})
+
+			It("P11: should keep a condition that the kubelet changes meanwhile", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.meanwhile("Node/m/status", func() {
+					node := e.node(ctx, "m")
+					Condition("Ready", corev1.ConditionUnknown, "NodeStatusUnknown", "")(node)
+					Condition("DiskPressure", corev1.ConditionTrue, "", "")(node)
+					Expect(e.shoot.Status().Update(ctx, node)).To(Succeed())
+				})
+				e.persist(ctx)
+				Expect(e.node(ctx, "m").Status.Conditions).To(ConsistOf(
+					And(HaveField("Type", BeEquivalentTo("Ready")), HaveField("Reason", "NodeStatusUnknown")),
+					HaveField("Type", BeEquivalentTo("DiskPressure")),
+					And(HaveField("Type", BeEquivalentTo("Preserved")), HaveField("Status", corev1.ConditionTrue)),
+				))
+			})
+
+			It("T10: should not hold up a machine that is deleted meanwhile", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.meanwhile("Machine/m/status", func() { Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed()) })
+				e.persist(ctx)
+				Expect(e.held(ctx)).To(BeEmpty())
+			})
+
+			PIt("T10: should not take the phase back of a machine that is terminated meanwhile", func(ctx SpecContext) {
+				finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
+				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now), finalizer), Node("m"))
+				e.meanwhile("Machine/m/status", func() {
+					Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+					e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineTerminating, now))
+				})
+				e.persist(ctx)
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineTerminating))
+			})
+
+			PIt("R4: should not overwrite a false that a user writes on the node meanwhile", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
+				e.meanwhile("Machine/m", func() { e.editNode(ctx, "m", with("false")) })
+				e.persist(ctx)
+				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(preserve, "false"))
+				Expect(e.held(ctx)).To(BeEmpty())
+			})
+
+			It("R4 T8: should not remove a false that a user writes on the node while the expiry is handled", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
+				e.settle(ctx)
+				e.pass(72 * time.Hour)
+				e.meanwhile("Node/m", func() { e.editNode(ctx, "m", with("false")) })
+				e.persist(ctx)
+				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(preserve, "false"))
+			})
+
+			PIt("R4 T3: should not remove a false that a user writes on the node while the expiry is handled", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m"), Node("m", with("now")))
+				e.settle(ctx)
+				e.pass(72 * time.Hour)
+				e.meanwhile("Node/m", func() { e.editNode(ctx, "m", with("false")) })
+				e.persist(ctx)
+				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(preserve, "false"))
+			})
+		})
+	}
+
+	PIt("R2 P9: should remember an empty request of the node while the node cannot be read", func(ctx SpecContext) {
+		e := withMachine(preservation.HealthTimer{}, Machine("m", Annotation(preserve, "now")), Node("m", with("")))
+		e.settle(ctx)
+		e.nodesKnown = false
+		e.restart()
+		e.settle(ctx)
+		Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+	})
+
+	It("R5: should not take the expiry for an operator's that machine-controller-manager computes when it sees the annotation first", func(ctx SpecContext) {
+		e := withMachine(preservation.PreserveExpiry{}, Machine("m"), Node("m", with("now"), NodeAnnotation(prefix+"timeout", "1h")))
+		e.meanwhile("Machine/m/status", func() { e.editMachine(ctx, "m", ExpiryInStatus(now.Add(96*time.Hour))) })
+		e.persist(ctx)
+		Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now.Add(time.Hour)))
+	})
+})

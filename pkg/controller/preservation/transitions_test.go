@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Transitions", func() {
+	var (
+		now     = Start.Add(time.Hour)
+		running = Phase(machinev1alpha1.MachineRunning, now)
+	)
+
+	for name, holder := range holders {
+		Context(name, func() {
+			// expectPreserved looks at all objects of a preserved machine.
+			expectPreserved := func(ctx SpecContext, e *environment, phase, cause, expiry string) {
+				GinkgoHelper()
+				machine, node := e.machine(ctx, "m"), e.node(ctx, "m")
+				Expect(machine.Annotations).To(And(
+					HaveKeyWithValue(prefix+"phase", phase),
+					HaveKeyWithValue(prefix+"cause", cause),
+					HaveKeyWithValue(prefix+"expiry-time", expiry),
+				))
+				until, err := time.Parse(time.RFC3339, expiry)
+				Expect(err).NotTo(HaveOccurred())
+				if name == "PreserveExpiry" {
+					Expect(machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", until))
+				} else if phase == "Failed:Preserved" {
+					Expect(machine.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineUnknown))
+					Expect(machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", until.Add(-10*time.Minute)))
+				}
+
+				Expect(node.Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
+				taints, reason := BeEmpty(), "Preserved"
+				if phase == "Failed:Preserved" {
+					taints, reason = ConsistOf(And(HaveField("Key", "node.machine.sapcloud.io/preserved"), HaveField("Effect", corev1.TaintEffectNoSchedule))), "Draining"
+				}
+				Expect(node.Spec.Taints).To(taints)
+				Expect(preservation.PreservedCondition(node)).To(And(
+					HaveField("Status", corev1.ConditionTrue),
+					HaveField("Reason", reason),
+					HaveField("Message", "Machine preserved until "+expiry+"."),
+				))
+			}
+			expectReleased := func(ctx SpecContext, e *environment) {
+				GinkgoHelper()
+				machine, node := e.machine(ctx, "m"), e.node(ctx, "m")
+				delete(machine.Annotations, released)
+				Expect(machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
+				Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				Expect(node.Annotations).NotTo(HaveKey(disabled))
+				Expect(node.Annotations).NotTo(HaveKey(byMCM))
+				Expect(node.Spec.Taints).To(BeEmpty())
+				Expect(preservation.PreservedCondition(node)).To(And(HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "PreservationEnded")))
+			}
+			// expectEvent says that exactly one Event was on the machine, and the same on its node.
+			expectEvent := func(e *environment, text string) {
+				GinkgoHelper()
+				Expect(e.recorder.take()).To(ConsistOf("Machine/m Normal "+text, "Node/m Normal "+text))
+			}
+
+			// preserved is an environment with a preserved machine whose Events were looked at.
+			preserved := func(ctx SpecContext, machine *machinev1alpha1.Machine, node *corev1.Node) *environment {
+				GinkgoHelper()
+				e := withMachine(holder, machine, node)
+				e.settle(ctx)
+				e.recorder.take()
+				return e
+			}
+			askedFor := func(ctx SpecContext) *environment { return preserved(ctx, Machine("m"), Node("m", with("now"))) }
+			failedAuto := func(ctx SpecContext) *environment { return preserved(ctx, Machine("m", failing(now)), Node("m")) }
+			failedAsked := func(ctx SpecContext) *environment {
+				return preserved(ctx, Machine("m", failing(now)), Node("m", with("when-failed")))
+			}
+
+			It("T1: should preserve a running machine that it is asked to", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m"), Node("m", with("now")))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Running:Preserved", "now", "2026-03-04T13:00:00Z")
+				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z as it was asked for (cause now)")
+			})
+
+			It("T2: should hold and drain a preserved machine that fails, with the expiry it had", func(ctx SpecContext) {
+				e := askedFor(ctx)
+				e.pass(time.Hour)
+				e.editMachine(ctx, "m", failing(e.now()))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-04T13:00:00Z")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as the machine failed (cause now)")
+			})
+
+			It("T3: should release a running machine at the expiry, and delete the request", func(ctx SpecContext) {
+				e := askedFor(ctx)
+				e.pass(72 * time.Hour)
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				Expect(e.machine(ctx, "m").Annotations).To(BeEmpty())
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation expired (cause was now)")
+			})
+
+			It("T3 R4: should release a running machine when it is told false, and leave the false", func(ctx SpecContext) {
+				e := askedFor(ctx)
+				e.editNode(ctx, "m", with("false"))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation was stopped by node.machine.sapcloud.io/preserve=false (cause was now)")
+			})
+
+			It("T3 R2: should release a running machine when the request is withdrawn", func(ctx SpecContext) {
+				e := askedFor(ctx)
+				e.editNode(ctx, "m", without(preserve))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the request was withdrawn (cause was now)")
+			})
+
+			It("T4: should hold a machine that fails and was asked for, whatever the share", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
+				e.editDeployment(ctx, Share("0"))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "when-failed", "2026-03-04T13:00:00Z")
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as it was asked for in case the machine fails (cause when-failed)")
+			})
+
+			It("T4: should do nothing before the machine fails", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m"), Node("m", with("when-failed")))
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(HavePrefix(prefix)))
+				Expect(e.api.writtenTo("Node/")).To(BeZero())
+				Expect(e.recorder.take()).To(BeEmpty())
+			})
+
+			It("T5: should hold a machine that fails within the share", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "auto", "2026-03-04T13:00:00Z")
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"share", "1"))
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as the machine failed (cause auto)")
+			})
+
+			It("T5 P9: should hold a machine that never joined and has no node", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachinePending, Start)), nil)
+				e.settle(ctx)
+				machine := e.machine(ctx, "m")
+				Expect(machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
+				Expect(machine.Annotations).To(HaveKeyWithValue(prefix+"failed-since", "2026-03-01T12:00:00Z"))
+				Expect(e.recorder.take()).To(ConsistOf(HavePrefix("Machine/m Normal MachinePreserved: Machine is Failed:Preserved")))
+			})
+
+			DescribeTable("T6: should not touch a failed machine", func(ctx SpecContext, share string, node *corev1.Node) {
+				e := withMachine(holder, Machine("m", failing(now)), node)
+				e.editDeployment(ctx, Share(share))
+				before := e.machine(ctx, "m")
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").ResourceVersion).To(Equal(before.ResourceVersion))
+				Expect(e.api.written()).To(BeEmpty())
+				Expect(e.recorder.take()).To(BeEmpty())
+			},
+				Entry("that the share has no place for", "0", Node("m")),
+				Entry("that has no node", "0", nil),
+			)
+
+			It("T6 R4: should not preserve a machine that must not be", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("false")))
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(HavePrefix(prefix)))
+				Expect(e.machine(ctx, "m").Status.CurrentStatus).To(HaveField("LastUpdateTime.Time", BeTemporally("==", now.Add(-570*time.Second))))
+				Expect(e.api.writtenTo("Node/")).To(BeZero())
+			})
+
+			It("T7: should let pods back when the machine is healthy again, and keep the protection", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.pass(time.Hour)
+				e.editMachine(ctx, "m", running)
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Running:Preserved", "auto", "2026-03-04T13:00:00Z")
+				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z as the node is healthy again (cause auto)")
+			})
+
+			It("T8: should release a failed machine at the expiry, and not hold it once more", func(ctx SpecContext) {
+				e := failedAsked(ctx)
+				e.pass(72 * time.Hour)
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z"}))
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation expired (cause was when-failed)")
+			})
+
+			It("T8: should not release a second too early", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.pass(72*time.Hour - time.Second)
+				e.api.writes = nil
+				e.settle(ctx)
+				Expect(e.api.written()).To(BeEmpty())
+			})
+
+			It("T8 R4: should release a failed machine when it is told false", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.pass(time.Hour)
+				e.editNode(ctx, "m", with("false"))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", now.Add(-570*time.Second)))
+				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation was stopped by node.machine.sapcloud.io/preserve=false (cause was auto)")
+			})
+
+			It("T8 R2: should release a failed machine when the request is withdrawn", func(ctx SpecContext) {
+				e := failedAsked(ctx)
+				e.pass(time.Hour)
+				e.editNode(ctx, "m", without(preserve))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the request was withdrawn (cause was when-failed)")
+			})
+
+			It("T9: should release an auto-preserved machine when the share is lowered", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.editDeployment(ctx, Share("0"))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the share was lowered (cause was auto)")
+			})
+
+			It("T9: should not release a machine that was asked for when the share is lowered", func(ctx SpecContext) {
+				e := failedAsked(ctx)
+				e.editDeployment(ctx, Share("0"))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "when-failed", "2026-03-04T13:00:00Z")
+				Expect(e.recorder.take()).To(BeEmpty())
+			})
+
+			It("R4 T8: should not remove a false from the node that it comes to after the expiry only", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.pass(72 * time.Hour)
+				e.editNode(ctx, "m", with("false"))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
+			})
+
+			It("R4 T3: should not remove an operator's false from the machine when the node's request expires", func(ctx SpecContext) {
+				e := preserved(ctx, Machine("m", Annotation(preserve, "false")), Node("m", with("now")))
+				e.pass(72 * time.Hour)
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
+			})
+
+			DescribeTable("T10: should remove its traces from a machine that is deleted, and not block it",
+				func(ctx SpecContext, option MachineOption, request string) {
+					finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
+					e := preserved(ctx, Machine("m", option, finalizer), Node("m", with(request)))
+					Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+					e.settle(ctx)
+					machine, node := e.machine(ctx, "m"), e.node(ctx, "m")
+					Expect(machine.Finalizers).To(ConsistOf("machine.sapcloud.io/machine-controller"))
+					Expect(machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
+					Expect(machine.Annotations).NotTo(HaveKey("machinepriority.machine.sapcloud.io"))
+					Expect(node.Annotations).NotTo(HaveKey(disabled))
+					Expect(node.Spec.Taints).To(BeEmpty())
+					expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the machine is being deleted (cause was "+request+")")
+				},
+				Entry("while it is running", running, "now"),
+				Entry("after it failed", failing(now), "when-failed"),
+			)
+		})
+	}
+})

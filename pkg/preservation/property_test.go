@@ -1,0 +1,664 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"pgregory.net/rapid"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const (
+	// checks is how many sequences each of the four subtests of TestRules runs.
+	checks = "25000"
+	// steps is how many events a sequence has on average.
+	steps = "22"
+	// seed makes every run the same. Run with -rapid.seed=0 to look further.
+	seed = "1"
+)
+
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"checks": checks, "steps": steps, "seed": seed, "nofailfile": "true"} {
+		if err := flag.Set("rapid."+name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// TestRules drives the domain and the model of the rules with the same random events. Everything is checked whenever
+// the controller has looked.
+func TestRules(t *testing.T) {
+	for _, newMCM := range []bool{false, true} {
+		for _, machines := range []int{2, 5} {
+			t.Run(fmt.Sprintf("new MCM %t, up to %d machines", newMCM, machines), func(t *testing.T) {
+				t.Parallel()
+				rapid.Check(t, func(t *rapid.T) {
+					w := newWorld(t, newMCM, machines)
+					w.settle()
+					t.Repeat(map[string]func(*rapid.T){"something": w.something})
+					w.finale()
+				})
+			})
+		}
+	}
+}
+
+// Known disagreements between the rules and the domain. Each is left out where it is named, so that the others are found.
+const (
+	// skipForgottenExpiry: when MCM >= 0.62 stops a preservation before the controller has seen why, at an expiry that an
+	// operator made earlier, that one is forgotten, and the preservation goes on until the old one. And when MCM begins it
+	// anew by itself, its own expiry is taken for an edit. P6, P10.
+	skipForgottenExpiry = true
+	// skipRefusedRequest: MCM >= 0.62 obeys a request that the rules refuse, so that the machine stays. P3, T8, P4.
+	skipRefusedRequest = true
+	// skipStaleSync: the request of a node that is gone stays synced to the machine, and counts again when the nodes are
+	// not known; as "now" if MCM >= 0.62 synced it from the hold. R2, P9.
+	skipStaleSync = true
+	// skipUnsynced: the hold of MCM >= 0.62 is put where the request is, but MCM looks where it saw one last. Until it has
+	// seen that a request on the node has come or gone, it does not see the hold, or takes an old one for a request. P8, R2.
+	skipUnsynced = true
+	// skipLostTimer: the release for MCM >= 0.62 puts the health timer back after the record is gone. After a crash in
+	// between, the machine stays as long as the timer says: after a switch of MCM, until its expiry. T8, P8.
+	skipLostTimer = true
+	// skipAside: what was set aside of a request stays until the controller has seen that the request is gone, and has been
+	// able to end the preservation. "now", written before that, is taken for the hold and means what is set aside. R2.
+	skipAside = true
+	// skipFalseBeside: where an empty request on the node beats the one on the machine, that one is deleted, even false. R4.
+	skipFalseBeside = true
+	// skipHasty: a machine that fails again is let go although a place is about to be free, and then preserved anew with
+	// another expiry. T2, T8, P1.
+	skipHasty = true
+	// skipUnplaced: a machine that failed again while the share was unknown stays when the share is known and used up. P1.
+	skipUnplaced = true
+)
+
+// unknownShare stands for a share that nobody has said yet.
+const unknownShare = -1
+
+// What is drawn.
+
+var (
+	requests  = rapid.SampledFrom([]string{"now", "true", "when-failed", "when-failed", "false", "", "yes"})
+	durations = rapid.SampledFrom([]string{"", "", "2h", "3m", "-1h", "soon"})
+	timeouts  = rapid.SampledFrom([]time.Duration{time.Hour, 5 * time.Minute, 72 * time.Hour})
+	shares    = rapid.SampledFrom([]int32{1, 0, 2, 3, unknownShare})
+)
+
+func newWorld(t *rapid.T, newMCM bool, machines int) *world {
+	w := &world{
+		t:          t,
+		now:        Start,
+		newMCM:     newMCM,
+		nodesKnown: true,
+		writesLeft: -1,
+		model:      &model{},
+		shown:      map[string]string{},
+	}
+	w.group.Timeouts = Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: 2 * time.Hour}
+	if rapid.Bool().Draw(t, "between two seconds") {
+		w.now = w.now.Add(400 * time.Millisecond)
+	}
+	w.setShare(shares.Draw(t, "share"))
+	w.setTimeout(timeouts.Draw(t, "timeout"))
+	w.setReplicas(rapid.Int32Range(1, int32(machines)).Draw(t, "machines"))
+	for range w.group.Replicas {
+		w.addAny()
+	}
+	return w
+}
+
+func (w *world) addAny() {
+	kind := rapid.SampledFrom([]string{"running", "running", "running", "joining", "creating"}).Draw(w.t, "machine")
+	age := time.Duration(rapid.IntRange(0, 3).Draw(w.t, "age")) * time.Minute
+	m := w.add(age, kind == "running")
+	switch special := rapid.IntRange(0, 9).Draw(w.t, "special"); {
+	case kind == "creating":
+		m.hasVM, m.obj.Spec.ProviderID = false, ""
+		delete(m.obj.Labels, "node")
+	case special == 1: // a health timeout of its own
+		m.health = time.Minute
+		m.obj.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(m.health)}
+	case special == 2 && m.node != nil: // protected by a user
+		w.setScaleDown(m, "true")
+	case special >= 7: // ordered by somebody
+		m.priority = []string{"1", "2", "6"}[special-7]
+		m.obj.Annotations = with(nil, priority, m.priority)
+	}
+}
+
+// event is something that may happen, as often as its weight says.
+type event struct {
+	weight int
+	name   string
+	happen func(*world)
+}
+
+var events = weighted([]event{
+	{2, "fails", on(func(_ *world, m *machine) { m.healthy = false })},
+	{4, "ten minutes pass", func(w *world) { w.pass(healthTimeout - 10*time.Second) }},
+	{1, "seconds pass", passing(time.Second, 90)},
+	{1, "minutes pass", passing(30*time.Second, 50)},
+	{1, "days pass", passing(time.Hour, 100)},
+	{2, "all fail", func(w *world) {
+		for _, m := range w.machines {
+			m.healthy = false
+		}
+	}},
+	{3, "recovers or joins", on((*world).recover)},
+	{3, "request on node", on((*world).requestOnNode)},
+	{3, "request on machine", on((*world).requestOnMachine)},
+	{4, "share", func(w *world) { w.setShare(shares.Draw(w.t, "share")) }},
+	{2, "all is well again", (*world).normal},
+	{1, "timeout", func(w *world) { w.setTimeout(timeouts.Draw(w.t, "timeout")) }},
+	{2, "expiry edited", on((*world).editExpiry)},
+	{1, "scale-down annotation edited", on((*world).editProtection)},
+	{1, "node lost", on((*world).loseNode)},
+	{1, "machine created", (*world).create},
+	{1, "deleted", on((*world).deleteOnce)},
+	{1, "scale-down", (*world).scaleDown},
+	{1, "rollout begins or ends", func(w *world) { w.setRollout(!w.group.Rollout) }},
+	{1, "hibernation begins or ends", (*world).hibernate},
+	{2, "controller crashes or starts", (*world).crashOrStart},
+	{1, "shoot goes or comes", (*world).shoot},
+	{1, "MCM sleeps or wakes", func(w *world) { w.asleep = !w.asleep }},
+	{2, "MCM is switched", (*world).switchMCM},
+})
+
+// weighted repeats each event as often as its weight says.
+func weighted(all []event) (result []event) {
+	for _, e := range all {
+		for range e.weight {
+			result = append(result, e)
+		}
+	}
+	return result
+}
+
+// on is for what happens to one machine.
+func on(happen func(*world, *machine)) func(*world) {
+	return func(w *world) {
+		if len(w.machines) > 0 {
+			m := w.machines[rapid.IntRange(0, len(w.machines)-1).Draw(w.t, "which")]
+			w.t.Logf("    %s", m.name)
+			happen(w, m)
+		}
+	}
+}
+
+// passing is for some time to pass.
+func passing(unit time.Duration, most int) func(*world) {
+	return func(w *world) { w.pass(unit * time.Duration(rapid.IntRange(1, most).Draw(w.t, "time"))) }
+}
+
+// something happens.
+func (w *world) something(*rapid.T) {
+	e := events[rapid.IntRange(0, len(events)-1).Draw(w.t, "event")]
+	w.t.Logf("%s: %s", clock(w.now), e.name)
+	w.mcmFirst = rapid.Bool().Draw(w.t, "MCM first")
+	before := w.now
+	e.happen(w)
+	if w.now.Equal(before) { // time alone does not call the controller
+		w.dirty = true
+		w.settle()
+	}
+}
+
+// Events.
+
+func (w *world) setShare(share int32) {
+	w.group.Share, w.model.share = nil, nil
+	if share != unknownShare {
+		w.group.Share, w.model.share = &share, &share
+	}
+}
+
+func (w *world) setTimeout(t time.Duration) { w.group.Timeout, w.model.timeout = t, t }
+func (w *world) setReplicas(replicas int32) { w.group.Replicas, w.model.replicas = replicas, replicas }
+func (w *world) setRollout(rollout bool)    { w.group.Rollout, w.model.rollout = rollout, rollout }
+
+func (w *world) setScaleDown(m *machine, value string) {
+	m.node.Annotations = with(m.node.Annotations, disabled, value)
+	if !has(m.node.Annotations, byMCM) { // else it is put back, and not the user's
+		m.scaleDown = value
+	}
+}
+
+// requestOnNode writes or, for "-", deletes a user's request.
+func (w *world) requestOnNode(m *machine) {
+	if m.node == nil || w.shootAway {
+		return
+	}
+	if w.unsynced(m) {
+		return
+	}
+	w.changeRequest(m, &m.node.Annotations, &m.onNode)
+}
+
+// unsynced says that MCM >= 0.62 would be late to see that a request on the node comes or goes, or that the controller
+// may not live to see both.
+func (w *world) unsynced(m *machine) bool {
+	a := m.obj.Annotations
+	hold := m.kept != nil && has(a, preserve)
+	return skipUnsynced && w.newMCM && (w.asleep || hold && (a[lastApplied] != "" || m.onNode.there || w.writesLeft >= 0))
+}
+
+func (w *world) requestOnMachine(m *machine) {
+	if _, there := m.obj.Annotations[preserve]; there && w.newMCM && m.kept != nil {
+		// MCM >= 0.62 reads its hold there. Whether it or the controller sees the change first is a race.
+		if w.down || w.writesLeft >= 0 {
+			return
+		}
+		w.mcmFirst = false
+	}
+	w.changeRequest(m, &m.obj.Annotations, &m.onMachine)
+}
+
+func (w *world) changeRequest(m *machine, annotations *map[string]string, asked *ask) {
+	old, there := (*annotations)[preserve]
+	if w.down {
+		m.held = false // MCM >= 0.62 obeys a request by itself
+	}
+	if there && rapid.IntRange(0, 2).Draw(w.t, "remove") == 0 {
+		*annotations = without(*annotations, preserve, timeout)
+		*asked = ask{}
+		return
+	}
+	value := requests.Draw(w.t, "value")
+	if there && value == old { // nobody can see that it was written
+		return
+	}
+	if skipAside && (w.down || w.shootAway) && value == "now" && has(m.obj.Annotations, prefix+"request") {
+		return
+	}
+	*annotations = with(*annotations, preserve, value)
+	asked.there, asked.value = true, value
+	if own := durations.Draw(w.t, "own timeout"); own != "" {
+		*annotations = with(*annotations, timeout, own)
+		asked.timeout = own
+	}
+}
+
+func (w *world) recover(m *machine) {
+	if !m.deleted && !w.shootAway {
+		w.join(m)
+	}
+}
+
+// loseNode makes the node go, and what was written on it.
+func (w *world) loseNode(m *machine) {
+	if w.shootAway || w.unsynced(m) {
+		return
+	}
+	m.node, m.healthy, m.hasNode, m.onNode, m.scaleDown = nil, false, false, ask{}, ""
+	if skipStaleSync {
+		m.obj.Annotations, m.synced = without(m.obj.Annotations, lastApplied), ""
+	}
+}
+
+// editExpiry edits the end of a preservation where an operator does (P6).
+func (w *world) editExpiry(m *machine) {
+	if m.kept == nil || !w.shows(m) {
+		return
+	}
+	minutes := rapid.SampledFrom([]int{-10, 0, 1, 7, 300, 10000}).Draw(w.t, "minutes from now")
+	expiry := w.now.Add(time.Duration(minutes) * time.Minute).Truncate(time.Second)
+	switch {
+	case !w.newMCM:
+		m.obj.Annotations = with(m.obj.Annotations, prefix+"expiry-time", stamp(expiry))
+		m.held = false // until the controller has shifted the timer
+	case m.obj.Status.CurrentStatus.PreserveExpiryTime != nil && has(m.obj.Annotations, prefix+"expiry-in-status"):
+		w.setExpiry(m, expiry)
+	default:
+		return
+	}
+	m.kept.expiry = expiry
+}
+
+// editProtection changes what keeps the cluster-autoscaler away (P5).
+func (w *world) editProtection(m *machine) {
+	if m.node == nil || w.shootAway {
+		return
+	}
+	switch value := rapid.SampledFrom([]string{"true", "false", ""}).Draw(w.t, "value"); value {
+	case m.node.Annotations[disabled]:
+	case "":
+		m.node.Annotations, m.scaleDown = without(m.node.Annotations, disabled), ""
+	default:
+		w.setScaleDown(m, value)
+	}
+}
+
+func (w *world) deleteOnce(m *machine) {
+	if !m.deleted {
+		w.delete(m, "somebody deletes")
+	}
+}
+
+func (w *world) create() {
+	if len(w.machines) < 5 && w.group.Replicas > 0 {
+		w.addAny()
+	}
+}
+
+// scaleDown takes one machine away in the order of MCM. If MCM has a choice, it takes a preserved one (P2).
+func (w *world) scaleDown() {
+	if w.down || w.asleep || w.shootAway || w.group.Replicas < 2 {
+		return
+	}
+	w.setReplicas(w.group.Replicas - 1)
+	var victim *machine
+	for _, m := range w.machines {
+		if m.deleted {
+			continue
+		}
+		if victim == nil || w.goesFirst(m) < w.goesFirst(victim) || w.goesFirst(m) == w.goesFirst(victim) && m.kept != nil {
+			victim = m
+		}
+	}
+	if victim == nil {
+		return
+	}
+	if victim.kept != nil && victim.priority != "1" && victim.held {
+		for _, m := range w.machines {
+			native := m.obj.Status.CurrentStatus.PreserveExpiryTime != nil // MCM preserves it by itself
+			if !m.deleted && m.kept == nil && m.priority != "6" && !native {
+				w.fail("%s is scaled down, which is preserved, and %s stays", victim.name, m.name)
+			}
+		}
+	}
+	w.delete(victim, "MCM: scales down")
+}
+
+// goesFirst orders machines for a scale-down, lower first.
+func (w *world) goesFirst(m *machine) int {
+	order := 3
+	switch m.obj.Annotations[priority] {
+	case "1":
+		order = 1
+	case "2":
+		order = 2
+	case "4":
+		order = 4
+	case "6":
+		order = 6
+	}
+	if expiry := m.obj.Status.CurrentStatus.PreserveExpiryTime; w.newMCM && expiry != nil && expiry.After(w.now) {
+		order += 10
+	}
+	return order
+}
+
+func (w *world) hibernate() {
+	if w.group.Replicas > 0 {
+		w.setReplicas(0)
+		return
+	}
+	w.setReplicas(2)
+	w.create()
+}
+
+// crashOrStart starts the controller, or makes it crash in one of its next writes.
+func (w *world) crashOrStart() {
+	if w.down {
+		w.start()
+		return
+	}
+	w.writesLeft = rapid.IntRange(0, 7).Draw(w.t, "writes before the crash")
+	w.restartAtOnce = rapid.Bool().Draw(w.t, "restart at once")
+}
+
+func (w *world) shoot() {
+	w.shootAway = !w.shootAway
+	if w.shootAway {
+		return
+	}
+	w.nodesKnown = true
+	for _, m := range w.machines { // MCM thaws
+		if m.phaseOf() == machinev1alpha1.MachineUnknown && !m.deleted {
+			w.setPhase(m, machinev1alpha1.MachineRunning)
+		}
+	}
+}
+
+// normal ends whatever is out of the ordinary.
+func (w *world) normal() {
+	if w.shootAway {
+		w.shoot()
+	}
+	if w.down {
+		w.start()
+	}
+	if w.group.Replicas == 0 {
+		w.hibernate()
+	}
+	w.asleep = false
+	w.setRollout(false)
+}
+
+// Properties.
+
+// checkOrder is the property that the order in which the objects arrive does not matter.
+func (w *world) checkOrder(decisions []Decision) {
+	if len(decisions) < 2 {
+		return
+	}
+	reversed := Decide(w.withMembers(true), w.now)
+	for i, d := range decisions {
+		r := reversed[len(reversed)-1-i]
+		if d.Rule != r.Rule || d.Refused != r.Refused || d.ConsumeRequest != r.ConsumeRequest || !d.Next.Equal(r.Next) || !reflect.DeepEqual(d.Target, r.Target) {
+			w.fail("the decision on %s depends on the order of the machines", w.machines[i].name)
+		}
+	}
+}
+
+// checkShare is P1: the share is never exceeded by auto-preservation.
+func (w *world) checkShare() {
+	if w.group.Share == nil || w.shootAway {
+		return
+	}
+	var auto int32
+	for _, m := range w.machines {
+		a := m.obj.Annotations
+		if m.deleted || a[prefix+"cause"] != "auto" || a[prefix+"phase"] != "Failed:Preserved" {
+			continue
+		}
+		if !skipUnplaced || !m.kept.unplaced {
+			auto++
+		}
+	}
+	if auto > *w.group.Share {
+		w.fail("P1: %d machines are auto-preserved", auto)
+	}
+}
+
+// check compares a machine with the model after the controller has looked, and looks at what is on its objects.
+func (w *world) check(m *machine) {
+	switch {
+	case !w.shows(m):
+		w.fail("%s is not preserved as the rules say", m.name)
+	case m.kept == nil:
+		w.checkFree(m)
+	default:
+		w.checkKept(m)
+	}
+}
+
+// checkKept are the properties of a preserved machine.
+func (w *world) checkKept(m *machine) {
+	var (
+		a         = m.obj.Annotations
+		status    = m.obj.Status.CurrentStatus
+		reachable = !w.shootAway && m.node != nil && w.nodesKnown
+	)
+	switch {
+	case !w.shootAway && !w.now.Before(m.kept.expiry):
+		w.fail("P10: %s is held past its expiry", m.name)
+	case !w.shootAway && a[prefix+"expiry-time"] != stamp(m.kept.expiry):
+		w.fail("P8: the expiry of %s is not on record", m.name)
+	case !m.held:
+	case !m.kept.failed && a[prefix+"phase"] != string(status.Phase)+":Preserved":
+		w.fail("P11: the sub-phase of %s is wrong", m.name)
+	case !w.newMCM && m.kept.failed && (status.Phase != machinev1alpha1.MachineUnknown || !status.LastUpdateTime.Add(m.health).Equal(m.kept.expiry)):
+		w.fail("P10: the health timer of %s does not end at the expiry", m.name)
+	case !w.newMCM && a[priority] != "4" && a[priority] != "6" && a[priority] != "1":
+		w.fail("P2: %s is not the last to go", m.name)
+	case w.newMCM && (status.PreserveExpiryTime == nil || !status.PreserveExpiryTime.Time.Equal(m.kept.expiry)):
+		w.fail("P10: %s has no expiry in its status", m.name)
+	}
+	if !reachable {
+		return
+	}
+	_, tainted := TaintedSince(m.node)
+	switch {
+	case m.node.Annotations[disabled] != "true":
+		w.fail("P5: the node of %s is not protected", m.name)
+	case tainted != m.kept.failed:
+		w.fail("T2, T7: the node of %s is tainted: %t", m.name, tainted)
+	case !conditionTrue(m.node):
+		w.fail("P11: the node of %s does not show that it is preserved", m.name)
+	}
+}
+
+// heldByMCM says that MCM >= 0.62 neither stops nor terminates the machine, so long as its expiry is in the future.
+func (w *world) heldByMCM(m *machine) bool {
+	value := m.obj.Annotations[preserve]
+	if m.node != nil {
+		nodeValue := m.node.Annotations[preserve]
+		switch {
+		case nodeValue == "yes", nodeValue == "" && has(m.node.Annotations, preserve): // it looks away
+			return true
+		case nodeValue != "" || m.obj.Annotations[lastApplied] != "":
+			value = nodeValue
+		}
+	}
+	return value == "now"
+}
+
+// checkFree are the properties of a machine that is not preserved.
+func (w *world) checkFree(m *machine) {
+	var (
+		a      = m.obj.Annotations
+		status = m.obj.Status.CurrentStatus
+		asked  = m.request()
+		native = w.newMCM && (asksMCM(m) || asked == "now" || asked == "when-failed") // what is there may be MCM's
+	)
+	for key := range a {
+		if name, ours := strings.CutPrefix(key, prefix); ours && name != "timeout" && name != "released" {
+			w.fail("%s carries %s", m.name, key)
+		}
+	}
+	switch {
+	case !m.deleted && has(a, released) != m.released:
+		w.fail("T8: %s is marked as released: %t", m.name, has(a, released))
+	case a[priority] != m.priority:
+		w.fail("P2: the priority of %s was not put back", m.name)
+	case !m.deleted && (a[preserve] != m.onMachine.value || has(a, preserve) != m.onMachine.there && m.onMachine.value != ""):
+		w.fail("R2: the request on machine %s is not what a person wrote", m.name)
+	case !w.newMCM && status.Phase == machinev1alpha1.MachineUnknown && !m.released && !m.deleted && !status.LastUpdateTime.Time.Equal(m.since):
+		w.fail("T6: the health timer of %s was changed", m.name)
+	case !w.newMCM && w.nodesKnown && m.node != nil && !m.deleted && a[lastApplied] != m.onNode.value:
+		w.fail("R2: the request on the node of %s is not synced", m.name)
+	}
+	if w.shootAway || !w.nodesKnown || native && !m.deleted {
+		return
+	}
+	if !m.deleted && status.PreserveExpiryTime != nil {
+		w.fail("%s has an expiry", m.name)
+	}
+	if m.node != nil {
+		w.checkFreeNode(m)
+	}
+	m.traces = has(a, released)
+}
+
+func (w *world) checkFreeNode(m *machine) {
+	a := m.node.Annotations
+	_, tainted := TaintedSince(m.node)
+	switch {
+	case tainted:
+		w.fail("the node of %s is tainted", m.name)
+	case conditionTrue(m.node):
+		w.fail("the node of %s shows that it is preserved", m.name)
+	case has(a, byMCM) || a[disabled] != m.scaleDown:
+		w.fail("P5: the node of %s is protected", m.name)
+	case !m.deleted && (a[preserve] != m.onNode.value || has(a, preserve) != m.onNode.there):
+		w.fail("R2: the request on the node of %s is not what a person wrote", m.name)
+	case a[timeout] != m.onNode.timeout:
+		w.fail("R5: the timeout on the node of %s is not what a person wrote", m.name)
+	}
+}
+
+// checkQuiet is the property that a machine that is not preserved goes when it has failed: nothing is delayed (T6, T8).
+func (w *world) checkQuiet() {
+	if w.asleep || w.shootAway {
+		return
+	}
+	for _, m := range w.machines {
+		if w.newMCM && m.kept != nil && m.held && !w.down && !w.heldByMCM(m) {
+			w.fail("P8: MCM does not see that %s is held", m.name)
+		}
+		deadline := m.deadline()
+		if m.kept != nil || m.deleted || deadline.IsZero() || !w.now.After(deadline) {
+			continue
+		}
+		if w.newMCM && w.down && w.spares(m) {
+			continue // MCM obeys the request on its own
+		}
+		if skipRefusedRequest && w.newMCM && asksMCM(m) {
+			continue
+		}
+		w.fail("T6: %s has failed, is not preserved and still there", m.name)
+	}
+}
+
+// finale ends the sequence in one of two ways, after which nothing may be left.
+func (w *world) finale() {
+	w.t.Logf("%s: finale", clock(w.now))
+	w.asleep, w.dirty = false, true
+	if w.shootAway {
+		w.shoot()
+	}
+	if rapid.Bool().Draw(w.t, "the controller is gone") {
+		w.down = true
+		w.settle()
+		w.pass(200 * 24 * time.Hour)
+		for _, m := range w.machines {
+			if !m.healthy && !m.deleted && !(w.newMCM && asksMCM(m) && (m.kept == nil || m.withdrawsOnNode())) { // else MCM keeps it by itself
+				w.fail("P10: %s is held for ever", m.name)
+			}
+		}
+		return
+	}
+
+	w.writesLeft = -1
+	w.start()
+	w.settle()
+	for _, m := range w.machines {
+		m.obj.Annotations = with(m.obj.Annotations, preserve, "false")
+		m.onMachine.there, m.onMachine.value = true, "false"
+		if m.node != nil {
+			m.node.Annotations = with(m.node.Annotations, preserve, "false")
+			m.onNode.there, m.onNode.value = true, "false"
+		}
+	}
+	w.dirty = true
+	w.settle()
+	for _, m := range w.machines {
+		if m.kept != nil || m.traces && !m.released {
+			w.fail("%s was not released", m.name)
+		}
+	}
+}

@@ -1,0 +1,865 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const (
+	healthTimeout   = 10 * time.Minute
+	creationTimeout = 20 * time.Minute
+	// nativeTimeout is for how long machine-controller-manager >= 0.62 preserves when it is left to itself.
+	nativeTimeout = 96 * time.Hour
+)
+
+// world is a MachineDeployment with its objects, the controller under test, the model of what it should do, and a
+// machine-controller-manager (MCM). All of them only see the objects; the model is told what happens to them.
+type world struct {
+	t   *rapid.T
+	now time.Time
+
+	// newMCM says that MCM is >= 0.62.
+	newMCM bool
+	// asleep says that MCM does nothing at present, for example because it replaces other machines first.
+	asleep bool
+	// mcmFirst says that MCM sees the next event before the controller does.
+	mcmFirst bool
+
+	// shootAway says that the shoot's API server is away, nodesKnown that the controller has read the nodes before.
+	shootAway, nodesKnown bool
+
+	group    Group
+	machines []*machine
+	model    *model
+	created  int
+	shown    map[string]string
+
+	// down says that the controller does not run.
+	down bool
+	// writesLeft is how many writes the controller does before it crashes, negative for any number. Then it is down or,
+	// if restartAtOnce, starts anew.
+	writesLeft    int
+	restartAtOnce bool
+	crashed       bool
+	// dirty says that something happened that the controller gets to know; next is when it wants to look anyway.
+	dirty bool
+	next  time.Time
+}
+
+// machine is a machine in the world.
+type machine struct {
+	*modelMachine
+	obj *machinev1alpha1.Machine
+	// node is nil if there is none.
+	node *corev1.Node
+	// healthy says that the kubelet reports to be ready.
+	healthy bool
+	// scaleDown is what a user wrote for the cluster-autoscaler, priority what the Machine had before.
+	scaleDown, priority string
+	// traces says that the machine was preserved, or MCM did something of its own, and it may have to be cleaned.
+	traces bool
+	// held says that the controller has completed the hold, so that MCM must respect it.
+	held bool
+}
+
+// settle lets the controller and MCM work until neither has anything to do at this time.
+func (w *world) settle() {
+	for range 12 {
+		changed := w.mcmFirst && w.actMCM()
+		changed = w.look() || changed
+		changed = !w.mcmFirst && w.actMCM() || changed
+		if !changed {
+			w.checkQuiet()
+			w.t.Logf("%s", w)
+			return
+		}
+	}
+	w.fail("the controller and MCM do not come to rest")
+}
+
+// pass lets time pass, and everybody act exactly when they are due.
+func (w *world) pass(d time.Duration) {
+	end := w.now.Add(d)
+	for range 200 {
+		next := w.model.next(w.now)
+		if !w.down {
+			next = earlier(next, w.next, w.now)
+		}
+		if !w.asleep && !w.shootAway {
+			for _, m := range w.machines {
+				next = earlier(next, w.nextMCM(m), w.now)
+			}
+		}
+		if next.IsZero() || next.After(end) {
+			w.now = end
+			w.settle()
+			return
+		}
+		w.now = next
+		w.settle()
+	}
+	w.fail("too much to do until %s", clock(end))
+}
+
+// The controller.
+
+// look does what the reconciler does when it is called, and once more: what is done must not be done again. It returns
+// whether anything was written.
+func (w *world) look() (wrote bool) {
+	if w.down {
+		return false
+	}
+	called := w.dirty || !w.next.IsZero() && !w.now.Before(w.next)
+	w.dirty = false
+	if wrote, _ = w.round(called); wrote && !w.down && !w.dirty {
+		again, changed := w.round(true)
+		if again && !changed {
+			w.fail("a second round writes again")
+		}
+		w.dirty = w.dirty || again
+	}
+	return wrote
+}
+
+// round lets the model and, if it is called, the controller look. It returns whether anything was written, and whether
+// the model found something to do.
+func (w *world) round(called bool) (wrote, changed bool) {
+	before := make([]modelMachine, len(w.machines))
+	for i, m := range w.machines {
+		m.nodeUnknown = m.labelled() && !w.nodesKnown
+		before[i] = m.copy()
+	}
+	w.model.look(w.now)
+	if called {
+		wrote = w.reconcile(before)
+	}
+
+	for i, m := range w.machines {
+		changed = changed || !m.keptLike(&before[i]) || m.released != before[i].released
+		w.adopt(m, &before[i])
+		if !w.crashed {
+			w.check(m)
+		}
+	}
+	if w.crashed {
+		w.crash()
+		return true, true
+	}
+	w.checkShare()
+	return wrote, changed
+}
+
+// adopt takes it back if the model did to the machine what the controller could not do to the end: because it crashed,
+// or because the shoot is away and an end is written only when the Node is clean. Half of it must not be visible.
+func (w *world) adopt(m *machine, before *modelMachine) {
+	disturbed := w.crashed || w.shootAway && before.kept != nil && m.kept == nil
+	changed := !m.keptLike(before)
+	m.held = m.kept != nil && (m.held && !changed || !w.crashed)
+	if m.kept == nil && (w.crashed || m.nodeUnknown) { // the mark may not be written yet
+		m.released = has(m.obj.Annotations, released)
+	}
+	if disturbed && changed && !w.shows(m) {
+		*m.modelMachine = *before
+		m.held = false
+		if m.node != nil && !has(m.node.Annotations, preserve) && !has(m.node.Annotations, timeout) {
+			m.onNode = ask{} // deleted already
+		}
+		if w.shows(m) {
+			return
+		}
+		w.fail("%s is preserved neither as before nor as decided", m.name)
+	}
+	switch aside := strings.HasPrefix(m.obj.Annotations[prefix+"request"], "Node:"); {
+	case m.obj.Annotations[lastApplied] != "now":
+	case aside && m.held && w.nodesKnown:
+		m.synced = m.onNode.value // P9: what MCM has synced is the hold; what was asked for is on record beside it
+	case skipStaleSync && !aside:
+		m.synced = "now"
+	}
+	if before.kept != nil && before.kept.failed && m.kept == nil && m.phase == machinev1alpha1.MachineUnknown {
+		m.since = before.kept.since // the release puts the timer back
+		if skipLostTimer && w.crashed && w.newMCM {
+			m.since = m.obj.Status.CurrentStatus.LastUpdateTime.Time
+		}
+	}
+	if w.newMCM && !has(m.obj.Annotations, preserve) && (before.withdrawsOnNode() || m.withdrawsOnNode()) &&
+		(skipFalseBeside || m.onMachine.value != "false") {
+		m.onMachine.there, m.onMachine.value = false, "" // R2: MCM would obey what the node's empty request beats
+	}
+	if m.held && m.kept.failed && !w.newMCM && m.phase != machinev1alpha1.MachineRunning {
+		m.phase = machinev1alpha1.MachineUnknown // what holds is the timer of that phase
+	}
+	if m.held && m.kept.failed && m.phase == machinev1alpha1.MachineUnknown {
+		m.since = m.kept.since
+	}
+	m.traces = m.traces || m.kept != nil || m.released
+}
+
+// shows says whether the Machine shows the preservation that the model has. The expiry in the status counts (P6).
+func (w *world) shows(m *machine) bool {
+	a := m.obj.Annotations
+	if m.kept == nil {
+		return !has(a, prefix+"cause")
+	}
+	return a[prefix+"cause"] == m.kept.cause && m.expiry().Equal(m.kept.expiry) &&
+		(a[prefix+"phase"] == "Failed:Preserved") == m.kept.failed &&
+		(m.kept.cause != "auto" || a[share] == strconv.Itoa(int(m.kept.share)))
+}
+
+// expiry is the one that counts: that in the status once the controller has written it there.
+func (m *machine) expiry() time.Time {
+	inStatus := m.obj.Status.CurrentStatus.PreserveExpiryTime
+	if inStatus != nil && has(m.obj.Annotations, prefix+"expiry-in-status") {
+		return inStatus.Time
+	}
+	expiry, _ := time.Parse(time.RFC3339, m.obj.Annotations[prefix+"expiry-time"])
+	return expiry
+}
+
+// reconcile decides and carries the decisions out like the reconciler.
+func (w *world) reconcile(before []modelMachine) (wrote bool) {
+	decisions := Decide(w.withMembers(false), w.now)
+	w.checkOrder(decisions)
+
+	w.next = time.Time{}
+	runs := make([]*run, 0, len(decisions))
+	for i := range decisions {
+		d, m := &decisions[i], w.machines[i]
+		w.next = earlier(w.next, d.Next, w.now)
+		if d.Untouched() {
+			continue
+		}
+		untouched := before[i].kept == nil && m.kept == nil && !m.traces && !m.withdrawsOnNode()
+		r := &run{world: w, machine: m, target: d.Target != nil, untouched: untouched}
+		r.steps = Steps(w.holder(), *d, w.group.Timeouts, w.now)
+		if !d.NodeUnknown || r.target {
+			runs = append(runs, r)
+		}
+	}
+	// The holds of all machines come first.
+	for _, r := range runs {
+		if last := lastOnMachine(r.steps); r.target && r.do(r.steps[:last+1]) {
+			r.steps = r.steps[last+1:]
+		}
+	}
+	for _, r := range runs {
+		r.do(r.steps)
+		wrote = wrote || r.wrote
+	}
+	return wrote
+}
+
+func (w *world) withMembers(reversed bool) Group {
+	g := w.group
+	g.Members = make([]Member, 0, len(w.machines))
+	for _, m := range w.machines {
+		member := Member{Machine: m.obj}
+		if m.labelled() {
+			if member.NodeUnknown = !w.nodesKnown; w.nodesKnown {
+				member.Node = m.node
+			}
+		}
+		g.Members = append(g.Members, member)
+	}
+	if reversed {
+		slices.Reverse(g.Members)
+	}
+	return g
+}
+
+func (w *world) holder() Holder {
+	if w.newMCM {
+		return PreserveExpiry{}
+	}
+	return HealthTimer{}
+}
+
+// run carries out the steps for one machine.
+type run struct {
+	*world
+	machine           *machine
+	steps             []Step
+	target, untouched bool
+	wrote, nodeFailed bool
+}
+
+// do returns whether the controller still runs.
+func (r *run) do(steps []Step) bool {
+	for _, step := range steps {
+		switch {
+		case r.crashed, step.AfterNode && r.nodeFailed:
+			return !r.crashed
+		case step.Machine != nil:
+			r.onMachine(step)
+		case r.machine.node != nil && !r.nodeFailed:
+			r.onNode(step)
+		}
+	}
+	return true
+}
+
+func (r *run) onMachine(step Step) {
+	old := r.machine.obj
+	edited := *old
+	edited.Annotations = maps.Clone(old.Annotations)
+	step.Machine(&edited)
+	if len(edited.Annotations) == 0 {
+		edited.Annotations = nil
+	}
+
+	sameMeta, sameStatus := maps.Equal(old.Annotations, edited.Annotations), sameStatus(old, &edited)
+	switch {
+	case sameMeta && sameStatus:
+		return
+	case !sameMeta && step.Status, !sameStatus && !step.Status:
+		r.fail("%s: a step edits metadata and status at once", r.machine.name)
+	}
+	if !r.mayWrite() {
+		return
+	}
+	r.t.Logf("    controller: machine %s %s", r.machine.name, difference{old.Annotations, edited.Annotations})
+	if r.untouched && !(sameStatus && sameBut(lastApplied, old.Annotations, edited.Annotations)) {
+		r.fail("%s is not preserved and was written to", r.machine.name)
+	}
+	r.machine.obj, r.wrote = &edited, true
+	r.machine.noteSync(old.Annotations)
+}
+
+func (r *run) onNode(step Step) {
+	old := r.machine.node
+	edited := *old
+	edited.Annotations = maps.Clone(old.Annotations)
+	edited.Spec.Taints = slices.Clone(old.Spec.Taints)
+	edited.Status.Conditions = slices.Clone(old.Status.Conditions)
+	step.Node(&edited)
+	if len(edited.Annotations) == 0 {
+		edited.Annotations = nil
+	}
+
+	sameMeta := maps.Equal(old.Annotations, edited.Annotations) && slices.Equal(old.Spec.Taints, edited.Spec.Taints)
+	sameStatus := slices.Equal(old.Status.Conditions, edited.Status.Conditions)
+	switch {
+	case sameMeta && sameStatus:
+		return
+	case !sameMeta && step.Status, !sameStatus && !step.Status:
+		r.fail("%s: a step edits the node's metadata and status at once", r.machine.name)
+	case r.shootAway:
+		r.nodeFailed = true
+		return
+	case !r.mayWrite():
+		return
+	}
+	r.t.Logf("    controller: node %s %s", r.machine.name, difference{old.Annotations, edited.Annotations})
+	if r.untouched {
+		r.fail("%s is not preserved and its node was written to", r.machine.name)
+	}
+	r.machine.node, r.wrote = &edited, true
+	if has(edited.Annotations, byMCM) {
+		r.machine.scaleDown = "" // what a user had written is overwritten (P5)
+	}
+}
+
+func (w *world) mayWrite() bool {
+	w.crashed = w.writesLeft == 0
+	w.writesLeft--
+	return !w.crashed
+}
+
+// crash ends the process of the controller. Nothing is left of it but the objects.
+func (w *world) crash() {
+	w.t.Logf("    controller crashed")
+	w.crashed, w.writesLeft, w.down = false, -1, true
+	if w.restartAtOnce {
+		w.start()
+	}
+}
+
+func (w *world) start() {
+	w.down, w.dirty, w.nodesKnown = false, true, !w.shootAway
+}
+
+// MCM.
+
+// actMCM returns whether MCM did anything.
+func (w *world) actMCM() (acted bool) {
+	if w.asleep {
+		return false
+	}
+	for _, m := range slices.Clone(w.machines) {
+		acted = w.actOn(m) || acted
+	}
+	w.dirty = w.dirty || acted
+	return acted
+}
+
+func (w *world) actOn(m *machine) (acted bool) {
+	switch {
+	case m.deleted && w.now.After(m.obj.DeletionTimestamp.Time):
+		w.remove(m)
+		return true
+	case m.deleted:
+		return false
+	case w.group.Replicas == 0: // P4
+		w.delete(m, "MCM: scales down")
+		return true
+	case w.shootAway: // MCM is frozen
+		return false
+	}
+
+	acted = w.watchHealth(m)
+	if w.newMCM {
+		acted = w.preserveNatively(m) || acted
+	}
+	if m.phaseOf() == machinev1alpha1.MachineFailed && !(w.newMCM && w.spares(m)) {
+		if !w.mayTerminate(m) {
+			w.fail("MCM terminates %s, which is preserved", m.name)
+		}
+		w.delete(m, "MCM: terminates")
+		return true
+	}
+	return acted
+}
+
+// watchHealth is what both generations do about the health of a node, and about one that never comes.
+func (w *world) watchHealth(m *machine) (acted bool) {
+	var (
+		phase   = m.phaseOf()
+		healthy = m.node != nil && m.healthy
+	)
+	switch {
+	case healthy && phase != machinev1alpha1.MachineRunning:
+		w.setPhase(m, machinev1alpha1.MachineRunning)
+	case !healthy && phase == machinev1alpha1.MachineRunning:
+		w.setPhase(m, machinev1alpha1.MachineUnknown)
+	case phase == machinev1alpha1.MachineUnknown && w.now.Sub(m.obj.Status.CurrentStatus.LastUpdateTime.Time) > m.health,
+		phase == machinev1alpha1.MachinePending && w.now.Sub(m.obj.CreationTimestamp.Time) > m.creation:
+		w.setPhase(m, machinev1alpha1.MachineFailed)
+	default:
+		return false
+	}
+	return true
+}
+
+// nextMCM returns when MCM does something to the machine even if nothing happens until then.
+func (w *world) nextMCM(m *machine) time.Time {
+	status := m.obj.Status.CurrentStatus
+	switch {
+	case m.deleted:
+		return m.obj.DeletionTimestamp.Add(time.Second)
+	case status.PreserveExpiryTime != nil && status.PreserveExpiryTime.After(w.now):
+		return status.PreserveExpiryTime.Time
+	case status.Phase == machinev1alpha1.MachineUnknown:
+		return status.LastUpdateTime.Add(m.health + time.Second)
+	case status.Phase == machinev1alpha1.MachinePending:
+		return m.obj.CreationTimestamp.Add(m.creation + time.Second)
+	}
+	return time.Time{}
+}
+
+// mayTerminate says that it is right, or not the controller's fault, that MCM terminates the machine.
+func (w *world) mayTerminate(m *machine) bool {
+	return m.kept == nil || !m.held || !w.now.Before(m.kept.expiry) ||
+		!m.kept.failed && !w.newMCM || // the hold is made when the machine fails, and the controller was down then
+		w.modelWouldRelease(m)
+}
+
+func (w *world) modelWouldRelease(m *machine) bool {
+	saved := make([]modelMachine, len(w.machines))
+	for i, m := range w.machines {
+		saved[i] = m.copy()
+	}
+	w.model.look(w.now)
+	released := m.kept == nil
+	for i, m := range w.machines {
+		*m.modelMachine = saved[i]
+	}
+	return released
+}
+
+// natively are the values of a request that MCM >= 0.62 knows.
+var natively = []string{"now", "when-failed", "false"}
+
+// preserveNatively is what MCM >= 0.62 does on its own.
+func (w *world) preserveNatively(m *machine) (acted bool) {
+	var (
+		a         = m.obj.Annotations
+		status    = &m.obj.Status.CurrentStatus
+		last      = a[lastApplied]
+		value, on = a[preserve], slices.Contains(natively, a[preserve])
+		nodeValue string
+		nodeOn    bool
+	)
+	if !on {
+		value = ""
+	}
+	if m.node != nil {
+		if nodeValue, nodeOn = m.node.Annotations[preserve]; nodeOn && !slices.Contains(natively, nodeValue) {
+			return false
+		}
+	}
+	if status.PreserveExpiryTime == nil && !nodeOn && !on && last == "" {
+		return false
+	}
+	if m.node != nil && (nodeValue != "" || last != "") {
+		m.held = m.held && !(skipUnsynced && !nodeOn && value == "now")
+		value = nodeValue
+	}
+
+	switch {
+	case value == "", value == "false":
+		acted = w.stopNatively(m, false)
+	case status.PreserveExpiryTime != nil && !status.PreserveExpiryTime.After(w.now):
+		return w.stopNatively(m, true)
+	case value == "now", status.Phase == machinev1alpha1.MachineFailed:
+		acted = w.startNatively(m)
+	default:
+		acted = w.stopNatively(m, false)
+	}
+
+	if (nodeOn || last != "") && (nodeValue != last || on) {
+		old := maps.Clone(a)
+		m.obj.Annotations = with(without(a, preserve), lastApplied, nodeValue)
+		m.onMachine.there, m.onMachine.value = false, ""
+		m.noteSync(old)
+		m.traces, acted = true, true
+		w.t.Logf("    MCM: machine %s %s", m.name, difference{old, m.obj.Annotations})
+	}
+	return acted
+}
+
+func (w *world) startNatively(m *machine) (acted bool) {
+	if m.obj.Status.CurrentStatus.PreserveExpiryTime == nil {
+		w.setExpiry(m, w.now.Add(nativeTimeout))
+		w.forgetExpiry(m)
+		w.restartTimer(m)
+		m.traces, acted = true, true
+	}
+	if m.node == nil || conditionTrue(m.node) {
+		return acted
+	}
+	w.t.Logf("    MCM: marks node %s", m.name)
+	if m.node.Annotations[disabled] != "true" {
+		m.node.Annotations = with(with(m.node.Annotations, disabled, "true"), byMCM, "true")
+		m.scaleDown = ""
+	}
+	setCondition(m.node, corev1.ConditionTrue, "Preserved by user.")
+	m.traces = true
+	return true
+}
+
+func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
+	if m.obj.Status.CurrentStatus.PreserveExpiryTime == nil {
+		return false
+	}
+	w.t.Logf("    MCM: stops the preservation of %s, expired: %t", m.name, expired)
+	if m.node != nil {
+		setCondition(m.node, corev1.ConditionFalse, "Preservation stopped.")
+		if m.node.Annotations[byMCM] == "true" {
+			m.node.Annotations = without(m.node.Annotations, disabled, byMCM)
+		}
+		if expired && m.node.Annotations[preserve] != "" {
+			m.node.Annotations = without(m.node.Annotations, preserve)
+			m.onNode.there, m.onNode.value = false, ""
+		}
+	}
+	if expired {
+		m.obj.Annotations = without(m.obj.Annotations, preserve, lastApplied)
+		m.onMachine.there, m.onMachine.value, m.synced = false, "", ""
+	}
+	m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
+	m.held = m.held && !expired
+	w.forgetExpiry(m)
+	w.restartTimer(m)
+	m.traces = true
+	return true
+}
+
+// forgetExpiry makes the model forget the expiry that was in the status.
+func (w *world) forgetExpiry(m *machine) {
+	if skipForgottenExpiry && m.kept != nil {
+		m.kept.expiry = m.expiry()
+	}
+}
+
+// spares says that MCM >= 0.62 does not terminate the failed machine.
+func (w *world) spares(m *machine) bool {
+	if expiry := m.obj.Status.CurrentStatus.PreserveExpiryTime; expiry != nil {
+		return expiry.After(w.now)
+	}
+	return (m.node != nil || !m.labelled()) && asksMCM(m)
+}
+
+// asksMCM says that there is a request that MCM >= 0.62 obeys on its own.
+func asksMCM(m *machine) bool {
+	value := m.obj.Annotations[preserve]
+	if m.node != nil {
+		if nodeValue := m.node.Annotations[preserve]; nodeValue != "" || m.obj.Annotations[lastApplied] != "" {
+			value = nodeValue
+		}
+	}
+	return value == "now" || value == "when-failed"
+}
+
+// What happens to machines, for the objects and the model alike.
+
+func (w *world) setPhase(m *machine, phase machinev1alpha1.MachinePhase) {
+	w.t.Logf("    MCM: %s is %s", m.name, phase)
+	m.obj.Status.CurrentStatus.Phase, m.phase = phase, phase
+	m.held = m.held && (w.newMCM || phase != machinev1alpha1.MachineRunning) // with the shifted timer, the hold is gone
+	w.restartTimer(m)
+}
+
+func (w *world) restartTimer(m *machine) {
+	m.since = w.now.Truncate(time.Second)
+	m.obj.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(m.since)
+}
+
+func (w *world) setExpiry(m *machine, expiry time.Time) {
+	m.obj.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: expiry.Truncate(time.Second)}
+}
+
+// add makes a machine that was created age ago. Running, or waiting for its node.
+func (w *world) add(age time.Duration, running bool) *machine {
+	name := "m" + strconv.Itoa(w.created)
+	w.created++
+	m := &machine{
+		obj: Machine(name, Created(w.now.Add(-age).Truncate(time.Second))),
+		modelMachine: &modelMachine{
+			name:     name,
+			created:  w.now.Add(-age).Truncate(time.Second),
+			hasVM:    true,
+			health:   healthTimeout,
+			creation: creationTimeout,
+			phase:    machinev1alpha1.MachinePending,
+			since:    w.now.Truncate(time.Second),
+		},
+	}
+	m.obj.Annotations = nil
+	if running {
+		m.phase = machinev1alpha1.MachineRunning
+		w.join(m)
+	}
+	Phase(m.phase, m.since)(m.obj)
+	w.machines = append(w.machines, m)
+	w.model.machines = append(w.model.machines, m.modelMachine)
+	w.dirty = true
+	return m
+}
+
+// join makes the node of a machine come, or be ready again.
+func (w *world) join(m *machine) {
+	m.healthy, m.hasNode, m.hasVM = true, true, true
+	m.obj.Labels["node"] = m.name
+	m.obj.Spec.ProviderID = "local:///" + m.name
+	if m.node == nil {
+		m.node = Node(m.name)
+		m.node.Annotations = nil
+	}
+}
+
+func (w *world) delete(m *machine, why string) {
+	w.t.Logf("    %s %s", why, m.name)
+	Deleted(w.now)(m.obj)
+	m.deleted, w.dirty = true, true
+}
+
+func (w *world) remove(m *machine) {
+	w.t.Logf("    MCM: %s is gone", m.name)
+	w.machines = slices.DeleteFunc(w.machines, func(o *machine) bool { return o == m })
+	w.model.machines = slices.DeleteFunc(w.model.machines, func(o *modelMachine) bool { return o == m.modelMachine })
+}
+
+// switchMCM replaces MCM and the controller by those of the other generation.
+func (w *world) switchMCM() {
+	w.newMCM = !w.newMCM
+	if !w.down {
+		w.start()
+	}
+	for _, m := range w.machines {
+		m.held = false
+	}
+	if w.newMCM {
+		return
+	}
+	// The older MCM terminates a machine in phase Failed at once. Nothing can be done if it starts before the controller.
+	w.mcmFirst = false
+	for _, m := range w.machines {
+		m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
+		if m.kept != nil { // an edit that the controller has not seen goes with the field
+			m.kept.expiry = m.expiry()
+		}
+	}
+}
+
+// labelled says that the Machine knows the name of its Node.
+func (m *machine) labelled() bool { return m.obj.Labels["node"] != "" }
+
+func (m *machine) phaseOf() machinev1alpha1.MachinePhase { return m.obj.Status.CurrentStatus.Phase }
+
+// withdrawsOnNode says that the request on the node is an empty one.
+func (m *modelMachine) withdrawsOnNode() bool { return m.onNode.there && m.onNode.value == "" }
+
+// noteSync tells the model that the request on the node was synced to the machine (R2).
+func (m *machine) noteSync(old map[string]string) {
+	if value := m.obj.Annotations[lastApplied]; value != old[lastApplied] {
+		m.synced = ""
+		if value != "" {
+			m.synced = m.onNode.value
+		}
+	}
+}
+
+// Small helpers.
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Logf("%s", w)
+	w.t.Fatalf(format, args...)
+}
+
+// String shows the world and the machines that have changed since it was shown last.
+func (w *world) String() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s share %s", clock(w.now), shareString(w.group.Share))
+	for _, flag := range []struct {
+		on   bool
+		text string
+	}{
+		{w.newMCM, "MCM 0.62"}, {!w.newMCM, "MCM 0.61"}, {w.asleep, "MCM asleep"}, {w.down, "controller down"},
+		{w.shootAway, "shoot away"}, {!w.nodesKnown, "nodes unknown"}, {w.group.Rollout, "rollout"}, {w.group.Replicas == 0, "hibernated"},
+	} {
+		if flag.on {
+			s.WriteString(", " + flag.text)
+		}
+	}
+	for _, m := range w.machines {
+		if line := m.String(); w.shown[m.name] != line {
+			s.WriteString(line)
+			w.shown[m.name] = line
+		}
+	}
+	return s.String()
+}
+
+func (m *machine) String() string {
+	var (
+		s      strings.Builder
+		status = m.obj.Status.CurrentStatus
+	)
+	fmt.Fprintf(&s, "\n    model: %s", m.modelMachine)
+	fmt.Fprintf(&s, "\n    world: %s %s since %s %s", m.name, status.Phase, clock(status.LastUpdateTime.Time), short(m.obj.Annotations))
+	if status.PreserveExpiryTime != nil {
+		fmt.Fprintf(&s, " expiry in status %s", clock(status.PreserveExpiryTime.Time))
+	}
+	if m.node != nil {
+		_, tainted := TaintedSince(m.node)
+		fmt.Fprintf(&s, "; node ready %t %s taint %t condition %t", m.healthy, short(m.node.Annotations), tainted, conditionTrue(m.node))
+	}
+	return s.String()
+}
+
+// clock shows a time as the time since Start.
+func clock(t time.Time) string { return "+" + t.Sub(Start).String() }
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func shareString(share *int32) string {
+	if share == nil {
+		return "unknown"
+	}
+	return strconv.Itoa(int(*share))
+}
+
+// short shows annotations without the prefixes of their keys.
+func short(annotations map[string]string) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		_, name, _ := strings.Cut(key, "/")
+		if name == "" {
+			name = key
+		}
+		parts = append(parts, name+"="+annotations[key])
+	}
+	return "[" + strings.Join(parts, " ") + "]"
+}
+
+// difference shows what a write changed.
+type difference struct{ before, after map[string]string }
+
+func (d difference) String() string {
+	if maps.Equal(d.before, d.after) {
+		return "(spec or status)"
+	}
+	return short(d.before) + " -> " + short(d.after)
+}
+
+func has(annotations map[string]string, key string) bool {
+	_, ok := annotations[key]
+	return ok
+}
+
+// with and without return annotations with a value, or without some keys.
+func with(annotations map[string]string, key, value string) map[string]string {
+	result := maps.Clone(annotations)
+	if result == nil {
+		result = map[string]string{}
+	}
+	result[key] = value
+	return result
+}
+
+func without(annotations map[string]string, keys ...string) map[string]string {
+	result := maps.Clone(annotations)
+	for _, key := range keys {
+		delete(result, key)
+	}
+	if len(result) == 0 {
+		return nil
+	}
+	return result
+}
+
+// sameBut says that a and b differ in nothing but the value of key.
+func sameBut(key string, a, b map[string]string) bool {
+	return maps.Equal(without(a, key), without(b, key))
+}
+
+func sameStatus(a, b *machinev1alpha1.Machine) bool {
+	s, o := a.Status.CurrentStatus, b.Status.CurrentStatus
+	return s.Phase == o.Phase && s.LastUpdateTime.Equal(&o.LastUpdateTime) && s.PreserveExpiryTime.Equal(o.PreserveExpiryTime)
+}
+
+func lastOnMachine(steps []Step) (last int) {
+	for i, step := range steps {
+		if step.Machine != nil {
+			last = i
+		}
+	}
+	return last
+}
+
+func conditionTrue(node *corev1.Node) bool {
+	c := PreservedCondition(node)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason string) {
+	node.Status.Conditions = slices.Clone(node.Status.Conditions)
+	Condition("Preserved", status, reason, "")(node)
+}

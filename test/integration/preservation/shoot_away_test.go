@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// reserve returns an address at which nothing listens.
+func reserve() string {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// forward forwards connections to address until the end of the test.
+func forward(from, to string) {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", from)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(listener.Close)
+	go func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			pipe := func(to, from net.Conn) {
+				defer to.Close()
+				_, _ = io.Copy(to, from)
+			}
+			go pipe(in, out)
+			go pipe(out, in)
+		}
+	}()
+}
+
+var _ = Describe("Command", func() {
+	PIt("P9: should hold machines while the shoot's API server is away, and mark the nodes when it is back", func(ctx SpecContext) {
+		generation := generations["machine-controller-manager 0.62"]
+		api := start(ctx, generation)
+		set := pool(ctx, api, "pool", builder.Share("1"))
+		node := newNode("node")
+		Expect(api.Create(ctx, node)).To(Succeed())
+		machine := newMachine("m", node.Name, set)
+		Expect(api.Create(ctx, machine)).To(Succeed())
+		builder.Phase(machinev1alpha1.MachineUnknown, time.Now().Add(-10*time.Minute+10*time.Second))(machine)
+		Expect(api.Status().Update(ctx, machine)).To(Succeed())
+
+		host, err := url.Parse(api.config.Host)
+		Expect(err).NotTo(HaveOccurred())
+		content, err := os.ReadFile(api.kubeconfig)
+		Expect(err).NotTo(HaveOccurred())
+		away := reserve()
+		Expect(string(content)).To(ContainSubstring(host.Host))
+		target := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+		Expect(os.WriteFile(target, []byte(strings.ReplaceAll(string(content), host.Host, away)), 0o600)).To(Succeed())
+
+		command := app.NewCommand()
+		command.SetArgs([]string{
+			"--namespace=" + builder.Namespace, "--control-kubeconfig=" + api.kubeconfig, "--target-kubeconfig=" + target,
+			"--holder=" + generation.flag, "--metrics-bind-address=0", "--health-probe-bind-address=" + reserve(),
+		})
+		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		var (
+			ended  = make(chan struct{})
+			endErr error
+		)
+		go func() {
+			defer close(ended)
+			endErr = command.ExecuteContext(running)
+		}()
+		DeferCleanup(func() {
+			cancel()
+			Eventually(ended).WithTimeout(20 * time.Second).Should(BeClosed())
+		})
+
+		Eventually(ctx, func(g Gomega) {
+			select {
+			case <-ended:
+				StopTrying("the command has ended").Wrap(endErr).Now()
+			default:
+			}
+			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
+			g.Expect(machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
+			g.Expect(machine.Status.CurrentStatus.PreserveExpiryTime).NotTo(BeNil())
+		}).Should(Succeed())
+		current := &corev1.Node{}
+		Expect(api.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
+		Expect(current.ResourceVersion).To(Equal(node.ResourceVersion))
+
+		forward(away, host.Host)
+		Eventually(ctx, func(g Gomega) {
+			g.Expect(api.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
+			g.Expect(current.Annotations).To(HaveKeyWithValue(disabled, "true"))
+			g.Expect(current.Spec.Taints).To(ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved")))
+		}).Should(Succeed())
+	}, SpecTimeout(2*time.Minute))
+})
