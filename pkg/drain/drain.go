@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
@@ -79,13 +80,12 @@ type Drainer struct {
 
 // Step brings the drain of a node forward that began at since. Evictions respect PodDisruptionBudgets; what is still
 // there after the timeout is deleted by force. An error means that some pods could not be dealt with; the progress is
-// valid all the same.
+// valid all the same, but if Next is 0 and it is not Done: then the pods could not even be listed.
 func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, timeout time.Duration, now time.Time) (Progress, error) {
 	helper := &drain.Helper{
 		Ctx:                 ctx,
 		Client:              d.Client,
 		Force:               true,
-		GracePeriodSeconds:  -1,
 		IgnoreAllDaemonSets: true,
 		DeleteEmptyDirData:  true,
 		Out:                 io.Discard,
@@ -94,14 +94,13 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, 
 
 	list, errs := helper.GetPodsForDeletion(node.Name)
 	if len(errs) > 0 {
-		return Progress{Next: maxInterval}, fmt.Errorf("failed to list the pods of node %s: %w", node.Name, utilerrors.NewAggregate(errs))
+		return Progress{}, fmt.Errorf("failed to list the pods of node %s: %w", node.Name, utilerrors.NewAggregate(errs))
 	}
 
 	var (
 		progress    Progress
 		pods        = list.Pods()
 		reachable   = isReady(node)
-		forced      = *helper
 		timedOut    = !now.Before(since.Add(timeout))
 		dealWithPod = func(pod *corev1.Pod) error {
 			switch {
@@ -110,12 +109,18 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, 
 				return nil
 			case timedOut:
 				progress.Forced++
-				return forced.DeletePod(*pod)
+				return d.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+					GracePeriodSeconds: new(int64(0)),
+					Preconditions:      thisPod(pod),
+				})
 			case pod.DeletionTimestamp != nil:
 				progress.Waiting++
 				return nil
 			}
-			err := helper.EvictPod(*pod, policyv1.SchemeGroupVersion)
+			err := d.Client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+				ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
+				DeleteOptions: &metav1.DeleteOptions{Preconditions: thisPod(pod)},
+			})
 			if apierrors.IsTooManyRequests(err) {
 				progress.block(pod, err)
 				return nil
@@ -126,11 +131,9 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, 
 			return err
 		}
 	)
-	forced.GracePeriodSeconds = 0
-
 	errs = nil
 	for i := range pods {
-		if err := dealWithPod(&pods[i]); err != nil && !apierrors.IsNotFound(err) {
+		if err := dealWithPod(&pods[i]); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("failed to remove pod %s/%s: %w", pods[i].Namespace, pods[i].Name, err))
 		}
 	}
@@ -163,6 +166,9 @@ func (p *Progress) block(pod *corev1.Pod, err error) {
 		p.BlockedBy = append(p.BlockedBy, text)
 	}
 }
+
+// thisPod keeps a pod of the same name from being removed that was started elsewhere since the pods were listed.
+func thisPod(pod *corev1.Pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &pod.UID} }
 
 func isReady(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {

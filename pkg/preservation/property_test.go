@@ -76,8 +76,6 @@ const (
 	// skipAside: what was set aside of a request stays until the controller has seen that the request is gone, and has been
 	// able to end the preservation. "now", written before that, is taken for the hold and means what is set aside. R2.
 	skipAside = true
-	// skipFalseBeside: where an empty request on the node beats the one on the machine, that one is deleted, even false. R4.
-	skipFalseBeside = true
 	// skipHasty: a machine that fails again is let go although a place is about to be free, and then preserved anew with
 	// another expiry. T2, T8, P1.
 	skipHasty = true

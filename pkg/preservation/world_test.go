@@ -198,8 +198,8 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 			m.since = m.obj.Status.CurrentStatus.LastUpdateTime.Time
 		}
 	}
-	if w.newMCM && !has(m.obj.Annotations, preserve) && (before.withdrawsOnNode() || m.withdrawsOnNode()) &&
-		(skipFalseBeside || m.onMachine.value != "false") {
+	if w.newMCM && !has(m.obj.Annotations, preserve) && m.onMachine.value != "false" &&
+		(before.withdrawsOnNode() || m.withdrawsOnNode()) {
 		m.onMachine.there, m.onMachine.value = false, "" // R2: MCM would obey what the node's empty request beats
 	}
 	if m.held && m.kept.failed && !w.newMCM && m.phase != machinev1alpha1.MachineRunning {

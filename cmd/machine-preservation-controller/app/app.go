@@ -8,11 +8,14 @@ package app
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -102,6 +105,12 @@ func run(ctx context.Context, opts *Options) error {
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode}}
+		// Nothing else is read or written through this client, and the shoot's API server may not be there to ask (P9).
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
+			mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+			return mapper, nil
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("failed to create the client for the shoot: %w", err)

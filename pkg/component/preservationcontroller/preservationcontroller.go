@@ -22,7 +22,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,7 +109,7 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 				APIGroups:     []string{coordinationv1.GroupName},
 				Resources:     []string{"leases"},
 				ResourceNames: []string{Name},
-				Verbs:         []string{"get", "update", "patch"},
+				Verbs:         []string{"get", "update"},
 			},
 		}
 		return nil
@@ -140,7 +139,7 @@ func (p *preservationController) shootResources() []client.Object {
 			{
 				APIGroups: []string{corev1.GroupName},
 				Resources: []string{"nodes"},
-				Verbs:     []string{"get", "list", "watch", "patch"},
+				Verbs:     []string{"list", "watch", "patch"},
 			},
 			{
 				APIGroups: []string{corev1.GroupName},
@@ -151,7 +150,7 @@ func (p *preservationController) shootResources() []client.Object {
 				// They are listed while a node is drained, never watched: a shoot has too many of them.
 				APIGroups: []string{corev1.GroupName},
 				Resources: []string{"pods"},
-				Verbs:     []string{"get", "list", "delete"},
+				Verbs:     []string{"list", "delete"},
 			},
 			{
 				APIGroups: []string{corev1.GroupName},
@@ -162,11 +161,6 @@ func (p *preservationController) shootResources() []client.Object {
 				APIGroups: []string{appsv1.GroupName},
 				Resources: []string{"daemonsets"},
 				Verbs:     []string{"get"},
-			},
-			{
-				APIGroups: []string{policyv1.GroupName},
-				Resources: []string{"poddisruptionbudgets"},
-				Verbs:     []string{"list"},
 			},
 			{
 				APIGroups: []string{corev1.GroupName, eventsv1.GroupName},

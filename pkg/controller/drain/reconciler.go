@@ -35,6 +35,9 @@ const (
 	EventDrainForced = "PreservedNodeDrainForced"
 
 	eventAction = "Drain"
+
+	// markInterval is when to look again at a node whose mark and whose machine do not agree.
+	markInterval = 5 * time.Second
 )
 
 // Drainer takes one step of a drain.
@@ -80,14 +83,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	if record := preservation.ReadRecord(machine); record == nil || !record.Failed {
-		return reconcile.Result{}, nil
+		// Either cache may be behind the other: the mark on the node may be on its way in or out.
+		return reconcile.Result{RequeueAfter: markInterval}, nil
 	}
 
-	since, _ := preservation.TaintedSince(node)
 	now := r.Clock.Now()
+	since, _ := preservation.TaintedSince(node)
+	if since.IsZero() {
+		// Somebody else put the taint on: the condition tells since when the machine is preserved.
+		if since = preservation.PreservedCondition(node).LastTransitionTime.Time; since.IsZero() {
+			since = now
+		}
+	}
 	progress, stepErr := r.Drainer.Step(ctx, node, since, r.Timeouts.For(machine).Drain, now)
 	pods.WithLabelValues("evicted").Add(float64(progress.Evicted))
 	pods.WithLabelValues("forced").Add(float64(progress.Forced))
+	if stepErr != nil && progress.Next == 0 && !progress.Done {
+		return reconcile.Result{}, stepErr
+	}
 	if stepErr != nil {
 		log.Error(stepErr, "Drain step was incomplete")
 	}

@@ -212,6 +212,14 @@ var _ = Describe("Faulty API", func() {
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(disabled, "true"))
 			})
 
+			It("P9: should look again for a release that waits for the nodes, as a node that is gone does not bring it about", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), nil)
+				e.settle(ctx)
+				e.nodesKnown = false
+				e.editMachine(ctx, "m", Annotation(preserve, "false"))
+				Expect(e.settle(ctx).RequeueAfter).To(BeNumerically(">", 0))
+			})
+
 			It("P9 P8: should leave a release to later while the nodes are not known", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
 				e.settle(ctx)

@@ -87,7 +87,7 @@ var _ = Describe("Races", func() {
 				Expect(e.held(ctx)).To(BeEmpty())
 			})
 
-			PIt("T10: should not take the phase back of a machine that is terminated meanwhile", func(ctx SpecContext) {
+			It("T10: should not take the phase back of a machine that is terminated meanwhile", func(ctx SpecContext) {
 				finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
 				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now), finalizer), Node("m"))
 				e.meanwhile("Machine/m/status", func() {
@@ -98,7 +98,7 @@ var _ = Describe("Races", func() {
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineTerminating))
 			})
 
-			PIt("R4: should not overwrite a false that a user writes on the node meanwhile", func(ctx SpecContext) {
+			It("R4: should not overwrite a false that a user writes on the node meanwhile", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
 				e.meanwhile("Machine/m", func() { e.editNode(ctx, "m", with("false")) })
 				e.persist(ctx)
@@ -115,7 +115,7 @@ var _ = Describe("Races", func() {
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(preserve, "false"))
 			})
 
-			PIt("R4 T3: should not remove a false that a user writes on the node while the expiry is handled", func(ctx SpecContext) {
+			It("R4 T3: should not remove a false that a user writes on the node while the expiry is handled", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m"), Node("m", with("now")))
 				e.settle(ctx)
 				e.pass(72 * time.Hour)

@@ -32,6 +32,9 @@ import (
 // parallelWrites is how many machines of one MachineDeployment are written to at the same time.
 const parallelWrites = 10
 
+// nodesInterval is when to look again at what waits for the nodes to be known: one that is gone tells nobody.
+const nodesInterval = 10 * time.Second
+
 // writeTimeout bounds a write: an API server that does not answer must not keep the others waiting.
 const writeTimeout = 10 * time.Second
 
@@ -84,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	// The cache may not know yet what was written last, by this process or by the one before it. What would use up a
 	// share is decided on what the API server has (P1).
-	if slices.ContainsFunc(decisions, func(d preservation.Decision) bool { return d.Rule == "T5" }) {
+	if slices.ContainsFunc(decisions, takesPlace) {
 		if group, err = r.group(ctx, r.SourceReader, deployment); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -92,13 +95,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		decisions = preservation.Decide(group, now)
 	}
 
-	err = r.carryOut(ctx, decisions, now)
+	waits, err := r.carryOut(ctx, decisions, now)
 	r.notify(deployment.Name, decisions)
 	groups.observe(deployment, group.Share, decisions)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: until(decisions, r.Clock.Now())}, nil
+	next := until(decisions, r.Clock.Now())
+	if waits && (next == 0 || next > nodesInterval) {
+		next = nodesInterval
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// takesPlace says that a decision uses up a place within the share.
+func takesPlace(d preservation.Decision) bool {
+	return d.Target != nil && d.Target.Failed && d.Target.Cause == v1alpha1.CauseAuto && (d.Current == nil || !d.Current.Failed)
 }
 
 // group reads the machines of a MachineDeployment through reader, and their nodes.
@@ -166,8 +178,8 @@ func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error
 }
 
 // carryOut runs the steps of all decisions. The steps that hold machines are all run before the first step that only
-// marks a node, so that a shoot whose API server hangs delays no hold (P9).
-func (r *Reconciler) carryOut(ctx context.Context, decisions []preservation.Decision, now time.Time) error {
+// marks a node, so that a shoot whose API server hangs delays no hold (P9). It says whether some wait for the nodes.
+func (r *Reconciler) carryOut(ctx context.Context, decisions []preservation.Decision, now time.Time) (waits bool, err error) {
 	var runs []*run
 	for i := range decisions {
 		d := &decisions[i]
@@ -191,8 +203,9 @@ func (r *Reconciler) carryOut(ctx context.Context, decisions []preservation.Deci
 	errs := []error{ctx.Err()}
 	for _, run := range runs {
 		errs = append(errs, run.err)
+		waits = waits || run.waits
 	}
-	return errors.Join(errs...)
+	return waits, errors.Join(errs...)
 }
 
 // run carries out the steps of one decision.
@@ -204,6 +217,7 @@ type run struct {
 	node     *corev1.Node
 	told     bool
 	gone     bool
+	waits    bool
 	nodeErr  error
 	err      error
 }
@@ -232,6 +246,7 @@ func (r *run) finish(ctx context.Context) {
 func (r *run) do(ctx context.Context, steps []preservation.Step) {
 	if r.decision.NodeUnknown && r.decision.Target == nil {
 		// The marks on the node, and the request there, outlive the record if they are not removed before it.
+		r.waits = true
 		return
 	}
 	for _, step := range steps {
@@ -256,7 +271,7 @@ func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 	var opts []client.MergeFromOption
 	// The record is written on the very machine that was decided on. What follows from it is written over what
 	// machine-controller-manager makes of it in the meantime.
-	if !step.Status {
+	if !step.Status || edited.Status.CurrentStatus.Phase != r.machine.Status.CurrentStatus.Phase {
 		opts = append(opts, client.MergeFromWithOptimisticLock{})
 	}
 	wrote, err := edit(ctx, r.Source, r.machine, edited, step.Status, opts...)
@@ -276,8 +291,9 @@ func (r *run) editNode(ctx context.Context, step preservation.Step) error {
 	edited := r.node.DeepCopy()
 	step.Node(edited)
 	var opts []client.MergeFromOption
-	// The list of taints is replaced as a whole.
-	if !apiequality.Semantic.DeepEqual(r.node.Spec.Taints, edited.Spec.Taints) {
+	// The list of taints is replaced as a whole, and a request may have been written anew.
+	if !apiequality.Semantic.DeepEqual(r.node.Spec.Taints, edited.Spec.Taints) ||
+		r.node.Annotations[v1alpha1.AnnotationPreserve] != edited.Annotations[v1alpha1.AnnotationPreserve] {
 		opts = append(opts, client.MergeFromWithOptimisticLock{})
 	}
 	wrote, err := edit(ctx, r.Nodes, r.node, edited, step.Status, opts...)

@@ -152,7 +152,7 @@ var _ = Describe("Share", func() {
 				Expect(e.held(ctx)).To(ConsistOf("m1", "m2"))
 			})
 
-			PIt("P1 T2: should not exceed the share when preserved machines fail again and the cache is late", func(ctx SpecContext) {
+			It("P1 T2: should not exceed the share when preserved machines fail again and the cache is late", func(ctx SpecContext) {
 				recovered := Preserved("Running:Preserved", "auto", now.Add(time.Hour))
 				e := newEnvironment(holder, Deployment("pool", Share("1")), set,
 					Machine("a", Of(set), recovered, Annotation(prefix+"share", "1")),

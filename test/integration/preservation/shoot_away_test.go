@@ -61,7 +61,7 @@ func forward(from, to string) {
 }
 
 var _ = Describe("Command", func() {
-	PIt("P9: should hold machines while the shoot's API server is away, and mark the nodes when it is back", func(ctx SpecContext) {
+	It("P9: should hold machines while the shoot's API server is away, and mark the nodes when it is back", func(ctx SpecContext) {
 		generation := generations["machine-controller-manager 0.62"]
 		api := start(ctx, generation)
 		set := pool(ctx, api, "pool", builder.Share("1"))
