@@ -20,8 +20,8 @@ type Holder interface {
 	// annotate edits the Machine's metadata for a preserved machine, before anything else is written. The
 	// record is there already.
 	annotate(machine *machinev1alpha1.Machine, d Decision)
-	// obeys says that machine-controller-manager acts on the request by itself.
-	obeys(request Request) bool
+	// obeys says that machine-controller-manager holds the machine by itself because of the request.
+	obeys(d Decision) bool
 	// hold returns the steps that put the hold in place.
 	hold(d Decision, timeouts Timeouts) []Step
 	// release returns the steps that end the hold and remove what is on the Machine. They also clean a machine that is
@@ -48,7 +48,7 @@ const (
 	preservedPriority = "4"
 )
 
-func (HealthTimer) obeys(Request) bool { return false }
+func (HealthTimer) obeys(Decision) bool { return false }
 
 func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	// What the other holder left there when machine-controller-manager was downgraded.
@@ -125,7 +125,10 @@ func syncNodeRequest(machine *machinev1alpha1.Machine, d Decision) {
 	}
 }
 
-func (PreserveExpiry) obeys(request Request) bool { return request.explicit() }
+func (PreserveExpiry) obeys(d Decision) bool {
+	return d.Request.Value == v1alpha1.RequestNow ||
+		d.Request.Value == v1alpha1.RequestWhenFailed && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed
+}
 
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	if d.NodeUnknown && d.Request.OnNode {
@@ -177,7 +180,7 @@ func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
 	}
 }
 
-func (PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
+func (h PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
 	return []Step{
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
 		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
@@ -188,7 +191,7 @@ func (PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
 			}
 		}},
 		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
-			if d.Current == nil && d.Request.explicit() {
+			if d.Current == nil && h.obeys(d) {
 				return
 			}
 			m.Status.CurrentStatus.PreserveExpiryTime = nil

@@ -46,7 +46,7 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 		)
 	case d.Machine.DeletionTimestamp != nil:
 		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true})
-	case d.Current == nil && holder.obeys(d.Request):
+	case d.Current == nil && holder.obeys(d):
 		// What is on the node may be machine-controller-manager's: it would put it back.
 		steps = holder.release(d, timeouts, now)
 	default:
