@@ -63,14 +63,17 @@ func (p Progress) String() string {
 			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.text))
 		}
 	}
-	text := "Pods: " + strings.Join(parts, ", ")
-	if len(parts) == 0 {
-		text = "Pods: none"
+	var clauses []string
+	if len(parts) > 0 {
+		clauses = append(clauses, strings.Join(parts, ", "))
 	}
 	if len(p.BlockedBy) > 0 {
-		text += "; blocked: " + strings.Join(p.BlockedBy, "; ")
+		clauses = append(clauses, "blocked: "+strings.Join(p.BlockedBy, "; "))
 	}
-	return text + "."
+	if len(clauses) == 0 {
+		return "Pods: none."
+	}
+	return "Pods: " + strings.Join(clauses, "; ") + "."
 }
 
 // Drainer empties nodes.

@@ -238,6 +238,7 @@ var _ = DescribeTable("P11: Progress in words", func(p Progress, want string) {
 	Expect(p.String()).To(Equal(want))
 },
 	Entry("nothing", Progress{}, "Pods: none."),
+	Entry("nothing but blocked ones", Progress{BlockedBy: []string{"namespace a: budget x"}}, "Pods: blocked: namespace a: budget x."),
 	Entry("everything", Progress{Evicted: 1, Waiting: 2, Forced: 3, Kept: 4, BlockedBy: []string{"namespace a: budget x", "namespace b: budget y"}},
 		"Pods: 1 evicted, 2 terminating, 3 deleted by force, 4 kept as they use volumes and the VM may still run them; blocked: namespace a: budget x; namespace b: budget y."),
 	Entry("done", Progress{Evicted: 1, Done: true}, "Pods: 1 evicted."),

@@ -35,8 +35,8 @@ const (
 	AnnotationAutoPreserveFailedMax = annotationPrefix + "auto-preserve-failed-max"
 	// AnnotationMachinePreserveTimeout on a MachineDeployment is the effective timeout of its pool: a Go duration.
 	AnnotationMachinePreserveTimeout = annotationPrefix + "machine-preserve-timeout"
-	// AnnotationExpiryTime on a Machine is the end of its preservation, in RFC 3339, where the Machine's status has no
-	// field for it (machine-controller-manager < 0.62).
+	// AnnotationExpiryTime on a preserved Machine is the end of its preservation, in RFC 3339. An operator edits it here
+	// where the Machine's status has no field for it (machine-controller-manager < 0.62); else it is a copy.
 	AnnotationExpiryTime = annotationPrefix + "expiry-time"
 	// AnnotationPhase on a preserved Machine is its phase with the sub-phase, for example "Failed:Preserved" (P11).
 	AnnotationPhase = annotationPrefix + "phase"
