@@ -26,6 +26,8 @@ type Group struct {
 	Replicas int32
 	// Rollout says that a rolling update is under way (P3).
 	Rollout bool
+	// Disabled says that the shoot is to do without this extension: all preservations end (P10).
+	Disabled bool
 	// Timeouts are the defaults of the machines' timeouts.
 	Timeouts Timeouts
 	// Members are the machines, in any order.
@@ -118,6 +120,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 // decideNew decides on a machine that is not preserved: T1, T4, T5, T6.
 func (d *Decision) decideNew(g Group, failed bool, now time.Time) {
 	switch {
+	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
 	case d.Request.Value == v1alpha1.RequestNow:
 		d.begin(g, v1alpha1.CauseNow, failed, now)
@@ -150,6 +153,9 @@ func (d *Decision) decideOngoing(g Group, failed bool, now time.Time) {
 
 	running := d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	switch {
+	case g.Disabled:
+		d.release("preservation was disabled for the shoot")
+		return
 	case !now.Before(target.Expiry):
 		d.release("the preservation expired")
 		d.ConsumeRequest = true
@@ -159,6 +165,10 @@ func (d *Decision) decideOngoing(g Group, failed bool, now time.Time) {
 		return
 	case d.withdrawn():
 		d.release("the request was withdrawn")
+		return
+	case d.stopped():
+		d.release("machine-controller-manager had ended it")
+		d.ConsumeRequest = true
 		return
 	}
 
@@ -184,6 +194,19 @@ func (d *Decision) withdrawn() bool {
 	}
 	return !d.Request.explicit() ||
 		d.Current.Cause == v1alpha1.CauseNow && d.Request.Value == v1alpha1.RequestWhenFailed && !d.Current.Failed
+}
+
+// stopped says that what was written into the Machine's status has been removed from there together with the annotation
+// that it goes with. machine-controller-manager >= 0.62 does both at an expiry that an operator brought forward while
+// nobody saw it (P6).
+func (d *Decision) stopped() bool {
+	if _, written := d.Machine.Annotations[v1alpha1.AnnotationExpiryInStatus]; !written ||
+		d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil || d.NodeUnknown {
+		return false
+	}
+	_, annotated := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
+	_, synced := d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
+	return !annotated && !synced && !d.Request.OnNode
 }
 
 func (d *Decision) begin(g Group, cause string, failed bool, now time.Time) {
@@ -243,7 +266,7 @@ func distribute(g Group, decisions []Decision) {
 			return cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time), cmp.Compare(a.Machine.Name, b.Machine.Name))
 		})
 		for _, d := range auto {
-			if used > *g.Share && d.Current.Share > *g.Share {
+			if used > *g.Share && (d.Current.Share == 0 || d.Current.Share > *g.Share) {
 				d.release("the share was lowered")
 				d.Rule, d.Next = "T9", time.Time{}
 				used--
@@ -262,7 +285,12 @@ func distribute(g Group, decisions []Decision) {
 			d.Target.Share = *g.Share
 			used++
 		case g.Share == nil && d.Current != nil:
+			d.Target.Share = 0
 			used++
+		case d.Current != nil && used < *g.Share:
+			// The place is free with the next look: the machine waits for it rather than being let go and taken anew.
+			*d.Target = *d.Current
+			d.Rule, d.Reason = "", ""
 		case d.Current != nil:
 			d.release("the machine failed again and the share is used up")
 			d.Rule, d.Next = "P1", time.Time{}

@@ -213,6 +213,24 @@ var _ = Describe("Decide", func() {
 			Expect(kept(group(1, again, auto("a", Annotation(share, "1"))))).To(ConsistOf("a"))
 		})
 
+		It("T2: should wait for a place that is about to be free", func() {
+			again := unknown("again", Start, Preserved("Running:Preserved", "auto", later))
+			ending := auto("ending", Annotation(share, "1"), Annotation(preserve, "false"))
+			decisions := Decide(group(1, again, ending), now)
+			Expect(decisions[0].Target).To(Equal(decisions[0].Current))
+			Expect(decisions[0].Rule).To(BeEmpty())
+			Expect(decisions[1].Target).To(BeNil())
+		})
+
+		It("should be found again when it is known, after a machine failed again while it was not", func() {
+			g := group(1, unknown("again", Start, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), auto("a", Annotation(share, "1")))
+			g.Share = nil
+			Expect(kept(g)).To(ConsistOf("again", "a"))
+			Expect(Decide(g, now)[0].Target).To(And(HaveField("Failed", true), HaveField("Share", int32(0))))
+
+			Expect(kept(group(1, auto("again", Annotation(share, "")), auto("a", Annotation(share, "1"))))).To(ConsistOf("a"))
+		})
+
 		It("T9: should let go of the oldest auto-preserved machines when it was lowered", func() {
 			Expect(kept(group(1, auto("young", Created(Start.Add(time.Minute))), auto("old")))).To(ConsistOf("young"))
 		})

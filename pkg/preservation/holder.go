@@ -17,12 +17,9 @@ import (
 
 // Holder is the way in which a generation of machine-controller-manager is told to keep its hands off a machine.
 type Holder interface {
-	// annotate edits the Machine's metadata for a preserved machine, before anything else is written. The
-	// record is there already.
-	annotate(machine *machinev1alpha1.Machine, d Decision)
 	// obeys says that machine-controller-manager holds the machine by itself because of the request.
 	obeys(d Decision) bool
-	// hold returns the steps that put the hold in place.
+	// hold returns the steps that write the record and put the hold in place.
 	hold(d Decision, timeouts Timeouts) []Step
 	// release returns the steps that end the hold and remove what is on the Machine. They also clean a machine that is
 	// not preserved but carries leftovers of a preservation.
@@ -51,6 +48,7 @@ const (
 func (HealthTimer) obeys(Decision) bool { return false }
 
 func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
+	record(machine, d.Target)
 	// What the other holder left there when machine-controller-manager was downgraded.
 	restoreOnMachine(machine)
 	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
@@ -67,8 +65,8 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	machine.Annotations[v1alpha1.AnnotationMachinePriority] = preservedPriority
 }
 
-func (HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
-	var steps []Step
+func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
+	steps := []Step{{Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
 	if d.Target.Failed {
 		steps = append(steps, Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
 			status := &m.Status.CurrentStatus
@@ -131,6 +129,7 @@ func (PreserveExpiry) obeys(d Decision) bool {
 }
 
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
+	record(machine, d.Target)
 	if d.NodeUnknown && d.Request.OnNode {
 		return
 	}
@@ -140,6 +139,9 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 		carried = d.Node.Annotations[v1alpha1.AnnotationPreserve]
 	} else {
 		machine.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
+		// machine-controller-manager would look for a request on the node, as long as it has not seen that there is none
+		// any more.
+		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
 	if carried == preserveValueAutoPreserved {
 		carried = ""
@@ -156,22 +158,41 @@ func (d *Decision) nodeCarries() bool {
 	return d.Node != nil && d.Request.OnNode && d.Request.explicit()
 }
 
-func (PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
-	var steps []Step
-	if d.nodeCarries() {
-		steps = append(steps, Step{Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }})
-	}
-	return append(steps,
-		Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
+	var (
+		annotate = Step{Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
+		expire   = Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
 			// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and
 			// the other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
 			if d.Target.Failed {
 				restoreTimer(m, d.Target)
 			}
-		}},
-		Step{Machine: func(m *machinev1alpha1.Machine) { setOrDelete(m, v1alpha1.AnnotationExpiryInStatus, "true") }},
+		}}
+		mark = func(m *machinev1alpha1.Machine) { setOrDelete(m, v1alpha1.AnnotationExpiryInStatus, "true") }
 	)
+	if d.carriesNow() {
+		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
+		return []Step{expire, {Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); mark(m) }}}
+	}
+	steps := []Step{annotate}
+	if d.nodeCarries() {
+		steps = append(steps, Step{Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }})
+	}
+	return append(steps, expire, Step{Machine: mark})
+}
+
+// carriesNow says that machine-controller-manager >= 0.62 sees the annotation that makes it hold without our doing.
+func (d *Decision) carriesNow() bool {
+	switch {
+	case d.Request.Value != v1alpha1.RequestNow || d.NodeUnknown:
+		return false
+	case d.nodeCarries():
+		return d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow
+	default:
+		return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow &&
+			d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == ""
+	}
 }
 
 func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
@@ -182,6 +203,12 @@ func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
 
 func (h PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
 	return []Step{
+		// Without the record nobody knows what the timer was.
+		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			if d.Current != nil && d.Current.Failed {
+				restoreTimer(m, d.Current)
+			}
+		}},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
 		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
@@ -191,13 +218,15 @@ func (h PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
 			}
 		}},
 		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
-			if d.Current == nil && h.obeys(d) {
+			if h.obeys(d) && !d.ConsumeRequest {
+				return // what is left is machine-controller-manager's own doing
+			}
+			// A failed machine is terminated at its expiry whether or not that is cleared.
+			expiry := m.Status.CurrentStatus.PreserveExpiryTime
+			if expiry != nil && !expiry.After(now) && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed {
 				return
 			}
 			m.Status.CurrentStatus.PreserveExpiryTime = nil
-			if d.Current != nil && d.Current.Failed {
-				restoreTimer(m, d.Current)
-			}
 		}},
 	}
 }

@@ -151,7 +151,7 @@ func (x *modelMachine) lookAtKept(now time.Time) (claims bool) {
 	}
 	switch {
 	case k.failed && x.phase == machinev1alpha1.MachineRunning: // T7
-		k.failed, k.unplaced = false, false
+		k.failed = false
 	case !k.failed && x.failed(now):
 		if k.cause == "auto" { // P1: it gave its place back when it recovered. A gap: P3 does not matter, it is not new
 			return true
@@ -170,11 +170,11 @@ func (m *model) letGo(share int32) {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	})
 	for _, x := range auto {
-		if m.inFailedPreserved() > share && x.kept.share > share {
+		if m.inFailedPreserved() > share && (x.kept.unplaced || x.kept.share > share) {
 			x.release()
 			continue
 		}
-		x.kept.share = share
+		x.kept.share, x.kept.unplaced = share, false
 	}
 }
 
@@ -190,10 +190,10 @@ func (m *model) serve(x *modelMachine, leaving int32, now time.Time) {
 		x.kept.share = *m.share
 	case x.kept == nil:
 	case free:
-		x.kept.failed, x.kept.since, x.kept.share = true, x.timerStart(), *m.share
+		x.kept.failed, x.kept.since, x.kept.share, x.kept.unplaced = true, x.timerStart(), *m.share, false
 	case m.share == nil: // a gap: nothing is let go while the share is unknown
 		x.kept.failed, x.kept.since, x.kept.unplaced = true, x.timerStart(), true
-	case !soon || skipHasty:
+	case !soon:
 		x.release()
 	}
 }

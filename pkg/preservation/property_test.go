@@ -58,9 +58,9 @@ func TestRules(t *testing.T) {
 
 // Known disagreements between the rules and the domain. Each is left out where it is named, so that the others are found.
 const (
-	// skipForgottenExpiry: when MCM >= 0.62 stops a preservation before the controller has seen why, at an expiry that an
-	// operator made earlier, that one is forgotten, and the preservation goes on until the old one. And when MCM begins it
-	// anew by itself, its own expiry is taken for an edit. P6, P10.
+	// skipForgottenExpiry: when MCM >= 0.62 stops a preservation for a moment, because a request has changed that the
+	// controller has not seen, an operator's edit goes with it; and when MCM begins it anew by itself, its own expiry is
+	// taken for an edit. P6, P10.
 	skipForgottenExpiry = true
 	// skipRefusedRequest: MCM >= 0.62 obeys a request that the rules refuse, so that the machine stays. P3, T8, P4.
 	skipRefusedRequest = true
@@ -70,17 +70,9 @@ const (
 	// skipUnsynced: the hold of MCM >= 0.62 is put where the request is, but MCM looks where it saw one last. Until it has
 	// seen that a request on the node has come or gone, it does not see the hold, or takes an old one for a request. P8, R2.
 	skipUnsynced = true
-	// skipLostTimer: the release for MCM >= 0.62 puts the health timer back after the record is gone. After a crash in
-	// between, the machine stays as long as the timer says: after a switch of MCM, until its expiry. T8, P8.
-	skipLostTimer = true
 	// skipAside: what was set aside of a request stays until the controller has seen that the request is gone, and has been
 	// able to end the preservation. "now", written before that, is taken for the hold and means what is set aside. R2.
 	skipAside = true
-	// skipHasty: a machine that fails again is let go although a place is about to be free, and then preserved anew with
-	// another expiry. T2, T8, P1.
-	skipHasty = true
-	// skipUnplaced: a machine that failed again while the share was unknown stays when the share is known and used up. P1.
-	skipUnplaced = true
 )
 
 // unknownShare stands for a share that nobody has said yet.
@@ -250,13 +242,13 @@ func (w *world) requestOnNode(m *machine) {
 func (w *world) unsynced(m *machine) bool {
 	a := m.obj.Annotations
 	hold := m.kept != nil && has(a, preserve)
-	return skipUnsynced && w.newMCM && (w.asleep || hold && (a[lastApplied] != "" || m.onNode.there || w.writesLeft >= 0))
+	return skipUnsynced && w.newMCM && (w.asleep || hold && (m.onNode.there || w.writesLeft >= 0))
 }
 
 func (w *world) requestOnMachine(m *machine) {
-	if _, there := m.obj.Annotations[preserve]; there && w.newMCM && m.kept != nil {
+	if has(m.obj.Annotations, preserve) && m.kept != nil && (w.newMCM || has(m.obj.Annotations, prefix+"expiry-in-status")) {
 		// MCM >= 0.62 reads its hold there. Whether it or the controller sees the change first is a race.
-		if w.down || w.writesLeft >= 0 {
+		if w.down || w.writesLeft >= 0 || w.shootAway {
 			return
 		}
 		w.mcmFirst = false
@@ -280,6 +272,10 @@ func (w *world) changeRequest(m *machine, annotations *map[string]string, asked 
 	}
 	if skipAside && (w.down || w.shootAway) && value == "now" && has(m.obj.Annotations, prefix+"request") {
 		return
+	}
+	if m.stopped { // what MCM has ended cannot be told any more from what it does about the request
+		m.stopped = false
+		w.forgetExpiry(m)
 	}
 	*annotations = with(*annotations, preserve, value)
 	asked.there, asked.value = true, value
@@ -473,9 +469,7 @@ func (w *world) checkShare() {
 		if m.deleted || a[prefix+"cause"] != "auto" || a[prefix+"phase"] != "Failed:Preserved" {
 			continue
 		}
-		if !skipUnplaced || !m.kept.unplaced {
-			auto++
-		}
+		auto++
 	}
 	if auto > *w.group.Share {
 		w.fail("P1: %d machines are auto-preserved", auto)
@@ -507,7 +501,7 @@ func (w *world) checkKept(m *machine) {
 	case !w.shootAway && a[prefix+"expiry-time"] != stamp(m.kept.expiry):
 		w.fail("P8: the expiry of %s is not on record", m.name)
 	case !m.held:
-	case !m.kept.failed && a[prefix+"phase"] != string(status.Phase)+":Preserved":
+	case !m.kept.failed && status.Phase != machinev1alpha1.MachineFailed && a[prefix+"phase"] != string(status.Phase)+":Preserved":
 		w.fail("P11: the sub-phase of %s is wrong", m.name)
 	case !w.newMCM && m.kept.failed && (status.Phase != machinev1alpha1.MachineUnknown || !status.LastUpdateTime.Add(m.health).Equal(m.kept.expiry)):
 		w.fail("P10: the health timer of %s does not end at the expiry", m.name)
@@ -573,7 +567,8 @@ func (w *world) checkFree(m *machine) {
 	if w.shootAway || !w.nodesKnown || native && !m.deleted {
 		return
 	}
-	if !m.deleted && status.PreserveExpiryTime != nil {
+	expired := status.PreserveExpiryTime != nil && !status.PreserveExpiryTime.After(w.now)
+	if !m.deleted && status.PreserveExpiryTime != nil && !(expired && status.Phase == machinev1alpha1.MachineFailed) {
 		w.fail("%s has an expiry", m.name)
 	}
 	if m.node != nil {

@@ -28,7 +28,8 @@ type Record struct {
 	Failed bool
 	// FailedSince is the start of the health timer that the failure was found with. Zero unless Failed.
 	FailedSince time.Time
-	// Share is the share that was last seen. Only used for CauseAuto (T9).
+	// Share is the share that the machine was given a place within (T9). Only used for CauseAuto. Zero if the machine
+	// failed again while nobody knew the share: it may have to go when that is known (P1).
 	Share int32
 }
 
@@ -66,7 +67,7 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	if r.Failed {
 		annotations[v1alpha1.AnnotationFailedSince] = formatTime(r.FailedSince)
 	}
-	if r.Cause == v1alpha1.CauseAuto {
+	if r.Cause == v1alpha1.CauseAuto && r.Share > 0 {
 		annotations[v1alpha1.AnnotationShare] = strconv.Itoa(int(r.Share))
 	}
 	return annotations
@@ -82,10 +83,14 @@ var recordKeys = []string{
 }
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or
-// Pending is Failed:Preserved once the failure was found.
+// Pending is Failed:Preserved once the failure was found; what it calls Failed is Unknown:Preserved as long as the
+// machine waits for a place within the share.
 func (r *Record) Phase(phase machinev1alpha1.MachinePhase) string {
 	if r.Failed {
 		return PhaseFailedPreserved
+	}
+	if phase == machinev1alpha1.MachineFailed {
+		phase = machinev1alpha1.MachineUnknown
 	}
 	return string(phase) + subPhaseSuffix
 }

@@ -34,13 +34,7 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 	var steps []Step
 	switch {
 	case d.Target != nil:
-		steps = []Step{{Machine: func(m *machinev1alpha1.Machine) {
-			setAnnotations(m, recordKeys, d.Target.annotations(m.Status.CurrentStatus.Phase))
-			delete(m.Annotations, v1alpha1.AnnotationReleased)
-			holder.annotate(m, d)
-		}}}
-		steps = append(steps, holder.hold(d, timeouts)...)
-		steps = append(steps,
+		steps = append(holder.hold(d, timeouts),
 			Step{Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Failed, now) }},
 			Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true},
 		)
@@ -53,6 +47,12 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)
 	}
 	return steps
+}
+
+// record writes the preservation that is to be on the Machine.
+func record(machine *machinev1alpha1.Machine, target *Record) {
+	setAnnotations(machine, recordKeys, target.annotations(machine.Status.CurrentStatus.Phase))
+	delete(machine.Annotations, v1alpha1.AnnotationReleased)
 }
 
 // cleanNode removes all traces of a preservation from the Node.

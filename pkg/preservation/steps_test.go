@@ -295,14 +295,48 @@ var _ = Describe("Steps", func() {
 			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", since))
 		})
 
-		It("should put a hold back that somebody removed", func() {
+		DescribeTable("should put a hold back that somebody removed", func(remove func(*machinev1alpha1.Machine)) {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			remove(m.Machine)
+			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
+			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", expiry))
+		},
+			Entry("annotation", func(m *machinev1alpha1.Machine) { delete(m.Annotations, preserve) }),
+			Entry("expiry", func(m *machinev1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil }),
+		)
+
+		It("P6: should end what machine-controller-manager has ended while nobody looked", func() {
 			m := Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			delete(m.Machine.Annotations, preserve)
 			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
 			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
-			Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
-			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", expiry))
+			Expect(m.Machine.Annotations).To(And(HaveLen(1), HaveKey(prefix+"released")))
+			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+		})
+
+		It("T1: should write the expiry first where machine-controller-manager holds at a person's request", func() {
+			m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "node/status"}))
+			Expect(m.Machine.Annotations).To(HaveKey(prefix + "expiry-in-status"))
+		})
+
+		It("T8: should leave the expiry of a failed machine to machine-controller-manager once it is reached", func() {
+			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
+			Expect(carryOut(PreserveExpiry{}, &m, expiry)).To(Equal([]string{"node", "node/status", "machine"}))
+
+			Phase(machinev1alpha1.MachineRunning, expiry)(m.Machine)
+			Expect(carryOut(PreserveExpiry{}, &m, expiry)).To(Equal([]string{"machine", "machine/status"}))
+		})
+
+		It("P8: should not leave it to machine-controller-manager when it has seen that the request on the node is gone", func() {
+			m := Member{Machine: Machine("m", failing, Annotation(lastApplied, "when-failed")), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Annotations).NotTo(HaveKey(lastApplied))
 		})
 
 		It("should take a preservation over that the other holder began", func() {

@@ -74,6 +74,8 @@ type machine struct {
 	scaleDown, priority string
 	// traces says that the machine was preserved, or MCM did something of its own, and it may have to be cleaned.
 	traces bool
+	// stopped says that MCM ended an auto-preservation at an expiry that is no more to be seen on the Machine.
+	stopped bool
 	// held says that the controller has completed the hold, so that MCM must respect it.
 	held bool
 }
@@ -194,9 +196,6 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 	}
 	if before.kept != nil && before.kept.failed && m.kept == nil && m.phase == machinev1alpha1.MachineUnknown {
 		m.since = before.kept.since // the release puts the timer back
-		if skipLostTimer && w.crashed && w.newMCM {
-			m.since = m.obj.Status.CurrentStatus.LastUpdateTime.Time
-		}
 	}
 	if w.newMCM && !has(m.obj.Annotations, preserve) && m.onMachine.value != "false" &&
 		(before.withdrawsOnNode() || m.withdrawsOnNode()) {
@@ -217,9 +216,10 @@ func (w *world) shows(m *machine) bool {
 	if m.kept == nil {
 		return !has(a, prefix+"cause")
 	}
-	return a[prefix+"cause"] == m.kept.cause && m.expiry().Equal(m.kept.expiry) &&
+	stopped := m.stopped && m.obj.Status.CurrentStatus.PreserveExpiryTime == nil
+	return a[prefix+"cause"] == m.kept.cause && (m.expiry().Equal(m.kept.expiry) || stopped) &&
 		(a[prefix+"phase"] == "Failed:Preserved") == m.kept.failed &&
-		(m.kept.cause != "auto" || a[share] == strconv.Itoa(int(m.kept.share)))
+		(m.kept.cause != "auto" || m.kept.unplaced && !has(a, share) || a[share] == strconv.Itoa(int(m.kept.share)))
 }
 
 // expiry is the one that counts: that in the status once the controller has written it there.
@@ -338,6 +338,7 @@ func (r *run) onMachine(step Step) {
 		r.fail("%s is not preserved and was written to", r.machine.name)
 	}
 	r.machine.obj, r.wrote = &edited, true
+	r.machine.traces = r.machine.traces || !sameStatus
 	r.machine.noteSync(old.Annotations)
 }
 
@@ -517,7 +518,6 @@ func (w *world) preserveNatively(m *machine) (acted bool) {
 		return false
 	}
 	if m.node != nil && (nodeValue != "" || last != "") {
-		m.held = m.held && !(skipUnsynced && !nodeOn && value == "now")
 		value = nodeValue
 	}
 
@@ -584,7 +584,9 @@ func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
 	}
 	m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
 	m.held = m.held && !expired
-	w.forgetExpiry(m)
+	if m.stopped = expired && m.kept != nil && m.kept.cause == "auto"; !m.stopped {
+		w.forgetExpiry(m) // a request is withdrawn with it
+	}
 	w.restartTimer(m)
 	m.traces = true
 	return true
@@ -701,7 +703,7 @@ func (w *world) switchMCM() {
 	w.mcmFirst = false
 	for _, m := range w.machines {
 		m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
-		if m.kept != nil { // an edit that the controller has not seen goes with the field
+		if m.kept != nil && !m.stopped { // an edit that the controller has not seen goes with the field
 			m.kept.expiry = m.expiry()
 		}
 	}

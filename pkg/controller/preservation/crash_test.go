@@ -152,6 +152,7 @@ var _ = Describe("P8: crash", func() {
 			Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
 		}
 		lower   = func(ctx context.Context, e *environment) { e.editDeployment(ctx, Share("0")) }
+		disable = func(_ context.Context, e *environment) { e.disabled = true }
 		setNode = func(opt NodeOption) func(context.Context, *environment) {
 			return func(ctx context.Context, e *environment) { e.editNode(ctx, "m", opt) }
 		}
@@ -202,6 +203,11 @@ var _ = Describe("P8: crash", func() {
 		"T10 of a failed machine, auto":        {failed, plain, deletes, nothing, ""},
 		"T10 of a failed machine, node":        {failed, byNode("when-failed"), deletes, nothing, ""},
 		"T10 of a failed machine without node": {failed, noNode, deletes, nothing, ""},
+		"P10 of a running machine, node":       {healthy, byNode("now"), disable, nothing, ""},
+		"P10 of a running machine, machine":    {asked("now"), plain, disable, nothing, ""},
+		"P10 of a failed machine, auto":        {failed, plain, disable, mark, ""},
+		"P10 of a failed machine, node":        {failed, byNode("when-failed"), disable, mark, ""},
+		"P10 of a failed machine without node": {failed, noNode, disable, mark, ""},
 	}
 
 	// begin returns an environment in which the transition is due.
@@ -256,6 +262,7 @@ var _ = Describe("P8: crash", func() {
 							break
 						}
 						crashCases++
+						_, begun := e.machine(ctx, "m").Annotations[prefix+"cause"]
 
 						e.api.read, e.api.write = nil, nil
 						e.pass(downtime)
@@ -264,8 +271,8 @@ var _ = Describe("P8: crash", func() {
 						}
 						e.settle(ctx)
 						want := want
-						if number == 1 && !c.applied {
-							want = wantLater // nothing had been written
+						if _, begins := want.Machine[prefix+"cause"]; number == 1 && !c.applied || begins && !begun {
+							want = wantLater // nothing was on record
 						}
 						Expect(e.end(ctx)).To(Equal(want), "crashed at write %d, %s: %v", number, c.name, e.api.written())
 					}

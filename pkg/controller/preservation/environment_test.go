@@ -38,6 +38,8 @@ type environment struct {
 	clock      *testclock.FakePassiveClock
 	holder     preservation.Holder
 	recorder   *recorder
+	// disabled says that preservation is to end.
+	disabled bool
 	// cache, if set, is what the Reconciler's cached reads return instead of what the seed has.
 	cache client.Reader
 
@@ -120,6 +122,9 @@ func (e *environment) now() time.Time { return e.clock.Now() }
 func (e *environment) pass(d time.Duration) { e.clock.SetTime(e.now().Add(d)) }
 
 func (e *environment) reconcile(ctx context.Context) (reconcile.Result, error) {
+	if e.disabled {
+		return reconcile.Result{}, e.End(ctx, Namespace)
+	}
 	return e.reconcileNamed(ctx, "pool")
 }
 

@@ -77,7 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("failed to read the MachineDeployment: %w", err)
 	}
 
-	group, err := r.group(ctx, r.Source, deployment)
+	group, err := r.group(ctx, r.Source, deployment, anyMachine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	// The cache may not know yet what was written last, by this process or by the one before it. What would use up a
 	// share is decided on what the API server has (P1).
 	if slices.ContainsFunc(decisions, takesPlace) {
-		if group, err = r.group(ctx, r.SourceReader, deployment); err != nil {
+		if group, err = r.group(ctx, r.SourceReader, deployment, anyMachine); err != nil {
 			return reconcile.Result{}, err
 		}
 		now = r.Clock.Now()
@@ -113,8 +113,10 @@ func takesPlace(d preservation.Decision) bool {
 	return d.Target != nil && d.Target.Failed && d.Target.Cause == v1alpha1.CauseAuto && (d.Current == nil || !d.Current.Failed)
 }
 
-// group reads the machines of a MachineDeployment through reader, and their nodes.
-func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment) (preservation.Group, error) {
+func anyMachine(*machinev1alpha1.Machine) bool { return true }
+
+// group reads those machines of a MachineDeployment that are of interest through reader, and their nodes.
+func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, interesting func(*machinev1alpha1.Machine) bool) (preservation.Group, error) {
 	group := preservation.Group{
 		Replicas: deployment.Spec.Replicas,
 		Timeouts: r.Timeouts,
@@ -150,7 +152,7 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 	known := r.Nodes.Known()
 	for i := range machines.Items {
 		machine := &machines.Items[i]
-		if owner := metav1.GetControllerOfNoCopy(machine); owner == nil || !owned[owner.UID] {
+		if owner := metav1.GetControllerOfNoCopy(machine); owner == nil || !owned[owner.UID] || !interesting(machine) {
 			continue
 		}
 		member := preservation.Member{Machine: machine}

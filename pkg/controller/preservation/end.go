@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// End ends all preservations in a namespace, for a shoot that is to do without them (P10). Nobody else may be carrying
+// out decisions at the same time. After an error some are left, and it may be called again.
+func (r *Reconciler) End(ctx context.Context, namespace string) error {
+	deployments := &machinev1alpha1.MachineDeploymentList{}
+	if err := r.SourceReader.List(ctx, deployments, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("failed to list the MachineDeployments: %w", err)
+	}
+	var errs []error
+	for i := range deployments.Items {
+		errs = append(errs, r.end(ctx, &deployments.Items[i]))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) error {
+	group, err := r.group(ctx, r.SourceReader, deployment, isMarked)
+	if err != nil {
+		return err
+	}
+	group.Disabled = true
+	now := r.Clock.Now()
+	waits, err := r.carryOut(ctx, preservation.Decide(group, now), now)
+	if err == nil && waits {
+		err = fmt.Errorf("the nodes of MachineDeployment %s are not known", deployment.Name)
+	}
+	return err
+}
+
+// isMarked says that a machine is, or was, preserved. An end that was interrupted leaves the mark of a release.
+func isMarked(machine *machinev1alpha1.Machine) bool {
+	for key := range machine.Annotations {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") {
+			return true
+		}
+	}
+	return false
+}

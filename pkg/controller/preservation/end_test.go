@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("P10: end", func() {
+	for name, holder := range holders {
+		Context(name, func() {
+			It("should release the failed machines and leave the requests as people wrote them", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(Start.Add(time.Hour))), Node("m", with("when-failed")))
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
+				e.recorder.take()
+
+				Expect(e.End(ctx, Namespace)).To(Succeed())
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKey(released))
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "when-failed"}))
+				Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
+				Expect(e.recorder.take()).To(ContainElement(
+					"Machine/m Normal MachinePreservationEnded: Machine is no longer preserved as preservation was disabled for the shoot (cause was when-failed)"))
+
+				writes := len(e.api.written())
+				Expect(e.End(ctx, Namespace)).To(Succeed())
+				Expect(e.api.written()).To(HaveLen(writes))
+			})
+
+			It("should not write to a machine that is not preserved", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(Start.Add(time.Hour))), Node("m"))
+				Expect(e.End(ctx, Namespace)).To(Succeed())
+				Expect(e.api.written()).To(BeEmpty())
+			})
+
+			It("P9: should tell that it has to be called again as the nodes are not known", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(Start.Add(time.Hour))), Node("m"))
+				e.settle(ctx)
+				writes := len(e.api.written())
+				e.nodesKnown = false
+				Expect(e.End(ctx, Namespace)).To(MatchError(ContainSubstring("nodes of MachineDeployment pool are not known")))
+				Expect(e.api.written()).To(HaveLen(writes))
+			})
+		})
+	}
+})
