@@ -20,6 +20,9 @@ type Timeouts struct {
 	Health, Creation, Drain time.Duration
 }
 
+// DefaultTimeouts are those of a machine-controller-manager without flags.
+var DefaultTimeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+
 // For returns the effective timeouts of a machine: its own, else the receiver's.
 func (t Timeouts) For(machine *machinev1alpha1.Machine) Timeouts {
 	if c := machine.Spec.MachineConfiguration; c != nil {

@@ -149,6 +149,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 	if err := lifecycle.AddToManager(ctx, mgr, lifecycle.AddOptions{
 		Controller:                opts.lifecycle.Completed().Options(),
 		IgnoreOperationAnnotation: opts.reconciler.Completed().IgnoreOperationAnnotation,
+		Schemas:                   schemas,
 		ExtensionClasses:          opts.general.Completed().ExtensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)

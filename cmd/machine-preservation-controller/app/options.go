@@ -39,9 +39,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ControlKubeconfig, "control-kubeconfig", inCluster, "Kubeconfig file of the cluster with the Machines, or "+inCluster+".")
 	fs.StringVar(&o.TargetKubeconfig, "target-kubeconfig", "", "Kubeconfig file of the cluster with the Nodes.")
 	fs.StringVar(&o.Holder, "holder", "", "How machine-controller-manager is told to leave a machine alone: "+holderPreserveExpiry+" for 0.62 and newer, "+holderHealthTimer+" for older ones.")
-	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", 10*time.Minute, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
-	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", 20*time.Minute, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
-	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", 2*time.Hour, "Time after which pods are deleted by force.")
+	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", preservation.DefaultTimeouts.Health, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
+	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
+	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }

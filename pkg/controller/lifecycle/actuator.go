@@ -25,12 +25,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
 const (
@@ -46,6 +48,12 @@ type Actuator struct {
 	Client client.Client
 	// Clock tells how long a deletion has taken.
 	Clock clock.Clock
+	// ShootClient returns a client for the nodes of a shoot, by its control-plane namespace.
+	ShootClient func(ctx context.Context, namespace string) (client.Client, error)
+	// Schemas tells how machines are held.
+	Schemas *machinecrd.Schemas
+	// Recorder records what becomes of machines.
+	Recorder events.EventRecorder
 	// InjectionTimeout is how long Reconcile tries to have the container injected. A few seconds are enough for the caches
 	// of the webhook to see what Reconcile has deployed.
 	InjectionTimeout time.Duration
@@ -73,13 +81,18 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 	return a.triggerInjection(ctx, log, ex.Namespace)
 }
 
-// Delete removes the container from machine-controller-manager and, when it is gone, what it needed.
+// Delete removes the container from machine-controller-manager. When it is gone, all preservations end, and what the
+// container needed is deleted.
 func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	removed, err := a.removeContainer(ctx, ex.Namespace)
 	if err != nil {
 		return err
 	}
-	if removed {
+	acts, err := a.acts(ctx, ex.Namespace)
+	if err != nil {
+		return err
+	}
+	if removed || acts {
 		// Gardener takes the namespace out of the webhook's selector first, but a replica with an old cache may still have
 		// added the container back, or gardenlet may be about to write. It is not waited for without end: that would keep
 		// the Shoot from being deleted.
@@ -91,11 +104,14 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 		}
 		log.Info("Giving up waiting for the container to be removed", "containerName", preservationcontroller.Name)
 	}
+	if err := a.endPreservations(ctx, ex.Namespace); err != nil {
+		return fmt.Errorf("failed to end the preservations: %w", err)
+	}
 	return a.destroy(ctx, ex.Namespace)
 }
 
 // ForceDelete deletes what the container needs without waiting for anything: the API server of the shoot may be gone for
-// good, and machine-controller-manager with it.
+// good, and machine-controller-manager with it. Preserved machines are deleted with the shoot.
 func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	return preservationcontroller.New(a.Client, ex.Namespace).Destroy(ctx)
 }

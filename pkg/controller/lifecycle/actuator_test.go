@@ -17,20 +17,26 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("Actuator", func() {
@@ -44,6 +50,10 @@ var _ = Describe("Actuator", func() {
 		log   = logr.Discard()
 		c     client.Client
 		clock *testclock.FakeClock
+		// shoot is what Delete gets to end preservations, unless there is an error.
+		shoot      client.Client
+		shootError error
+		recorder   *events.FakeRecorder
 		// inject is what the webhook does when the Deployment of machine-controller-manager is written.
 		inject func(*appsv1.Deployment)
 		// patches are those of the Deployment.
@@ -61,10 +71,11 @@ var _ = Describe("Actuator", func() {
 		scheme := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{
 			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
+			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme,
 		} {
 			Expect(add(scheme)).To(Succeed())
 		}
-		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&machinev1alpha1.Machine{}).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				if err := c.Patch(ctx, object, patch, opts...); err != nil {
 					return err
@@ -77,16 +88,25 @@ var _ = Describe("Actuator", func() {
 				return nil
 			},
 		}).Build()
-		actuator = &Actuator{Client: c, Clock: clock, InjectionTimeout: 200 * time.Millisecond}
+		shoot, shootError = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).Build(), nil
+		recorder = events.NewFakeRecorder(10)
+		actuator = &Actuator{
+			Client:           c,
+			Clock:            clock,
+			ShootClient:      func(context.Context, string) (client.Client, error) { return shoot, shootError },
+			Schemas:          &machinecrd.Schemas{Machines: c, MachineDeployments: c},
+			Recorder:         recorder,
+			InjectionTimeout: 200 * time.Millisecond,
+		}
 
-		shoot, err := json.Marshal(&gardencorev1beta1.Shoot{
+		cluster, err := json.Marshal(&gardencorev1beta1.Shoot{
 			TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"},
 			Spec:     gardencorev1beta1.ShootSpec{Provider: gardencorev1beta1.Provider{Workers: []gardencorev1beta1.Worker{{Name: "worker-a", Maximum: 3}}}},
 		})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.Create(ctx, &extensionsv1alpha1.Cluster{
 			ObjectMeta: metav1.ObjectMeta{Name: namespace},
-			Spec:       extensionsv1alpha1.ClusterSpec{Shoot: runtime.RawExtension{Raw: shoot}},
+			Spec:       extensionsv1alpha1.ClusterSpec{Shoot: runtime.RawExtension{Raw: cluster}},
 		})).To(Succeed())
 
 		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
@@ -225,6 +245,76 @@ var _ = Describe("Actuator", func() {
 			clock.Step(time.Minute)
 			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
 			Expect(deployed()).To(BeFalse())
+		})
+
+		Context("when machines are preserved", func() {
+			BeforeEach(func() {
+				inject = func(*appsv1.Deployment) {}
+				Expect(actuator.Delete(ctx, log, ex)).NotTo(Succeed())
+				Expect(containers()).NotTo(ContainElement(container))
+
+				pool := Deployment("pool", Share("1"))
+				set := Set("set", pool)
+				machine := Machine("m", Phase(machinev1alpha1.MachineUnknown, clock.Now().Add(time.Hour)), Preserved("Failed:Preserved", "auto", clock.Now().Add(time.Hour)), Of(set))
+				for _, object := range []client.Object{pool, set, machine} {
+					object.SetNamespace(namespace)
+					Expect(c.Create(ctx, object)).To(Succeed())
+				}
+				Expect(shoot.Create(ctx, Node("m", Taint("node.machine.sapcloud.io/preserved", clock.Now())))).To(Succeed())
+			})
+
+			machine := func() *machinev1alpha1.Machine {
+				GinkgoHelper()
+				machine := &machinev1alpha1.Machine{}
+				Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "m"}, machine)).To(Succeed())
+				return machine
+			}
+			const cause = "machine-preservation.extensions.gardener.cloud/cause"
+
+			It("P10: should end the preservations", func() {
+				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+				Expect(machine().Annotations).NotTo(HaveKey(cause))
+				Expect(machine().Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("<", clock.Now().Add(-10*time.Minute)))
+				node := &corev1.Node{}
+				Expect(shoot.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+				Expect(node.Spec.Taints).To(BeEmpty())
+				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved as preservation was disabled for the shoot")))
+				Expect(deployed()).To(BeFalse())
+			})
+
+			It("should wait until no preservation controller is at work any more", func() {
+				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: container, Namespace: namespace}}
+				lease.Spec = coordinationv1.LeaseSpec{
+					HolderIdentity:       new("pod"),
+					LeaseDurationSeconds: new(int32(15)),
+					RenewTime:            &metav1.MicroTime{Time: clock.Now()},
+				}
+				Expect(c.Create(ctx, lease)).To(Succeed())
+				clock.Step(14 * time.Second)
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("is being removed")))
+				Expect(machine().Annotations).To(HaveKey(cause))
+
+				clock.Step(2 * time.Second)
+				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+				Expect(machine().Annotations).NotTo(HaveKey(cause))
+			})
+
+			It("should try again when the shoot cannot be reached", func() {
+				shootError = errors.New("fake")
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError("failed to end the preservations: failed to create the client for the shoot: fake"))
+				Expect(machine().Annotations).To(HaveKey(cause))
+				Expect(deployed()).To(BeTrue())
+			})
+
+			It("T10: should leave the machines of a shoot alone that is deleted", func() {
+				cluster := &extensionsv1alpha1.Cluster{}
+				Expect(c.Get(ctx, client.ObjectKey{Name: namespace}, cluster)).To(Succeed())
+				cluster.Spec.Shoot.Raw = []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot","metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}`)
+				Expect(c.Update(ctx, cluster)).To(Succeed())
+				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+				Expect(machine().Annotations).To(HaveKey(cause))
+				Expect(deployed()).To(BeFalse())
+			})
 		})
 
 		It("should succeed without a machine-controller-manager", func() {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
 const (
@@ -33,6 +34,8 @@ type AddOptions struct {
 	Controller controller.Options
 	// IgnoreOperationAnnotation says whether Extensions are reconciled at every change.
 	IgnoreOperationAnnotation bool
+	// Schemas tells how machines are held.
+	Schemas *machinecrd.Schemas
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -50,7 +53,14 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 	}
 
 	return extension.Add(mgr, extension.AddArgs{
-		Actuator:                  &Actuator{Client: uncached, Clock: clock.RealClock{}, InjectionTimeout: injectionTimeout},
+		Actuator: &Actuator{
+			Client:           uncached,
+			Clock:            clock.RealClock{},
+			ShootClient:      shootClient(uncached),
+			Schemas:          options.Schemas,
+			Recorder:         mgr.GetEventRecorder(ControllerName),
+			InjectionTimeout: injectionTimeout,
+		},
 		Name:                      ControllerName,
 		FinalizerSuffix:           v1alpha1.ExtensionType,
 		Type:                      v1alpha1.ExtensionType,

@@ -32,7 +32,7 @@ func (r *Reconciler) End(ctx context.Context, namespace string) error {
 }
 
 func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) error {
-	group, err := r.group(ctx, r.SourceReader, deployment, isMarked)
+	group, err := r.group(ctx, r.SourceReader, deployment, IsMarked)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	return err
 }
 
-// isMarked says that a machine is, or was, preserved. An end that was interrupted leaves the mark of a release.
-func isMarked(machine *machinev1alpha1.Machine) bool {
+// IsMarked says that there may be something to end on a machine. An end that was interrupted leaves the mark of a release.
+func IsMarked(machine *machinev1alpha1.Machine) bool {
 	for key := range machine.Annotations {
 		if strings.HasPrefix(key, v1alpha1.GroupName+"/") {
 			return true

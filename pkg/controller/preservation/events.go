@@ -47,7 +47,9 @@ const eventAction = "Preserve"
 
 // Events tells people what happens, on the Machine in the seed and on the Node in the shoot.
 type Events struct {
-	Source, Shoot events.EventRecorder
+	Source events.EventRecorder
+	// Shoot may be nil.
+	Shoot events.EventRecorder
 }
 
 func (e Events) both(d *preservation.Decision, eventType, reason, note string, args ...any) {
@@ -55,6 +57,8 @@ func (e Events) both(d *preservation.Decision, eventType, reason, note string, a
 	var related runtime.Object
 	if d.Node != nil {
 		related = d.Node
+	}
+	if d.Node != nil && e.Shoot != nil {
 		e.Shoot.Eventf(d.Node, nil, eventType, reason, eventAction, note, args...)
 	}
 	e.Source.Eventf(d.Machine, related, eventType, reason, eventAction, note, args...)
