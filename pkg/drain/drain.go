@@ -35,8 +35,9 @@ const (
 type Progress struct {
 	// Evicted pods were asked to go in this step; Waiting ones have been asked before and are still there.
 	Evicted, Waiting int
-	// Forced pods were deleted without waiting for the kubelet, as the drain timeout has passed.
-	Forced int
+	// Forced pods were deleted without waiting for the kubelet, as the drain timeout has passed. ForcedWithVolumes are those
+	// among them that have volumes on a node that does not answer.
+	Forced, ForcedWithVolumes int
 	// Kept pods have volumes on a node that does not answer: they are left alone, as the VM may still be running them.
 	Kept int
 	// BlockedBy says for each eviction that was refused which PodDisruptionBudget it was, without duplicates.
@@ -57,6 +58,7 @@ func (p Progress) String() string {
 		{p.Evicted, "evicted"},
 		{p.Waiting, "terminating"},
 		{p.Forced, "deleted by force"},
+		{p.ForcedWithVolumes, "of them with volumes that the VM may still use"},
 		{p.Kept, "kept as they use volumes and the VM may still run them"},
 	} {
 		if part.count > 0 {
@@ -76,15 +78,26 @@ func (p Progress) String() string {
 	return "Pods: " + strings.Join(clauses, "; ") + "."
 }
 
+// Options say how a drain goes about.
+type Options struct {
+	// Since is when the drain began.
+	Since time.Time
+	// Timeout is how long after that pods are deleted by force.
+	Timeout time.Duration
+	// ForceVolumes says to delete pods with volumes by force also from a node that does not answer. If its VM is alive, the
+	// same pod then runs twice with the same volume.
+	ForceVolumes bool
+}
+
 // Drainer empties nodes.
 type Drainer struct {
 	Client kubernetes.Interface
 }
 
-// Step brings the drain of a node forward that began at since. Evictions respect PodDisruptionBudgets; what is still
-// there after the timeout is deleted by force. An error means that some pods could not be dealt with; the progress is
-// valid all the same, but if Next is 0 and it is not Done: then the pods could not even be listed.
-func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, timeout time.Duration, now time.Time) (Progress, error) {
+// Step brings the drain of a node forward. Evictions respect PodDisruptionBudgets; what is still there after the timeout
+// is deleted by force. An error means that some pods could not be dealt with; the progress is valid all the same, but if
+// Next is 0 and it is not Done: then the pods could not even be listed.
+func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now time.Time) (Progress, error) {
 	helper := &drain.Helper{
 		Ctx:                 ctx,
 		Client:              d.Client,
@@ -104,14 +117,18 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, 
 		progress    Progress
 		pods        = list.Pods()
 		reachable   = isReady(node)
-		timedOut    = !now.Before(since.Add(timeout))
+		timedOut    = !now.Before(opts.Since.Add(opts.Timeout))
 		dealWithPod = func(pod *corev1.Pod) error {
+			atRisk := !reachable && usesVolumes(pod)
 			switch {
-			case timedOut && !reachable && usesVolumes(pod):
+			case timedOut && atRisk && !opts.ForceVolumes:
 				progress.Kept++
 				return nil
 			case timedOut:
 				progress.Forced++
+				if atRisk {
+					progress.ForcedWithVolumes++
+				}
 				return d.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 					GracePeriodSeconds: new(int64(0)),
 					Preconditions:      thisPod(pod),
@@ -143,7 +160,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, since time.Time, 
 
 	progress.Done = len(pods) == progress.Kept && len(errs) == 0
 	if !progress.Done {
-		progress.Next = interval(progress, reachable, now.Sub(since), timeout)
+		progress.Next = interval(progress, reachable, now.Sub(opts.Since), opts.Timeout)
 	}
 	return progress, utilerrors.NewAggregate(errs)
 }

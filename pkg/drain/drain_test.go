@@ -44,7 +44,11 @@ var _ = Describe("Step", func() {
 
 	// step takes a step of a drain with a timeout of two hours that began age ago.
 	step := func(ctx SpecContext, s *shoot, node *corev1.Node, age time.Duration) (Progress, error) {
-		return (&Drainer{Client: s}).Step(ctx, node, start, 2*time.Hour, start.Add(age))
+		return (&Drainer{Client: s}).Step(ctx, node, Options{Since: start, Timeout: 2 * time.Hour}, start.Add(age))
+	}
+	// stepWithForce is a step that also forces pods with volumes.
+	stepWithForce := func(ctx SpecContext, s *shoot, node *corev1.Node, age time.Duration) (Progress, error) {
+		return (&Drainer{Client: s}).Step(ctx, node, Options{Since: start, Timeout: 2 * time.Hour, ForceVolumes: true}, start.Add(age))
 	}
 
 	DescribeTable("P7: which pods are evicted", func(ctx SpecContext, pod *corev1.Pod, evicted bool) {
@@ -99,6 +103,40 @@ var _ = Describe("Step", func() {
 		Entry("not one with a volume, on a node that tells nothing", pod("p", claim), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Progress{Kept: 1, Done: true}),
 		Entry("not one of a DaemonSet", pod("p", ownedBy("DaemonSet", "ds")), reachable, Progress{Done: true}),
 		Entry("not a mirror pod", pod("p", mirror), reachable, Progress{Done: true}),
+	)
+
+	DescribeTable("P7: pods with volumes after the timeout where these may be deleted by force", func(ctx SpecContext, pod *corev1.Pod, node *corev1.Node, want Progress) {
+		s := newShoot(pod, daemonSet)
+		progress, err := stepWithForce(ctx, s, node, 2*time.Hour)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(progress).To(Equal(want))
+		Expect(s.evicted).To(BeEmpty())
+		if want.Forced == 0 {
+			Expect(s.deleted).To(BeEmpty())
+			return
+		}
+		Expect(s.deleted).To(ConsistOf("p"))
+		Expect(s.options).To(ConsistOf(HaveField("GracePeriodSeconds", HaveValue(BeZero()))))
+		Expect(stepWithForce(ctx, newShoot(), node, 2*time.Hour+progress.Next)).To(Equal(Progress{Done: true}))
+	},
+		Entry("a pod with a volume, on a node that does not answer", pod("p", claim), unreachable, Progress{Forced: 1, ForcedWithVolumes: 1, Next: 15 * time.Second}),
+		Entry("one with an ephemeral volume", pod("p", ephemeral), unreachable, Progress{Forced: 1, ForcedWithVolumes: 1, Next: 15 * time.Second}),
+		Entry("one that terminates", pod("p", claim, terminating), unreachable, Progress{Forced: 1, ForcedWithVolumes: 1, Next: 15 * time.Second}),
+		Entry("one with an emptyDir, which is no risk", pod("p", emptyDir), unreachable, Progress{Forced: 1, Next: 15 * time.Second}),
+		Entry("one with a volume, on a node that answers, which is no risk", pod("p", claim), reachable, Progress{Forced: 1, Next: 15 * time.Second}),
+		Entry("not one of a DaemonSet", pod("p", claim, ownedBy("DaemonSet", "ds")), unreachable, Progress{Done: true}),
+	)
+
+	DescribeTable("P7: should not delete by force before the timeout even where that is allowed for pods with volumes", func(ctx SpecContext, p *corev1.Pod, want Progress) {
+		s := newShoot(p)
+		progress, err := stepWithForce(ctx, s, unreachable, 2*time.Hour-time.Nanosecond)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.deleted).To(BeEmpty())
+		want.Next = time.Nanosecond
+		Expect(progress).To(Equal(want))
+	},
+		Entry("a pod", pod("p", claim), Progress{Evicted: 1}),
+		Entry("one that terminates", pod("p", claim, terminating), Progress{Waiting: 1}),
 	)
 
 	It("P7: should not delete by force a nanosecond before the timeout", func(ctx SpecContext) {
@@ -241,5 +279,6 @@ var _ = DescribeTable("P11: Progress in words", func(p Progress, want string) {
 	Entry("nothing but blocked ones", Progress{BlockedBy: []string{"namespace a: budget x"}}, "Pods: blocked: namespace a: budget x."),
 	Entry("everything", Progress{Evicted: 1, Waiting: 2, Forced: 3, Kept: 4, BlockedBy: []string{"namespace a: budget x", "namespace b: budget y"}},
 		"Pods: 1 evicted, 2 terminating, 3 deleted by force, 4 kept as they use volumes and the VM may still run them; blocked: namespace a: budget x; namespace b: budget y."),
+	Entry("forced with volumes", Progress{Forced: 3, ForcedWithVolumes: 2}, "Pods: 3 deleted by force, 2 of them with volumes that the VM may still use."),
 	Entry("done", Progress{Evicted: 1, Done: true}, "Pods: 1 evicted."),
 )

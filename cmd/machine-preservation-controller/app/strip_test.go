@@ -32,7 +32,7 @@ var _ = Describe("Strip", func() {
 		managed = []metav1.ManagedFieldsEntry{{Manager: "machine-controller-manager"}}
 
 		machine = func() *machinev1alpha1.Machine {
-			return builder.Machine("m", builder.Phase(machinev1alpha1.MachineUnknown, builder.Start), builder.ExpiryInStatus(builder.Start), func(m *machinev1alpha1.Machine) {
+			return builder.Machine("m", builder.Of(builder.Set("s", builder.Deployment("d"))), builder.Phase(machinev1alpha1.MachineUnknown, builder.Start), builder.ExpiryInStatus(builder.Start), func(m *machinev1alpha1.Machine) {
 				m.ManagedFields = managed
 				m.Finalizers = []string{"machine.sapcloud.io/machine-controller"}
 				m.Spec.Class = machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: "class"}
@@ -64,7 +64,7 @@ var _ = Describe("Strip", func() {
 			return s
 		}
 		deployment = func() *machinev1alpha1.MachineDeployment {
-			d := builder.Deployment("d", builder.Share("1"))
+			d := builder.Deployment("d", builder.Share("1"), builder.DeploymentAnnotation("machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes", "true"))
 			d.ManagedFields = managed
 			d.Spec.Template.Spec.Class.Name = "class"
 			d.Status.FailedMachines = []*machinev1alpha1.MachineSummary{{Name: "m"}}

@@ -29,10 +29,12 @@ type Worker struct {
 	MachineControllerManager *MachineControllerManagerSettings
 }
 
-// MachineControllerManagerSettings says how many failed machines are kept, and for how long.
+// MachineControllerManagerSettings says how many failed machines are kept, for how long, and how they are drained.
 type MachineControllerManagerSettings struct {
 	// AutoPreserveFailedMax is how many failed machines of a worker pool are kept at a time without being asked for.
 	AutoPreserveFailedMax *int32
 	// MachinePreserveTimeout is how long a machine is kept.
 	MachinePreserveTimeout *metav1.Duration
+	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer.
+	ForceDeletePodsWithVolumes *bool
 }

@@ -27,6 +27,11 @@ func (in *MachineControllerManagerSettings) DeepCopyInto(out *MachineControllerM
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.ForceDeletePodsWithVolumes != nil {
+		in, out := &in.ForceDeletePodsWithVolumes, &out.ForceDeletePodsWithVolumes
+		*out = new(bool)
+		**out = **in
+	}
 	return
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
@@ -42,7 +43,7 @@ const (
 
 // Drainer takes one step of a drain.
 type Drainer interface {
-	Step(ctx context.Context, node *corev1.Node, since time.Time, timeout time.Duration, now time.Time) (drain.Progress, error)
+	Step(ctx context.Context, node *corev1.Node, opts drain.Options, now time.Time) (drain.Progress, error)
 }
 
 // Reconciler takes one step of the drain of one node at a time.
@@ -95,7 +96,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			since = now
 		}
 	}
-	progress, stepErr := r.Drainer.Step(ctx, node, since, r.Timeouts.For(machine).Drain, now)
+	forceVolumes, err := r.forceVolumes(ctx, machine)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	progress, stepErr := r.Drainer.Step(ctx, node, drain.Options{
+		Since:        since,
+		Timeout:      r.Timeouts.For(machine).Drain,
+		ForceVolumes: forceVolumes,
+	}, now)
 	pods.WithLabelValues("evicted").Add(float64(progress.Evicted))
 	pods.WithLabelValues("forced").Add(float64(progress.Forced))
 	if stepErr != nil && progress.Next == 0 && !progress.Done {
@@ -108,6 +117,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: progress.Next}, nil
+}
+
+// forceVolumes says whether the machine's pool is set to risk that pods run twice. It is not where nobody knows: a pod
+// that is kept can be deleted later, a volume that was written to twice cannot be mended.
+func (r *Reconciler) forceVolumes(ctx context.Context, machine *machinev1alpha1.Machine) (bool, error) {
+	deployment, err := shoot.DeploymentOf(ctx, r.Source, machine)
+	if err != nil || deployment == nil {
+		return false, err
+	}
+	return deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true", nil
 }
 
 // report writes the progress into the node's condition if it differs from what is there.

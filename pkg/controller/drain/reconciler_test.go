@@ -39,14 +39,13 @@ type drainer struct {
 	err      error
 
 	steps   int
-	since   time.Time
-	timeout time.Duration
+	options drain.Options
 	now     time.Time
 }
 
-func (d *drainer) Step(_ context.Context, _ *corev1.Node, since time.Time, timeout time.Duration, now time.Time) (drain.Progress, error) {
+func (d *drainer) Step(_ context.Context, _ *corev1.Node, options drain.Options, now time.Time) (drain.Progress, error) {
 	d.steps++
-	d.since, d.timeout, d.now = since, timeout, now
+	d.options, d.now = options, now
 	return d.progress, d.err
 }
 
@@ -129,7 +128,13 @@ func (e *environment) told() []string {
 }
 
 var _ = Describe("Reconciler", func() {
+	const forceKey = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
+
 	var (
+		forcing    = DeploymentAnnotation(forceKey, "true")
+		deployment = func(opts ...DeploymentOption) *machinev1alpha1.MachineDeployment { return Deployment("pool", opts...) }
+		set        = func(opts ...DeploymentOption) *machinev1alpha1.MachineSet { return Set("pool-1", deployment(opts...)) }
+
 		now     = Start.Add(time.Hour)
 		blocked = drain.Progress{Waiting: 1, BlockedBy: []string{"namespace a: web"}, Next: 15 * time.Second}
 		done    = drain.Progress{Done: true}
@@ -147,9 +152,59 @@ var _ = Describe("Reconciler", func() {
 		e := newEnvironment(held(), draining())
 		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
 		Expect(e.drainer.steps).To(Equal(1))
-		Expect(e.drainer.since).To(BeTemporally("==", Start.Add(50*time.Minute)))
+		Expect(e.drainer.options.Since).To(BeTemporally("==", Start.Add(50*time.Minute)))
 		Expect(e.drainer.now).To(Equal(now))
-		Expect(e.drainer.timeout).To(Equal(2 * time.Hour))
+		Expect(e.drainer.options.Timeout).To(Equal(2 * time.Hour))
+	})
+
+	DescribeTable("P7: whether pods with volumes may be deleted by force", func(ctx SpecContext, machine *machinev1alpha1.Machine, want bool, known ...client.Object) {
+		e := newEnvironment(machine, draining())
+		for _, object := range known {
+			Expect(e.seed.Create(ctx, object)).To(Succeed())
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.drainer.steps).To(Equal(1))
+		Expect(e.drainer.options.ForceVolumes).To(Equal(want))
+	},
+		Entry("the MachineDeployment says so", held(Of(set(forcing))), true, set(forcing), deployment(forcing)),
+		Entry("it says nothing", held(Of(set())), false, set(), deployment()),
+		Entry("it says something else", held(Of(set())), false, set(), deployment(DeploymentAnnotation(forceKey, "false"))),
+		Entry("another one says so", held(Of(set())), false, set(), deployment(), Deployment("other", forcing)),
+		Entry("the MachineDeployment is not known", held(Of(set(forcing))), false, set(forcing)),
+		Entry("the MachineSet is not known", held(Of(set(forcing))), false, deployment(forcing)),
+		Entry("the machine has no owner", held(), false, set(forcing), deployment(forcing)),
+		Entry("the machine's owner does not control it", held(Of(set(forcing)), func(m *machinev1alpha1.Machine) {
+			m.OwnerReferences[0].Controller = nil
+		}), false, set(forcing), deployment(forcing)),
+	)
+
+	It("P7: should follow a change of whether pods with volumes may be deleted by force", func(ctx SpecContext) {
+		e := newEnvironment(held(Of(set())), draining())
+		pool := deployment(forcing)
+		Expect(e.seed.Create(ctx, set())).To(Succeed())
+		Expect(e.seed.Create(ctx, pool)).To(Succeed())
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.drainer.options.ForceVolumes).To(BeTrue())
+
+		pool.Annotations = nil
+		Expect(e.seed.Update(ctx, pool)).To(Succeed())
+		_, err = e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.drainer.options.ForceVolumes).To(BeFalse())
+	})
+
+	It("P7: should take no step when the owners cannot be read", func(ctx SpecContext) {
+		e := newEnvironment(held(Of(set())), draining())
+		e.Source = interceptor.NewClient(e.seed, interceptor.Funcs{
+			Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+				return errors.New("no connection")
+			},
+		})
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError("failed to look up the MachineSet of m: no connection"))
+		Expect(e.drainer.steps).To(BeZero())
 	})
 
 	It("P7: should take the machine's own drain timeout over the default", func(ctx SpecContext) {
@@ -158,7 +213,7 @@ var _ = Describe("Reconciler", func() {
 		}), draining())
 		_, err := e.reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(e.drainer.timeout).To(Equal(time.Minute))
+		Expect(e.drainer.options.Timeout).To(Equal(time.Minute))
 	})
 
 	DescribeTable("P7: what is not drained", func(ctx SpecContext, machine *machinev1alpha1.Machine, node *corev1.Node) {
@@ -199,6 +254,9 @@ var _ = Describe("Reconciler", func() {
 			"Warning PreservedNodeDrainBlocked Pods: 1 terminating; blocked: namespace a: web."),
 		Entry("forced", drain.Progress{Forced: 2, Next: time.Second}, "Draining", "Pods: 2 deleted by force. "+until,
 			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 2 deleted by force."),
+		Entry("forced with volumes", drain.Progress{Forced: 2, ForcedWithVolumes: 1, Next: time.Second}, "Draining",
+			"Pods: 2 deleted by force, 1 of them with volumes that the VM may still use. "+until,
+			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 2 deleted by force, 1 of them with volumes that the VM may still use."),
 		Entry("done", done, "Drained", "Preserved node drained successfully. "+until,
 			"Normal PreservedNodeDrained Node of a preserved machine is drained: Pods: none."),
 		Entry("done but for pods with volumes", drain.Progress{Kept: 1, Done: true}, "Drained", "Preserved node drained successfully. "+until,
@@ -233,7 +291,7 @@ var _ = Describe("Reconciler", func() {
 		e.restart()
 		e.clock.SetTime(now.Add(time.Hour))
 		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 15 * time.Second}))
-		Expect(e.drainer.since).To(BeTemporally("==", Start.Add(50*time.Minute)))
+		Expect(e.drainer.options.Since).To(BeTemporally("==", Start.Add(50*time.Minute)))
 		Expect(e.told()).To(BeEmpty())
 		Expect(e.writes).To(Equal(1))
 	})
@@ -287,7 +345,7 @@ var _ = Describe("Reconciler", func() {
 		_, err := e.reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		if e.drainer.steps > 0 {
-			Expect(e.drainer.since).To(BeTemporally(">", now.Add(-2*time.Hour)))
+			Expect(e.drainer.options.Since).To(BeTemporally(">", now.Add(-2*time.Hour)))
 		}
 	})
 })

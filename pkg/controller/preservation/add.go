@@ -9,8 +9,6 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,21 +51,14 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 		Complete(r)
 }
 
-// machineToDeployment returns the MachineDeployment that owns the machine through its MachineSet.
+// machineToDeployment returns the MachineDeployment that owns the machine. One that the cache does not know yet, or whose
+// MachineSet it does not know, is called by that when it arrives.
 func (r *Reconciler) machineToDeployment(ctx context.Context, obj client.Object) []reconcile.Request {
-	owner := metav1.GetControllerOfNoCopy(obj)
-	if owner == nil || owner.Kind != "MachineSet" {
+	deployment, err := shoot.DeploymentOf(ctx, r.Source, obj.(*machinev1alpha1.Machine))
+	if err != nil || deployment == nil {
 		return nil
 	}
-	set := &machinev1alpha1.MachineSet{}
-	if err := r.Source.Get(ctx, client.ObjectKey{Namespace: obj.GetNamespace(), Name: owner.Name}, set); err != nil {
-		// A MachineSet that the cache does not know yet brings its MachineDeployment along when it arrives.
-		return nil
-	}
-	if owner := metav1.GetControllerOfNoCopy(set); owner != nil && owner.Kind == "MachineDeployment" {
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: set.Namespace, Name: owner.Name}}}
-	}
-	return nil
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(deployment)}}
 }
 
 // nodeToDeployment returns the MachineDeployment of the machine whose node it is.

@@ -11,6 +11,8 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -89,6 +91,34 @@ func MachineOf(ctx context.Context, reader client.Reader, node string) (*machine
 		return nil, nil
 	}
 	return &machines.Items[0], nil
+}
+
+// DeploymentOf returns the MachineDeployment that owns a machine through its MachineSet, or nil if the reader does not
+// know one of them.
+func DeploymentOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*machinev1alpha1.MachineDeployment, error) {
+	set, deployment := &machinev1alpha1.MachineSet{}, &machinev1alpha1.MachineDeployment{}
+	if known, err := readController(ctx, reader, machine, "MachineSet", set); !known || err != nil {
+		return nil, err
+	}
+	if known, err := readController(ctx, reader, set, "MachineDeployment", deployment); !known || err != nil {
+		return nil, err
+	}
+	return deployment, nil
+}
+
+// readController reads the object of a kind that controls the given one, and returns false if there is none.
+func readController(ctx context.Context, reader client.Reader, controlled client.Object, kind string, controller client.Object) (bool, error) {
+	ref := metav1.GetControllerOfNoCopy(controlled)
+	if ref == nil || ref.Kind != kind {
+		return false, nil
+	}
+	if err := reader.Get(ctx, client.ObjectKey{Namespace: controlled.GetNamespace(), Name: ref.Name}, controller); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("failed to look up the %s of %s: %w", kind, controlled.GetName(), err)
+	}
+	return true, nil
 }
 
 // IndexMachines adds IndexNode to a cache.

@@ -24,16 +24,14 @@ import (
 // the timeout belongs, and never sees the metadata of the MachineDeployment itself. The annotations are copied to the
 // MachineSet in place (copyMachineDeploymentAnnotationsToMachineSet). Annotations of the template would roll machines.
 func Apply(deployment *machinev1alpha1.MachineDeployment, share Share, nativeFields bool) bool {
-	changed := false
-	for key, value := range map[string]string{
+	wanted := map[string]string{
 		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.FormatInt(int64(share.AutoPreserveFailedMax), 10),
 		v1alpha1.AnnotationMachinePreserveTimeout: share.MachinePreserveTimeout.String(),
-	} {
-		if current, ok := deployment.Annotations[key]; !ok || current != value {
-			metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, key, value)
-			changed = true
-		}
 	}
+	if share.ForceDeletePodsWithVolumes {
+		wanted[v1alpha1.AnnotationForceDeletePodsWithVolumes] = "true"
+	}
+	changed := annotate(deployment, wanted)
 	if !nativeFields {
 		return changed
 	}
@@ -63,13 +61,37 @@ func ShareOf(deployment *machinev1alpha1.MachineDeployment) (Share, bool) {
 	if err != nil {
 		return Share{}, false
 	}
-	return Share{AutoPreserveFailedMax: int32(limit), MachinePreserveTimeout: timeout}, true
+	return Share{
+		AutoPreserveFailedMax:      int32(limit),
+		MachinePreserveTimeout:     timeout,
+		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",
+	}, true
 }
 
 // Remove deletes the annotations that Apply wrote and returns whether there were any.
 func Remove(deployment *machinev1alpha1.MachineDeployment) bool {
-	before := len(deployment.Annotations)
-	delete(deployment.Annotations, v1alpha1.AnnotationAutoPreserveFailedMax)
-	delete(deployment.Annotations, v1alpha1.AnnotationMachinePreserveTimeout)
-	return len(deployment.Annotations) != before
+	return annotate(deployment, nil)
+}
+
+// annotate makes the annotations of this package be the wanted ones and returns whether that changed anything.
+func annotate(deployment *machinev1alpha1.MachineDeployment, wanted map[string]string) bool {
+	changed := false
+	for _, key := range []string{
+		v1alpha1.AnnotationAutoPreserveFailedMax,
+		v1alpha1.AnnotationMachinePreserveTimeout,
+		v1alpha1.AnnotationForceDeletePodsWithVolumes,
+	} {
+		current, there := deployment.Annotations[key]
+		value, keep := wanted[key]
+		if there == keep && current == value {
+			continue
+		}
+		changed = true
+		if keep {
+			metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, key, value)
+		} else {
+			delete(deployment.Annotations, key)
+		}
+	}
+	return changed
 }

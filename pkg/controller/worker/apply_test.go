@@ -50,6 +50,28 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(deployment).To(Equal(expected))
 	})
 
+	It("should get the annotation that allows to delete pods with volumes by force only where that is set", func() {
+		const key = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
+		expected := deployment.DeepCopy()
+		Apply(expected, share, false)
+		forcing := share
+		forcing.ForceDeletePodsWithVolumes = true
+
+		Apply(deployment, forcing, false)
+		Expect(deployment.Annotations).To(HaveKeyWithValue(key, "true"))
+		Expect(Apply(deployment, forcing, false)).To(BeFalse(), "twice changes nothing")
+		actual, ok := ShareOf(deployment)
+		Expect(ok).To(BeTrue())
+		Expect(actual).To(Equal(forcing))
+
+		for _, edited := range []string{"true", "false", ""} {
+			deployment.Annotations[key] = edited
+			Expect(Apply(deployment, share, false)).To(BeTrue())
+			Expect(deployment).To(Equal(expected))
+			Expect(Apply(deployment, share, false)).To(BeFalse(), "twice changes nothing")
+		}
+	})
+
 	It("should get the native timeout, while the native number is kept at 0", func() {
 		expected := deployment.DeepCopy()
 		Apply(expected, share, false)
@@ -105,7 +127,7 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(Remove(deployment)).To(BeFalse())
 		Expect(deployment).To(Equal(expected))
 
-		Apply(deployment, share, false)
+		Apply(deployment, Share{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true}, false)
 		Expect(Remove(deployment)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
 	})

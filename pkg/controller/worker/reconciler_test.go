@@ -31,6 +31,7 @@ var _ = Describe("Reconciler", func() {
 		namespace = "shoot--foo--bar"
 		maxKey    = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
 		timeKey   = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
+		forceKey  = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
 	)
 
 	var (
@@ -157,6 +158,26 @@ var _ = Describe("Reconciler", func() {
 		Expect(get("md-1").Annotations).To(HaveKeyWithValue(maxKey, "2"))
 	})
 
+	It("should write for each MachineDeployment of a pool that pods with volumes may be deleted by force, and take it back", func() {
+		worker.Spec.Pools = append(worker.Spec.Pools, extensionsv1alpha1.WorkerPool{Name: "worker-b", Maximum: 1})
+		Expect(c.Update(ctx, worker)).To(Succeed())
+		create(machineDeployment("md-3", "worker-b", "class-1"))
+
+		configure(`"workers":[{"name":"worker-a","machineControllerManager":{"forceDeletePodsWithVolumes":true}}]`)
+		reconcileWorker()
+		Expect(get("md-1").Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s", forceKey: "true"}))
+		Expect(get("md-2").Annotations).To(HaveKeyWithValue(forceKey, "true"))
+		Expect(get("md-3").Annotations).NotTo(HaveKey(forceKey))
+		count := patches
+		reconcileWorker()
+		Expect(patches).To(Equal(count))
+
+		configure(`"machineControllerManager":{"forceDeletePodsWithVolumes":true},"workers":[{"name":"worker-a","machineControllerManager":{"forceDeletePodsWithVolumes":false}}]`)
+		reconcileWorker()
+		Expect(get("md-1").Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s"}))
+		Expect(get("md-3").Annotations).To(HaveKeyWithValue(forceKey, "true"))
+	})
+
 	It("should find MachineDeployments by the label of their nodes if they have none", func() {
 		deployment := machineDeployment("md-3", "", "class-3")
 		deployment.Labels = nil
@@ -212,7 +233,9 @@ var _ = Describe("Reconciler", func() {
 			deployment := get("md-1")
 			deployment.Annotations = map[string]string{"foo": "bar"}
 			Expect(c.Update(ctx, deployment)).To(Succeed())
+			configure(`"machineControllerManager":{"forceDeletePodsWithVolumes":true}`)
 			reconcileWorker()
+			Expect(get("md-1").Annotations).To(HaveLen(4))
 
 			disable()
 			expected := get("md-1")

@@ -24,11 +24,14 @@ type Settings struct {
 	AutoPreserveFailedMax int32
 	// MachinePreserveTimeout is how long a machine is kept.
 	MachinePreserveTimeout time.Duration
+	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
+	// (P7).
+	ForceDeletePodsWithVolumes bool
 }
 
 // SettingsFor returns what holds for a worker pool. Each field is looked up by itself: in the provider configuration for
 // this pool, in the Shoot's own field as the Worker carries it, in the provider configuration for all pools, in the
-// defaults. A number from the latter is cut to what is valid for the pool.
+// defaults, as far as these have it. A number from the latter is cut to what is valid for the pool.
 func SettingsFor(pool *extensionsv1alpha1.WorkerPool, config *preservation.MachinePreservationConfig, defaults *configv1alpha1.ControllerConfiguration) Settings {
 	var own preservation.MachineControllerManagerSettings
 	if i := slices.IndexFunc(config.Workers, func(w preservation.Worker) bool { return w.Name == pool.Name }); i >= 0 {
@@ -40,7 +43,8 @@ func SettingsFor(pool *extensionsv1alpha1.WorkerPool, config *preservation.Machi
 	limit := cmp.Or(own.AutoPreserveFailedMax, shoot.AutoPreserveFailedMachineMax, all.AutoPreserveFailedMax, defaults.AutoPreserveFailedMax)
 	timeout := cmp.Or(own.MachinePreserveTimeout, shoot.MachinePreserveTimeout, all.MachinePreserveTimeout, defaults.MachinePreserveTimeout)
 	return Settings{
-		AutoPreserveFailedMax:  min(*limit, validation.PoolOfWorker(pool).Limit()),
-		MachinePreserveTimeout: timeout.Duration,
+		AutoPreserveFailedMax:      min(*limit, validation.PoolOfWorker(pool).Limit()),
+		MachinePreserveTimeout:     timeout.Duration,
+		ForceDeletePodsWithVolumes: ptr.Deref(cmp.Or(own.ForceDeletePodsWithVolumes, all.ForceDeletePodsWithVolumes), false),
 	}
 }

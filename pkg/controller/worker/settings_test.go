@@ -73,6 +73,33 @@ var _ = Describe("#SettingsFor", func() {
 		Entry("defaults", nil, nil, nil, 4*time.Hour),
 	)
 
+	DescribeTable("precedence of whether pods with volumes may be deleted by force",
+		func(own, all *bool, expected bool) {
+			settings := SettingsFor(
+				&extensionsv1alpha1.WorkerPool{
+					Name:                             "pool",
+					Maximum:                          1,
+					MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: new(int32(1))},
+				},
+				&preservation.MachinePreservationConfig{
+					MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: all},
+					Workers: []preservation.Worker{
+						{Name: "other", MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: new(true)}},
+						{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: own}},
+					},
+				},
+				&configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(0)), MachinePreserveTimeout: hours(4)},
+			)
+			Expect(settings).To(Equal(Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: 4 * time.Hour, ForceDeletePodsWithVolumes: expected}))
+		},
+
+		Entry("provider configuration for the pool", new(true), new(false), true),
+		Entry("explicit false for the pool", new(false), new(true), false),
+		Entry("provider configuration for all pools", nil, new(true), true),
+		Entry("explicit false for all pools", nil, new(false), false),
+		Entry("nothing but for another pool", nil, nil, false),
+	)
+
 	It("should fall back to the defaults where nothing is set at all", func() {
 		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(1)), MachinePreserveTimeout: hours(2)}
 		Expect(SettingsFor(&extensionsv1alpha1.WorkerPool{Name: "pool", Maximum: 3}, &preservation.MachinePreservationConfig{}, defaults)).

@@ -59,7 +59,8 @@ func Distribute(pool *extensionsv1alpha1.WorkerPool, region string, settings Set
 			continue
 		}
 
-		share := Share{MachinePreserveTimeout: settings.MachinePreserveTimeout}
+		share := settings
+		share.AutoPreserveFailedMax = 0
 		if holder, ok := holders[index]; ok {
 			unplaced = append(unplaced, Unplaced{deployment.Name, fmt.Sprintf(
 				"MachineDeployment %q of worker pool %q is in the same zone and has its share", holder, pool.Name)})

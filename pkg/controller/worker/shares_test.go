@@ -112,6 +112,15 @@ var _ = Describe("#Distribute", func() {
 		Expect(shares).To(Equal(map[string]int{"a": 3, "b": 0}))
 	})
 
+	It("should give each MachineDeployment what is not distributed, also one without a share", func() {
+		settings := Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: time.Hour, ForceDeletePodsWithVolumes: true}
+		shares, _ := Distribute(pool("a", "b"), "", settings, []Deployment{deployment("first", "a"), deployment("second", "a"), deployment("third", "b")})
+		for _, name := range []string{"second", "third"} {
+			Expect(shares).To(HaveKeyWithValue(name, Settings{MachinePreserveTimeout: time.Hour, ForceDeletePodsWithVolumes: true}))
+		}
+		Expect(shares).To(HaveKeyWithValue("first", settings))
+	})
+
 	It("should never exceed the sum", func() {
 		for maximum := range int32(12) {
 			for zones := 1; zones <= 5; zones++ {

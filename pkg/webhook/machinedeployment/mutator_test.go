@@ -32,6 +32,7 @@ var _ = Describe("Mutator", func() {
 		namespace = "shoot--foo--bar"
 		maxKey    = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
 		timeKey   = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
+		forceKey  = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
 	)
 
 	var (
@@ -130,6 +131,26 @@ var _ = Describe("Mutator", func() {
 		Expect(written.Spec).To(Equal(desired.Spec))
 	})
 
+	It("should write, put back and remove the annotation that allows to delete pods with volumes by force", func() {
+		setTo := func(value string) {
+			extension.Spec.ProviderConfig.Raw = []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
+				`"kind":"MachinePreservationConfig","machineControllerManager":{"forceDeletePodsWithVolumes":` + value + `}}`)
+			Expect(c.Update(ctx, extension)).To(Succeed())
+		}
+		setTo("true")
+		desired := deployment.DeepCopy()
+		Expect(mutator.Mutate(ctx, desired, nil)).To(Succeed())
+		Expect(desired.Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s", forceKey: "true"}))
+
+		written := deployment.DeepCopy()
+		Expect(mutator.Mutate(ctx, written, desired)).To(Succeed())
+		Expect(written.Annotations).To(Equal(desired.Annotations))
+
+		setTo("false")
+		Expect(mutator.Mutate(ctx, desired, desired.DeepCopy())).To(Succeed())
+		Expect(desired.Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s"}))
+	})
+
 	It("should not hand out the share of another MachineDeployment", func() {
 		other := deployment.DeepCopy()
 		other.Name = "md-0"
@@ -146,14 +167,14 @@ var _ = Describe("Mutator", func() {
 		BeforeEach(func() {
 			enableNativeFields()
 			old = deployment.DeepCopy()
-			old.Annotations = map[string]string{maxKey: "1", timeKey: "24h0m0s", "old": "annotation"}
+			old.Annotations = map[string]string{maxKey: "1", timeKey: "24h0m0s", forceKey: "true", "old": "annotation"}
 		})
 
 		DescribeTable("on update",
 			func(prepare func()) {
 				prepare()
 				Expect(mutator.Mutate(ctx, deployment, old)).To(Succeed())
-				Expect(deployment.Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s"}))
+				Expect(deployment.Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s", forceKey: "true"}))
 				Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(BeZero())
 				Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
 			},

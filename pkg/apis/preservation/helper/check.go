@@ -56,8 +56,9 @@ func checkWorkers(value any, fldPath *field.Path) field.ErrorList {
 
 func checkSettings(value any, fldPath *field.Path) field.ErrorList {
 	return checkObject(value, fldPath, map[string]check{
-		"autoPreserveFailedMax":  checkNumber,
-		"machinePreserveTimeout": checkDuration,
+		"autoPreserveFailedMax":      checkNumber,
+		"machinePreserveTimeout":     checkDuration,
+		"forceDeletePodsWithVolumes": checkBool,
 	})
 }
 
@@ -100,6 +101,13 @@ func checkOneOf(valid ...string) check {
 func checkNumber(value any, fldPath *field.Path) field.ErrorList {
 	if number, ok := value.(float64); !ok || number != math.Trunc(number) || number < math.MinInt32 || number > math.MaxInt32 {
 		return invalid(value, fldPath, fmt.Sprintf("must be a whole number between 0 and %d", math.MaxInt32))
+	}
+	return nil
+}
+
+func checkBool(value any, fldPath *field.Path) field.ErrorList {
+	if _, ok := value.(bool); !ok {
+		return invalid(value, fldPath, "must be true or false")
 	}
 	return nil
 }

@@ -43,23 +43,27 @@ kind: MachinePreservationConfig
 machineControllerManager:
   autoPreserveFailedMax: 1
   machinePreserveTimeout: 72h
+  forceDeletePodsWithVolumes: true
 workers:
 - name: worker-a
   machineControllerManager:
     autoPreserveFailedMax: 2
     machinePreserveTimeout: 90m
+    forceDeletePodsWithVolumes: false
 - name: worker-b
 `)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config).To(Equal(&preservation.MachinePreservationConfig{
 			MachineControllerManager: &preservation.MachineControllerManagerSettings{
-				AutoPreserveFailedMax:  new(int32(1)),
-				MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
+				AutoPreserveFailedMax:      new(int32(1)),
+				MachinePreserveTimeout:     &metav1.Duration{Duration: 72 * time.Hour},
+				ForceDeletePodsWithVolumes: new(true),
 			},
 			Workers: []preservation.Worker{
 				{Name: "worker-a", MachineControllerManager: &preservation.MachineControllerManagerSettings{
-					AutoPreserveFailedMax:  new(int32(2)),
-					MachinePreserveTimeout: &metav1.Duration{Duration: 90 * time.Minute},
+					AutoPreserveFailedMax:      new(int32(2)),
+					MachinePreserveTimeout:     &metav1.Duration{Duration: 90 * time.Minute},
+					ForceDeletePodsWithVolumes: new(false),
 				}},
 				{Name: "worker-b"},
 			},
@@ -77,9 +81,9 @@ workers:
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
-			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, machinePreserveTimeout`),
+			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout`),
 		Entry("field in the wrong case", head+"machineControllerManager: {autopreservefailedmax: 3}",
-			`spec.providerConfig.machineControllerManager.autopreservefailedmax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, machinePreserveTimeout`),
+			`spec.providerConfig.machineControllerManager.autopreservefailedmax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout`),
 		Entry("number that is too large for the type", head+"machineControllerManager: {autoPreserveFailedMax: 3000000000}",
 			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 3000000000: must be a whole number between 0 and 2147483647`),
 		Entry("number with a fraction", head+"machineControllerManager: {autoPreserveFailedMax: 1.5}",
@@ -94,6 +98,10 @@ workers:
 			`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: 72: must be a positive duration with units, for example "72h" or "90m"`),
 		Entry("empty duration", head+"machineControllerManager: {machinePreserveTimeout: ''}",
 			`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "": must be a positive duration with units, for example "72h" or "90m"`),
+		Entry("truth as a string", head+"workers: [{name: a, machineControllerManager: {forceDeletePodsWithVolumes: 'true'}}]",
+			`spec.providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: Invalid value: "true": must be true or false`),
+		Entry("truth as a number", head+"machineControllerManager: {forceDeletePodsWithVolumes: 1}",
+			`spec.providerConfig.machineControllerManager.forceDeletePodsWithVolumes: Invalid value: 1: must be true or false`),
 		Entry("workers that are no list", head+"workers: {name: a}",
 			`spec.providerConfig.workers: Invalid value: {"name":"a"}: must be a list`),
 		Entry("worker that is no object", head+"workers: [worker-a]",

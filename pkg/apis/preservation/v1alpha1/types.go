@@ -37,7 +37,7 @@ type Worker struct {
 	MachineControllerManager *MachineControllerManagerSettings `json:"machineControllerManager,omitempty"`
 }
 
-// MachineControllerManagerSettings says how many failed machines are kept, and for how long.
+// MachineControllerManagerSettings says how many failed machines are kept, for how long, and how they are drained.
 type MachineControllerManagerSettings struct {
 	// AutoPreserveFailedMax is how many failed machines of a worker pool are kept at a time without being asked for. It
 	// is distributed over the zones of the pool as its minimum and maximum are. At most the maximum of the pool, or one
@@ -47,4 +47,10 @@ type MachineControllerManagerSettings struct {
 	// MachinePreserveTimeout is how long a machine is kept, for example "72h". It must be positive.
 	// +optional
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
+	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force as well, so that they can start
+	// elsewhere, when the drain timeout of a kept machine has passed and its node does not answer. The machine may be
+	// alive all the same: then the same pod runs twice, with the same volume, and can destroy its data. False by default:
+	// these pods stay. Neither the Shoot's own field nor the defaults of the landscape have it.
+	// +optional
+	ForceDeletePodsWithVolumes *bool `json:"forceDeletePodsWithVolumes,omitempty"`
 }

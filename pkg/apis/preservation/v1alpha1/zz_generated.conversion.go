@@ -61,6 +61,7 @@ func RegisterConversions(s *runtime.Scheme) error {
 func autoConvert_v1alpha1_MachineControllerManagerSettings_To_preservation_MachineControllerManagerSettings(in *MachineControllerManagerSettings, out *preservation.MachineControllerManagerSettings, s conversion.Scope) error {
 	out.AutoPreserveFailedMax = (*int32)(unsafe.Pointer(in.AutoPreserveFailedMax))
 	out.MachinePreserveTimeout = (*v1.Duration)(unsafe.Pointer(in.MachinePreserveTimeout))
+	out.ForceDeletePodsWithVolumes = (*bool)(unsafe.Pointer(in.ForceDeletePodsWithVolumes))
 	return nil
 }
 
@@ -72,6 +73,7 @@ func Convert_v1alpha1_MachineControllerManagerSettings_To_preservation_MachineCo
 func autoConvert_preservation_MachineControllerManagerSettings_To_v1alpha1_MachineControllerManagerSettings(in *preservation.MachineControllerManagerSettings, out *MachineControllerManagerSettings, s conversion.Scope) error {
 	out.AutoPreserveFailedMax = (*int32)(unsafe.Pointer(in.AutoPreserveFailedMax))
 	out.MachinePreserveTimeout = (*v1.Duration)(unsafe.Pointer(in.MachinePreserveTimeout))
+	out.ForceDeletePodsWithVolumes = (*bool)(unsafe.Pointer(in.ForceDeletePodsWithVolumes))
 	return nil
 }
 

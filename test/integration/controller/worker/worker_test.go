@@ -25,8 +25,9 @@ import (
 )
 
 const (
-	maxKey  = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
-	timeKey = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
+	maxKey   = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
+	timeKey  = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
+	forceKey = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
 )
 
 var _ = Describe("Shares of MachineDeployments", func() {
@@ -148,6 +149,29 @@ var _ = Describe("Shares of MachineDeployments", func() {
 			Expect(written.Spec.AutoPreserveFailedMachineMax).To(BeZero())
 		}
 		Expect(get("md-z1").ResourceVersion).To(Equal(before.ResourceVersion), "in the end, nobody has changed anything")
+	})
+
+	It("should let pods with volumes be deleted by force only where that is set, whatever the provider writes", func() {
+		forced := map[string]string{maxKey: "0", timeKey: "72h0m0s", forceKey: "true"}
+		deployPool(ctx, namespace)
+		enable(map[string]any{"machineControllerManager": map[string]any{"forceDeletePodsWithVolumes": true}})
+		eventuallyShares(forced, forced)
+		for range 10 {
+			written := writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) {
+				deployment.Annotations = nil
+			})
+			Expect(written.Annotations).To(Equal(forced))
+		}
+
+		By("Taking it back")
+		enable(map[string]any{})
+		eventuallyShares(share("0", "72h0m0s"), share("0", "72h0m0s"))
+
+		By("Disabling the extension")
+		enable(map[string]any{"machineControllerManager": map[string]any{"forceDeletePodsWithVolumes": true}})
+		eventuallyShares(forced, forced)
+		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
+		eventuallyShares(none, none)
 	})
 
 	It("should give a MachineDeployment its share when it is created", func() {
