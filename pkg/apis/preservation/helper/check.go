@@ -22,17 +22,19 @@ import (
 type check func(value any, fldPath *field.Path) field.ErrorList
 
 func checkConfig(value any, fldPath *field.Path) field.ErrorList {
+	version, kind := v1alpha1.SchemeGroupVersion.String(), "MachinePreservationConfig"
 	allErrs := checkObject(value, fldPath, map[string]check{
-		"apiVersion":               checkOneOf(v1alpha1.SchemeGroupVersion.String()),
-		"kind":                     checkOneOf("MachinePreservationConfig"),
+		"apiVersion":               checkOneOf(version),
+		"kind":                     checkOneOf(kind),
 		"machineControllerManager": checkSettings,
 		"workers":                  checkWorkers,
 	})
 	if object, ok := value.(map[string]any); ok {
-		for _, name := range []string{"apiVersion", "kind"} {
-			if object[name] == nil {
-				allErrs = append(allErrs, field.Required(fldPath.Child(name), ""))
-			}
+		if object["apiVersion"] == nil {
+			allErrs = append(allErrs, field.Required(fldPath.Child("apiVersion"), fmt.Sprintf("must be %q", version)))
+		}
+		if object["kind"] == nil {
+			allErrs = append(allErrs, field.Required(fldPath.Child("kind"), fmt.Sprintf("must be %q", kind)))
 		}
 	}
 	return allErrs

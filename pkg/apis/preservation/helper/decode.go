@@ -35,8 +35,9 @@ func DecodeProviderConfig(raw *runtime.RawExtension, fldPath *field.Path) (*pres
 		return &preservation.MachinePreservationConfig{}, nil
 	}
 
-	object, err := runtime.Decode(decoder, raw.Raw)
-	if config, ok := object.(*preservation.MachinePreservationConfig); ok && err == nil {
+	object, kind, err := decoder.Decode(raw.Raw, nil, nil)
+	// The decoder takes the internal version as well, with the names of the fields in Go.
+	if config, ok := object.(*preservation.MachinePreservationConfig); ok && err == nil && kind.Version != runtime.APIVersionInternal {
 		return config, nil
 	}
 

@@ -112,9 +112,12 @@ workers:
 			`[spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: "a": must be a whole number between 0 and 2147483647, `+
 				`spec.providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "b": must be a positive duration with units, for example "72h" or "90m"]`),
 		Entry("neither version nor kind", "{}",
-			`[spec.providerConfig.apiVersion: Required value, spec.providerConfig.kind: Required value]`),
+			`[spec.providerConfig.apiVersion: Required value: must be "machine-preservation.extensions.gardener.cloud/v1alpha1", `+
+				`spec.providerConfig.kind: Required value: must be "MachinePreservationConfig"]`),
 		Entry("unknown version", "apiVersion: machine-preservation.extensions.gardener.cloud/v1\nkind: MachinePreservationConfig",
 			`spec.providerConfig.apiVersion: Unsupported value: "machine-preservation.extensions.gardener.cloud/v1": supported values: "machine-preservation.extensions.gardener.cloud/v1alpha1"`),
+		Entry("internal version", "apiVersion: machine-preservation.extensions.gardener.cloud/__internal\nkind: MachinePreservationConfig",
+			`spec.providerConfig.apiVersion: Unsupported value: "machine-preservation.extensions.gardener.cloud/__internal": supported values: "machine-preservation.extensions.gardener.cloud/v1alpha1"`),
 		Entry("unknown kind", "apiVersion: machine-preservation.extensions.gardener.cloud/v1alpha1\nkind: PreservationConfig",
 			`spec.providerConfig.kind: Unsupported value: "PreservationConfig": supported values: "MachinePreservationConfig"`),
 		Entry("no object", "3", `spec.providerConfig: Invalid value: 3: must be an object`),

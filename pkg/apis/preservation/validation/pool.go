@@ -19,6 +19,9 @@ type Pool struct {
 	Maximum int32
 	// SystemComponents says whether the pool may run system components.
 	SystemComponents bool
+	// OwnNumber says whether the Shoot's own field sets how many failed machines of the pool are kept. The number for all
+	// pools does not count then.
+	OwnNumber bool
 }
 
 // Limit returns the greatest valid autoPreserveFailedMax of the pool. Where system components may run, one machine is
@@ -38,6 +41,7 @@ func PoolsOfShoot(workers []gardencorev1beta1.Worker) []Pool {
 			Name:             worker.Name,
 			Maximum:          worker.Maximum,
 			SystemComponents: v1beta1helper.SystemComponentsAllowed(&worker),
+			OwnNumber:        hasNumber(worker.MachineControllerManagerSettings),
 		})
 	}
 	return pools
@@ -49,7 +53,12 @@ func PoolOfWorker(pool *extensionsv1alpha1.WorkerPool) Pool {
 		Name:             pool.Name,
 		Maximum:          pool.Maximum,
 		SystemComponents: pool.Labels[v1beta1constants.LabelWorkerPoolSystemComponents] == "true",
+		OwnNumber:        hasNumber(pool.MachineControllerManagerSettings),
 	}
+}
+
+func hasNumber(settings *gardencorev1beta1.MachineControllerManagerSettings) bool {
+	return settings != nil && settings.AutoPreserveFailedMachineMax != nil
 }
 
 // PoolsOfWorker returns the worker pools of a Worker resource.

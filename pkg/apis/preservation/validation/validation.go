@@ -22,7 +22,7 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 		allErrs field.ErrorList
 		names   = poolNames(pools)
 		seen    = sets.New[string]()
-		// own are the pools for which the default number does not count.
+		// own are the pools with a number in workers, for which that of all pools does not count.
 		own = sets.New[string]()
 	)
 
@@ -39,6 +39,8 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 			err := field.Duplicate(namePath, worker.Name)
 			err.Detail = "each worker pool may be named once"
 			allErrs = append(allErrs, err)
+		case len(pools) == 0:
+			allErrs = append(allErrs, field.Invalid(namePath, worker.Name, "the Shoot has no worker pools"))
 		case index < 0:
 			allErrs = append(allErrs, field.NotSupported(namePath, worker.Name, names))
 		}
@@ -61,7 +63,7 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 		allErrs = append(allErrs, validateSettings(settings, settingsPath)...)
 		if settings.AutoPreserveFailedMax != nil {
 			for _, pool := range pools {
-				if !own.Has(pool.Name) {
+				if !own.Has(pool.Name) && !pool.OwnNumber {
 					allErrs = append(allErrs, validateLimit(*settings.AutoPreserveFailedMax, pool, settingsPath)...)
 				}
 			}

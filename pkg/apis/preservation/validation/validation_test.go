@@ -20,6 +20,7 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 	pools := []Pool{
 		{Name: "system", Maximum: 5, SystemComponents: true},
 		{Name: "gpu", Maximum: 3},
+		{Name: "native", Maximum: 2, OwnNumber: true},
 	}
 
 	number := func(n int32) *preservation.MachineControllerManagerSettings {
@@ -48,6 +49,10 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			MachineControllerManager: number(4),
 			Workers:                  []preservation.Worker{worker("gpu", number(1))},
 		}),
+		Entry("default that is too large for the pools with a number of their own, here or in the Shoot", preservation.MachinePreservationConfig{
+			MachineControllerManager: number(6),
+			Workers:                  []preservation.Worker{worker("gpu", number(1)), worker("system", number(1))},
+		}),
 		Entry("timeouts", preservation.MachinePreservationConfig{
 			MachineControllerManager: timeout(72 * time.Hour),
 			Workers:                  []preservation.Worker{worker("gpu", timeout(time.Nanosecond))},
@@ -64,7 +69,7 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 		},
 
 		Entry("unknown pool", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("worker-x", number(99))}},
-			`providerConfig.workers[0].name: Unsupported value: "worker-x": supported values: "system", "gpu"`),
+			`providerConfig.workers[0].name: Unsupported value: "worker-x": supported values: "system", "gpu", "native"`),
 		Entry("no name", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("", nil)}},
 			`providerConfig.workers[0].name: Required value: must be the name of a worker pool`),
 		Entry("duplicate name", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", nil), worker("system", nil), worker("gpu", nil)}},
@@ -77,6 +82,8 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			`providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 4: must be at most 3 for worker pool "gpu", which is its maximum`),
 		Entry("number that leaves nothing for system components", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("system", number(5))}},
 			`providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 5: must be at most 4 for worker pool "system", which is one less than its maximum because system components may run there`),
+		Entry("number above the maximum of a pool with a number in the Shoot", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("native", number(3))}},
+			`providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 3: must be at most 2 for worker pool "native", which is its maximum`),
 		Entry("default that is too large for both pools", preservation.MachinePreservationConfig{MachineControllerManager: number(2147483647)},
 			`providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 2147483647: must be at most 4 for worker pool "system", which is one less than its maximum because system components may run there`,
 			`providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 2147483647: must be at most 3 for worker pool "gpu", which is its maximum`),
@@ -90,4 +97,14 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 		Entry("negative default timeout", preservation.MachinePreservationConfig{MachineControllerManager: timeout(-time.Hour)},
 			`providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "-1h0m0s": must be longer than 0s`),
 	)
+
+	It("should refuse every name if there are no pools", func() {
+		config := preservation.MachinePreservationConfig{
+			MachineControllerManager: number(1),
+			Workers:                  []preservation.Worker{worker("gpu", number(1))},
+		}
+		Expect(ValidateMachinePreservationConfig(&config, nil, field.NewPath("providerConfig")).ToAggregate()).To(MatchError(
+			`providerConfig.workers[0].name: Invalid value: "gpu": the Shoot has no worker pools`,
+		))
+	})
 })

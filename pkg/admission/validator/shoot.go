@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package validator
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+)
+
+// Shoot validates the provider configuration in Shoots. An entry that is disabled is not looked at: nobody reads its
+// configuration, and gardener-apiserver does not label the Shoot for it.
+type Shoot struct{}
+
+// ValidateCreate returns what is wrong with a new Shoot, or else what its owner should know.
+func (Shoot) ValidateCreate(_ context.Context, shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+	return validate(shoot)
+}
+
+// ValidateUpdate returns what is wrong with a changed Shoot, or else what its owner should know. Nothing is wrong if
+// neither the configuration nor what it is validated against has changed: an owner, or Gardener's own maintenance, must be
+// able to change the rest of a Shoot that is older than a rule.
+func (Shoot) ValidateUpdate(_ context.Context, oldShoot, newShoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+	if newShoot.DeletionTimestamp != nil || apiequality.Semantic.DeepEqual(subjectOf(oldShoot), subjectOf(newShoot)) {
+		return nil, nil
+	}
+	return validate(newShoot)
+}
+
+// ValidateDelete returns nothing: the webhook is not registered for it.
+func (Shoot) ValidateDelete(context.Context, *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+	index := enabled(shoot)
+	if index < 0 {
+		return nil, nil
+	}
+
+	extensionPath := field.NewPath("spec", "extensions").Index(index)
+	configPath := extensionPath.Child("providerConfig")
+	config, err := helper.DecodeProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, configPath)
+	if err != nil {
+		return nil, refusal(shoot, err)
+	}
+	if err := validation.ValidateMachinePreservationConfig(config, validation.PoolsOfShoot(shoot.Spec.Provider.Workers), configPath).ToAggregate(); err != nil {
+		return nil, refusal(shoot, err)
+	}
+	return warnings(shoot.Spec.Provider.Workers, config, extensionPath), nil
+}
+
+// enabled returns the index of the extension in the Shoot's specification, or -1. gardener-apiserver sees to it that a type
+// is there once at most.
+func enabled(shoot *gardencorev1beta1.Shoot) int {
+	return slices.IndexFunc(shoot.Spec.Extensions, func(extension gardencorev1beta1.Extension) bool {
+		return extension.Type == v1alpha1.ExtensionType && !ptr.Deref(extension.Disabled, false)
+	})
+}
+
+// refusal makes errors about fields a status with a cause for each of them, which kubectl prints on lines of their own.
+func refusal(shoot *gardencorev1beta1.Shoot, err error) error {
+	var allErrs field.ErrorList
+	for _, one := range utilerrors.Flatten(utilerrors.NewAggregate([]error{err})).Errors() {
+		fieldErr, ok := errors.AsType[*field.Error](one)
+		if !ok {
+			return err
+		}
+		allErrs = append(allErrs, fieldErr)
+	}
+	return apierrors.NewInvalid(gardencorev1beta1.Kind("Shoot"), shoot.Name, allErrs)
+}
+
+// subject is all of a Shoot that errors and warnings depend on.
+type subject struct {
+	Enabled bool
+	Config  *runtime.RawExtension
+	Pools   []pool
+}
+
+type pool struct {
+	validation.Pool
+	Zones   []string
+	Number  *int32
+	Timeout *metav1.Duration
+}
+
+func subjectOf(shoot *gardencorev1beta1.Shoot) subject {
+	var s subject
+	if index := enabled(shoot); index >= 0 {
+		s.Enabled, s.Config = true, shoot.Spec.Extensions[index].ProviderConfig
+	}
+	for i, p := range validation.PoolsOfShoot(shoot.Spec.Provider.Workers) {
+		worker := &shoot.Spec.Provider.Workers[i]
+		settings := settingsOf(worker)
+		s.Pools = append(s.Pools, pool{p, worker.Zones, settings.AutoPreserveFailedMachineMax, settings.MachinePreserveTimeout})
+	}
+	return s
+}

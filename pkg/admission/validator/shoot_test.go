@@ -1,0 +1,262 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package validator_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/admission/validator"
+)
+
+// option changes one thing of a Shoot.
+type option func(*gardencorev1beta1.Shoot)
+
+// newShoot returns a Shoot with three extensions, ours in the middle, and two worker pools: "a" has the zones 1 to 3 and
+// may run system components, "b" has no zones.
+func newShoot(options ...option) *gardencorev1beta1.Shoot {
+	shoot := &gardencorev1beta1.Shoot{ObjectMeta: metav1.ObjectMeta{Name: "foo"}}
+	shoot.Spec.Extensions = []gardencorev1beta1.Extension{{Type: "first"}, {Type: "machine-preservation"}, {Type: "last"}}
+	shoot.Spec.Provider.Workers = []gardencorev1beta1.Worker{
+		{Name: "a", Maximum: 9, Zones: []string{"1", "2", "3"}},
+		{Name: "b", Maximum: 4, SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: false}},
+	}
+	for _, apply := range options {
+		apply(shoot)
+	}
+	return shoot
+}
+
+// config sets the provider configuration to the given fields.
+func config(fields string) option {
+	return rawConfig("apiVersion: machine-preservation.extensions.gardener.cloud/v1alpha1\nkind: MachinePreservationConfig\n" + fields)
+}
+
+func rawConfig(config string) option {
+	raw, err := yaml.YAMLToJSON([]byte(config))
+	Expect(err).NotTo(HaveOccurred())
+	return func(shoot *gardencorev1beta1.Shoot) {
+		shoot.Spec.Extensions[1].ProviderConfig = &runtime.RawExtension{Raw: raw}
+	}
+}
+
+// pool changes a worker pool.
+func pool(index int, change func(*gardencorev1beta1.Worker)) option {
+	return func(shoot *gardencorev1beta1.Shoot) { change(&shoot.Spec.Provider.Workers[index]) }
+}
+
+// own sets the Shoot's own fields of a worker pool.
+func own(index int, number *int32, timeout time.Duration) option {
+	settings := &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: number}
+	if timeout != 0 {
+		settings.MachinePreserveTimeout = &metav1.Duration{Duration: timeout}
+	}
+	return pool(index, func(w *gardencorev1beta1.Worker) { w.MachineControllerManagerSettings = settings })
+}
+
+func disabled(shoot *gardencorev1beta1.Shoot) { shoot.Spec.Extensions[1].Disabled = new(true) }
+
+func removed(shoot *gardencorev1beta1.Shoot) {
+	shoot.Spec.Extensions = []gardencorev1beta1.Extension{{Type: "first"}}
+}
+
+func workerless(shoot *gardencorev1beta1.Shoot) { shoot.Spec.Provider.Workers = nil }
+
+// bad is a configuration that is never valid, and invalid is what is said about it.
+const (
+	bad     = "workers: [{name: x}]"
+	invalid = `spec.extensions[1].providerConfig.workers[0].name: Unsupported value: "x": supported values: "a", "b"`
+)
+
+var _ = Describe("Shoot", func() {
+	ctx := context.Background()
+
+	Describe("errors", func() {
+		// What is wrong with a configuration is up to the packages helper and validation, and tested there.
+		DescribeTable("should name the path in the Shoot",
+			func(with option, messages ...string) {
+				warnings, err := validator.Shoot{}.ValidateCreate(ctx, newShoot(with))
+				Expect(warnings).To(BeEmpty())
+				Expect(err).To(Satisfy(apierrors.IsInvalid))
+				status := err.(apierrors.APIStatus).Status()
+				Expect(status.Details.Kind).To(Equal("Shoot"))
+				Expect(status.Details.Name).To(Equal("foo"))
+				var actual []string
+				for _, cause := range status.Details.Causes {
+					actual = append(actual, cause.Field+": "+cause.Message)
+				}
+				Expect(actual).To(Equal(messages))
+			},
+			Entry("of what cannot be decoded", config("maxFailed: 3\nworkers: 4"),
+				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers`,
+				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
+			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
+				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be longer than 0s`,
+				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 8 for worker pool "a", which is one less than its maximum because system components may run there`,
+				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 4 for worker pool "b", which is its maximum`),
+		)
+
+		It("should pass on what has no path", func() {
+			_, err := validator.Shoot{}.ValidateCreate(ctx, newShoot(func(shoot *gardencorev1beta1.Shoot) {
+				shoot.Spec.Extensions[1].ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
+					`"kind":"MachinePreservationConfig","workers":[],"workers":[]}`)}
+			}))
+			Expect(err).To(MatchError(`spec.extensions[1].providerConfig: strict decoding error: duplicate field "workers"`))
+		})
+	})
+
+	DescribeTable("warnings",
+		func(shoot *gardencorev1beta1.Shoot, expected ...string) {
+			warnings, err := validator.Shoot{}.ValidateCreate(ctx, shoot)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(warnings).To(HaveExactElements(expected))
+		},
+
+		Entry("the extension is not there", newShoot(removed, own(0, new(int32(1)), 0))),
+		Entry("there is no configuration", newShoot()),
+		Entry("the Shoot has no workers", newShoot(workerless),
+			`spec.extensions[1]: the Shoot has no workers, no machine is preserved`),
+
+		// Precedence
+		Entry("number and timeout are in the Shoot's own fields as well",
+			newShoot(own(1, new(int32(3)), time.Hour), config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 2, machinePreserveTimeout: 90m}}]")),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 2 wins over 3 in spec.provider.workers[1].machineControllerManager.autoPreserveFailedMachineMax`,
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: 1h30m0s wins over 1h0m0s in spec.provider.workers[1].machineControllerManager.machinePreserveTimeout`),
+		Entry("other fields are in the Shoot",
+			newShoot(own(1, new(int32(3)), 0), config("workers: [{name: b, machineControllerManager: {machinePreserveTimeout: 90m}}]"))),
+		Entry("fields of other pools are in the Shoot",
+			newShoot(own(1, new(int32(3)), time.Hour), config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 3, machinePreserveTimeout: 90m}}]"))),
+		Entry("the Shoot's own fields win over those for all pools",
+			newShoot(own(0, new(int32(3)), time.Hour), config("machineControllerManager: {autoPreserveFailedMax: 4, machinePreserveTimeout: 90m}"))),
+
+		// Distribution
+		Entry("one zone gets nothing of a pool's number",
+			newShoot(config("workers: [{name: b}, {name: a, machineControllerManager: {autoPreserveFailedMax: 2}}]")),
+			`spec.extensions[1].providerConfig.workers[1].machineControllerManager.autoPreserveFailedMax: 2 is distributed over the zones of worker pool "a" as 1, 1, 0: nothing is left for "3"`),
+		Entry("two zones get nothing of the number for all pools",
+			newShoot(config("machineControllerManager: {autoPreserveFailedMax: 1}")),
+			`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: 1 is distributed over the zones of worker pool "a" as 1, 0, 0: nothing is left for "2", "3"`),
+		Entry("two zones get nothing of the number in the Shoot",
+			newShoot(own(0, new(int32(1)), 0), config("machineControllerManager: {autoPreserveFailedMax: 3}")),
+			`spec.provider.workers[0].machineControllerManager.autoPreserveFailedMachineMax: 1 is distributed over the zones of worker pool "a" as 1, 0, 0: nothing is left for "2", "3"`),
+		Entry("every zone gets something, although not the same", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 4}"))),
+		Entry("every zone gets as much", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 3}"))),
+		Entry("no zone gets anything", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 0}"))),
+
+		// Pools that cannot keep machines
+		Entry("settings for a pool without machines",
+			newShoot(pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 0 }), config("workers: [{name: b, machineControllerManager: {machinePreserveTimeout: 1h}}]")),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager: has no effect while the maximum of worker pool "b" is 0`),
+		Entry("settings for a pool with one machine, which may run system components",
+			newShoot(pool(0, func(w *gardencorev1beta1.Worker) { w.Maximum = 1 }), config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 0, forceDeletePodsWithVolumes: false}}]")),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager: counts only for machines that are asked for: worker pool "a" keeps none by itself, because its only machine may run system components`),
+		Entry("the number 0 for such pools, which the number for all pools makes necessary",
+			newShoot(pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 0 }), pool(0, func(w *gardencorev1beta1.Worker) { w.Maximum = 1 }),
+				config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 0}}, {name: b, machineControllerManager: {autoPreserveFailedMax: 0}}]\nmachineControllerManager: {autoPreserveFailedMax: 2}"))),
+		Entry("settings for a pool with one machine, which does not run system components",
+			newShoot(pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 1 }), config("workers: [{name: b, machineControllerManager: {machinePreserveTimeout: 1h}}]"))),
+
+		// Force
+		Entry("pods with volumes are deleted by force",
+			newShoot(config("workers: [{name: b, machineControllerManager: {forceDeletePodsWithVolumes: true}}]\nmachineControllerManager: {forceDeletePodsWithVolumes: true}")),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data`,
+			`spec.extensions[1].providerConfig.machineControllerManager.forceDeletePodsWithVolumes: if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data`),
+		Entry("pods with volumes are not deleted by force", newShoot(config("machineControllerManager: {forceDeletePodsWithVolumes: false}"))),
+	)
+
+	It("should accept what the documentation shows", func() {
+		page, err := os.ReadFile("../../../docs/usage/configuration.md")
+		Expect(err).NotTo(HaveOccurred())
+		_, example, _ := strings.Cut(string(page), "```yaml\n")
+		example, _, _ = strings.Cut(example, "```\n")
+		shoot := &gardencorev1beta1.Shoot{}
+		Expect(yaml.UnmarshalStrict([]byte(example), shoot)).To(Succeed())
+		Expect(shoot.Spec.Extensions).To(HaveExactElements(HaveField("ProviderConfig", Not(BeNil()))))
+
+		shoot.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "worker-a", Maximum: 3}}
+		Expect(validator.Shoot{}.ValidateCreate(ctx, shoot)).To(BeEmpty())
+	})
+
+	Describe("updates", func() {
+		update := func(oldShoot, newShoot *gardencorev1beta1.Shoot) error {
+			warnings, err := validator.Shoot{}.ValidateUpdate(ctx, oldShoot, newShoot)
+			Expect(warnings).To(BeEmpty())
+			return err
+		}
+
+		DescribeTable("should refuse what is invalid after the update",
+			func(oldShoot, newShoot *gardencorev1beta1.Shoot, message string) {
+				Expect(update(oldShoot, newShoot)).To(MatchError(ContainSubstring(message)))
+			},
+			Entry("new extension", newShoot(removed), newShoot(config(bad)), invalid),
+			Entry("enabled extension", newShoot(config(bad), disabled), newShoot(config(bad)), invalid),
+			Entry("new configuration", newShoot(), newShoot(config(bad)), invalid),
+			Entry("changed configuration", newShoot(config("workers: [{name: a}]")), newShoot(config(bad)), invalid),
+			Entry("one mistake for another", newShoot(config("workers: [{name: y}]")), newShoot(config(bad)), invalid),
+			Entry("renamed pool",
+				newShoot(config("workers: [{name: c}]"), pool(0, func(w *gardencorev1beta1.Worker) { w.Name = "c" })),
+				newShoot(config("workers: [{name: c}]")),
+				`spec.extensions[1].providerConfig.workers[0].name: Unsupported value: "c": supported values: "a", "b"`),
+			Entry("smaller pool",
+				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]")),
+				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]"), pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 3 })),
+				`must be at most 3 for worker pool "b", which is its maximum`),
+			Entry("pool for system components",
+				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]")),
+				newShoot(config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 4}}]"), pool(1, func(w *gardencorev1beta1.Worker) { w.SystemComponents = nil })),
+				`must be at most 3 for worker pool "b", which is one less than its maximum because system components may run there`),
+			Entry("number that is taken from the Shoot",
+				newShoot(config("machineControllerManager: {autoPreserveFailedMax: 5}"), own(1, new(int32(4)), 0)),
+				newShoot(config("machineControllerManager: {autoPreserveFailedMax: 5}")),
+				`must be at most 4 for worker pool "b", which is its maximum`),
+		)
+
+		DescribeTable("should let through",
+			func(oldShoot, newShoot *gardencorev1beta1.Shoot) { Expect(update(oldShoot, newShoot)).To(Succeed()) },
+			Entry("a Shoot in deletion", newShoot(), newShoot(config(bad), func(shoot *gardencorev1beta1.Shoot) { shoot.DeletionTimestamp = new(metav1.Now()) })),
+			Entry("what was invalid before", newShoot(config(bad)), newShoot(config(bad))),
+			Entry("other fields of what was invalid before", newShoot(config(bad)), newShoot(config(bad), func(shoot *gardencorev1beta1.Shoot) {
+				shoot.Labels = map[string]string{"foo": "bar"}
+				shoot.Spec.Kubernetes.Version = "1.2.3"
+				shoot.Spec.Provider.Workers[0].Minimum = 1
+				shoot.Spec.Provider.Workers[0].MachineControllerManagerSettings = &gardencorev1beta1.MachineControllerManagerSettings{MaxEvictRetries: new(int32(3))}
+				shoot.Spec.Extensions = append([]gardencorev1beta1.Extension{{Type: "new"}}, shoot.Spec.Extensions...)
+				shoot.Status.TechnicalID = "shoot--foo"
+			})),
+			Entry("a disabled extension", newShoot(config(bad)), newShoot(config(bad), disabled)),
+			Entry("a change of a disabled extension", newShoot(disabled), newShoot(config(bad), disabled)),
+			Entry("a removed extension", newShoot(config(bad)), newShoot(removed)),
+		)
+
+		one := config("machineControllerManager: {autoPreserveFailedMax: 1}")
+		timeout := config("workers: [{name: a, machineControllerManager: {machinePreserveTimeout: 1h}}]")
+
+		It("should not repeat warnings", func() {
+			Expect(validator.Shoot{}.ValidateUpdate(ctx, newShoot(one), newShoot(one))).To(BeEmpty())
+		})
+
+		DescribeTable("should warn of what the update changes",
+			func(oldShoot, newShoot *gardencorev1beta1.Shoot) {
+				Expect(validator.Shoot{}.ValidateUpdate(ctx, oldShoot, newShoot)).To(HaveLen(1))
+			},
+			Entry("a new extension", newShoot(removed, own(0, new(int32(1)), 0)), newShoot(own(0, new(int32(1)), 0))),
+			Entry("a new configuration", newShoot(), newShoot(one)),
+			Entry("the number", newShoot(one), newShoot(config("machineControllerManager: {autoPreserveFailedMax: 2}"))),
+			Entry("the zones", newShoot(one), newShoot(one, pool(0, func(w *gardencorev1beta1.Worker) { w.Zones = []string{"1", "2"} }))),
+			Entry("the number in the Shoot", newShoot(own(0, new(int32(1)), 0)), newShoot(own(0, new(int32(2)), 0))),
+			Entry("the timeout in the Shoot", newShoot(timeout, own(0, nil, time.Minute)), newShoot(timeout, own(0, nil, time.Hour))),
+		)
+	})
+})
