@@ -27,6 +27,15 @@ func (d Directory) SeedKubeconfig() string { return d.path("seed.kubeconfig") }
 // ShootKubeconfig is the path of the kubeconfig of the shoot.
 func (d Directory) ShootKubeconfig() string { return d.path("shoot.kubeconfig") }
 
+// GardenKubeconfig is the path of the kubeconfig of the garden, if there is one.
+func (d Directory) GardenKubeconfig() string { return d.path("garden.kubeconfig") }
+
+// HasGarden returns whether the landscape that runs has a garden.
+func (d Directory) HasGarden() bool {
+	_, err := os.Stat(d.GardenKubeconfig())
+	return err == nil
+}
+
 // Binaries is the directory with the project's commands and kubectl.
 func (d Directory) Binaries() string { return d.path("bin") }
 
@@ -90,7 +99,7 @@ func (d Directory) own(ctx context.Context) (*lock.Lock, error) {
 // Clear deletes what is of no use without a running landscape.
 func (d Directory) Clear() error {
 	var errs []error
-	for _, path := range []string{d.readyFile(), d.SeedKubeconfig(), d.ShootKubeconfig(), d.data(), d.path("pods")} {
+	for _, path := range []string{d.readyFile(), d.GardenKubeconfig(), d.SeedKubeconfig(), d.ShootKubeconfig(), d.data(), d.path("pods")} {
 		errs = append(errs, os.RemoveAll(path))
 	}
 	return errors.Join(errs...)

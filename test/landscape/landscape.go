@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -40,8 +41,8 @@ const (
 
 	startTimeout = 3 * time.Minute
 	// processStopTimeout is the time that each process has to end by itself. Nothing is lost when it is killed.
-	processStopTimeout = 3 * time.Second
-	seedStopTimeout    = 20 * time.Second
+	processStopTimeout     = 3 * time.Second
+	controllersStopTimeout = 20 * time.Second
 )
 
 const mcmPath = "github.com/gardener/machine-controller-manager"
@@ -62,6 +63,8 @@ type Options struct {
 	Out io.Writer
 	// Shoot is applied when everything else is up, and its machines are waited for. It is optional.
 	Shoot *gardencorev1beta1.Shoot
+	// Garden adds a garden, in which Shoots can be created.
+	Garden bool
 	// WithoutSidecar leaves the preservation controller out of the Deployment of machine-controller-manager.
 	WithoutSidecar bool
 }
@@ -74,9 +77,15 @@ type Landscape struct {
 	Seed *cluster.APIServer
 	// Shoot is the cluster of the machines.
 	Shoot *cluster.APIServer
+	// Garden is the cluster of Gardener's own resources. It is optional.
+	Garden *cluster.APIServer
 
-	lock   *lock.Lock
-	failed chan error
+	etcd *cluster.Etcd
+	lock *lock.Lock
+	out  io.Writer
+	// binaries are what the containers of new pods are started with, by the name of the image.
+	binaries atomic.Pointer[map[string]string]
+	failed   chan error
 	// abortStart ends a start that is under way.
 	abortStart context.CancelFunc
 
@@ -98,7 +107,7 @@ func ValidateMCM(generation string) error {
 // they change.
 func EnsureBinaries(ctx context.Context, out io.Writer) error {
 	_, err := binaries.Ensure(ctx, out, slices.Concat(
-		[]string{binaries.Etcd, binaries.Kubernetes, binaries.Kwok}, slices.Sorted(maps.Values(mcmModules)))...)
+		[]string{binaries.Etcd, binaries.Gardener, binaries.Kubernetes, binaries.Kwok}, slices.Sorted(maps.Values(mcmModules)))...)
 	return err
 }
 
@@ -112,7 +121,7 @@ func Start(ctx context.Context, o Options) (*Landscape, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Landscape{Directory: Directory(dir), failed: make(chan error, 1)}
+	l := &Landscape{Directory: Directory(dir), out: o.Out, failed: make(chan error, 1)}
 	if l.lock, err = l.Directory.own(ctx); err != nil {
 		return nil, err
 	}
@@ -143,12 +152,19 @@ func (l *Landscape) start(ctx context.Context, o Options) error {
 		return err
 	}
 	fmt.Fprintln(o.Out, "Starting the controllers of the seed")
-	if err := l.startSeed(ctx, o, paths); err != nil {
+	l.binaries.Store(&paths)
+	if err := l.startSeed(ctx, o); err != nil {
 		return err
 	}
 	fmt.Fprintln(o.Out, "Starting the extension")
 	if err := l.startExtension(ctx, paths[extension], o.WithoutSidecar); err != nil {
 		return err
+	}
+	if o.Garden {
+		fmt.Fprintln(o.Out, "Starting the garden")
+		if err := l.startGarden(ctx, paths); err != nil {
+			return err
+		}
 	}
 	if o.Shoot != nil {
 		fmt.Fprintf(o.Out, "Starting the machines of Shoot %s\n", o.Shoot.Name)
@@ -160,7 +176,11 @@ func (l *Landscape) start(ctx context.Context, o Options) error {
 }
 
 func (l *Landscape) ensureBinaries(ctx context.Context, o Options) (map[string]string, error) {
-	paths, err := binaries.Ensure(ctx, o.Out, binaries.Etcd, binaries.Kubernetes, binaries.Kwok, mcmModules[o.MCM])
+	modules := []string{binaries.Etcd, binaries.Kubernetes, binaries.Kwok, mcmModules[o.MCM]}
+	if o.Garden {
+		modules = append(modules, binaries.Gardener)
+	}
+	paths, err := binaries.Ensure(ctx, o.Out, modules...)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +205,7 @@ func (l *Landscape) startClusters(ctx context.Context, paths map[string]string) 
 		return err
 	}
 	l.supervise(etcd.Process)
+	l.etcd = etcd
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
@@ -229,30 +250,40 @@ func (l *Landscape) startClusters(ctx context.Context, paths map[string]string) 
 }
 
 // startSeed starts the controllers that Gardener and the machines consist of. They run in this process.
-func (l *Landscape) startSeed(ctx context.Context, o Options, paths map[string]string) error {
+func (l *Landscape) startSeed(ctx context.Context, o Options) error {
 	mcm, err := binaries.Source(ctx, mcmModules[o.MCM], mcmPath)
 	if err != nil {
 		return err
 	}
+	return l.runControllers(ctx, "the controllers of the seed", func(ctx context.Context) (<-chan error, error) {
+		return seed.Start(ctx, seed.Options{
+			SeedConfig:    l.Seed.Config,
+			ShootConfig:   l.Shoot.Config,
+			MCMVersion:    mcm.Version,
+			MachineCRDDir: machineCRDDir(mcm),
+			LogDir:        l.Directory.Logs(),
+			AddToManager: []func(manager.Manager) error{
+				func(mgr manager.Manager) error {
+					return podrunner.AddToManager(mgr, podrunner.Options{
+						Dir:      string(l.Directory),
+						Binaries: func() map[string]string { return *l.binaries.Load() },
+					})
+				},
+				func(mgr manager.Manager) error { return simulator.AddToManager(mgr, l.Shoot.Config) },
+			},
+		})
+	})
+}
+
+// runControllers starts controllers in this process. They end with the landscape.
+func (l *Landscape) runControllers(ctx context.Context, name string, start func(context.Context) (<-chan error, error)) error {
 	// The controllers live as long as the landscape, while the given context is that of the start.
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer context.AfterFunc(ctx, cancel)()
-	ended, err := seed.Start(running, seed.Options{
-		SeedConfig:    l.Seed.Config,
-		ShootConfig:   l.Shoot.Config,
-		MCMVersion:    mcm.Version,
-		MachineCRDDir: filepath.Join(mcm.Dir, "kubernetes", "crds"),
-		LogDir:        l.Directory.Logs(),
-		AddToManager: []func(manager.Manager) error{
-			func(mgr manager.Manager) error {
-				return podrunner.AddToManager(mgr, podrunner.Options{Dir: string(l.Directory), Binaries: paths})
-			},
-			func(mgr manager.Manager) error { return simulator.AddToManager(mgr, l.Shoot.Config) },
-		},
-	})
+	ended, err := start(running)
 	if err != nil {
 		cancel()
-		return fmt.Errorf("could not start the seed: %w", err)
+		return fmt.Errorf("could not start %s: %w", name, err)
 	}
 
 	done := make(chan struct{})
@@ -260,22 +291,24 @@ func (l *Landscape) startSeed(ctx context.Context, o Options, paths map[string]s
 		defer close(done)
 		err := <-ended
 		if running.Err() == nil {
-			l.fail(fmt.Errorf("the controllers of the seed ended: %w", err))
+			l.fail(fmt.Errorf("%s ended: %w", name, err))
 		}
 	}()
 	l.onStop(func(ctx context.Context) error {
 		cancel()
-		ctx, cancelWait := context.WithTimeout(ctx, seedStopTimeout)
+		ctx, cancelWait := context.WithTimeout(ctx, controllersStopTimeout)
 		defer cancelWait()
 		select {
 		case <-done:
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("the controllers of the seed did not end: %w", ctx.Err())
+			return fmt.Errorf("%s did not end: %w", name, ctx.Err())
 		}
 	})
 	return nil
 }
+
+func machineCRDDir(mcm binaries.Module) string { return filepath.Join(mcm.Dir, "kubernetes", "crds") }
 
 func (l *Landscape) applyShoot(ctx context.Context, shoot *gardencorev1beta1.Shoot) error {
 	if err := seed.ApplyShoot(ctx, l.Seed.Config, shoot); err != nil {

@@ -20,6 +20,12 @@ var _ = Describe("Landscape", func() {
 		})
 	})
 
+	Describe("#SwitchMCM", func() {
+		It("should refuse an unknown generation before it touches anything", func(ctx SpecContext) {
+			Expect((&Landscape{}).SwitchMCM(ctx, "0.63")).To(MatchError(ContainSubstring(`invalid generation "0.63"`)))
+		})
+	})
+
 	Describe("#Start", func() {
 		It("should not touch a directory in which another landscape runs", func(ctx SpecContext) {
 			dir := GinkgoT().TempDir()

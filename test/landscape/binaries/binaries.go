@@ -28,6 +28,7 @@ import (
 // Names of the tools modules, which are the directories in test/landscape/modules.
 const (
 	Etcd       = "etcd"
+	Gardener   = "gardener"
 	Kubernetes = "kubernetes"
 	Kwok       = "kwok"
 	MCM061     = "mcm-0.61"
@@ -54,6 +55,11 @@ func (m module) flags() []string {
 
 var modules = map[string]module{
 	Etcd: {names: map[string]string{"server": "etcd"}},
+	Gardener: {ldflags: []string{
+		"-X", versionPkg + ".gitVersion=v1.150.0",
+		"-X", versionPkg + ".gitMajor=1",
+		"-X", versionPkg + ".gitMinor=150",
+	}},
 	// machine-controller-manager refuses a server that does not tell a semantic version.
 	Kubernetes: {ldflags: []string{
 		"-X", versionPkg + ".gitVersion=v1.36.3",
@@ -169,6 +175,12 @@ func Source(ctx context.Context, name, path string) (Module, error) {
 		return Module{}, fmt.Errorf("could not read where the source of %s is: %w", path, err)
 	}
 	return module, nil
+}
+
+// Checkout returns the root directory of this project.
+func Checkout(ctx context.Context) (string, error) {
+	environment, err := goEnvironment(ctx)
+	return environment.root(), err
 }
 
 // environment is what a build depends on beside the files of the module.

@@ -7,7 +7,10 @@ package cluster
 import (
 	"context"
 	"crypto/rand"
+	_ "embed"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +31,12 @@ const (
 	scheduler         = "system:kube-scheduler"
 )
 
+// auditLogMegabytes is far more than any landscape writes: the log stays one file.
+const auditLogMegabytes = 1000
+
+//go:embed audit-policy.yaml
+var auditPolicy []byte
+
 // APIServerOptions are the options of an API server.
 type APIServerOptions struct {
 	// Name is the name of the cluster. It tells apart clusters that share an etcd.
@@ -44,6 +53,8 @@ type APIServerOptions struct {
 	LogFile string
 	// WithoutControllerManager lets pods be created although nobody creates the default service accounts.
 	WithoutControllerManager bool
+	// Aggregation lets further API servers be registered.
+	Aggregation bool
 }
 
 // APIServer is a running API server.
@@ -53,6 +64,11 @@ type APIServer struct {
 	Config *rest.Config
 	// Kubeconfig is the path of the kubeconfig of an administrator.
 	Kubeconfig string
+	// AuditLog is the path of the audit log, which begins with this start: an Event of audit.k8s.io/v1 in each line, without
+	// bodies, for each request of a service account.
+	AuditLog string
+	// ControllerManager is the controller manager, once it was started.
+	ControllerManager *process.Process
 
 	name   string
 	dir    string
@@ -61,7 +77,13 @@ type APIServer struct {
 
 // StartAPIServer starts an API server and waits until it is ready. It authorizes by RBAC only.
 func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error) {
-	a := &APIServer{name: o.Name, dir: o.Dir, Kubeconfig: o.Kubeconfig, tokens: map[string]string{}}
+	a := &APIServer{
+		name:       o.Name,
+		dir:        o.Dir,
+		Kubeconfig: o.Kubeconfig,
+		AuditLog:   strings.TrimSuffix(o.LogFile, ".log") + "-audit.log",
+		tokens:     map[string]string{},
+	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -71,6 +93,9 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 	}
 	if err := a.writeCredentials(port); err != nil {
 		return nil, fmt.Errorf("could not write the credentials of cluster %s: %w", o.Name, err)
+	}
+	if err := a.prepareAudit(); err != nil {
+		return nil, fmt.Errorf("could not prepare the audit log of cluster %s: %w", o.Name, err)
 	}
 	client, err := rest.HTTPClientFor(a.Config)
 	if err != nil {
@@ -94,9 +119,19 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		"--service-account-signing-key-file=" + a.serviceAccountKeyFile(),
 		"--service-cluster-ip-range=10.0.0.0/16",
 		"--allow-privileged",
+		"--audit-policy-file=" + a.auditPolicyFile(),
+		"--audit-log-path=" + a.AuditLog,
+		fmt.Sprintf("--audit-log-maxsize=%d", auditLogMegabytes),
 	}
 	if o.WithoutControllerManager {
 		args = append(args, "--disable-admission-plugins=ServiceAccount")
+	}
+	if o.Aggregation {
+		frontProxy, err := a.writeFrontProxyCredentials()
+		if err != nil {
+			return nil, fmt.Errorf("could not write the credentials of the front proxy of cluster %s: %w", o.Name, err)
+		}
+		args = append(args, frontProxy...)
 	}
 	a.Process, err = process.StartReady(ctx, process.Spec{
 		Name:    o.Name + " kube-apiserver",
@@ -115,6 +150,16 @@ func (a *APIServer) keyFile() string   { return filepath.Join(a.dir, "tls.key") 
 func (a *APIServer) tokenFile() string { return filepath.Join(a.dir, "tokens.csv") }
 func (a *APIServer) serviceAccountKeyFile() string {
 	return filepath.Join(a.dir, "service-account.key")
+}
+
+func (a *APIServer) auditPolicyFile() string { return filepath.Join(a.dir, "audit-policy.yaml") }
+
+// prepareAudit writes the policy. The log of an earlier start is removed: who reads it wants to know what this one did.
+func (a *APIServer) prepareAudit() error {
+	if err := os.Remove(a.AuditLog); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(a.auditPolicyFile(), auditPolicy, 0o600)
 }
 
 func (a *APIServer) writeCredentials(port int) error {
@@ -189,14 +234,15 @@ func (a *APIServer) startComponent(ctx context.Context, name, user, path, logFil
 }
 
 // StartControllerManager starts the controller manager. A node without a heartbeat is found within seconds.
-func (a *APIServer) StartControllerManager(ctx context.Context, path, logFile string) (*process.Process, error) {
-	return a.startComponent(ctx, "kube-controller-manager", controllerManager, path, logFile,
+func (a *APIServer) StartControllerManager(ctx context.Context, path, logFile string) (_ *process.Process, err error) {
+	a.ControllerManager, err = a.startComponent(ctx, "kube-controller-manager", controllerManager, path, logFile,
 		"--use-service-account-credentials",
 		"--service-account-private-key-file="+a.serviceAccountKeyFile(),
 		"--root-ca-file="+a.certFile(),
 		"--node-monitor-period=1s",
 		"--node-monitor-grace-period=8s",
 	)
+	return a.ControllerManager, err
 }
 
 // StartScheduler starts the scheduler.

@@ -37,6 +37,7 @@ type podReconciler struct {
 	client   client.Client
 	recorder events.EventRecorder
 	dir      string
+	binaries func() map[string]string
 	// environment is what all pods have in common.
 	environment environment
 	// changes tells of pods whose processes have started or ended.
@@ -118,6 +119,7 @@ func (r *podReconciler) get(name types.NamespacedName) *runningPod {
 // prepare makes what the pod needs before its volumes are written.
 func (r *podReconciler) prepare(ctx context.Context, pod *corev1.Pod) (*runningPod, error) {
 	environment := r.environment
+	environment.binaries = r.binaries()
 	ports, err := freePorts(pod)
 	if err != nil {
 		return nil, err

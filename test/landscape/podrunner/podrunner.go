@@ -54,8 +54,9 @@ var selector = labels.SelectorFromSet(labels.Set{"app": "kubernetes", "role": "m
 type Options struct {
 	// Dir takes the volumes of the pods (pods/<uid>) and the logs (log/<deployment>-<container>.log).
 	Dir string
-	// Binaries maps the name of an image, without registry and tag, to the executable that stands for it.
-	Binaries map[string]string
+	// Binaries maps the name of an image, without registry and tag, to the executable that stands for it. It is called for
+	// each new pod: those that run keep the executables that they were started with.
+	Binaries func() map[string]string
 }
 
 // AddToManager adds the runner to the manager of the seed. When the manager ends, all processes are stopped; the pods
@@ -83,8 +84,8 @@ func AddToManager(mgr manager.Manager, o Options) error {
 		client:   mgr.GetClient(),
 		recorder: mgr.GetEventRecorder("podrunner"),
 		dir:      dir,
+		binaries: o.Binaries,
 		environment: environment{
-			binaries:      o.Binaries,
 			apiServerHost: host,
 			apiServerPort: port,
 		},

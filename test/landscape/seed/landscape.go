@@ -11,6 +11,7 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -49,6 +50,15 @@ func writeLandscape(ctx context.Context, c client.Client, o Options) error {
 		return nil
 	}); err != nil {
 		return fmt.Errorf("could not write what is known of the landscape: %w", err)
+	}
+	return nil
+}
+
+func writeMCMVersion(ctx context.Context, c client.Client, version string) error {
+	configMap := emptyLandscapeConfigMap()
+	patch := fmt.Appendf(nil, `{"data":{%q:%q}}`, keyMCMVersion, version)
+	if err := c.Patch(ctx, configMap, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("could not write the version of machine-controller-manager: %w", err)
 	}
 	return nil
 }

@@ -68,8 +68,10 @@ type operation struct {
 	client    client.Client
 	landscape *landscape
 	namespace string
-	// shoot is nil as long as the Shoot does not exist.
+	// shoot is nil as long as the Shoot does not exist, and what it refers to as well.
 	shoot          *gardencorev1beta1.Shoot
+	cloudProfile   *gardencorev1beta1.CloudProfile
+	seed           *gardencorev1beta1.Seed
 	secretsManager secretsmanager.Interface
 }
 
@@ -100,7 +102,7 @@ func newOperation(ctx context.Context, seedConfig *rest.Config, shootName string
 		}
 		return nil, fmt.Errorf("could not read the Cluster: %w", err)
 	}
-	o.shoot = cluster.Shoot
+	o.shoot, o.cloudProfile, o.seed = cluster.Shoot, cluster.CloudProfile, cluster.Seed
 	return o, nil
 }
 
@@ -174,11 +176,7 @@ func (o *operation) delete(ctx context.Context) error {
 }
 
 func (o *operation) syncCluster(ctx context.Context) error {
-	cloudProfile, err := cloudProfileFor(o.shoot)
-	if err != nil {
-		return err
-	}
-	return extensions.SyncClusterResourceToSeed(ctx, o.client, o.namespace, o.shoot, cloudProfile, newSeed(o.shoot))
+	return extensions.SyncClusterResourceToSeed(ctx, o.client, o.namespace, o.shoot, o.cloudProfile, o.seed)
 }
 
 func (o *operation) deployNamespaces(ctx context.Context) error {
@@ -418,17 +416,13 @@ func (o *operation) workerValues(ctx context.Context) (*worker.Values, error) {
 	if err != nil {
 		return nil, fmt.Errorf("could not parse spec.kubernetes.version of the Shoot: %w", err)
 	}
-	cloudProfile, err := cloudProfileFor(o.shoot)
-	if err != nil {
-		return nil, err
-	}
 	values := &worker.Values{
 		Type:                o.shoot.Spec.Provider.Type,
 		Region:              o.shoot.Spec.Region,
 		Workers:             o.shoot.Spec.Provider.Workers,
 		KubernetesVersion:   version,
 		KubeletConfig:       o.shoot.Spec.Kubernetes.Kubelet,
-		MachineTypes:        cloudProfile.Spec.MachineTypes,
+		MachineTypes:        o.cloudProfile.Spec.MachineTypes,
 		NodeLocalDNSEnabled: v1beta1helper.IsNodeLocalDNSEnabled(o.shoot.Spec.SystemComponents),
 		WorkerPoolNameToOperatingSystemConfigsMap: map[string]*operatingsystemconfig.OperatingSystemConfigs{},
 	}

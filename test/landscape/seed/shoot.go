@@ -66,6 +66,21 @@ func ApplyShoot(ctx context.Context, seedConfig *rest.Config, shoot *gardencorev
 	if o.shoot, err = complete(shoot, o.shoot); err != nil {
 		return err
 	}
+	if o.cloudProfile, err = cloudProfileFor(o.shoot); err != nil {
+		return err
+	}
+	o.seed = newSeed(o.shoot)
+	return o.reconcile(ctx)
+}
+
+// ApplyGardenShoot does the same with a Shoot of a garden, which is complete, and with the CloudProfile and the Seed that it
+// refers to.
+func ApplyGardenShoot(ctx context.Context, seedConfig *rest.Config, shoot *gardencorev1beta1.Shoot, cloudProfile *gardencorev1beta1.CloudProfile, seed *gardencorev1beta1.Seed) error {
+	o, err := newOperation(ctx, seedConfig, shoot.Name)
+	if err != nil {
+		return err
+	}
+	o.shoot, o.cloudProfile, o.seed = shoot.DeepCopy(), cloudProfile, seed
 	return o.reconcile(ctx)
 }
 

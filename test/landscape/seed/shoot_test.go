@@ -136,13 +136,16 @@ var _ = Describe("Shoot", func() {
 		var o *operation
 
 		BeforeEach(func() {
+			cloudProfile, err := cloudProfileFor(shoot)
+			Expect(err).NotTo(HaveOccurred())
 			o = &operation{
-				log:       logr.Discard(),
-				config:    &rest.Config{Host: "https://127.0.0.1:1", BearerToken: "t"},
-				client:    fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).Build(),
-				landscape: &landscape{shootServer: "https://127.0.0.1:2", shootCA: []byte("ca"), mcmVersion: "v1.2.3"},
-				namespace: ControlPlaneNamespace(shoot.Name),
-				shoot:     shoot,
+				log:          logr.Discard(),
+				config:       &rest.Config{Host: "https://127.0.0.1:1", BearerToken: "t"},
+				client:       fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).Build(),
+				landscape:    &landscape{shootServer: "https://127.0.0.1:2", shootCA: []byte("ca"), mcmVersion: "v1.2.3"},
+				namespace:    ControlPlaneNamespace(shoot.Name),
+				shoot:        shoot,
+				cloudProfile: cloudProfile,
 			}
 		})
 

@@ -41,6 +41,9 @@ func apply(ctx context.Context, o *options, file string, out io.Writer) error {
 	if generation, err := d.Ready(); err != nil || generation == "" {
 		return fmt.Errorf("no landscape is up in %s, start it first: make landscape-up", d)
 	}
+	if d.HasGarden() {
+		return fmt.Errorf("the landscape has a garden, apply the Shoot there: kubectl --kubeconfig %s apply -f %s", d.GardenKubeconfig(), file)
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", d.SeedKubeconfig())
 	if err != nil {
 		return err

@@ -31,8 +31,9 @@ func main() {
 
 // options are the flags.
 type options struct {
-	dir string
-	mcm string
+	dir    string
+	mcm    string
+	garden bool
 }
 
 func (o *options) directory() (landscape.Directory, error) {
@@ -64,6 +65,7 @@ func newCommand() *cobra.Command {
 	}
 	for _, cmd := range []*cobra.Command{up, run} {
 		cmd.Flags().StringVar(&o.mcm, "mcm", landscape.DefaultMCM, "generation of machine-controller-manager")
+		cmd.Flags().BoolVar(&o.garden, "garden", false, "start a garden, in which Shoots can be created, and no Shoot")
 		cmd.PreRunE = func(*cobra.Command, []string) error { return landscape.ValidateMCM(o.mcm) }
 	}
 	apply := &cobra.Command{

@@ -25,9 +25,11 @@ func run(ctx context.Context, o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	shoot, err := seed.DecodeShoot(exampleShoot)
-	if err != nil {
-		return err
+	landscapeOptions := landscape.Options{Dir: string(d), MCM: o.mcm, Out: out, Garden: o.garden}
+	if !o.garden {
+		if landscapeOptions.Shoot, err = seed.DecodeShoot(exampleShoot); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(d.Logs(), 0o755); err != nil {
 		return err
@@ -41,7 +43,7 @@ func run(ctx context.Context, o *options, out io.Writer) error {
 	logf.SetLogger(logger)
 	klog.SetLogger(logger)
 
-	l, err := landscape.Start(ctx, landscape.Options{Dir: string(d), MCM: o.mcm, Out: out, Shoot: shoot})
+	l, err := landscape.Start(ctx, landscapeOptions)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,6 +50,8 @@ func up(ctx context.Context, o *options, out io.Writer) error {
 			return fmt.Errorf("process %d runs a landscape in %s that is not ready, stop it first: make landscape-down", pid, d)
 		case generation != o.mcm:
 			return fmt.Errorf("a landscape with machine-controller-manager %s is up already, stop it first: make landscape-down", generation)
+		case d.HasGarden() != o.garden:
+			return errors.New("a landscape is up already that differs in whether there is a garden, stop it first: make landscape-down")
 		}
 		fmt.Fprintln(out, "The landscape is up already.")
 		tellPaths(out, d)
@@ -95,7 +98,7 @@ func startRunner(ctx context.Context, d landscape.Directory, o *options, out io.
 	if err != nil {
 		return err
 	}
-	runner := exec.Command(executable, "run", "--dir="+string(d), "--mcm="+o.mcm)
+	runner := exec.Command(executable, "run", "--dir="+string(d), "--mcm="+o.mcm, fmt.Sprintf("--garden=%t", o.garden))
 	runner.Stdout, runner.Stderr = log, log
 	runner.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := runner.Start(); err != nil {
@@ -140,6 +143,9 @@ func tellPaths(out io.Writer, d landscape.Directory) {
 			}
 		}
 		return path
+	}
+	if d.HasGarden() {
+		fmt.Fprintf(out, "  garden:  export KUBECONFIG=%s\n", d.GardenKubeconfig())
 	}
 	fmt.Fprintf(out, "  seed:    export KUBECONFIG=%s\n", d.SeedKubeconfig())
 	fmt.Fprintf(out, "  shoot:   export KUBECONFIG=%s\n", d.ShootKubeconfig())
