@@ -29,8 +29,8 @@ demo: ## Show what happens to failing machines, live (DEMO_EXIT=1 ends it by its
 	@MCM=$(MCM) go run ./test/demo
 
 .PHONY: landscape-up
-landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62)
-	@$(LANDSCAPE) up --mcm $(MCM)
+landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, GARDEN=1)
+	@$(LANDSCAPE) up --mcm $(MCM) $(if $(GARDEN),--garden)
 
 .PHONY: landscape-down
 landscape-down: ## Stop it
@@ -55,7 +55,21 @@ test-integration: ## Run the tests against a real kube-apiserver
 .PHONY: test-e2e
 test-e2e: ## Run the stories on the local landscape, with both generations of the machine-controller-manager
 	@$(LANDSCAPE) assets >/dev/null
-	@go test -count=1 -p 1 -v -timeout $(E2E_TIMEOUT) ./test/e2e/...
+	@go test -count=1 -p 1 -parallel 3 -v -timeout $(E2E_TIMEOUT) ./test/e2e/...
+
+.PHONY: conformance
+conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)
+	@go test -count=1 -v -timeout 0 -run '^TestConformance$$' ./test/conformance \
+	  -seed-kubeconfig='$(abspath $(SEED_KUBECONFIG))' -shoot-kubeconfig='$(abspath $(SHOOT_KUBECONFIG))' \
+	  -namespace='$(NAMESPACE)' -pools='$(POOLS)' -report='$(abspath $(REPORT))'
+
+.PHONY: bench
+bench: ## Measure the sidecar for 1,000 machines beside machine-controller-manager's own preservation
+	@go run ./test/bench
+
+.PHONY: bench-seed
+bench-seed: ## Measure the extension on a seed with 500 shoots (BENCH_SHOOTS=10 for fewer)
+	@go run ./test/bench/seed
 
 ##@ Develop
 

@@ -3,8 +3,8 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 
-# Generates deepcopy, defaults and conversion of all API types, and the API reference. It needs
-# nothing but Go: the generators are built from the versions that hack/tools/codegen pins, outside the checkout.
+# Generates deepcopy, defaults and conversion of all API types, the API reference, and what follows from the version. It
+# needs nothing but Go: the generators are built from the versions that hack/tools/codegen pins, outside the checkout.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -29,6 +29,9 @@ for api in preservation config; do
     --log-level=ERROR \
     --output-path="hack/api-reference/$api.md"
 done
+
+echo "> registration and versions of the charts"
+go run ./hack/registration
 
 echo "> table of the rules and their tests"
 rules="$(go run ./hack/rules)"

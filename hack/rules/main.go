@@ -21,36 +21,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 )
 
-// rules are in the order of the table.
-var rules = []struct{ id, text string }{
-	{"R1", "Requests are `now` (alias `true`), `when-failed` and `false`."},
-	{"R2", "The Node's request, when its key is there, beats the Machine's and is synced to the Machine. Removing or emptying it withdraws the request."},
-	{"R3", "Any other value is invalid: it is warned of, starts nothing and stops nothing."},
-	{"R4", "`false` forbids auto-preservation and stops a preservation. It is never removed."},
-	{"R5", "A request may carry its own timeout. An invalid one is warned of, and the pool's is used."},
-	{"T1", "`now` preserves a machine in any phase, and protects its node."},
-	{"T2", "A preserved machine that fails keeps its expiry; its node is tainted and drained."},
-	{"T3", "Expiry, `false` or withdrawal make a preserved machine that has not failed an ordinary one."},
-	{"T4", "A machine with `when-failed` is preserved when it fails, whatever the share."},
-	{"T5", "A machine without request is preserved when it fails, within the share."},
-	{"T6", "Without share, or with `false`, a failing machine is not touched."},
-	{"T7", "A machine in Failed:Preserved that gets healthy takes pods again, and stays protected until its expiry."},
-	{"T8", "Expiry, `false` or withdrawal let a machine in Failed:Preserved go. Its place is free at once."},
-	{"T9", "A lowered share lets the oldest auto-preserved machines go, and no others."},
-	{"T10", "A deletion is never blocked."},
-	{"P1", "All machines in Failed:Preserved count towards the share. It is never exceeded by auto-preservation."},
-	{"P2", "Preserved machines count as replicas, and are the last to go in a scale-down."},
-	{"P3", "During a rolling update no failed machine is newly preserved."},
-	{"P4", "Hibernation overrides preservation."},
-	{"P5", "The protection from the cluster-autoscaler is put back. A user's own outlives the preservation."},
-	{"P6", "A changed timeout applies to what begins after it. An edited expiry is obeyed."},
-	{"P7", "Drains respect PodDisruptionBudgets until the drain timeout. A user's cordon is never touched."},
-	{"P8", "The hold and the expiry are written first and cleared last. All state is in the objects."},
-	{"P9", "Without a Node, or without the shoot's API server, machines are held all the same."},
-	{"P10", "Nothing is held for ever, also without the controller."},
-	{"P11", "Every transition is visible."},
-}
-
 // columns are where tests with rule ids in their names are.
 var columns = []struct {
 	title string
@@ -97,12 +67,12 @@ the domain, for the controllers, and the scenarios that run on a landscape.
 | --- | --- | --- | --- | --- |
 `)
 	var missing []string
-	for _, rule := range rules {
-		if len(found[0][rule.id]) == 0 {
-			missing = append(missing, rule.id)
+	for _, rule := range conformance.Rules() {
+		if len(found[0][rule.ID]) == 0 {
+			missing = append(missing, rule.ID)
 		}
-		fmt.Printf("| %s | %s | %s | %s | %s |\n", rule.id, rule.text,
-			links(found[0][rule.id]), links(found[1][rule.id]), strings.Join(scenarios[rule.id], ", "))
+		fmt.Printf("| %s | %s | %s | %s | %s |\n", rule.ID, rule.Text,
+			links(found[0][rule.ID]), links(found[1][rule.ID]), strings.Join(scenarios[rule.ID], ", "))
 	}
 	if len(missing) > 0 {
 		return fmt.Errorf("no test in %s has the ids of rules %s in its name", columns[0].roots, strings.Join(missing, ", "))

@@ -5,92 +5,66 @@
 package conformance
 
 import (
-	"encoding/json"
-	"slices"
 	"time"
 
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
-	eventsv1 "k8s.io/api/events/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
-// The scenarios in which people change things under way.
+// The scenarios in which something changes under way.
 
 // loweredShare: of two auto-preserved machines the older one goes.
 func loweredShare(p *Pool) {
 	machines := p.running(2)
 	for _, machine := range machines {
-		p.fail(machine, KubeletDead)
+		p.fail(machine, NodeCondition)
 	}
 	for _, machine := range machines {
 		p.preserved(machine, failedPreserved, "auto")
 	}
-	p.setShare(1)
+	p.configure(1, preserveTimeout)
 	p.gone(machines[0])
 	expiry := p.isPreserved(p, machines[1], failedPreserved, "auto")
 	p.staysPreserved(machines[1], failedPreserved, "auto", expiry)
 }
 
-// deletion: who deletes a preserved machine gets what they want.
-func deletion(p *Pool) {
-	machine := p.running(2)[0]
-	p.fail(machine, KubeletDead)
-	p.preserved(machine, failedPreserved, "auto")
-	p.Expect(p.Seed.Delete(p.ctx, machine)).To(Succeed())
-	p.gone(machine)
-	p.running(2)
-}
-
-// neverJoined: a machine that gets no node in time is held all the same, and may still join.
-func neverJoined(p *Pool) {
-	known := p.running(2)
-	deployment := p.deployment()
-	p.Expect(p.InjectNext(p.ctx, deployment.Name, NeverJoins)).To(Succeed())
-	p.scale(deployment, 3)
-
-	var machine *machinev1alpha1.Machine
-	p.Eventually(func(g Gomega) {
-		machines := slices.DeleteFunc(p.machines(g), func(m machinev1alpha1.Machine) bool {
-			return slices.ContainsFunc(known, func(k *machinev1alpha1.Machine) bool { return k.Name == m.Name })
-		})
-		g.Expect(machines).To(HaveLen(1))
-		machine = &machines[0]
-	}).WithTimeout(patience).WithPolling(pollInterval).Should(Succeed())
-	expiry := p.preserved(machine, failedPreserved, "auto")
-	p.staysPreserved(machine, failedPreserved, "auto", expiry)
-
-	p.fail(machine, NoFault)
-	p.Expect(p.preserved(machine, runningPreserved, "auto")).To(BeTemporally("==", expiry))
-}
-
-// rollout: a preserved machine does not keep a rolling update from ending, and one that fails meanwhile is replaced.
-func rollout(p *Pool) {
+// loweredShareBesideRequest: an explicit request is not cancelled by a limit.
+func loweredShareBesideRequest(p *Pool) {
 	machines := p.running(2)
-	p.fail(machines[0], KubeletDead)
-	p.preserved(machines[0], failedPreserved, "auto")
-
-	deployment := p.deployment()
-	patch := client.MergeFrom(deployment.DeepCopy())
-	metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "conformance", "rollout")
-	p.Expect(p.Seed.Patch(p.ctx, deployment, patch)).To(Succeed())
-	p.fail(machines[1], KubeletDead)
-
-	p.gone(machines[0])
-	p.gone(machines[1])
-	for _, machine := range p.running(2) {
-		p.Expect(machine.Annotations).NotTo(HaveKey(prefix + "cause"))
+	p.request(machines[0], "when-failed")
+	for _, machine := range machines {
+		p.fail(machine, KubeletDead)
 	}
+	expiry := p.preserved(machines[0], failedPreserved, "when-failed")
+	p.preserved(machines[1], failedPreserved, "auto")
+	p.configure(0, preserveTimeout)
+	p.gone(machines[1])
+	p.Expect(p.isPreserved(p, machines[0], failedPreserved, "when-failed")).To(BeTemporally("==", expiry))
+}
+
+// changedTimeout: a new timeout counts for what begins after it, and for nothing else.
+func changedTimeout(p *Pool) {
+	machines := p.running(2)
+	p.request(machines[0], "now")
+	expiry := p.preserved(machines[0], runningPreserved, "now")
+
+	p.configure(0, time.Hour)
+	p.request(machines[1], "now")
+	p.Expect(p.preserved(machines[1], runningPreserved, "now")).To(BeTemporally("~", time.Now().Add(time.Hour), time.Minute))
+	p.Expect(p.isPreserved(p, machines[0], runningPreserved, "now")).To(BeTemporally("==", expiry))
 }
 
 // editedExpiry: an operator moves the end of a preservation, and it is obeyed to the second.
 func editedExpiry(p *Pool) {
 	machine := p.running(2)[0]
-	p.annotate(machine, map[string]string{preserve: "now"})
+	p.request(machine, "now")
 	p.preserved(machine, runningPreserved, "now")
 
 	expiry := time.Now().Add(15 * time.Second).Truncate(time.Second)
@@ -113,69 +87,180 @@ func editedExpiry(p *Pool) {
 	p.Expect(time.Now()).To(BeTemporally(">=", expiry))
 }
 
-// invalidRequests: typos start nothing, and are told to who made them.
-func invalidRequests(p *Pool) {
+// scaleDownOfPreserved: the preserved machine is the last to go, and the cluster-autoscaler is told to leave it alone,
+// also when somebody removes its annotation.
+func scaleDownOfPreserved(p *Pool) {
 	machines := p.running(2)
-	p.annotate(machines[0], map[string]string{preserve: "yes"})
-	p.annotate(machines[1], map[string]string{preserve: "now", prefix + "timeout": "tomorrow"})
-	p.nodeEvent(machines[0], "InvalidPreserveRequest", `"yes" is ignored, valid are "now", "when-failed", "false" and "true"`)
-	p.nodeEvent(machines[1], "InvalidPreserveTimeout", `"tomorrow" is ignored`)
-	p.Expect(p.preserved(machines[1], runningPreserved, "now")).To(BeTemporally("~", time.Now().Add(72*time.Hour), time.Minute))
-	p.Expect(p.fresh(p, machines[0]).Annotations).NotTo(HaveKey(prefix + "cause"))
+	machine := machines[0]
+	p.request(machine, "now")
+	p.preserved(machine, runningPreserved, "now")
+	protected := func(g Gomega) { g.Expect(p.node(g, machine).Annotations).To(HaveKeyWithValue(scaleDown, "true")) }
+	p.eventually(protected)
+	p.annotate(machine, map[string]any{scaleDown: nil})
+	p.eventually(protected)
+
+	p.scale(1)
+	p.gone(machines[1])
+	p.isPreserved(p, machine, runningPreserved, "now")
 }
 
-func (p *Pool) scale(deployment *machinev1alpha1.MachineDeployment, replicas int32) {
-	p.t.Helper()
-	p.t.Logf("MachineDeployment %s: %d replicas", deployment.Name, replicas)
-	patch := client.MergeFrom(deployment.DeepCopy())
-	deployment.Spec.Replicas = replicas
-	p.Expect(p.Seed.Patch(p.ctx, deployment, patch)).To(Succeed())
+// scaleDownOfFailed: a held machine counts as a replica, and a healthy one goes rather than it.
+func scaleDownOfFailed(p *Pool) {
+	machines := p.running(2)
+	p.fail(machines[0], NodeCondition)
+	expiry := p.preserved(machines[0], failedPreserved, "auto")
+	p.consistently(shortly, func(g Gomega) { g.Expect(p.machines(g)).To(HaveLen(2)) })
+
+	p.scale(1)
+	p.gone(machines[1])
+	p.staysPreserved(machines[0], failedPreserved, "auto", expiry)
 }
 
-// setShare changes the pool's autoPreserveFailedMax in the provider configuration.
-func (p *Pool) setShare(share int32) {
-	p.t.Helper()
-	extensions := &extensionsv1alpha1.ExtensionList{}
-	p.Expect(p.Seed.List(p.ctx, extensions, client.InNamespace(p.Namespace))).To(Succeed())
-	extensions.Items = slices.DeleteFunc(extensions.Items, func(e extensionsv1alpha1.Extension) bool { return e.Spec.Type != v1alpha1.ExtensionType })
-	p.Expect(extensions.Items).To(HaveLen(1))
-	extension := &extensions.Items[0]
+// scaleToZero: what hibernation does to machine-controller-manager. No machine is kept, and the next ones are ordinary.
+func scaleToZero(p *Pool) {
+	machines := p.running(2)
+	p.request(machines[0], "now")
+	p.preserved(machines[0], runningPreserved, "now")
+	p.fail(machines[1], KubeletDead)
+	p.preserved(machines[1], failedPreserved, "auto")
 
-	config := &v1alpha1.MachinePreservationConfig{}
-	p.Expect(json.Unmarshal(extension.Spec.ProviderConfig.Raw, config)).To(Succeed())
-	for _, worker := range config.Workers {
-		if worker.Name == p.name {
-			worker.MachineControllerManager.AutoPreserveFailedMax = &share
-		}
+	p.scale(0)
+	p.gone(machines[0])
+	p.gone(machines[1])
+	p.event(machines[1], "MachinePreservationEnded", "the machine is being deleted")
+	p.scale(2)
+	for _, machine := range p.running(2) {
+		p.Expect(machine.Annotations).NotTo(HaveKey(prefix + "cause"))
 	}
-	raw, err := json.Marshal(config)
+}
+
+// deletion: who deletes a preserved machine gets what they want.
+func deletion(p *Pool) {
+	machine := p.running(2)[0]
+	p.fail(machine, NodeCondition)
+	p.preserved(machine, failedPreserved, "auto")
+	p.Expect(p.Seed.Delete(p.ctx, machine)).To(Succeed())
+	p.gone(machine)
+	p.event(machine, "MachinePreservationEnded", "the machine is being deleted")
+	p.running(2)
+}
+
+// rollout: a preserved machine does not keep a rolling update from ending, and one that fails meanwhile is replaced.
+func rollout(p *Pool) {
+	machines := p.running(2)
+	p.fail(machines[0], KubeletDead)
+	p.preserved(machines[0], failedPreserved, "auto")
+
+	deployment := p.deployment(p)
+	patch := client.MergeFrom(deployment.DeepCopy())
+	metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "conformance", time.Now().UTC().Format(time.RFC3339))
+	p.Expect(p.Seed.Patch(p.ctx, deployment, patch)).To(Succeed())
+	p.fail(machines[1], KubeletDead)
+
+	p.gone(machines[0])
+	p.gone(machines[1])
+	for _, machine := range p.running(2) {
+		p.Expect(machine.Annotations).NotTo(HaveKey(prefix + "cause"))
+	}
+}
+
+// restart: machine-controller-manager is restarted while machines are preserved and one is about to be. Nothing is lost,
+// and nothing is forgotten.
+func restart(p *Pool) {
+	p.scale(3)
+	machines := p.running(3)
+	running, failed, next := machines[0], machines[1], machines[2]
+	p.request(running, "now")
+	expiryOfRunning := p.preserved(running, runningPreserved, "now")
+	p.fail(failed, KubeletDead)
+	expiryOfFailed := p.preserved(failed, failedPreserved, "auto")
+	p.fail(next, KubeletDead)
+	p.almostFailed(next)
+
+	p.restartMachineControllerManager()
+	expiryOfNext := p.preserved(next, failedPreserved, "auto")
+	p.consistently(takeover+p.settings.endurance(), func(g Gomega) {
+		g.Expect(p.isPreserved(g, running, runningPreserved, "now")).To(BeTemporally("==", expiryOfRunning))
+		g.Expect(p.isPreserved(g, failed, failedPreserved, "auto")).To(BeTemporally("==", expiryOfFailed))
+		g.Expect(p.isPreserved(g, next, failedPreserved, "auto")).To(BeTemporally("==", expiryOfNext))
+	})
+	p.withdraw(running)
+	p.ordinary(running)
+}
+
+// shootAway: a machine is held although the shoot's API server is away, and its node is marked when that is back.
+func shootAway(p *Pool) {
+	machine := p.running(2)[0]
+	p.fail(machine, KubeletDead)
+	p.almostFailed(machine)
+	back := p.shootAway()
+	expiry := p.preserved(machine, failedPreserved, "auto")
+	back()
+	p.eventually(func(g Gomega) {
+		node := p.node(g, machine)
+		g.Expect(node).To(And(tainted(), withCondition("Preserved", corev1.ConditionTrue)))
+		g.Expect(node.Annotations).To(HaveKeyWithValue(scaleDown, "true"))
+	})
+	p.staysPreserved(machine, failedPreserved, "auto", expiry)
+}
+
+// restartMachineControllerManager does what kubectl rollout restart does, and waits as kubectl rollout status does.
+func (p *Pool) restartMachineControllerManager() {
+	p.t.Helper()
+	p.t.Log("Deployment machine-controller-manager: restart")
+	deployment := &appsv1.Deployment{}
+	p.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: machineControllerManager}, deployment)).To(Succeed())
+	patch := client.MergeFrom(deployment.DeepCopy())
+	metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "kubectl.kubernetes.io/restartedAt", time.Now().Format(time.RFC3339))
+	p.Expect(p.Seed.Patch(p.ctx, deployment, patch)).To(Succeed())
+	p.eventually(func(g Gomega) {
+		g.Expect(p.Seed.Get(p.ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
+		status := deployment.Status
+		g.Expect(status.ObservedGeneration).To(BeNumerically(">=", deployment.Generation))
+		g.Expect([]int32{status.Replicas, status.UpdatedReplicas, status.AvailableReplicas}).To(HaveEach(*deployment.Spec.Replicas))
+	})
+}
+
+// reconciliationsOfProvider: the provider extension writes its MachineDeployments again and again, and the share is never
+// seen to be another one. No machine is rolled by it.
+func reconciliationsOfProvider(p *Pool) {
+	before := p.running(2)
+	watch, err := p.Seed.Watch(p.ctx, &machinev1alpha1.MachineDeploymentList{}, client.InNamespace(p.Namespace),
+		client.MatchingFields{metav1.ObjectNameField: p.deploymentName})
 	p.Expect(err).NotTo(HaveOccurred())
-	patch := client.MergeFrom(extension.DeepCopy())
-	extension.Spec.ProviderConfig.Raw = raw
-	p.Expect(p.Seed.Patch(p.ctx, extension, patch)).To(Succeed())
-}
+	shares := make(chan []string, 1)
+	go func() {
+		var seen []string
+		for event := range watch.ResultChan() {
+			if d, ok := event.Object.(*machinev1alpha1.MachineDeployment); ok {
+				seen = append(seen, d.Annotations[prefix+"auto-preserve-failed-max"])
+			}
+		}
+		shares <- seen
+	}()
 
-// nodeEvent waits for an Event on the machine's node.
-func (p *Pool) nodeEvent(machine *machinev1alpha1.Machine, reason, text string) {
-	p.t.Helper()
-	p.waitForEvent(p.Shoot, metav1.NamespaceDefault, machine.Labels[machinev1alpha1.NodeLabelKey], reason, text)
-}
+	workers := &extensionsv1alpha1.WorkerList{}
+	p.Expect(p.Seed.List(p.ctx, workers, client.InNamespace(p.Namespace))).To(Succeed())
+	p.Expect(workers.Items).To(HaveLen(1))
+	worker := &workers.Items[0]
+	for range 10 {
+		patch := client.MergeFrom(worker.DeepCopy())
+		metav1.SetMetaDataAnnotation(&worker.ObjectMeta, v1beta1constants.GardenerOperation, v1beta1constants.GardenerOperationReconcile)
+		started := metav1.Now().Rfc3339Copy()
+		p.Expect(p.Seed.Patch(p.ctx, worker, patch)).To(Succeed())
+		p.eventually(func(g Gomega) {
+			g.Expect(p.Seed.Get(p.ctx, client.ObjectKeyFromObject(worker), worker)).To(Succeed())
+			g.Expect(worker.Annotations).NotTo(HaveKey(v1beta1constants.GardenerOperation))
+			g.Expect(worker.Status.LastOperation).To(And(
+				HaveField("State", gardencorev1beta1.LastOperationStateSucceeded),
+				HaveField("LastUpdateTime.Time", BeTemporally(">=", started.Time)),
+			))
+		})
+	}
 
-// event waits for an Event on the machine.
-func (p *Pool) event(machine *machinev1alpha1.Machine, reason, text string) {
-	p.t.Helper()
-	p.waitForEvent(p.Seed, p.Namespace, machine.Name, reason, text)
-}
-
-func (p *Pool) waitForEvent(c client.Reader, namespace, regarding, reason, text string) {
-	p.t.Helper()
-	p.Eventually(func(g Gomega) {
-		events := &eventsv1.EventList{}
-		g.Expect(c.List(p.ctx, events, client.InNamespace(namespace))).To(Succeed())
-		g.Expect(events.Items).To(ContainElement(And(
-			HaveField("Regarding.Name", regarding),
-			HaveField("Reason", reason),
-			HaveField("Note", ContainSubstring(text)),
-		)))
-	}).WithTimeout(patience).WithPolling(pollInterval).Should(Succeed())
+	watch.Stop()
+	seen := <-shares
+	p.t.Logf("Saw %d states of MachineDeployment %s", len(seen), p.deploymentName)
+	p.Expect(seen).To(HaveEach("1"))
+	p.Expect(p.running(2)).To(HaveExactElements(HaveField("Name", before[0].Name), HaveField("Name", before[1].Name)))
 }

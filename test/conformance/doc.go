@@ -3,5 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package conformance has the rules of preservation as scenarios that look at nothing but the APIs of a seed and a
-// shoot. Each scenario has a worker pool of its own, so that all run at the same time.
+// shoot. The scenarios share worker pools: each has one for itself while it runs, so that as many run at the same time as
+// there are pools.
 package conformance

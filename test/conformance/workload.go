@@ -5,50 +5,106 @@
 package conformance
 
 import (
+	"context"
+
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
+
+// blockedDrain: a PodDisruptionBudget holds an eviction up, which the node tells. A user's cordon stays.
+func blockedDrain(p *Pool) {
+	machine := p.running(2)[0]
+	_, app := p.workload(machine)
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app.Name, Namespace: app.Namespace},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(1)),
+			Selector:     &metav1.LabelSelector{MatchLabels: app.Labels},
+		},
+	}
+	p.create(budget)
+	p.Expect(p.Shoot.Patch(p.ctx, p.node(p, machine), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)))).To(Succeed())
+
+	p.fail(machine, NodeCondition)
+	p.preserved(machine, failedPreserved, "auto")
+	p.shows(machine, corev1.ConditionTrue, "DrainBlocked", budget.Name)
+	p.nodeEvent(machine, "PreservedNodeDrainBlocked", budget.Name)
+	p.Expect(p.exists(app)).To(BeTrue())
+	p.Expect(p.Shoot.Delete(p.ctx, budget)).To(Succeed())
+
+	p.drained(machine)
+	p.Expect(p.exists(app)).To(BeFalse())
+	p.Expect(p.node(p, machine).Spec.Unschedulable).To(BeTrue())
+}
 
 // workload starts a DaemonSet and a bare pod on the machine's node, and returns their pods when they run.
 func (p *Pool) workload(machine *machinev1alpha1.Machine) (agent, app *corev1.Pod) {
 	p.t.Helper()
-	labels := map[string]string{"app": p.name + "-agent"}
+	labels := func(name string) map[string]string { return map[string]string{"conformance": p.scenario + "-" + name} }
 	spec := corev1.PodSpec{
 		Containers:   []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
-		NodeSelector: map[string]string{poolLabel: p.name},
+		NodeSelector: map[string]string{corev1.LabelHostname: p.node(p, machine).Labels[corev1.LabelHostname]},
 	}
-	daemonSet := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Name: labels["app"], Namespace: metav1.NamespaceDefault},
+	p.create(&appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: p.scenario + "-agent", Namespace: metav1.NamespaceDefault},
 		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+			Selector: &metav1.LabelSelector{MatchLabels: labels("agent")},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels("agent")}, Spec: spec},
 		},
-	}
-	p.Expect(p.Shoot.Create(p.ctx, daemonSet)).To(Succeed())
-
-	nodeName := machine.Labels[machinev1alpha1.NodeLabelKey]
-	app = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.name + "-app", Namespace: metav1.NamespaceDefault}, Spec: *spec.DeepCopy()}
-	app.Spec.NodeName = nodeName
+	})
+	app = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.scenario + "-app", Namespace: metav1.NamespaceDefault, Labels: labels("app")}, Spec: *spec.DeepCopy()}
 	app.Spec.TerminationGracePeriodSeconds = new(int64(1))
-	p.Expect(p.Shoot.Create(p.ctx, app)).To(Succeed())
+	p.create(app)
 
-	p.Eventually(func(g Gomega) {
+	p.eventually(func(g Gomega) {
 		pods := &corev1.PodList{}
-		g.Expect(p.Shoot.List(p.ctx, pods, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels(labels))).To(Succeed())
-		agent = &corev1.Pod{}
-		g.Expect(pods.Items).To(ContainElement(HaveField("Spec.NodeName", nodeName), agent))
+		g.Expect(p.Shoot.List(p.ctx, pods, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels(labels("agent")))).To(Succeed())
+		g.Expect(pods.Items).To(HaveLen(1))
+		agent = &pods.Items[0]
 		g.Expect(p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(app), app)).To(Succeed())
 		g.Expect([]corev1.PodPhase{agent.Status.Phase, app.Status.Phase}).To(HaveEach(corev1.PodRunning))
-	}).WithTimeout(patience).WithPolling(pollInterval).Should(Succeed())
+	})
 	return agent, app
+}
+
+// create creates an object in the shoot, and deletes it at the end of the scenario.
+func (p *Pool) create(object client.Object) {
+	p.t.Helper()
+	p.Expect(p.Shoot.Create(p.ctx, object)).To(Succeed())
+	p.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), restoreTimeout)
+		defer cancel()
+		if err := client.IgnoreNotFound(p.Shoot.Delete(ctx, object)); err != nil {
+			p.t.Errorf("%s could not be deleted: %v", object.GetName(), err)
+		}
+	})
 }
 
 // exists says whether the very pod is still there.
 func (p *Pool) exists(pod *corev1.Pod) bool {
 	fresh := &corev1.Pod{}
 	return p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(pod), fresh) == nil && fresh.UID == pod.UID
+}
+
+// drained waits until nothing is left to be evicted from the machine's node, which takes the drain timeout at most.
+func (p *Pool) drained(machine *machinev1alpha1.Machine) {
+	p.t.Helper()
+	p.Eventually(func(g Gomega) {
+		g.Expect(p.node(g, machine)).To(withCondition("Preserved", corev1.ConditionTrue, HaveField("Reason", "Drained")))
+	}).WithContext(p.ctx).WithTimeout(p.settings.Drain + p.settings.patience()).WithPolling(pollInterval).Should(Succeed())
+}
+
+// shows waits until the condition of the machine's node shows the preservation.
+func (p *Pool) shows(machine *machinev1alpha1.Machine, status corev1.ConditionStatus, reason, text string) {
+	p.t.Helper()
+	p.eventually(func(g Gomega) {
+		g.Expect(p.node(g, machine)).To(withCondition("Preserved", status, HaveField("Reason", reason), HaveField("Message", ContainSubstring(text))))
+	})
 }

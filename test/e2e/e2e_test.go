@@ -9,11 +9,11 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,15 +40,6 @@ import (
 
 const shootName = "e2e"
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	// The scenarios wait most of the time: they are all run at once.
-	if err := flag.Set("test.parallel", "64"); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
-
 func TestMCM061(t *testing.T) { run(t, "0.61") }
 func TestMCM062(t *testing.T) { run(t, "0.62") }
 
@@ -56,28 +48,24 @@ func run(t *testing.T, generation string) {
 	g := NewWithT(t)
 	ctx := t.Context()
 
-	l, err := landscape.Start(ctx, landscape.Options{Dir: filepath.Join("testdata", "landscape-"+generation), MCM: generation, Out: t.Output()})
-	g.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { g.Expect(l.Stop(context.Background())).To(Succeed()) })
-	go func() {
-		select {
-		case err := <-l.Failed():
-			t.Errorf("The landscape failed: %v", err)
-		case <-ctx.Done():
-		}
-	}()
+	l := startLandscape(t, generation, landscape.Options{MCM: generation})
 
-	scenarios := conformance.Scenarios()
+	// Those with failing machines are the most that run at the same time.
+	pools := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return s.Healthy || s.Alone })
 	started := time.Now()
-	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, scenarios))).To(Succeed())
+	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, pools))).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
-	t.Logf("Shoot with %d pools was ready after %s", len(scenarios), time.Since(started).Round(time.Second))
+	t.Logf("Shoot with %d pools was ready after %s", len(pools), time.Since(started).Round(time.Second))
 
-	conformance.Run(ctx, t, environmentOf(g, l))
+	environment := environmentOf(g, l)
+	report := conformance.Run(ctx, t, environment)
+	defer func() { fmt.Fprint(t.Output(), report.Markdown()) }()
 
-	t.Run("hibernation P4", func(t *testing.T) {
+	report.Run(t, "disabled", []string{"P10"}, func(t *testing.T) { disable(t, l, environment, shootFor(g, pools), "auto", "when-failed") })
+
+	report.Run(t, "hibernation", []string{"P4"}, func(t *testing.T) {
 		g := NewWithT(t)
-		shoot := shootFor(g, scenarios)
+		shoot := shootFor(g, pools)
 		shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
 		g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
 		g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
@@ -89,12 +77,31 @@ func run(t *testing.T, generation string) {
 	})
 }
 
+// startLandscape starts a landscape in a directory of that name, and ends it with the test.
+func startLandscape(t *testing.T, name string, o landscape.Options) *landscape.Landscape {
+	t.Helper()
+	g := NewWithT(t)
+	o.Dir, o.Out = filepath.Join("testdata", "landscape-"+name), t.Output()
+	l, err := landscape.Start(t.Context(), o)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { g.Expect(l.Stop(context.Background())).To(Succeed()) })
+	go func() {
+		select {
+		case err := <-l.Failed():
+			t.Errorf("The landscape failed: %v", err)
+		case <-t.Context().Done():
+		}
+	}()
+	return l
+}
+
 func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 	seedConfig, shootConfig := unlimited(l.Seed.Config), unlimited(l.Shoot.Config)
 	seedClient, err := client.NewWithWatch(seedConfig, client.Options{Scheme: kubernetesclient.SeedScheme})
 	g.Expect(err).NotTo(HaveOccurred())
 	shootClient, err := client.New(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
 	g.Expect(err).NotTo(HaveOccurred())
+	var neverJoining sync.Mutex
 	machinePod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: seed.MachineNamespace(shootName)}}
 	}
@@ -114,23 +121,20 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 			return inject(ctx, machinePod("machine-"+machine.Name), fault)
 		},
 		InjectNext: func(ctx context.Context, machineDeployment string, fault conformance.Fault) error {
-			pods := &corev1.PodList{}
-			if err := seedClient.List(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName))); err != nil {
-				return err
-			}
-			watch, err := seedClient.Watch(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName)), &client.ListOptions{
-				Raw: &metav1.ListOptions{ResourceVersion: pods.ResourceVersion},
-			})
+			neverJoining.Lock() // until the machine is there
+			known, watch, err := watchPods(ctx, seedClient)
 			if err != nil {
+				neverJoining.Unlock()
 				return err
 			}
 			// The default of the namespace befalls all new machines: those of other MachineDeployments are healed.
 			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: seed.ControlPlaneNamespace(shootName)}}
 			go func() {
+				defer neverJoining.Unlock()
 				defer watch.Stop()
 				for event := range watch.ResultChan() {
 					pod, ok := event.Object.(*corev1.Pod)
-					if !ok || event.Type == apiwatch.Deleted || pod.Annotations[simulator.FailureAnnotation] != string(fault) {
+					if !ok || known.Has(pod.Name) || event.Type == apiwatch.Deleted || pod.Annotations[simulator.FailureAnnotation] != string(fault) {
 						continue
 					}
 					heal := client.Object(pod)
@@ -145,7 +149,24 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 			}()
 			return inject(ctx, namespace, fault)
 		},
+		ShootAway: l.FreezeShoot,
 	}
+}
+
+// watchPods returns the names of the machines' pods that are there, and a watch that begins with them.
+func watchPods(ctx context.Context, c client.WithWatch) (sets.Set[string], apiwatch.Interface, error) {
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName))); err != nil {
+		return nil, nil, err
+	}
+	known := sets.New[string]()
+	for _, pod := range pods.Items {
+		known.Insert(pod.Name)
+	}
+	watch, err := c.Watch(ctx, pods, client.InNamespace(seed.MachineNamespace(shootName)), &client.ListOptions{
+		Raw: &metav1.ListOptions{ResourceVersion: pods.ResourceVersion},
+	})
+	return known, watch, err
 }
 
 // unlimited returns a copy of the configuration with which the scenarios do not wait for each other.
@@ -155,7 +176,7 @@ func unlimited(config *rest.Config) *rest.Config {
 	return config
 }
 
-// shootFor returns a Shoot with a worker pool for each scenario.
+// shootFor returns a Shoot with worker pools that have the names and the shares of scenarios.
 func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Shoot {
 	shoot := &gardencorev1beta1.Shoot{
 		ObjectMeta: metav1.ObjectMeta{Name: shootName},

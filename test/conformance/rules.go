@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+// Rule is a rule of preservation.
+type Rule struct {
+	// ID is what tests have in their names.
+	ID string
+	// Text is the rule in short.
+	Text string
+}
+
+// Rules returns all rules.
+func Rules() []Rule {
+	return []Rule{
+		{"R1", "Requests are `now` (alias `true`), `when-failed` and `false`."},
+		{"R2", "The Node's request, when its key is there, beats the Machine's and is synced to the Machine. Removing or emptying it withdraws the request."},
+		{"R3", "Any other value is invalid: it is warned of, starts nothing and stops nothing."},
+		{"R4", "`false` forbids auto-preservation and stops a preservation. It is never removed."},
+		{"R5", "A request may carry its own timeout. An invalid one is warned of, and the pool's is used."},
+		{"T1", "`now` preserves a machine in any phase, and protects its node."},
+		{"T2", "A preserved machine that fails keeps its expiry; its node is tainted and drained."},
+		{"T3", "Expiry, `false` or withdrawal make a preserved machine that has not failed an ordinary one."},
+		{"T4", "A machine with `when-failed` is preserved when it fails, whatever the share."},
+		{"T5", "A machine without request is preserved when it fails, within the share."},
+		{"T6", "Without share, or with `false`, a failing machine is not touched."},
+		{"T7", "A machine in Failed:Preserved that gets healthy takes pods again, and stays protected until its expiry."},
+		{"T8", "Expiry, `false` or withdrawal let a machine in Failed:Preserved go. Its place is free at once."},
+		{"T9", "A lowered share lets the oldest auto-preserved machines go, and no others."},
+		{"T10", "A deletion is never blocked."},
+		{"P1", "All machines in Failed:Preserved count towards the share. It is never exceeded by auto-preservation."},
+		{"P2", "Preserved machines count as replicas, and are the last to go in a scale-down."},
+		{"P3", "During a rolling update no failed machine is newly preserved."},
+		{"P4", "Hibernation overrides preservation."},
+		{"P5", "The protection from the cluster-autoscaler is put back. A user's own outlives the preservation."},
+		{"P6", "A changed timeout applies to what begins after it. An edited expiry is obeyed."},
+		{"P7", "Drains respect PodDisruptionBudgets until the drain timeout. A user's cordon is never touched."},
+		{"P8", "The hold and the expiry are written first and cleared last. All state is in the objects."},
+		{"P9", "Without a Node, or without the shoot's API server, machines are held all the same."},
+		{"P10", "Nothing is held for ever, also without the controller."},
+		{"P11", "Every transition is visible."},
+	}
+}
