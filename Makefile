@@ -43,6 +43,7 @@ test: test-unit test-integration test-e2e ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no other process
+	@GOFLAGS=-tags=remove_all_sd go tool -modfile=hack/tools/promtool/go.mod -n promtool >/dev/null # its first build takes minutes
 	@packages="$$(go list -f '{{ if or .TestGoFiles .XTestGoFiles }}{{ .ImportPath }}{{ end }}' ./... \
 	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
 	go test $$packages

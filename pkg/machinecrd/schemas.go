@@ -14,7 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 const (
@@ -29,11 +33,13 @@ type Schemas struct {
 	Machines client.Reader
 	// MachineDeployments reads the definition of MachineDeployments.
 	MachineDeployments client.Reader
+
+	machines cache.Cache
 }
 
 // AddToManager returns Schemas that watch the two definitions and no others, as long as the manager runs.
 func AddToManager(mgr manager.Manager) (*Schemas, error) {
-	watch := func(name string) (client.Reader, error) {
+	watch := func(name string) (cache.Cache, error) {
 		c, err := cache.New(mgr.GetConfig(), cache.Options{
 			HTTPClient: mgr.GetHTTPClient(),
 			Scheme:     mgr.GetScheme(),
@@ -59,7 +65,14 @@ func AddToManager(mgr manager.Manager) (*Schemas, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Schemas{Machines: machineReader, MachineDeployments: machineDeploymentReader}, nil
+	return &Schemas{Machines: machineReader, MachineDeployments: machineDeploymentReader, machines: machineReader}, nil
+}
+
+// MachinesSource returns a source of requests, which the mapper makes when the definition of Machines is installed or
+// changes. Only call it on Schemas that AddToManager has returned.
+func (s *Schemas) MachinesSource(mapper handler.TypedMapFunc[*apiextensionsv1.CustomResourceDefinition, reconcile.Request]) source.Source {
+	return source.Kind(s.machines, &apiextensionsv1.CustomResourceDefinition{}, handler.TypedEnqueueRequestsFromMapFunc(mapper),
+		predicate.TypedGenerationChangedPredicate[*apiextensionsv1.CustomResourceDefinition]{})
 }
 
 // MachinesCanExpire returns whether a Machine's status can hold the end of its preservation. If so, machine-controller-

@@ -38,6 +38,7 @@ import (
 	extensionscmdwebhook "github.com/gardener/gardener/extensions/pkg/webhook/cmd"
 	gardenerhealthz "github.com/gardener/gardener/pkg/healthz"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
@@ -146,16 +149,30 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 	if err := extensionsheartbeatcontroller.AddToManager(ctx, mgr); err != nil {
 		return fmt.Errorf("failed to add heartbeat controller: %w", err)
 	}
+	extensionClasses := opts.general.Completed().ExtensionClasses
 	if err := lifecycle.AddToManager(ctx, mgr, lifecycle.AddOptions{
 		Controller:                opts.lifecycle.Completed().Options(),
 		IgnoreOperationAnnotation: opts.reconciler.Completed().IgnoreOperationAnnotation,
 		Schemas:                   schemas,
-		ExtensionClasses:          opts.general.Completed().ExtensionClasses,
+		ExtensionClasses:          extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)
 	}
 	if err := (&worker.Reconciler{Planner: planner, Schemas: schemas}).AddToManager(mgr, opts.worker.Completed().Options()); err != nil {
 		return fmt.Errorf("failed to add worker controller: %w", err)
+	}
+	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas)
+	if err := (&injection.Reconciler{Ensurer: ensurer}).AddToManager(mgr, schemas); err != nil {
+		return fmt.Errorf("failed to add injection controller: %w", err)
+	}
+	if err := healthcheck.AddToManager(mgr, healthcheck.AddOptions{
+		Controller:       opts.healthcheck.Completed().Options(),
+		Ensurer:          ensurer,
+		Planner:          planner,
+		Schemas:          schemas,
+		ExtensionClasses: extensionClasses,
+	}); err != nil {
+		return fmt.Errorf("failed to add health check controller: %w", err)
 	}
 
 	log.Info("Starting manager")
@@ -168,6 +185,7 @@ func addToScheme(scheme *runtime.Scheme) error {
 		machinev1alpha1.AddToScheme,
 		vpaautoscalingv1.AddToScheme,
 		apiextensionsv1.AddToScheme,
+		monitoringv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return fmt.Errorf("failed to add types to scheme: %w", err)

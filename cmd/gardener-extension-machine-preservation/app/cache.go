@@ -8,9 +8,12 @@ import (
 	"context"
 	"fmt"
 
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +31,10 @@ func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Secret{}:                     {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, preservationcontroller.AccessSecretName)},
+			&appsv1.Deployment{}:                 named(v1beta1constants.DeploymentNameMachineControllerManager),
+			&corev1.Secret{}:                     named(preservationcontroller.AccessSecretName),
+			&resourcesv1alpha1.ManagedResource{}: named(preservationcontroller.ManagedResourceName),
+			&extensionsv1alpha1.Cluster{}:        {Transform: stripCluster},
 			&extensionsv1alpha1.Worker{}:         {Transform: stripWorker},
 			&machinev1alpha1.MachineClass{}:      {Transform: stripMachineClass},
 			&machinev1alpha1.MachineDeployment{}: {Transform: stripMachineDeployment},
@@ -41,10 +47,12 @@ func clientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
 		&admissionregistrationv1.MutatingWebhookConfiguration{},
 		&coordinationv1.Lease{},
-		&corev1.Namespace{},
 		&corev1.Secret{},
-		&extensionsv1alpha1.Cluster{},
 	}}}
+}
+
+func named(name string) cache.ByObject {
+	return cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
 }
 
 // startInformers starts the informers of what the webhooks read. Otherwise the first request would, and wait for it: in
@@ -64,6 +72,16 @@ func startInformers(ctx context.Context, c cache.Cache) error {
 		}
 	}
 	return nil
+}
+
+// stripCluster leaves the Shoot, which tells whether it is hibernated or has failed.
+func stripCluster(object any) (any, error) {
+	if cluster, ok := object.(*extensionsv1alpha1.Cluster); ok {
+		cluster.ManagedFields = nil
+		cluster.Spec.CloudProfile = runtime.RawExtension{}
+		cluster.Spec.Seed = nil
+	}
+	return object, nil
 }
 
 func stripWorker(object any) (any, error) {

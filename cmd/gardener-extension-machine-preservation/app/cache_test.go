@@ -18,6 +18,17 @@ import (
 var _ = Describe("Transforms", func() {
 	meta := metav1.ObjectMeta{Name: "foo", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "bar"}}}
 
+	It("should keep the Shoot of a Cluster", func() {
+		raw := runtime.RawExtension{Raw: []byte("{}")}
+		Expect(StripCluster(&extensionsv1alpha1.Cluster{
+			ObjectMeta: meta,
+			Spec:       extensionsv1alpha1.ClusterSpec{CloudProfile: raw, Seed: &raw, Shoot: raw},
+		})).To(Equal(&extensionsv1alpha1.Cluster{
+			ObjectMeta: metav1.ObjectMeta{Name: "foo"},
+			Spec:       extensionsv1alpha1.ClusterSpec{Shoot: raw},
+		}))
+	})
+
 	It("should keep the pools of a Worker, but not what belongs to the provider", func() {
 		worker := &extensionsv1alpha1.Worker{ObjectMeta: meta}
 		worker.Spec.Region = "region"

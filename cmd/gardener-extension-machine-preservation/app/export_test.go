@@ -6,6 +6,7 @@ package app
 
 // For tests.
 var (
+	StripCluster           = stripCluster
 	StripWorker            = stripWorker
 	StripMachineClass      = stripMachineClass
 	StripMachineDeployment = stripMachineDeployment

@@ -20,21 +20,23 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 )
 
 // options are the command line.
 type options struct {
-	rest       *extensionscmdcontroller.RESTOptions
-	manager    *extensionscmdcontroller.ManagerOptions
-	general    *extensionscmdcontroller.GeneralOptions
-	config     *configOptions
-	lifecycle  *extensionscmdcontroller.ControllerOptions
-	worker     *extensionscmdcontroller.ControllerOptions
-	reconciler *extensionscmdcontroller.ReconcilerOptions
-	heartbeat  *extensionsheartbeatcmd.Options
-	webhooks   *extensionscmdwebhook.AddToManagerOptions
+	rest        *extensionscmdcontroller.RESTOptions
+	manager     *extensionscmdcontroller.ManagerOptions
+	general     *extensionscmdcontroller.GeneralOptions
+	config      *configOptions
+	lifecycle   *extensionscmdcontroller.ControllerOptions
+	worker      *extensionscmdcontroller.ControllerOptions
+	healthcheck *extensionscmdcontroller.ControllerOptions
+	reconciler  *extensionscmdcontroller.ReconcilerOptions
+	heartbeat   *extensionsheartbeatcmd.Options
+	webhooks    *extensionscmdwebhook.AddToManagerOptions
 
 	extensionscmdcontroller.OptionAggregator
 }
@@ -50,11 +52,12 @@ func newOptions(webhooks *extensionscmdwebhook.SwitchOptions) *options {
 			WebhookServerPort:       443,
 			WebhookCertDir:          "/tmp/gardener-extensions-cert",
 		},
-		general:    general,
-		config:     &configOptions{},
-		lifecycle:  &extensionscmdcontroller.ControllerOptions{MaxConcurrentReconciles: 5},
-		worker:     &extensionscmdcontroller.ControllerOptions{MaxConcurrentReconciles: 5},
-		reconciler: &extensionscmdcontroller.ReconcilerOptions{},
+		general:     general,
+		config:      &configOptions{},
+		lifecycle:   &extensionscmdcontroller.ControllerOptions{MaxConcurrentReconciles: 5},
+		worker:      &extensionscmdcontroller.ControllerOptions{MaxConcurrentReconciles: 5},
+		healthcheck: &extensionscmdcontroller.ControllerOptions{MaxConcurrentReconciles: 5},
+		reconciler:  &extensionscmdcontroller.ReconcilerOptions{},
 		heartbeat: &extensionsheartbeatcmd.Options{
 			ExtensionName:        Name,
 			Namespace:            os.Getenv("LEADER_ELECTION_NAMESPACE"),
@@ -72,6 +75,7 @@ func newOptions(webhooks *extensionscmdwebhook.SwitchOptions) *options {
 		o.config,
 		extensionscmdcontroller.PrefixOption(lifecycle.ControllerName+"-", o.lifecycle),
 		extensionscmdcontroller.PrefixOption(worker.ControllerName+"-", o.worker),
+		extensionscmdcontroller.PrefixOption(healthcheck.ControllerName+"-", o.healthcheck),
 		o.reconciler,
 		extensionscmdcontroller.PrefixOption(extensionsheartbeatcontroller.ControllerName+"-", o.heartbeat),
 		o.webhooks,

@@ -2,8 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preservationcontroller deploys what the machine-preservation-controller needs: its identity in the shoot and
-// its permissions. The container itself is injected into the Deployment of machine-controller-manager by a webhook.
+// Package preservationcontroller deploys what the machine-preservation-controller needs: its identity in the shoot, its
+// permissions and its monitoring. The container itself is injected into the Deployment of machine-controller-manager by
+// a webhook.
 package preservationcontroller
 
 import (
@@ -66,18 +67,21 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 		return fmt.Errorf("failed to deploy ManagedResource: %w", err)
 	}
 
+	if err := p.deployMonitoring(ctx); err != nil {
+		return err
+	}
 	if err := p.accessSecret().Reconcile(ctx, p.client); err != nil {
 		return fmt.Errorf("failed to deploy access secret: %w", err)
 	}
 	return nil
 }
 
-// Destroy deletes all resources. It does not wait.
+// Destroy deletes all resources. It does not wait. A container that is still there loses its identity by that.
 func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := managedresources.DeleteForShoot(ctx, p.client, p.namespace, ManagedResourceName); err != nil {
 		return fmt.Errorf("failed to delete ManagedResource: %w", err)
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.accessSecret().Secret, p.roleBinding(), p.role())
+	return kubernetesutils.DeleteObjects(ctx, p.client, p.accessSecret().Secret, p.roleBinding(), p.role(), p.prometheusRule(), p.serviceMonitor(), p.service())
 }
 
 // Wait waits until the resources in the shoot are healthy.

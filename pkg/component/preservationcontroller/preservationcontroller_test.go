@@ -13,6 +13,7 @@ import (
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +35,7 @@ var _ = Describe("PreservationController", func() {
 
 	BeforeEach(func() {
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
@@ -113,7 +114,10 @@ var _ = Describe("PreservationController", func() {
 		Expect(controller.WaitCleanup(ctx)).To(Succeed())
 		Expect(controller.Destroy(ctx)).To(Succeed(), "twice is as good as once")
 
-		for _, list := range []client.ObjectList{&corev1.SecretList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &resourcesv1alpha1.ManagedResourceList{}} {
+		for _, list := range []client.ObjectList{
+			&corev1.SecretList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &resourcesv1alpha1.ManagedResourceList{},
+			&corev1.ServiceList{}, &monitoringv1.ServiceMonitorList{}, &monitoringv1.PrometheusRuleList{},
+		} {
 			Expect(c.List(ctx, list)).To(Succeed())
 			Expect(list).To(HaveField("Items", BeEmpty()))
 		}

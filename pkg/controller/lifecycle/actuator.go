@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
@@ -22,9 +21,6 @@ import (
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +29,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
 const (
@@ -54,16 +51,13 @@ type Actuator struct {
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
 	Recorder events.EventRecorder
-	// InjectionTimeout is how long Reconcile tries to have the container injected. A few seconds are enough for the caches
-	// of the webhook to see what Reconcile has deployed.
-	InjectionTimeout time.Duration
 }
 
 var _ extension.Actuator = &Actuator{}
 
-// Reconcile deploys what the preservation controller needs and lets the webhook inject it. If the configuration is not
-// valid, everything stays as it is.
-func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+// Reconcile deploys what the preservation controller needs. That it is there lets the webhook inject it, which the
+// injection controller sees to. If the configuration is not valid, everything stays as it is.
+func (a *Actuator) Reconcile(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
 	if err != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
@@ -78,7 +72,7 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 	if err := preservationcontroller.New(a.Client, ex.Namespace).Deploy(ctx); err != nil {
 		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
 	}
-	return a.triggerInjection(ctx, log, ex.Namespace)
+	return nil
 }
 
 // Delete removes the container from machine-controller-manager. When it is gone, all preservations end, and what the
@@ -141,35 +135,11 @@ func (a *Actuator) destroy(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// triggerInjection has the API server call the webhook if the Deployment of machine-controller-manager exists without
-// the container. It gives up after a while: machine-controller-manager must not wait for us, and its next change brings
-// the container as well.
-func (a *Actuator) triggerInjection(ctx context.Context, log logr.Logger, namespace string) error {
-	deployment, err := a.machineControllerManager(ctx, namespace)
-	if err != nil || deployment == nil {
-		return err
-	}
-
-	err = wait.PollUntilContextTimeout(ctx, a.InjectionTimeout/10, a.InjectionTimeout, true, func(ctx context.Context) (bool, error) {
-		if hasContainer(deployment) {
-			return true, nil
-		}
-		log.Info("Triggering the injection of the container", "containerName", preservationcontroller.Name)
-		err := a.Client.Patch(ctx, deployment, client.RawPatch(types.MergePatchType, []byte("{}")))
-		return err == nil && hasContainer(deployment), client.IgnoreNotFound(err)
-	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		log.Info("The container has not been injected", "containerName", preservationcontroller.Name)
-		return nil
-	}
-	return err
-}
-
 // removeContainer removes the container and its volume from machine-controller-manager and returns whether they were
 // there. Nothing else would, before gardenlet writes the Deployment again.
 func (a *Actuator) removeContainer(ctx context.Context, namespace string) (bool, error) {
 	deployment, err := a.machineControllerManager(ctx, namespace)
-	if err != nil || deployment == nil || !hasContainer(deployment) {
+	if err != nil || deployment == nil || machinecontrollermanager.Container(deployment) == nil {
 		return false, err
 	}
 
@@ -194,10 +164,4 @@ func (a *Actuator) machineControllerManager(ctx context.Context, namespace strin
 		return nil, fmt.Errorf("failed to get Deployment %q: %w", key.Name, err)
 	}
 	return deployment, nil
-}
-
-func hasContainer(deployment *appsv1.Deployment) bool {
-	return slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
-		return c.Name == preservationcontroller.Name
-	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,7 @@ var _ = Describe("Actuator", func() {
 		scheme := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{
 			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
-			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme,
+			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme, monitoringv1.AddToScheme,
 		} {
 			Expect(add(scheme)).To(Succeed())
 		}
@@ -91,12 +92,11 @@ var _ = Describe("Actuator", func() {
 		shoot, shootError = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).Build(), nil
 		recorder = events.NewFakeRecorder(10)
 		actuator = &Actuator{
-			Client:           c,
-			Clock:            clock,
-			ShootClient:      func(context.Context, string) (client.Client, error) { return shoot, shootError },
-			Schemas:          &machinecrd.Schemas{Machines: c, MachineDeployments: c},
-			Recorder:         recorder,
-			InjectionTimeout: 200 * time.Millisecond,
+			Client:      c,
+			Clock:       clock,
+			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, shootError },
+			Schemas:     &machinecrd.Schemas{Machines: c, MachineDeployments: c},
+			Recorder:    recorder,
 		}
 
 		cluster, err := json.Marshal(&gardencorev1beta1.Shoot{
@@ -151,48 +151,13 @@ var _ = Describe("Actuator", func() {
 			Expect(deployed()).To(BeTrue())
 		})
 
-		It("should let the webhook inject the container, after everything that it needs is there", func() {
-			Expect(c.Create(ctx, deployment)).To(Succeed())
-			inject = func(d *appsv1.Deployment) {
-				if deployed() {
-					addContainer(d)
-				}
-			}
-			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			Expect(containers()).To(ContainElement(container))
-			Expect(patches).To(Equal(1))
-
-			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			Expect(patches).To(Equal(1), "it is there")
-		})
-
-		It("should try again while the webhook's cache lags behind", func() {
-			Expect(c.Create(ctx, deployment)).To(Succeed())
-			inject = func(d *appsv1.Deployment) {
-				if patches == 2 {
-					addContainer(d)
-				}
-			}
-			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			Expect(containers()).To(ContainElement(container))
-			Expect(patches).To(Equal(2), "and no further one when it is there")
-		})
-
-		It("should not fail when there is no webhook", func() {
+		It("should leave machine-controller-manager alone", func() {
 			Expect(c.Create(ctx, deployment)).To(Succeed())
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			Expect(containers()).NotTo(ContainElement(container))
-		})
-
-		It("should stop when it is told to", func() {
-			Expect(c.Create(ctx, deployment)).To(Succeed())
-			ctx, cancel := context.WithCancel(ctx)
-			inject = func(*appsv1.Deployment) { cancel() }
-			Expect(actuator.Reconcile(ctx, log, ex)).To(MatchError(context.Canceled))
+			Expect(patches).To(BeZero())
 		})
 
 		It("should change nothing when the configuration is not valid, and mark the error as the user's", func() {
-			Expect(c.Create(ctx, deployment)).To(Succeed())
 			configure(ex, 3)
 
 			err := actuator.Reconcile(ctx, log, ex)
@@ -200,7 +165,6 @@ var _ = Describe("Actuator", func() {
 				`must be at most 2 for worker pool "worker-a", which is one less than its maximum because system components may run there`))
 			Expect(v1beta1helper.ExtractErrorCodes(err)).To(Equal([]gardencorev1beta1.ErrorCode{"ERR_CONFIGURATION_PROBLEM"}))
 			Expect(deployed()).To(BeFalse())
-			Expect(patches).To(BeZero())
 		})
 
 		It("should fail without the Shoot", func() {
@@ -218,15 +182,13 @@ var _ = Describe("Actuator", func() {
 
 	Describe("#Delete", func() {
 		BeforeEach(func() {
-			inject = addContainer
+			addContainer(deployment)
 			Expect(c.Create(ctx, deployment)).To(Succeed())
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			Expect(containers()).To(ContainElement(container))
 			beDeleted()
 		})
 
 		It("should remove the container first, and what it needed when it is gone", func() {
-			inject = func(*appsv1.Deployment) {}
 			err := actuator.Delete(ctx, log, ex)
 			var requeue *reconcilerutils.RequeueAfterError
 			Expect(errors.As(err, &requeue)).To(BeTrue())
@@ -239,7 +201,8 @@ var _ = Describe("Actuator", func() {
 			Expect(deployed()).To(BeFalse())
 		})
 
-		It("should not wait without end", func() {
+		It("should not wait without end for a webhook that adds the container back", func() {
+			inject = addContainer
 			clock.Step(4 * time.Minute)
 			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("the preservation controller is being removed")))
 			clock.Step(time.Minute)
@@ -249,7 +212,6 @@ var _ = Describe("Actuator", func() {
 
 		Context("when machines are preserved", func() {
 			BeforeEach(func() {
-				inject = func(*appsv1.Deployment) {}
 				Expect(actuator.Delete(ctx, log, ex)).NotTo(Succeed())
 				Expect(containers()).NotTo(ContainElement(container))
 
@@ -326,7 +288,7 @@ var _ = Describe("Actuator", func() {
 
 	Describe("#ForceDelete", func() {
 		It("should wait for nothing", func() {
-			inject = addContainer
+			addContainer(deployment)
 			Expect(c.Create(ctx, deployment)).To(Succeed())
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
 			managedResource := &resourcesv1alpha1.ManagedResource{}

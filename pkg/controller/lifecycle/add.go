@@ -8,7 +8,6 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/gardener/gardener/extensions/pkg/controller/extension"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
@@ -21,12 +20,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
-const (
-	// ControllerName is the name of the controller.
-	ControllerName = "lifecycle"
-
-	injectionTimeout = 10 * time.Second
-)
+// ControllerName is the name of the controller.
+const ControllerName = "lifecycle"
 
 // AddOptions are options for AddToManager.
 type AddOptions struct {
@@ -54,12 +49,11 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 
 	return extension.Add(mgr, extension.AddArgs{
 		Actuator: &Actuator{
-			Client:           uncached,
-			Clock:            clock.RealClock{},
-			ShootClient:      shootClient(uncached),
-			Schemas:          options.Schemas,
-			Recorder:         mgr.GetEventRecorder(ControllerName),
-			InjectionTimeout: injectionTimeout,
+			Client:      uncached,
+			Clock:       clock.RealClock{},
+			ShootClient: shootClient(uncached),
+			Schemas:     options.Schemas,
+			Recorder:    mgr.GetEventRecorder(ControllerName),
 		},
 		Name:                      ControllerName,
 		FinalizerSuffix:           v1alpha1.ExtensionType,

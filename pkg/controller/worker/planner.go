@@ -5,6 +5,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -97,13 +98,14 @@ func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker,
 }
 
 // PoolOf returns the name of the worker pool that a MachineDeployment belongs to, empty if it belongs to none. Gardener
-// labels the MachineDeployment (extensions/pkg/controller/worker/genericactuator); versions that did not yet do so label
-// the nodes, through its template.
+// labels the MachineDeployment (extensions/pkg/controller/worker/genericactuator), but with an empty value if the provider
+// extension does not tell it the pool, and older versions do not at all. Its nodes are always labelled, through its
+// template.
 func PoolOf(deployment *machinev1alpha1.MachineDeployment) string {
-	if pool, ok := deployment.Labels[v1beta1constants.LabelWorkerPool]; ok {
-		return pool
-	}
-	return deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[v1beta1constants.LabelWorkerPool]
+	return cmp.Or(
+		deployment.Labels[v1beta1constants.LabelWorkerPool],
+		deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[v1beta1constants.LabelWorkerPool],
+	)
 }
 
 func zoneOf(class *machinev1alpha1.MachineClass) string {

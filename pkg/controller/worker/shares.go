@@ -21,7 +21,7 @@ type Deployment struct {
 	Name string
 	// Class is the name of its MachineClass.
 	Class string
-	// Zone is nodeTemplate.zone of its MachineClass.
+	// Zone is nodeTemplate.zone of its MachineClass, empty if that names none.
 	Zone string
 	// Created is when it was created, zero if it is about to be.
 	Created time.Time
@@ -42,16 +42,28 @@ type Unplaced struct {
 // zone gets as many of autoPreserveFailedMax as Gardener gives it of minimum and maximum, by its position in the zones
 // of the pool. If several MachineDeployments are in a zone, the oldest gets all and the others get 0, so that the sum is
 // never exceeded.
+//
+// Some providers name the zone in no MachineClass: vsphere has a MachineDeployment for each zone, equinix-metal one for all
+// zones. The MachineDeployments of such a pool get what zones would, in the order of their names.
 func Distribute(pool *extensionsv1alpha1.WorkerPool, region string, settings Settings, deployments []Deployment) (map[string]Share, []Unplaced) {
 	var (
 		shares   = make(map[string]Share, len(deployments))
 		unplaced []Unplaced
 		holders  = map[int]string{}
-		zones    = max(len(pool.Zones), 1)
+		zones    = pool.Zones
 	)
+	if len(zones) > 1 && !slices.ContainsFunc(deployments, func(d Deployment) bool { return d.Zone != "" }) {
+		zones = nil
+		deployments = slices.Clone(deployments)
+		for i := range deployments {
+			deployments[i].Zone = deployments[i].Name
+			zones = append(zones, deployments[i].Name)
+		}
+		slices.Sort(zones)
+	}
 
 	for _, deployment := range oldestFirst(deployments) {
-		index := zoneIndex(pool.Zones, region, deployment.Zone)
+		index := zoneIndex(zones, region, deployment.Zone)
 		if index < 0 {
 			unplaced = append(unplaced, Unplaced{deployment.Name, fmt.Sprintf(
 				"nodeTemplate.zone %q of its MachineClass %q is none of the zones %q of worker pool %q",
@@ -66,7 +78,7 @@ func Distribute(pool *extensionsv1alpha1.WorkerPool, region string, settings Set
 				"MachineDeployment %q of worker pool %q is in the same zone and has its share", holder, pool.Name)})
 		} else {
 			holders[index] = deployment.Name
-			share.AutoPreserveFailedMax = extensionsworkercontroller.DistributeOverZones(int32(index), settings.AutoPreserveFailedMax, int32(zones)) // #nosec G115 -- a pool has a handful of zones
+			share.AutoPreserveFailedMax = extensionsworkercontroller.DistributeOverZones(int32(index), settings.AutoPreserveFailedMax, int32(max(len(zones), 1))) // #nosec G115 -- a pool has a handful of zones
 		}
 		shares[deployment.Name] = share
 	}

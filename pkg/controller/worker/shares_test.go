@@ -107,6 +107,17 @@ var _ = Describe("#Distribute", func() {
 		}))
 	})
 
+	It("should distribute over the MachineDeployments where no MachineClass names a zone, also if there are fewer or more of them than zones", func() {
+		zones := pool("a", "b", "c")
+		shares, unplaced := distribute(zones, 5, deployment("md-z2", ""), deployment("md-z1", ""))
+		Expect(shares).To(Equal(map[string]int{"md-z1": 3, "md-z2": 2}))
+		Expect(unplaced).To(BeEmpty())
+
+		shares, unplaced = distribute(zones, 5, deployment("md-z4", ""), deployment("md-z3", ""), deployment("md-z2", ""), deployment("md-z1", ""))
+		Expect(shares).To(Equal(map[string]int{"md-z1": 2, "md-z2": 1, "md-z3": 1, "md-z4": 1}))
+		Expect(unplaced).To(BeEmpty())
+	})
+
 	It("should not hand out a share twice in a pool without zones", func() {
 		shares, _ := distribute(pool(), 3, deployment("b", "no-zone"), deployment("a", "no-zone"))
 		Expect(shares).To(Equal(map[string]int{"a": 3, "b": 0}))

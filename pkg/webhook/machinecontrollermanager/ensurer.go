@@ -7,6 +7,7 @@ package machinecontrollermanager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
@@ -14,6 +15,7 @@ import (
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	"github.com/gardener/gardener/pkg/utils/secrets"
+	versionutils "github.com/gardener/gardener/pkg/utils/version"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +29,9 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
+
+// firstWithPreservation is the version of machine-controller-manager that looks at the expiry of Machines first.
+const firstWithPreservation = "0.62.0"
 
 // timeoutFlags are the flags of the provider's machine controller that the preservation controller has as well.
 var timeoutFlags = []string{"--machine-health-timeout", "--machine-creation-timeout", "--machine-drain-timeout"}
@@ -75,7 +80,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		return nil
 	}
 
-	holder, err := e.holder(ctx)
+	holder, err := e.holder(ctx, pod.Containers)
 	if err != nil {
 		return err
 	}
@@ -108,15 +113,33 @@ func (e *ensurer) EnsureMachineControllerManagerVPA(ctx context.Context, _ exten
 	return nil
 }
 
-func (e *ensurer) holder(ctx context.Context) (string, error) {
+// holder returns how machines are held. The definition of Machines is replaced for a whole seed at once, and machine-
+// controller-manager follows shoot by shoot, maybe a day later. Until then it would not see that a machine is held by its
+// expiry.
+func (e *ensurer) holder(ctx context.Context, containers []corev1.Container) (string, error) {
 	canExpire, err := e.schemas.MachinesCanExpire(ctx)
 	if err != nil {
 		return "", err
 	}
-	if canExpire {
+	if canExpire && !knownToBeOlder(containers) {
 		return preservationcontroller.HolderPreserveExpiry, nil
 	}
 	return preservationcontroller.HolderHealthTimer, nil
+}
+
+// knownToBeOlder returns whether the tag of machine-controller-manager's image is that of a version without preservation
+// of its own. A tag that is no version says nothing.
+func knownToBeOlder(containers []corev1.Container) bool {
+	i := slices.IndexFunc(containers, func(c corev1.Container) bool {
+		return c.Name == v1beta1constants.DeploymentNameMachineControllerManager
+	})
+	if i < 0 {
+		return false
+	}
+	image, _, _ := strings.Cut(containers[i].Image, "@")
+	_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+	older, err := versionutils.CompareVersions(tag, "<", firstWithPreservation)
+	return err == nil && older
 }
 
 // genericKubeconfigSecretName returns the name of the Secret with the kubeconfig that machine-controller-manager itself

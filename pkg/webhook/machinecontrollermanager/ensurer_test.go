@@ -185,6 +185,25 @@ var _ = Describe("Ensurer", func() {
 			Expect(container().Args).To(ContainElement("--holder=health-timer"))
 		})
 
+		DescribeTable("should hold machines in a way that this machine-controller-manager knows, not only the definition of Machines",
+			func(image, holder string) {
+				crds, err := mcmcomponent.NewCRD(c)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(crds.Deploy(ctx)).To(Succeed())
+				deployment.Spec.Template.Spec.Containers[0].Image = image
+				ensure()
+				Expect(container().Args).To(ContainElement("--holder=" + holder))
+			},
+			Entry("older", "registry/mcm:v0.61.3", "health-timer"),
+			Entry("older, without a v", "registry:5000/mcm:0.9.0", "health-timer"),
+			Entry("older, with a digest", "registry/mcm:v0.61.3@sha256:0123", "health-timer"),
+			Entry("the first that knows", "registry/mcm:v0.62.0", "preserve-expiry"),
+			Entry("a development version of it", "registry/mcm:v0.62.0-dev-0123", "preserve-expiry"),
+			Entry("newer", "registry:5000/mcm:v1.0.0", "preserve-expiry"),
+			Entry("a tag that is no version", "registry/mcm:latest", "preserve-expiry"),
+			Entry("no tag", "registry:5000/mcm@sha256:0123", "preserve-expiry"),
+		)
+
 		It("should add the container without the provider's flags, and the flags when the provider's container is there", func() {
 			complete := deployment.DeepCopy()
 			deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]

@@ -120,7 +120,7 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 		before := get().Spec.Template
 
 		enable()
-		Expect(containers()).To(And(HaveLen(3), HaveKey(name)))
+		Eventually(containers).WithTimeout(30 * time.Second).Should(And(HaveLen(3), HaveKey(name)))
 
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
 		Eventually(func() error {

@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservationcontroller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheus/shoot"
+	monitoringutils "github.com/gardener/gardener/pkg/component/observability/monitoring/utils"
+	"github.com/gardener/gardener/pkg/controllerutils"
+	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
+	kubernetesutils "github.com/gardener/gardener/pkg/utils/kubernetes"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	portNameMetrics = "metrics"
+	runbooks        = "https://github.com/gardener/gardener-extension-machine-preservation/blob/main/docs/operations/troubleshooting.md"
+)
+
+// metrics are what the shoot's Prometheus keeps.
+var metrics = []string{
+	"machine_preservation_machines",
+	"machine_preservation_share",
+	"machine_preservation_share_used",
+	"machine_preservation_expiry_timestamp_seconds",
+	"machine_preservation_drains",
+	"machine_preservation_drain_pods_total",
+	"machine_preservation_transitions_total",
+	"machine_preservation_refusals_total",
+	"machine_preservation_hold_lead_seconds_bucket",
+	"machine_preservation_hold_lead_seconds_count",
+	"machine_preservation_hold_lead_seconds_sum",
+	"controller_runtime_reconcile_errors_total",
+}
+
+// deployMonitoring has the container scraped and watched. The pod is that of machine-controller-manager, and so is its
+// Service, which knows neither the port nor a reason to be changed: the container gets one of its own. Its labels must
+// not be those of the pod, by which the ServiceMonitor of machine-controller-manager finds Services.
+func (p *preservationController) deployMonitoring(ctx context.Context) error {
+	service := p.service()
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, service, func() error {
+		metav1.SetMetaDataLabel(&service.ObjectMeta, v1beta1constants.LabelApp, Name)
+		if err := gardenerutils.InjectNetworkPolicyAnnotationsForScrapeTargets(service, networkingv1.NetworkPolicyPort{
+			Port:     new(intstr.FromInt32(portMetrics)),
+			Protocol: new(corev1.ProtocolTCP),
+		}); err != nil {
+			return err
+		}
+		service.Spec.Type = corev1.ServiceTypeClusterIP
+		service.Spec.ClusterIP = corev1.ClusterIPNone
+		service.Spec.Selector = map[string]string{
+			v1beta1constants.LabelApp:  v1beta1constants.LabelKubernetes,
+			v1beta1constants.LabelRole: v1beta1constants.DeploymentNameMachineControllerManager,
+		}
+		service.Spec.Ports = kubernetesutils.ReconcileServicePorts(service.Spec.Ports, []corev1.ServicePort{
+			{Name: portNameMetrics, Protocol: corev1.ProtocolTCP, Port: portMetrics},
+		}, corev1.ServiceTypeClusterIP)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy Service: %w", err)
+	}
+
+	serviceMonitor := p.serviceMonitor()
+	labels := serviceMonitor.Labels
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, serviceMonitor, func() error {
+		serviceMonitor.Labels = labels
+		serviceMonitor.Spec = monitoringv1.ServiceMonitorSpec{
+			Selector: metav1.LabelSelector{MatchLabels: map[string]string{v1beta1constants.LabelApp: Name}},
+			Endpoints: []monitoringv1.Endpoint{{
+				Port:                 portNameMetrics,
+				MetricRelabelConfigs: monitoringutils.StandardMetricRelabelConfig(metrics...),
+			}},
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy ServiceMonitor: %w", err)
+	}
+
+	prometheusRule := p.prometheusRule()
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, prometheusRule, func() error {
+		prometheusRule.Labels = labels
+		prometheusRule.Spec = monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
+			Name:  Name + ".rules",
+			Rules: alerts(),
+		}}}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy PrometheusRule: %w", err)
+	}
+	return nil
+}
+
+// alerts returns the alerts of a shoot. Each has an entry in docs/operations/troubleshooting.md.
+func alerts() []monitoringv1.Rule {
+	return []monitoringv1.Rule{
+		// Where machine-controller-manager does not run either, nothing is lost, and Gardener's own alert tells.
+		alert("MachinePreservationControllerDown", operators, "15m",
+			`absent(up{job="machine-preservation-controller"} == 1) and on () up{job="machine-controller-manager"} == 1`,
+			"Failed machines are not preserved.",
+			"The container machine-preservation-controller in the pod of machine-controller-manager cannot be reached. "+
+				"Machines that fail are replaced; those that are preserved are kept until their expiry.",
+		),
+		// A request that keeps failing is tried again after 17 minutes at most.
+		alert("MachinePreservationReconcileErrors", operators, "1h",
+			`sum by (controller) (increase(controller_runtime_reconcile_errors_total{job="machine-preservation-controller"}[30m])) > 0`,
+			"The machine-preservation-controller keeps failing.",
+			"The controller {{ $labels.controller }} of the machine-preservation-controller has had errors for more than an hour.",
+		),
+		// Prometheus 3 writes the bound as 0.0.
+		alert("MachinePreservationHoldLate", operators, "",
+			`increase(machine_preservation_hold_lead_seconds_bucket{le=~"0|0.0"}[1h]) > 0`,
+			"A failing machine was held too late.",
+			"A failing machine was held only when machine-controller-manager could have terminated it already. The next one may be lost.",
+		),
+		alert("MachinePreservationOverdue", operators, "5m",
+			`time() - machine_preservation_expiry_timestamp_seconds > 900`,
+			"The preservation of a machine does not end.",
+			"The preservation of machine {{ $labels.machine }} should have ended {{ $value | humanizeDuration }} ago.",
+		),
+		alert("MachinePreservationShareMissing", operators, "15m",
+			`machine_preservation_share_used unless on (machine_deployment) machine_preservation_share`,
+			"A MachineDeployment has no share of its worker pool's autoPreserveFailedMax.",
+			"Failed machines of MachineDeployment {{ $labels.machine_deployment }} are not preserved automatically.",
+		),
+		alert("MachinePreservationDrainBlocked", everybody, "30m",
+			`machine_preservation_drains{reason="DrainBlocked"} > 0`,
+			"A PodDisruptionBudget holds up the drain of a failed node.",
+			"Pods stay on {{ $value }} failed and preserved node(s) of worker pool {{ $labels.pool }}, as a PodDisruptionBudget "+
+				"refuses their eviction. The condition Preserved of the node(s) says which.",
+		),
+	}
+}
+
+var (
+	operators = map[string]string{"severity": "warning", "type": "seed", "visibility": "operator"}
+	everybody = map[string]string{"severity": "info", "type": "shoot", "visibility": "all"}
+)
+
+func alert(name string, audience map[string]string, pending monitoringv1.Duration, expr, summary, description string) monitoringv1.Rule {
+	rule := monitoringv1.Rule{
+		Alert:  name,
+		Expr:   intstr.FromString(expr),
+		Labels: map[string]string{"service": Name},
+		Annotations: map[string]string{
+			"summary":     summary,
+			"description": description,
+			"runbook_url": runbooks + "#" + strings.ToLower(name),
+		},
+	}
+	for key, value := range audience {
+		rule.Labels[key] = value
+	}
+	if pending != "" {
+		rule.For = &pending
+	}
+	return rule
+}
+
+func (p *preservationController) service() *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
+}
+
+func (p *preservationController) serviceMonitor() *monitoringv1.ServiceMonitor {
+	return &monitoringv1.ServiceMonitor{ObjectMeta: monitoringutils.ConfigObjectMeta(Name, p.namespace, shoot.Label)}
+}
+
+func (p *preservationController) prometheusRule() *monitoringv1.PrometheusRule {
+	return &monitoringv1.PrometheusRule{ObjectMeta: monitoringutils.ConfigObjectMeta(Name, p.namespace, shoot.Label)}
+}

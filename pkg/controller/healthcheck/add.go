@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package healthcheck shows in conditions of the Extension, and so of the Shoot, what keeps machines from being preserved.
+package healthcheck
+
+import (
+	"context"
+	"time"
+
+	extensionsconfigv1alpha1 "github.com/gardener/gardener/extensions/pkg/apis/config/v1alpha1"
+	extensionshealthcheck "github.com/gardener/gardener/extensions/pkg/controller/healthcheck"
+	"github.com/gardener/gardener/extensions/pkg/controller/healthcheck/general"
+	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+)
+
+const (
+	// ControllerName is the name of the controller.
+	ControllerName = "healthcheck"
+
+	// A check writes the status of the Extension, as Gardener takes conditions for stale that are older than five minutes.
+	syncPeriod = time.Minute
+	// patience is how long something may be under way before it counts as a failure: pods are replaced, webhooks are away
+	// while they are updated, providers replace MachineDeployments.
+	patience = 5 * time.Minute
+)
+
+// AddOptions are options for AddToManager.
+type AddOptions struct {
+	// Controller are the options of the controller.
+	Controller controller.Options
+	// Ensurer is that of the webhook.
+	Ensurer genericmutator.Ensurer
+	// Planner determines the shares.
+	Planner *worker.Planner
+	// Schemas tells whether shares have native fields.
+	Schemas *machinecrd.Schemas
+	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
+	ExtensionClasses []extensionsv1alpha1.ExtensionClass
+}
+
+// AddToManager adds the controller to the manager.
+func AddToManager(mgr manager.Manager, options AddOptions) error {
+	var (
+		container = &Container{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Ensurer: options.Ensurer}
+		shares    = &Shares{Reader: mgr.GetClient(), Planner: options.Planner, Schemas: options.Schemas}
+		holds     = &Holds{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
+	)
+	return extensionshealthcheck.DefaultRegistration(
+		v1alpha1.ExtensionType,
+		extensionsv1alpha1.SchemeGroupVersion.WithKind(extensionsv1alpha1.ExtensionResource),
+		func() client.ObjectList { return &extensionsv1alpha1.ExtensionList{} },
+		func() extensionsv1alpha1.Object { return &extensionsv1alpha1.Extension{} },
+		mgr,
+		extensionshealthcheck.DefaultAddArgs{
+			Controller:        options.Controller,
+			HealthCheckConfig: extensionsconfigv1alpha1.HealthCheckConfig{SyncPeriod: metav1.Duration{Duration: syncPeriod}},
+			ExtensionClasses:  options.ExtensionClasses,
+		},
+		nil,
+		[]extensionshealthcheck.ConditionTypeToHealthCheck{
+			{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(container.Check)},
+			{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(shares.Check)},
+			{ConditionType: string(gardencorev1beta1.ShootSystemComponentsHealthy), HealthCheck: general.CheckManagedResource(preservationcontroller.ManagedResourceName)},
+			{ConditionType: string(gardencorev1beta1.ShootEveryNodeReady), HealthCheck: check(holds.Check)},
+		},
+		nil,
+	)
+}
+
+// check is a health check that needs nothing but the namespace of the Extension.
+type check func(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error)
+
+// Check implements HealthCheck.
+func (c check) Check(ctx context.Context, key types.NamespacedName) (*extensionshealthcheck.SingleCheckResult, error) {
+	return c(ctx, key.Namespace)
+}
+
+// SetLoggerSuffix implements HealthCheck.
+func (check) SetLoggerSuffix(string, string) {}
+
+func healthy() *extensionshealthcheck.SingleCheckResult {
+	return &extensionshealthcheck.SingleCheckResult{Status: gardencorev1beta1.ConditionTrue}
+}
+
+// progressing becomes a failure when it has lasted for the time of patience.
+func progressing(detail string) *extensionshealthcheck.SingleCheckResult {
+	return &extensionshealthcheck.SingleCheckResult{Status: gardencorev1beta1.ConditionProgressing, Detail: detail, ProgressingThreshold: new(patience)}
+}
+
+func unhealthy(detail string, codes ...gardencorev1beta1.ErrorCode) *extensionshealthcheck.SingleCheckResult {
+	return &extensionshealthcheck.SingleCheckResult{Status: gardencorev1beta1.ConditionFalse, Detail: detail, Codes: codes}
+}

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package healthcheck
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	extensionshealthcheck "github.com/gardener/gardener/extensions/pkg/controller/healthcheck"
+	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
+)
+
+// Container checks that machine-controller-manager runs with the container of the preservation controller.
+type Container struct {
+	// Reader should be backed by a cache.
+	Reader client.Reader
+	// APIReader reads pods, and only while some are not ready.
+	APIReader client.Reader
+	// Ensurer is that of the webhook.
+	Ensurer genericmutator.Ensurer
+}
+
+// Check returns that the container is missing, outdated or not ready. Without a machine-controller-manager, and while it
+// is scaled down, there is nothing that could be preserved; whether that is right is for Gardener to say.
+func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
+	deployment := &appsv1.Deployment{}
+	if err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}, deployment); err != nil {
+		if apierrors.IsNotFound(err) {
+			return healthy(), nil
+		}
+		return nil, fmt.Errorf("failed to get Deployment %q: %w", v1beta1constants.DeploymentNameMachineControllerManager, err)
+	}
+
+	difference, err := machinecontrollermanager.Difference(ctx, c.Ensurer, deployment)
+	if err != nil {
+		return nil, err
+	}
+	if machinecontrollermanager.Container(deployment) == nil {
+		difference = cmp.Or(difference, "it is missing, and the webhook cannot inject it as its access secret or the kubeconfig of machine-controller-manager is missing, too")
+	}
+	if difference != "" {
+		return progressing(fmt.Sprintf("container %q in Deployment %q is not as it should be: %s", preservationcontroller.Name, deployment.Name, difference)), nil
+	}
+	if isComplete(deployment) {
+		return healthy(), nil
+	}
+
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("failed to read the selector of Deployment %q: %w", deployment.Name, err)
+	}
+	pods := &corev1.PodList{}
+	if err := c.APIReader.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, fmt.Errorf("failed to list the pods of Deployment %q: %w", deployment.Name, err)
+	}
+	if problems := notReady(pods.Items); len(problems) > 0 {
+		return progressing(fmt.Sprintf("container %q of Deployment %q is not ready: %s", preservationcontroller.Name, deployment.Name, strings.Join(problems, ", "))), nil
+	}
+	return healthy(), nil
+}
+
+// isComplete returns whether all pods are of the current template and ready.
+func isComplete(deployment *appsv1.Deployment) bool {
+	replicas, status := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status
+	return status.ObservedGeneration >= deployment.Generation &&
+		status.Replicas == replicas && status.UpdatedReplicas == replicas && status.ReadyReplicas == replicas
+}
+
+// notReady returns in which pods the container is not ready, and why. Other containers do not count.
+func notReady(pods []corev1.Pod) []string {
+	var problems []string
+	for _, pod := range pods {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == preservationcontroller.Name })
+		if i >= 0 && pod.Status.ContainerStatuses[i].Ready {
+			return nil
+		}
+		why := "it is not there yet"
+		if i >= 0 {
+			why = stateOf(&pod.Status.ContainerStatuses[i])
+		}
+		problems = append(problems, fmt.Sprintf("pod %q (%s)", pod.Name, why))
+	}
+	if len(problems) == 0 {
+		problems = append(problems, "there is no pod")
+	}
+	return problems
+}
+
+func stateOf(status *corev1.ContainerStatus) string {
+	switch {
+	case status.State.Waiting != nil:
+		return strings.TrimSuffix("it is waiting: "+status.State.Waiting.Reason+": "+status.State.Waiting.Message, ": ")
+	case status.State.Terminated != nil:
+		return fmt.Sprintf("it has ended with exit code %d", status.State.Terminated.ExitCode)
+	default:
+		return "it runs, but its readiness probe fails"
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package healthcheck
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	extensionshealthcheck "github.com/gardener/gardener/extensions/pkg/controller/healthcheck"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+)
+
+// Shares checks that each MachineDeployment has the share that falls to it.
+type Shares struct {
+	// Reader should be backed by a cache.
+	Reader client.Reader
+	// Planner determines the shares.
+	Planner *worker.Planner
+	// Schemas tells whether shares have native fields.
+	Schemas *machinecrd.Schemas
+}
+
+// Check returns which MachineDeployments have not their share, and why.
+func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
+	extension, err := worker.FindExtension(ctx, s.Reader, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if extension == nil {
+		return healthy(), nil
+	}
+	workers := &extensionsv1alpha1.WorkerList{}
+	if err := s.Reader.List(ctx, workers, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("failed to list Workers: %w", err)
+	}
+	deployments := &machinev1alpha1.MachineDeploymentList{}
+	if err := s.Reader.List(ctx, deployments, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("failed to list MachineDeployments: %w", err)
+	}
+	nativeFields, err := s.Schemas.MachineDeploymentsCanPreserve(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	var (
+		problems []string
+		known    = sets.New[string]()
+	)
+	for i := range workers.Items {
+		config, err := helper.ReadExtension(extension, validation.PoolsOfWorker(&workers.Items[i]))
+		if err != nil {
+			return unhealthy("the configuration is not valid, all shares stay what they are: "+err.Error(), gardencorev1beta1.ErrorConfigurationProblem), nil
+		}
+		shares, unplaced, err := s.Planner.Shares(ctx, &workers.Items[i], config, deployments.Items)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range unplaced {
+			known.Insert(u.Deployment)
+			problems = append(problems, fmt.Sprintf("MachineDeployment %q gets no share: %s", u.Deployment, u.Reason))
+		}
+		for j := range deployments.Items {
+			deployment := &deployments.Items[j]
+			share, ok := shares[deployment.Name]
+			if !ok {
+				continue
+			}
+			known.Insert(deployment.Name)
+			if worker.Apply(deployment.DeepCopy(), share, nativeFields) {
+				problems = append(problems, fmt.Sprintf("MachineDeployment %q does not have its share yet", deployment.Name))
+			}
+		}
+	}
+	for i := range deployments.Items {
+		deployment := &deployments.Items[i]
+		if deployment.DeletionTimestamp == nil && !known.Has(deployment.Name) {
+			problems = append(problems, fmt.Sprintf("MachineDeployment %q gets no share: there is no worker pool %q or no MachineClass %q",
+				deployment.Name, worker.PoolOf(deployment), deployment.Spec.Template.Spec.Class.Name))
+		}
+	}
+	if len(problems) > 0 {
+		return progressing(strings.Join(problems, "; ")), nil
+	}
+	return healthy(), nil
+}

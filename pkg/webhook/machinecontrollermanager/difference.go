@@ -1,0 +1,68 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package machinecontrollermanager
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+)
+
+// Difference returns what the ensurer would change in a Deployment as it is stored, in words, and "" for nothing. What
+// the API server has defaulted and what other webhooks have added to the container does not count: it would be there
+// again after each write.
+func Difference(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (string, error) {
+	changed := deployment.DeepCopy()
+	// Why the ensurer skips the injection is told when the webhook is called.
+	if err := ensurer.EnsureMachineControllerManagerDeployment(logf.IntoContext(ctx, logr.Discard()), nil, changed, deployment); err != nil {
+		return "", fmt.Errorf("failed to determine the container that is to be injected: %w", err)
+	}
+
+	wanted, actual := Container(changed), Container(deployment)
+	switch {
+	case wanted == nil:
+		return "", nil
+	case actual == nil:
+		return "it is missing", nil
+	case actual.Image != wanted.Image:
+		return fmt.Sprintf("its image is %s instead of %s", actual.Image, wanted.Image), nil
+	case !slices.Equal(actual.Args, wanted.Args):
+		return fmt.Sprintf("its arguments are %q instead of %q", strings.Join(actual.Args, " "), strings.Join(wanted.Args, " ")), nil
+	case !apiequality.Semantic.DeepDerivative(*wanted, *actual):
+		return "its specification is not that of this version of the extension", nil
+	case !apiequality.Semantic.DeepDerivative(volume(changed), volume(deployment)):
+		return "its volume is not that of the shoot's current kubeconfig", nil
+	}
+	return "", nil
+}
+
+// Container returns the container of the preservation controller, nil if it has not been injected.
+func Container(deployment *appsv1.Deployment) *corev1.Container {
+	containers := deployment.Spec.Template.Spec.Containers
+	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == preservationcontroller.Name })
+	if i < 0 {
+		return nil
+	}
+	return &containers[i]
+}
+
+func volume(deployment *appsv1.Deployment) *corev1.Volume {
+	volumes := deployment.Spec.Template.Spec.Volumes
+	i := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == preservationcontroller.VolumeName })
+	if i < 0 {
+		return nil
+	}
+	return &volumes[i]
+}

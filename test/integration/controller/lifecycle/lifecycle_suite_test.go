@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
+)
+
+func TestLifecycle(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Lifecycle Controller Integration Suite")
+}
+
+var env *environment.Environment
+
+var _ = BeforeSuite(func() {
+	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
+	ctx, cancel := context.WithCancel(context.Background())
+	DeferCleanup(cancel)
+	env = environment.Start(ctx)
+	env.StartExtension(ctx)
+})

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	. "github.com/onsi/gomega/gstruct"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const name = "machine-preservation-controller"
+
+var _ = Describe("Extension", func() {
+	var (
+		ctx       = context.Background()
+		namespace string
+		extension *extensionsv1alpha1.Extension
+	)
+
+	BeforeEach(func() {
+		namespace = env.CreateShootNamespace(ctx, true)
+		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
+		extension = &extensionsv1alpha1.Extension{
+			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
+			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
+		}
+	})
+
+	// all returns what is deployed, by name, for Get to be filled.
+	all := func() []client.Object {
+		named := func(object client.Object, name string) client.Object {
+			object.SetNamespace(namespace)
+			object.SetName(name)
+			return object
+		}
+		return []client.Object{
+			named(&rbacv1.Role{}, name),
+			named(&rbacv1.RoleBinding{}, name),
+			named(&corev1.Service{}, name),
+			named(&monitoringv1.ServiceMonitor{}, "shoot-"+name),
+			named(&monitoringv1.PrometheusRule{}, "shoot-"+name),
+			named(&corev1.Secret{}, "shoot-access-"+name),
+			named(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot"),
+		}
+	}
+	present := func(g Gomega) {
+		for _, object := range all() {
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed(), "%T", object)
+		}
+	}
+	absent := func(g Gomega) {
+		for _, object := range all() {
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(object), object)).To(MatchError(apierrors.IsNotFound, "IsNotFound"), "%T", object)
+		}
+	}
+	eventually := func(f func(Gomega)) {
+		GinkgoHelper()
+		Eventually(f).WithTimeout(30 * time.Second).Should(Succeed())
+	}
+	reconciled := func(g Gomega) {
+		g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+		g.Expect(extension.Status.LastOperation).To(PointTo(MatchFields(IgnoreExtras, Fields{"State": Equal(gardencorev1beta1.LastOperationStateSucceeded)})))
+	}
+	enable := func() {
+		GinkgoHelper()
+		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+		eventually(reconciled)
+		present(Default)
+	}
+	gone := func(g Gomega) {
+		g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	}
+
+	It("should deploy everything that the container needs, and take it away in the end", func() {
+		enable()
+		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
+		eventually(gone)
+		absent(Default)
+	})
+
+	It("should take nothing away as long as the container is there", func() {
+		enable()
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
+		labels := map[string]string{"app": "kubernetes", "role": "machine-controller-manager"}
+		deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+		deployment.Spec.Template.Labels = labels
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager", Image: "mcm"}, {Name: name, Image: "image"}}
+		Expect(env.Client.Create(ctx, deployment)).To(Succeed())
+
+		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
+		eventually(func(g Gomega) {
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
+			g.Expect(deployment.Spec.Template.Spec.Containers).To(HaveLen(1))
+		})
+		present(Default)
+		eventually(gone)
+		absent(Default)
+	})
+})

@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"context"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+var _ = Describe("Shares of MachineDeployments that the provider writes without the webhook", func() {
+	It("should be put back by the controller", func(ctx context.Context) {
+		// The API server calls the webhook for namespaces with a label only.
+		namespace := env.CreateShootNamespace(ctx, false)
+		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
+		Expect(env.Client.Create(ctx, &extensionsv1alpha1.Worker{
+			ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace},
+			Spec: extensionsv1alpha1.WorkerSpec{
+				DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "local"},
+				Region:      "local",
+				Pools: []extensionsv1alpha1.WorkerPool{{
+					Name:              "worker-a",
+					MachineType:       "local",
+					MachineImage:      extensionsv1alpha1.MachineImage{Name: "local", Version: "1"},
+					Minimum:           1,
+					Maximum:           3,
+					MaxSurge:          intstr.FromInt32(1),
+					Zones:             []string{"0", "1"},
+					UserDataSecretRef: corev1.SecretKeySelector{Key: "userData"},
+				}},
+			},
+		})).To(Succeed())
+		extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
+		extension.Spec.Type = "machine-preservation"
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
+			`"kind":"MachinePreservationConfig","machineControllerManager":{"autoPreserveFailedMax":2,"machinePreserveTimeout":"24h"}}`)}
+		Expect(env.Client.Create(ctx, extension)).To(Succeed())
+
+		writeWithoutAnnotations := func() *machinev1alpha1.MachineDeployment {
+			GinkgoHelper()
+			return writeAsProvider(ctx, namespace, "md-z1", "class-z1", func(deployment *machinev1alpha1.MachineDeployment) { deployment.Annotations = nil })
+		}
+		eventuallyRepaired := func() {
+			GinkgoHelper()
+			Eventually(func(g Gomega) {
+				deployment := &machinev1alpha1.MachineDeployment{}
+				g.Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "md-z1"}, deployment)).To(Succeed())
+				g.Expect(deployment.Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s"}))
+				g.Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(BeZero())
+				g.Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
+			}).WithTimeout(10 * time.Second).Should(Succeed())
+		}
+
+		deployClass(ctx, namespace, "class-z1", "0")
+		for range 3 {
+			Expect(writeWithoutAnnotations().Annotations).To(BeEmpty(), "the webhook is not called")
+			eventuallyRepaired()
+		}
+	})
+})
