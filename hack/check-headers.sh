@@ -16,7 +16,7 @@ licence='SPDX-License-Identifier: Apache-2.0'
 # REUSE-IgnoreEnd
 
 files="$(git -c core.quotePath=off ls-files --cached --others --exclude-standard -- \
-  '*.go' '*.sh' '*.yaml' '*.yml' '*Makefile' '*.mk' '*Dockerfile' '.ci/*')"
+  '*.go' '*.sh' '*.yaml' '*.yml' '*Makefile' '*.mk' '*Dockerfile' '*.tpl' '.dockerignore' '.ci/*')"
 
 missing=()
 while IFS= read -r file; do

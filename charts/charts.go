@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package charts has the Helm charts that roll the extension out, and renders them as Gardener does.
+package charts
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/gardener/gardener/pkg/chartrenderer"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// Chart is the path of a Helm chart in this directory.
+type Chart string
+
+const (
+	// Extension is the extension in a seed.
+	Extension Chart = "gardener-extension-machine-preservation"
+	// AdmissionApplication is what the admission component needs in the virtual garden cluster.
+	AdmissionApplication Chart = "gardener-extension-machine-preservation-admission/charts/application"
+	// AdmissionRuntime is the admission component in the garden runtime cluster.
+	AdmissionRuntime Chart = "gardener-extension-machine-preservation-admission/charts/runtime"
+)
+
+// All are the charts of this directory.
+var All = []Chart{Extension, AdmissionApplication, AdmissionRuntime}
+
+//go:embed all:gardener-extension-machine-preservation all:gardener-extension-machine-preservation-admission
+var files embed.FS
+
+// Render returns the objects of a chart in the order in which they are to be created. The values are merged over those
+// of the chart, and may have all types that JSON knows.
+func (c Chart) Render(release, namespace string, values map[string]any) ([]*unstructured.Unstructured, error) {
+	// No template asks for the version of Kubernetes.
+	rendered, err := chartrenderer.NewWithServerVersion(&version.Info{}).RenderEmbeddedFS(files, string(c), release, namespace, values)
+	if err != nil {
+		return nil, fmt.Errorf("failed to render chart %s: %w", c, err)
+	}
+
+	var objects []*unstructured.Unstructured
+	for reader := kubernetesclient.NewManifestReader(rendered.Manifest()); ; {
+		object, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("failed to read what chart %s renders: %w", c, err)
+		}
+		objects = append(objects, object)
+	}
+}

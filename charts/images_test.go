@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package charts_test
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/charts"
+)
+
+// There is not always somebody who can build images. This is what can be said without.
+var _ = Describe("Dockerfile", func() {
+	var instructions [][]string
+
+	BeforeEach(func() {
+		instructions = nil
+		for line := range strings.Lines(read("../Dockerfile")) {
+			if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
+				instructions = append(instructions, words)
+			}
+		}
+	})
+
+	It("should have a target for each image that is deployed, with its binary and nothing else", func() {
+		images := []string{"machine-preservation-controller"} // the image vector has a test of its own
+		for _, chart := range []charts.Chart{charts.Extension, charts.AdmissionRuntime} {
+			repository := readYAML(chart, "values.yaml")["image"].(map[string]any)["repository"].(string)
+			images = append(images, path.Base(repository))
+		}
+
+		targets := map[string][][]string{}
+		var target string
+		for _, words := range instructions {
+			if words[0] == "FROM" {
+				target = words[len(words)-1]
+				Expect(targets).NotTo(HaveKey(target))
+			}
+			targets[target] = append(targets[target], words)
+		}
+
+		for _, image := range images {
+			Expect(targets).To(HaveKey(image))
+			Expect(targets[image]).To(HaveLen(4))
+			Expect(targets[image][0]).To(Equal([]string{"FROM", "distroless-static", "AS", image}))
+			copied := targets[image][1]
+			Expect(copied).To(HaveLen(4))
+			Expect(copied[:2]).To(Equal([]string{"COPY", "--from=builder"}))
+			binary := path.Base(copied[2])
+			Expect(copied[2:]).To(Equal([]string{"/src/bin/" + binary, "/" + binary}))
+			Expect(filepath.Join("..", "cmd", binary, "main.go")).To(BeAnExistingFile())
+			Expect(targets[image][3]).To(Equal([]string{"ENTRYPOINT", `["/` + binary + `"]`}))
+		}
+		Expect(targets).To(HaveLen(len(images)+2), "targets that nobody asks for")
+	})
+
+	It("should run as a user who is not root", func() {
+		Expect(instructions).To(ContainElement(HaveExactElements("FROM", MatchRegexp(`^gcr\.io/distroless/static-debian\d+:nonroot$`), "AS", "distroless-static")))
+		Expect(instructions).NotTo(ContainElement(ContainElement("USER")))
+	})
+
+	It("should build as developers do, with a Go that is new enough", func() {
+		Expect(instructions).To(ContainElement(HaveExactElements("RUN", "GOOS=$TARGETOS", "GOARCH=$TARGETARCH", "make", "build")))
+
+		wanted := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read("../go.mod"))
+		Expect(wanted).To(HaveLen(2))
+		used := regexp.MustCompile(`(?m)^FROM --platform=\$BUILDPLATFORM golang:(\S+) AS builder$`).FindStringSubmatch(read("../Dockerfile"))
+		Expect(used).To(HaveLen(2))
+		Expect(semver.MustParse(used[1]).LessThan(semver.MustParse(wanted[1]))).To(BeFalse())
+	})
+
+	It("should get all files that git has", func() {
+		var ignored []string
+		for line := range strings.Lines(read("../.gitignore")) {
+			ignored = append(ignored, strings.Trim(strings.TrimSpace(line), "/"))
+		}
+		for line := range strings.Lines(read("../.dockerignore")) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				Expect(ignored).To(ContainElement(strings.TrimPrefix(line, "**/")))
+			}
+		}
+	})
+})
+
+var _ = Describe("Version", func() {
+	It("should be that of the charts and of their default images", func() {
+		version := strings.TrimSpace(read("../VERSION"))
+		for _, chart := range charts.All {
+			content := readYAML(chart, "Chart.yaml")
+			Expect(content).To(HaveKeyWithValue("appVersion", version))
+			Expect("v" + content["version"].(string)).To(Equal(version))
+		}
+		for _, chart := range []charts.Chart{charts.Extension, charts.AdmissionRuntime} {
+			Expect(container(render(chart, nil)).Image).To(HaveSuffix(":" + version))
+		}
+	})
+})
+
+var _ = Describe("Workflows", func() {
+	It("should build the images and charts that there are", func() {
+		var workflow struct {
+			Jobs map[string]struct {
+				Strategy struct {
+					Matrix struct {
+						Args []struct{ Name, Target, Dir string }
+					}
+				}
+			}
+		}
+		Expect(yaml.Unmarshal([]byte(read("../.github/workflows/build.yaml")), &workflow)).To(Succeed())
+
+		var targets []string
+		for _, args := range workflow.Jobs["oci-images"].Strategy.Matrix.Args {
+			targets = append(targets, args.Target)
+			Expect(read("../Dockerfile")).To(MatchRegexp(`(?m)^FROM distroless-static AS ` + args.Target + `$`))
+		}
+		Expect(targets).To(HaveLen(strings.Count(read("../Dockerfile"), "FROM distroless-static AS ")))
+
+		var dirs []string
+		for _, args := range workflow.Jobs["helmcharts"].Strategy.Matrix.Args {
+			dirs = append(dirs, args.Dir)
+			Expect(readYAML(charts.Chart(strings.TrimPrefix(args.Dir, "charts/")), "Chart.yaml")).To(HaveKeyWithValue("name", args.Name))
+		}
+		for _, chart := range charts.All {
+			Expect(dirs).To(ContainElement("charts/" + string(chart)))
+		}
+		Expect(dirs).To(HaveLen(len(charts.All)))
+		Expect(slices.Compact(slices.Sorted(slices.Values(dirs)))).To(HaveLen(len(dirs)))
+	})
+})
+
+func read(file string) string {
+	GinkgoHelper()
+	content, err := os.ReadFile(file)
+	Expect(err).NotTo(HaveOccurred())
+	return string(content)
+}

@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package charts_test
+
+import (
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/gardener/gardener-extension-machine-preservation/charts"
+)
+
+// That these are all permissions that the processes use is shown by test/integration/charts.
+var _ = Describe("Permissions", func() {
+	for _, chart := range charts.All {
+		Describe(string(chart), func() {
+			var cluster, namespaced []rbacv1.PolicyRule
+
+			BeforeEach(func() {
+				objects := render(chart, everything(chart))
+				cluster, namespaced = nil, nil
+				for _, role := range all[*rbacv1.ClusterRole](objects) {
+					cluster = append(cluster, role.Rules...)
+				}
+				for _, role := range all[*rbacv1.Role](objects) {
+					namespaced = append(namespaced, role.Rules...)
+				}
+			})
+
+			It("should name what they are about", func() {
+				for _, rule := range slices.Concat(cluster, namespaced) {
+					Expect(rule.APIGroups).To(HaveLen(1))
+					Expect(rule.Resources).NotTo(BeEmpty())
+					Expect(rule.Verbs).NotTo(BeEmpty())
+					Expect(rule.NonResourceURLs).To(BeEmpty())
+					for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.ResourceNames) {
+						Expect(word).NotTo(ContainSubstring("*"))
+					}
+				}
+			})
+
+			It("should not lead to others", func() {
+				for _, rule := range slices.Concat(cluster, namespaced) {
+					Expect(rule.Verbs).NotTo(ContainElements(BeElementOf("escalate", "bind", "impersonate", "deletecollection")))
+					Expect(rule.Resources).NotTo(ContainElements(BeElementOf("clusterroles", "clusterrolebindings", "serviceaccounts", "serviceaccounts/token", "pods/exec", "nodes", "nodes/proxy")))
+				}
+			})
+
+			It("should allow to list and watch only one Secret outside of the own namespace", func() {
+				for _, rule := range cluster {
+					if slices.Contains(rule.Resources, "secrets") && sets.New(rule.Verbs...).HasAny("list", "watch") {
+						Expect(rule.ResourceNames).To(Equal([]string{"shoot-access-machine-preservation-controller"}))
+					}
+				}
+			})
+
+			It("should be bound to nobody else", func() {
+				objects := render(chart, nil)
+				subject := rbacv1.Subject{Kind: "ServiceAccount", Name: "extension-admission-machine-preservation", Namespace: "kube-system"}
+				if chart != charts.AdmissionApplication {
+					subject = rbacv1.Subject{Kind: "ServiceAccount", Name: one[*corev1.ServiceAccount](objects).Name, Namespace: namespace}
+				}
+				for _, binding := range all[*rbacv1.ClusterRoleBinding](objects) {
+					Expect(binding.Subjects).To(ConsistOf(subject))
+					Expect(binding.RoleRef.Name).To(Equal(one[*rbacv1.ClusterRole](objects).Name))
+				}
+				for _, binding := range all[*rbacv1.RoleBinding](objects) {
+					Expect(binding.Subjects).To(ConsistOf(subject))
+					Expect(binding.RoleRef.Name).To(Equal(one[*rbacv1.Role](objects).Name))
+				}
+			})
+		})
+	}
+
+	It("should allow the extension only to list pods", func() {
+		for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, nil)) {
+			for _, rule := range role.Rules {
+				if slices.Contains(rule.Resources, "pods") {
+					Expect(rule.Verbs).To(Equal([]string{"list"}))
+				}
+			}
+		}
+	})
+
+	// The changes that names cannot be given for are those that create, and these.
+	It("should allow the extension to change by name what it changes in all namespaces", func() {
+		var nameless []string
+		for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, nil)) {
+			for _, rule := range role.Rules {
+				if len(rule.ResourceNames) == 0 && sets.New(rule.Verbs...).HasAny("update", "patch", "delete") {
+					nameless = append(nameless, rule.Resources...)
+				}
+			}
+		}
+		Expect(nameless).To(ConsistOf("extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "secrets", "events"))
+	})
+})
