@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -63,7 +64,7 @@ func Given(set *flag.FlagSet) bool {
 func (f *Flags) Environment(ctx context.Context) (*Environment, error) {
 	seedConfig, seedErr := readKubeconfig(flagSeedKubeconfig, f.SeedKubeconfig)
 	shootConfig, shootErr := readKubeconfig(flagShootKubeconfig, f.ShootKubeconfig)
-	if err := errors.Join(seedErr, shootErr); err != nil {
+	if err := errors.Join(seedErr, shootErr, f.checkReport()); err != nil {
 		return nil, err
 	}
 	seed, err := client.NewWithWatch(seedConfig, client.Options{Scheme: kubernetesclient.SeedScheme})
@@ -113,6 +114,18 @@ func (f *Flags) environment(ctx context.Context, seed client.WithWatch, shoot cl
 		}
 	}
 	return e, nil
+}
+
+// checkReport tells in the beginning, and not after hours, that the report cannot be written.
+func (f *Flags) checkReport() error {
+	if f.Report == "" {
+		return nil
+	}
+	file, err := os.Create(f.Report)
+	if err != nil {
+		return invalid(flagReport, f.Report, "must be the path of a file that can be written: %w", err)
+	}
+	return file.Close()
 }
 
 func readKubeconfig(name, path string) (*rest.Config, error) {

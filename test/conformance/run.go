@@ -71,6 +71,7 @@ func Run(ctx context.Context, t *testing.T, e *Environment) *Report {
 		})
 	}
 	if ctx.Err() != nil {
+		report.Title += " (interrupted)"
 		t.Error("Interrupted")
 	}
 	return report

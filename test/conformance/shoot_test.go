@@ -218,11 +218,12 @@ var _ = Describe("Flags", func() {
 		Expect(err).To(MatchError(ContainSubstring(`-shoot-kubeconfig="shoot.yaml" must lead to the shoot whose machines are in namespace shoot--a--b`)))
 	})
 
-	It("should name all kubeconfigs that are missing", func(ctx SpecContext) {
-		_, err := (&conformance.Flags{SeedKubeconfig: "/does/not/exist", Namespace: namespace}).Environment(ctx)
+	It("should name all files that cannot be used", func(ctx SpecContext) {
+		_, err := (&conformance.Flags{SeedKubeconfig: "/does/not/exist", Namespace: namespace, Report: "/does/not/exist/either"}).Environment(ctx)
 		Expect(err).To(MatchError(And(
 			ContainSubstring(`-seed-kubeconfig="/does/not/exist" must be the path of a kubeconfig: stat`),
 			ContainSubstring(`-shoot-kubeconfig="" must be the path of a kubeconfig`),
+			ContainSubstring(`-report="/does/not/exist/either" must be the path of a file that can be written`),
 		)))
 	})
 })

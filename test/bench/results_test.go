@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+var _ = Describe("Results", func() {
+	DescribeTable("#percentile",
+		func(percentage float64, expected time.Duration, durations ...time.Duration) {
+			Expect(percentile(durations, percentage)).To(Equal(expected))
+		},
+		Entry("of nothing", 50.0, time.Duration(0)),
+		Entry("of one", 99.0, time.Second, time.Second),
+		Entry("minimum", 0.0, -time.Second, 2*time.Second, -time.Second, time.Second),
+		Entry("median", 50.0, 2*time.Second, 3*time.Second, time.Second, 2*time.Second),
+		Entry("lower median", 50.0, 2*time.Second, 4*time.Second, 3*time.Second, time.Second, 2*time.Second),
+		Entry("p99 of less than a hundred", 99.0, 3*time.Second, 3*time.Second, time.Second, 2*time.Second),
+		Entry("maximum", 100.0, 3*time.Second, 3*time.Second, time.Second),
+	)
+
+	It("should take p99 of 200 as the third last", func() {
+		var durations []time.Duration
+		for i := range 200 {
+			durations = append(durations, time.Duration(i+1))
+		}
+		Expect(percentile(durations, 99)).To(Equal(time.Duration(198)))
+	})
+
+	It("should leave the durations in their order", func() {
+		durations := []time.Duration{2, 1}
+		percentile(durations, 50)
+		Expect(durations).To(Equal([]time.Duration{2, 1}))
+	})
+
+	Describe("#compare", func() {
+		var ours, manager *results
+
+		BeforeEach(func() {
+			well := func() *results {
+				return &results{
+					idle: idle{
+						memory: map[string]memory{agentSidecar: {resident: 35 << 20}, agentManager: {resident: 100 << 20}, agentProvider: {resident: 110 << 20}},
+						cpu:    map[string]time.Duration{agentSidecar: 599 * time.Millisecond, agentManager: 3 * time.Second},
+						writes: map[string]int{agentManager: 4, agentProvider: 3},
+					},
+					atEnd:       map[string]memory{agentSidecar: {resident: 40 << 20, peak: 50 << 20}},
+					protections: protections{{took: 250 * time.Millisecond, agent: agentSidecar}},
+					leads:       []time.Duration{time.Second, 0},
+					drain:       4 * time.Second,
+					writes:      map[string]lifetime{"now": {own: 8, ended: true}, "when-failed": {own: 8, ended: true}, "auto": {own: 8, ended: true}},
+				}
+			}
+			ours, manager = well(), well()
+		})
+
+		missed := func() []string {
+			var missed []string
+			for _, row := range compare(ours, manager) {
+				if row.met() == "NO" {
+					missed = append(missed, row.measure)
+				}
+			}
+			return missed
+		}
+
+		It("should meet all goals just so", func() {
+			Expect(missed()).To(BeEmpty())
+			Expect(allMet(compare(ours, manager))).To(BeTrue())
+		})
+
+		DescribeTable("should miss a goal",
+			func(spoil func(), goals ...string) {
+				spoil()
+				Expect(missed()).To(Equal(goals))
+				Expect(allMet(compare(ours, manager))).To(BeFalse())
+			},
+			Entry("memory", func() {
+				ours.idle.memory = map[string]memory{agentSidecar: {resident: 48<<20 + 1}, agentManager: {resident: 200 << 20}}
+			}, "memory: resident"),
+			Entry("memory beside machine-controller-manager", func() { ours.idle.memory[agentManager] = memory{resident: 99 << 20} }, "memory: share of the machine-controller-manager beside it"),
+			Entry("protection", func() { ours.protections[0].took++ }, "annotation to protection: p99"),
+			Entry("a late hold", func() { ours.leads[1] = -1 }, "hold: late"),
+			Entry("no hold", func() { ours.notHeld = 1 }, "hold: late"),
+			Entry("writes", func() { ours.writes["auto"] = lifetime{own: 9, ended: true} }, "API writes of a preservation: auto"),
+			Entry("a preservation that does not end", func() { ours.writes["now"] = lifetime{own: 4} }, "API writes of a preservation: now"),
+			Entry("drain", func() { ours.drain++ }, "drain: 30 pods gone, after the deadline"),
+			Entry("writes while idle", func() { ours.idle.writes[agentSidecar] = 1 }, "idle for 1m0s: API writes"),
+			Entry("time while idle", func() { ours.idle.cpu[agentSidecar] += time.Millisecond }, "idle for 1m0s: of a core"),
+		)
+
+		It("should say what was not held, and whose end was not seen", func() {
+			manager.leads, manager.notHeld = []time.Duration{-time.Minute, time.Second}, 3
+			Expect(manager.lateText()).To(Equal("4 of 5, 3 not held 1m30s after it"))
+			Expect(lifetime{own: 5}.ownText()).To(Equal("5, its end not seen"))
+			Expect(lifetime{own: 9, refused: 1, ended: true}.ownText()).To(Equal("9, 1 of them refused"))
+		})
+	})
+
+	It("should print rows beneath each other, and whether goals are met", func() {
+		out := &strings.Builder{}
+		Expect(printTable(out, []row{
+			{measure: "told", ours: "1"},
+			{measure: "met", goal: "<= 2", ours: "1", manager: "3", goalIsMet: true},
+			{measure: "missed", goal: "<= 2", ours: "3"},
+		})).To(Succeed())
+		Expect(out.String()).To(Equal(`MEASURE   GOAL   OURS   MCM'S OWN   MET
+told             1                  
+met       <= 2   1      3           yes
+missed    <= 2   3                  NO
+`))
+	})
+})
