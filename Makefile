@@ -80,7 +80,7 @@ build: ## Build all binaries into bin/
 	go build -trimpath -ldflags "$$ldflags" -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate deepcopy, conversion, defaults and whatever else is derived from the API types
+generate: ## Generate what is derived from the API types, the rules and the version
 	@hack/update-codegen.sh
 
 .PHONY: format

@@ -1,0 +1,383 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package extension_test
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
+	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/charts"
+	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/charts/rollout"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
+)
+
+const (
+	namespace = "extension-machine-preservation"
+	sidecar   = "machine-preservation-controller"
+)
+
+var _ = Describe("The chart of the extension", Ordered, func() {
+	var (
+		ctx     context.Context
+		env     *environment.Environment
+		release *rollout.Release
+		account *rollout.Account
+		granted []rollout.Permission // what the extension lets others do
+	)
+
+	BeforeAll(func() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(context.Background())
+		DeferCleanup(cancel)
+		env = environment.Start(ctx)
+
+		rollout.CreateNamespace(ctx, env.Client, namespace)
+		release = rollout.Install(ctx, env.Client, charts.Extension, namespace, map[string]any{
+			"config":      map[string]any{"autoPreserveFailedMax": 1},
+			"controllers": map[string]any{"heartbeat": map[string]any{"renewIntervalSeconds": 1}},
+		})
+		release.CreatePriorityClass(ctx, env.Client)
+		account = rollout.NewAccount(ctx, env, namespace, release.Deployment.Spec.Template.Spec.ServiceAccountName)
+
+		// It is to be deleted by the certificate management.
+		Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stale", Namespace: namespace, Labels: map[string]string{
+			"name":             "stale",
+			"managed-by":       "secrets-manager",
+			"manager-identity": "gardener-extension-machine-preservation-webhook",
+		}}})).To(Succeed())
+		start(ctx, env, release, account)
+	})
+
+	It("should have pods that are admitted where nothing privileged is", func() {
+		Expect(env.Client.Create(ctx, release.Pod(), client.DryRunAll)).To(Succeed())
+
+		privileged := release.Pod()
+		privileged.Spec.Containers[0].SecurityContext.AllowPrivilegeEscalation = new(true)
+		Expect(env.Client.Create(ctx, privileged, client.DryRunAll)).To(MatchError(apierrors.IsForbidden, "IsForbidden"))
+	})
+
+	It("should be registered by an example that gardener-operator accepts", func() {
+		directory, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{ .Dir }}", "github.com/gardener/gardener").Output()
+		Expect(err).NotTo(HaveOccurred())
+		_, err = envtest.InstallCRDs(env.Config, envtest.CRDInstallOptions{
+			Paths: []string{filepath.Join(strings.TrimSpace(string(directory)), "example", "operator", "10-crd-operator.gardener.cloud_extensions.yaml")},
+		})
+		Expect(err).NotTo(HaveOccurred())
+
+		example, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "example", "extension.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+		registration := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal(example, &registration.Object)).To(Succeed())
+		Expect(env.Client.Create(ctx, registration, client.FieldValidation(metav1.FieldValidationStrict))).To(Succeed())
+	})
+
+	It("should keep the extension alive, and its certificates tidy", func() {
+		Eventually(func() error {
+			return env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "stale"}, &corev1.Secret{})
+		}).WithTimeout(environment.StartTimeout).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		renewed := metav1.MicroTime{}
+		Eventually(func(g Gomega) {
+			lease := &coordinationv1.Lease{}
+			g.Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "gardener-extension-heartbeat"}, lease)).To(Succeed())
+			if renewed.IsZero() {
+				renewed = *lease.Spec.RenewTime
+			}
+			g.Expect(lease.Spec.RenewTime.Time).To(BeTemporally(">", renewed.Time))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+	})
+
+	It("should enable, reconcile and disable the extension for a shoot", func() {
+		shoot := newShoot(ctx, env)
+		shoot.createMachine(ctx)
+		shoot.enable(ctx)
+		Eventually(func() map[string]string { return shoot.machineDeployment(ctx).Annotations }).WithTimeout(10*time.Second).Should(
+			HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max", "1"), "as the component configuration says")
+		Eventually(shoot.containers).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement(sidecar))
+
+		By("Checking the health of the container, whose pod nobody starts here")
+		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: shoot.namespace}}
+		Expect(env.Client.Patch(ctx, cluster, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"check":"now"}}}`)))).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(shoot.extension), shoot.extension)).To(Succeed())
+			g.Expect(shoot.extension.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("there is no pod"))))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+
+		role := &rbacv1.Role{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: sidecar}, role)).To(Succeed())
+		granted = rollout.Permissions(shoot.namespace, role.Rules)
+
+		By("Reconciling what somebody else has changed")
+		managedResource := &resourcesv1alpha1.ManagedResource{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "extension-machine-preservation-shoot"}, managedResource)).To(Succeed())
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: managedResource.Spec.SecretRefs[0].Name, Namespace: shoot.namespace}}
+		Expect(env.Client.Patch(ctx, secret, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"resources.gardener.cloud/garbage-collectable-reference":null}}}`)))).To(Succeed())
+		Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "old", Namespace: shoot.namespace}})).To(Succeed())
+		managedResource.Spec.SecretRefs = []corev1.LocalObjectReference{{Name: "old"}}
+		Expect(env.Client.Update(ctx, managedResource)).To(Succeed())
+		shoot.operate(ctx, "reconcile", gardencorev1beta1.LastOperationTypeReconcile)
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(Succeed())
+		Expect(managedResource.Spec.SecretRefs).To(ConsistOf(corev1.LocalObjectReference{Name: secret.Name}))
+
+		By("Disabling the extension")
+		Expect(env.Client.Delete(ctx, shoot.extension)).To(Succeed())
+		shoot.waitForExtensionGone(ctx)
+		Expect(shoot.containers(ctx)).NotTo(ContainElement(sidecar))
+		machine := &machinev1alpha1.Machine{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "machine"}, machine)).To(Succeed())
+		Expect(machine.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/cause"))
+		Eventually(shoot.reasons).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("MachinePreservationEnded"))
+	})
+
+	It("should migrate a control plane and restore it", func() {
+		shoot := newShoot(ctx, env)
+		shoot.enable(ctx)
+		shoot.operate(ctx, "migrate", gardencorev1beta1.LastOperationTypeMigrate)
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: sidecar}, &rbacv1.Role{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+
+		// On another seed, as far as the extension can tell.
+		shoot = newShoot(ctx, env)
+		Expect(env.Client.Create(ctx, shoot.extension)).To(Succeed())
+		shoot.operate(ctx, "restore", gardencorev1beta1.LastOperationTypeRestore)
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: sidecar}, &rbacv1.Role{})).To(Succeed())
+	})
+
+	It("should tell what is wrong with a configuration, and how often", func() {
+		shoot := newShoot(ctx, env)
+		shoot.extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{}`)}
+		Expect(env.Client.Create(ctx, shoot.extension)).To(Succeed())
+		Eventually(shoot.reasons).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("InvalidConfiguration"))
+
+		// It is the same Event as long as neither the Extension nor the Worker changes.
+		deployment := builder.Deployment("pool")
+		shoot.create(ctx, deployment)
+		Eventually(func(g Gomega) {
+			patch := client.MergeFrom(deployment.DeepCopy())
+			metav1.SetMetaDataAnnotation(&deployment.ObjectMeta, "now", time.Now().String())
+			g.Expect(env.Client.Patch(ctx, deployment, patch)).To(Succeed())
+			events := &eventsv1.EventList{}
+			g.Expect(env.Client.List(ctx, events, client.InNamespace(shoot.namespace))).To(Succeed())
+			g.Expect(slices.ContainsFunc(events.Items, func(event eventsv1.Event) bool {
+				return event.Reason == "InvalidConfiguration" && event.Series != nil
+			})).To(BeTrue())
+		}).WithTimeout(10 * time.Second).WithPolling(200 * time.Millisecond).Should(Succeed())
+	})
+
+	It("should have allowed all that, and no more", func() {
+		Expect(account.Refused()).To(BeEmpty())
+		Expect(rollout.Unused(release.Permissions, append(account.Requests(), granted...))).To(BeEmpty())
+	})
+})
+
+// start runs the extension in this process, as its pod would, until the end of the suite.
+func start(ctx context.Context, env *environment.Environment, release *rollout.Release, account *rollout.Account) {
+	GinkgoHelper()
+	config := &corev1.ConfigMap{}
+	Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "gardener-extension-machine-preservation-config"}, config)).To(Succeed())
+	configFile := filepath.Join(GinkgoT().TempDir(), "config.yaml")
+	Expect(release.Arguments()).To(ContainElement("--config=" + release.MountPath("config", "config.yaml")))
+	Expect(os.WriteFile(configFile, []byte(config.Data["config.yaml"]), 0o600)).To(Succeed())
+	Expect(release.Arguments()).To(ContainElement("--webhook-config-cert-dir=" + release.MountPath("certificates")))
+
+	release.SetEnvironment()
+	address := environment.FreeAddress()
+	host, port, err := net.SplitHostPort(address)
+	Expect(err).NotTo(HaveOccurred())
+	rollout.Run(ctx, app.NewCommand(), func(healthAddress string) []string {
+		return release.Arguments(
+			"--config="+configFile,
+			"--kubeconfig="+account.Kubeconfig,
+			"--webhook-config-mode=url",
+			"--webhook-config-url="+address,
+			"--webhook-config-server-host="+host,
+			"--webhook-config-server-port="+port,
+			"--webhook-config-cert-dir="+GinkgoT().TempDir(),
+			"--metrics-bind-address=0",
+			"--health-bind-address="+healthAddress,
+		)
+	})
+}
+
+// shoot is a control plane on the seed. The API server of the seed is that of the shoot as well.
+type shoot struct {
+	*environment.Environment
+	namespace string
+	worker    *extensionsv1alpha1.Worker
+	extension *extensionsv1alpha1.Extension
+}
+
+func newShoot(ctx context.Context, env *environment.Environment) *shoot {
+	GinkgoHelper()
+	s := &shoot{Environment: env, namespace: env.CreateShootNamespace(ctx, true)}
+	env.CreateCluster(ctx, s.namespace, gardencorev1beta1.Worker{Name: "pool", Minimum: 1, Maximum: 3})
+	Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: s.namespace}})).To(Succeed())
+	Expect(env.Client.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "gardener", Namespace: s.namespace},
+		Data:       map[string][]byte{"kubeconfig": s.adminKubeconfig()},
+	})).To(Succeed())
+	Expect(machinecontrollermanager.New(env.Client, s.namespace, fakesecretsmanager.New(env.Client, s.namespace),
+		machinecontrollermanager.Values{Image: "mcm", Replicas: 1}).Deploy(ctx)).To(Succeed())
+
+	s.worker = &extensionsv1alpha1.Worker{
+		ObjectMeta: metav1.ObjectMeta{Name: "worker", Namespace: s.namespace},
+		Spec: extensionsv1alpha1.WorkerSpec{
+			DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "local"},
+			Region:      "local",
+			Pools: []extensionsv1alpha1.WorkerPool{{
+				Name:              "pool",
+				MachineType:       "local",
+				MachineImage:      extensionsv1alpha1.MachineImage{Name: "local", Version: "1"},
+				Minimum:           1,
+				Maximum:           3,
+				MaxSurge:          intstr.FromInt32(1),
+				Zones:             []string{"0"},
+				UserDataSecretRef: corev1.SecretKeySelector{Key: "userData"},
+			}},
+		},
+	}
+	Expect(env.Client.Create(ctx, s.worker)).To(Succeed())
+	s.extension = &extensionsv1alpha1.Extension{
+		ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: s.namespace},
+		Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
+	}
+	return s
+}
+
+func (s *shoot) adminKubeconfig() []byte {
+	GinkgoHelper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["api"] = &clientcmdapi.Cluster{Server: s.Config.Host, CertificateAuthorityData: s.Config.CAData}
+	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: s.Config.CertData, ClientKeyData: s.Config.KeyData}
+	config.Contexts["api"] = &clientcmdapi.Context{Cluster: "api", AuthInfo: "admin"}
+	config.CurrentContext = "api"
+	kubeconfig, err := clientcmd.Write(*config)
+	Expect(err).NotTo(HaveOccurred())
+	return kubeconfig
+}
+
+// createMachine creates a pool with a machine that is preserved.
+func (s *shoot) createMachine(ctx context.Context) {
+	GinkgoHelper()
+	Expect(s.Client.Create(ctx, &machinev1alpha1.MachineClass{
+		ObjectMeta:   metav1.ObjectMeta{Name: "class", Namespace: s.namespace},
+		NodeTemplate: &machinev1alpha1.NodeTemplate{Zone: "0", InstanceType: "local", Region: "local", Capacity: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+		ProviderSpec: runtime.RawExtension{Raw: []byte(`{}`)},
+	})).To(Succeed())
+	deployment := builder.Deployment("pool")
+	deployment.Labels = map[string]string{"worker.gardener.cloud/pool": "pool"}
+	deployment.Spec.Template.Spec.Class = machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: "class"}
+	s.create(ctx, deployment)
+	set := builder.Set("set", deployment)
+	s.create(ctx, set)
+	expiry := time.Now().Add(time.Hour)
+	machine := builder.Machine("machine",
+		builder.Phase(machinev1alpha1.MachineFailed, time.Now()),
+		builder.Preserved("Failed:Preserved", "auto", expiry),
+		builder.ExpiryInStatus(expiry),
+	)
+	machine.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, machinev1alpha1.SchemeGroupVersion.WithKind("MachineSet"))}
+	status := machine.Status
+	s.create(ctx, machine)
+	machine.Status = status
+	Expect(s.Client.Status().Update(ctx, machine)).To(Succeed())
+}
+
+func (s *shoot) create(ctx context.Context, object client.Object) {
+	GinkgoHelper()
+	object.SetNamespace(s.namespace)
+	object.SetUID("")
+	Expect(s.Client.Create(ctx, object)).To(Succeed())
+}
+
+func (s *shoot) enable(ctx context.Context) {
+	GinkgoHelper()
+	Expect(s.Client.Create(ctx, s.extension)).To(Succeed())
+	s.operate(ctx, "reconcile", gardencorev1beta1.LastOperationTypeCreate)
+}
+
+// operate asks for an operation as gardenlet does, and waits until it has succeeded.
+func (s *shoot) operate(ctx context.Context, operation string, operationType gardencorev1beta1.LastOperationType) {
+	GinkgoHelper()
+	metav1.SetMetaDataAnnotation(&s.extension.ObjectMeta, "gardener.cloud/operation", operation)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": s.extension.Annotations}})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(s.Client.Patch(ctx, s.extension, client.RawPatch("application/merge-patch+json", patch))).To(Succeed())
+	Eventually(func(g Gomega) {
+		g.Expect(s.Client.Get(ctx, client.ObjectKeyFromObject(s.extension), s.extension)).To(Succeed())
+		g.Expect(s.extension.Annotations).NotTo(HaveKey("gardener.cloud/operation"))
+		last := s.extension.Status.LastOperation
+		g.Expect(last).NotTo(BeNil())
+		g.Expect(last.Type).To(Equal(operationType))
+		g.Expect(last.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), last.Description)
+	}).WithTimeout(30 * time.Second).Should(Succeed())
+}
+
+func (s *shoot) waitForExtensionGone(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func() error {
+		return s.Client.Get(ctx, client.ObjectKeyFromObject(s.extension), s.extension)
+	}).WithTimeout(30 * time.Second).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
+}
+
+func (s *shoot) machineDeployment(ctx context.Context) *machinev1alpha1.MachineDeployment {
+	GinkgoHelper()
+	deployment := &machinev1alpha1.MachineDeployment{}
+	Expect(s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "pool"}, deployment)).To(Succeed())
+	return deployment
+}
+
+func (s *shoot) containers(ctx context.Context) []string {
+	GinkgoHelper()
+	deployment := &appsv1.Deployment{}
+	Expect(s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "machine-controller-manager"}, deployment)).To(Succeed())
+	var names []string
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		names = append(names, container.Name)
+	}
+	return names
+}
+
+func (s *shoot) reasons(ctx context.Context) ([]string, error) {
+	events := &eventsv1.EventList{}
+	err := s.Client.List(ctx, events, client.InNamespace(s.namespace))
+	var reasons []string
+	for _, event := range events.Items {
+		reasons = append(reasons, event.Reason)
+	}
+	return reasons, err
+}
