@@ -169,30 +169,13 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 				restoreTimer(m, d.Target)
 			}
 		}}
-		mark = func(m *machinev1alpha1.Machine) { setOrDelete(m, v1alpha1.AnnotationExpiryInStatus, "true") }
+		mark = Step{Machine: func(m *machinev1alpha1.Machine) { setOrDelete(m, v1alpha1.AnnotationExpiryInStatus, "true") }}
 	)
-	if d.carriesNow() {
-		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
-		return []Step{expire, {Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); mark(m) }}}
-	}
 	steps := []Step{annotate}
 	if d.nodeCarries() {
 		steps = append(steps, Step{Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }})
 	}
-	return append(steps, expire, Step{Machine: mark})
-}
-
-// carriesNow says that machine-controller-manager >= 0.62 sees the annotation that makes it hold without our doing.
-func (d *Decision) carriesNow() bool {
-	switch {
-	case d.Request.Value != v1alpha1.RequestNow || d.NodeUnknown:
-		return false
-	case d.nodeCarries():
-		return d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow
-	default:
-		return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow &&
-			d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == ""
-	}
+	return append(steps, expire, mark)
 }
 
 func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {

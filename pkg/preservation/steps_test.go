@@ -317,12 +317,6 @@ var _ = Describe("Steps", func() {
 			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 		})
 
-		It("T1: should write the expiry first where machine-controller-manager holds at a person's request", func() {
-			m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
-			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "node/status"}))
-			Expect(m.Machine.Annotations).To(HaveKey(prefix + "expiry-in-status"))
-		})
-
 		It("T8: should leave the expiry of a failed machine to machine-controller-manager once it is reached", func() {
 			m := Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
