@@ -42,7 +42,8 @@ func cacheOptions() cache.Options {
 	}
 }
 
-// clientOptions names what the manager's client reads rarely and must not cache for the whole seed.
+// clientOptions names what the manager's client reads rarely and must not cache for the whole seed. Namespaces are not
+// part of it: Gardener's predicates ask for that of an Extension at each of its events.
 func clientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
 		&admissionregistrationv1.MutatingWebhookConfiguration{},
