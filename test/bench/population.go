@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -104,9 +103,9 @@ func (b *bench) copyMachine(ctx context.Context, original *machinev1alpha1.Machi
 
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	for range copies {
+	for i := range copies {
 		group.Go(func() error {
-			machine, vm, node := copyOf(original, vm, node, metav1.GetControllerOf(original).Name+"-"+rand.String(5))
+			machine, vm, node := copyOf(original, vm, node, fmt.Sprintf("%s-%05d", metav1.GetControllerOf(original).Name, i))
 			status := machine.Status
 			if err := b.seed.Create(groupCtx, machine); err != nil {
 				return fmt.Errorf("could not create machine %s: %w", machine.Name, err)
