@@ -200,8 +200,7 @@ func (d *Decision) withdrawn() bool {
 // that it goes with. machine-controller-manager >= 0.62 does both at an expiry that an operator brought forward while
 // nobody saw it (P6).
 func (d *Decision) stopped() bool {
-	if _, written := d.Machine.Annotations[v1alpha1.AnnotationExpiryInStatus]; !written ||
-		d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil || d.NodeUnknown {
+	if !expiryInStatus(d.Machine) || d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil || d.NodeUnknown {
 		return false
 	}
 	_, annotated := d.Machine.Annotations[v1alpha1.AnnotationPreserve]

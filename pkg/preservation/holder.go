@@ -21,6 +21,8 @@ type Holder interface {
 	obeys(d Decision) bool
 	// hold returns the steps that write the record and put the hold in place.
 	hold(d Decision, timeouts Timeouts) []Step
+	// settle returns the steps that can wait until the node is protected.
+	settle(d Decision) []Step
 	// release returns the steps that end the hold and remove what is on the Machine. They also clean a machine that is
 	// not preserved but carries leftovers of a preservation.
 	release(d Decision, timeouts Timeouts, now time.Time) []Step
@@ -66,9 +68,9 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 }
 
 func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
-	steps := []Step{{Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
+	steps := []Step{{Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
 	if d.Target.Failed {
-		steps = append(steps, Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		steps = append(steps, Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
 			status := &m.Status.CurrentStatus
 			switch status.Phase {
 			// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
@@ -78,13 +80,17 @@ func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
 			}
 		}})
 	}
-	if _, ok := setAside(d.Machine, true); ok && d.Node != nil {
-		steps = append(steps,
-			Step{Node: func(node *corev1.Node) { restoreOnNode(d.Machine, node) }},
-			Step{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) }},
-		)
-	}
 	return steps
+}
+
+func (HealthTimer) settle(d Decision) []Step {
+	if _, ok := setAside(d.Machine, true); !ok || d.Node == nil {
+		return nil
+	}
+	return []Step{
+		{Node: func(node *corev1.Node) { restoreOnNode(d.Machine, node) }},
+		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) }},
+	}
 }
 
 func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step {
@@ -160,8 +166,8 @@ func (d *Decision) nodeCarries() bool {
 
 func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	var (
-		annotate = Step{Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
-		expire   = Step{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		annotate = Step{Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
+		expire   = Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
 			// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and
 			// the other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
@@ -169,13 +175,46 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 				restoreTimer(m, d.Target)
 			}
 		}}
-		mark = Step{Machine: func(m *machinev1alpha1.Machine) { setOrDelete(m, v1alpha1.AnnotationExpiryInStatus, "true") }}
 	)
-	steps := []Step{annotate}
-	if d.nodeCarries() {
-		steps = append(steps, Step{Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }})
+	switch {
+	case d.unseen():
+		return []Step{annotate}
+	case d.carriesNow():
+		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
+		return []Step{expire, {Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
+	case d.nodeCarries():
+		setNow := Step{Hold: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
+		return []Step{annotate, setNow, expire}
+	default:
+		return []Step{annotate, expire}
 	}
-	return append(steps, expire, mark)
+}
+
+func (PreserveExpiry) settle(d Decision) []Step {
+	if d.unseen() {
+		return nil
+	}
+	return []Step{{Machine: markExpiry}}
+}
+
+func markExpiry(machine *machinev1alpha1.Machine) {
+	setOrDelete(machine, v1alpha1.AnnotationExpiryInStatus, string(machine.UID))
+}
+
+// unseen says that machine-controller-manager has not given the machine a phase yet. When it does, it drops the expiry.
+func (d *Decision) unseen() bool { return d.Machine.Status.CurrentStatus.Phase == "" }
+
+// carriesNow says that machine-controller-manager >= 0.62 sees the annotation that makes it hold without our doing.
+func (d *Decision) carriesNow() bool {
+	switch {
+	case d.Request.Value != v1alpha1.RequestNow || d.NodeUnknown:
+		return false
+	case d.nodeCarries():
+		return d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow
+	default:
+		return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow &&
+			d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == ""
+	}
 }
 
 func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {

@@ -165,6 +165,7 @@ var events = weighted([]event{
 	{1, "shoot goes or comes", (*world).shoot},
 	{1, "MCM sleeps or wakes", func(w *world) { w.asleep = !w.asleep }},
 	{2, "MCM is switched", (*world).switchMCM},
+	{1, "control plane is migrated", (*world).migrate},
 })
 
 // weighted repeats each event as often as its weight says.
@@ -296,6 +297,9 @@ func (w *world) loseNode(m *machine) {
 	if w.shootAway || w.unsynced(m) {
 		return
 	}
+	if skipStaleSync && w.down && m.kept != nil { // without the synced value it looks as if MCM had ended it
+		return
+	}
 	m.node, m.healthy, m.hasNode, m.onNode, m.scaleDown = nil, false, false, ask{}, ""
 	if skipStaleSync {
 		m.obj.Annotations, m.synced = without(m.obj.Annotations, lastApplied), ""
@@ -313,7 +317,7 @@ func (w *world) editExpiry(m *machine) {
 	case !w.newMCM:
 		m.obj.Annotations = with(m.obj.Annotations, prefix+"expiry-time", stamp(expiry))
 		m.held = false // until the controller has shifted the timer
-	case m.obj.Status.CurrentStatus.PreserveExpiryTime != nil && has(m.obj.Annotations, prefix+"expiry-in-status"):
+	case m.obj.Status.CurrentStatus.PreserveExpiryTime != nil && m.expiryInStatus():
 		w.setExpiry(m, expiry)
 	default:
 		return

@@ -46,14 +46,21 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 		Failed:      machine.Annotations[v1alpha1.AnnotationPhase] == PhaseFailedPreserved,
 		FailedSince: parseTime(machine.Annotations[v1alpha1.AnnotationFailedSince]),
 	}
-	_, written := machine.Annotations[v1alpha1.AnnotationExpiryInStatus]
-	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil && written {
+	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil && expiryInStatus(machine) {
 		record.Expiry = expiry.Time
 	}
 	if share, err := strconv.ParseInt(machine.Annotations[v1alpha1.AnnotationShare], 10, 32); err == nil {
 		record.Share = int32(share)
 	}
 	return record
+}
+
+// expiryInStatus says that the expiry was written into the status of this very Machine. One that is restored after a
+// migration of the control plane has its annotations, another UID, and nothing in its status but what
+// machine-controller-manager made of the annotations.
+func expiryInStatus(machine *machinev1alpha1.Machine) bool {
+	uid, ok := machine.Annotations[v1alpha1.AnnotationExpiryInStatus]
+	return ok && uid == string(machine.UID)
 }
 
 // annotations returns the keys and values with which the record is written on the machine; an absent key is to be
@@ -84,13 +91,16 @@ var recordKeys = []string{
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or
 // Pending is Failed:Preserved once the failure was found; what it calls Failed is Unknown:Preserved as long as the
-// machine waits for a place within the share.
+// machine waits for a place within the share. One that it has not seen yet is Pending.
 func (r *Record) Phase(phase machinev1alpha1.MachinePhase) string {
 	if r.Failed {
 		return PhaseFailedPreserved
 	}
-	if phase == machinev1alpha1.MachineFailed {
+	switch phase {
+	case machinev1alpha1.MachineFailed:
 		phase = machinev1alpha1.MachineUnknown
+	case "":
+		phase = machinev1alpha1.MachinePending
 	}
 	return string(phase) + subPhaseSuffix
 }

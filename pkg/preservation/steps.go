@@ -24,6 +24,8 @@ type Step struct {
 	Status bool
 	// AfterNode says that the step must wait until all earlier steps on the Node were successful.
 	AfterNode bool
+	// Hold says that the machine is not held before this step is done.
+	Hold bool
 }
 
 // Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
@@ -34,10 +36,10 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 	var steps []Step
 	switch {
 	case d.Target != nil:
-		steps = append(holder.hold(d, timeouts),
-			Step{Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Failed, now) }},
-			Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true},
-		)
+		steps = holder.hold(d, timeouts)
+		steps = append(steps, Step{Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Failed, now) }})
+		steps = append(steps, holder.settle(d)...)
+		steps = append(steps, Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true})
 	case d.Machine.DeletionTimestamp != nil:
 		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true})
 	case d.Current == nil && holder.obeys(d):

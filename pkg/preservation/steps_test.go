@@ -69,15 +69,16 @@ var _ = Describe("Steps", func() {
 		return written
 	}
 
-	for holder, hold := range map[Holder][]string{
-		HealthTimer{}: {"machine", "machine/status"},
-		// The last one says that the expiry in the status is to be believed.
-		PreserveExpiry{}: {"machine", "machine/status", "machine"},
+	for holder, after := range map[Holder][]string{
+		HealthTimer{}: nil,
+		// It says that the expiry in the status is to be believed.
+		PreserveExpiry{}: {"machine"},
 	} {
+		hold := []string{"machine", "machine/status"}
 		Context(fmt.Sprintf("%T", holder), func() {
 			It("P8 T5: should write the hold and the expiry before it marks the node, and nothing the second time", func() {
 				m := Member{Machine: Machine("m", failing), Node: Node("m")}
-				Expect(carryOut(holder, &m, now)).To(Equal(append(slices.Clone(hold), "node", "node/status")))
+				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(hold, []string{"node"}, after, []string{"node/status"})))
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 				Expect(m.Machine.Annotations).To(And(
 					HaveKeyWithValue(prefix+"cause", "auto"),
@@ -95,7 +96,7 @@ var _ = Describe("Steps", func() {
 
 			It("P9: should hold a machine that has no node", func() {
 				m := Member{Machine: Machine("m", failing)}
-				Expect(carryOut(holder, &m, now)).To(Equal(hold))
+				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(hold, after)))
 			})
 
 			It("T7: should take the taint off and keep the protection when the node is healthy again", func() {
@@ -280,7 +281,7 @@ var _ = Describe("Steps", func() {
 
 		It("should put the annotation on the node where that one carries the request, and remember what was asked for", func() {
 			m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
-			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine", "node", "machine/status", "machine", "node", "node/status"}))
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine", "node", "machine/status", "node", "machine", "node/status"}))
 			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
 			Expect(m.Machine.Annotations).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "Node:when-failed")))
 			Expect(decideAt(m, now).Target.Cause).To(Equal("when-failed"))
@@ -315,6 +316,18 @@ var _ = Describe("Steps", func() {
 			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
 			Expect(m.Machine.Annotations).To(And(HaveLen(1), HaveKey(prefix+"released")))
 			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+		})
+
+		It("T1: should write the expiry first where machine-controller-manager holds at a person's request", func() {
+			m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "node/status"}))
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"expiry-in-status", "machine-m"))
+		})
+
+		It("T1: should not write an expiry that machine-controller-manager drops with the first phase", func() {
+			m := Member{Machine: Machine("m", Phase("", Start), Annotation(preserve, "now"))}
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine"}))
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Pending:Preserved"))
 		})
 
 		It("T8: should leave the expiry of a failed machine to machine-controller-manager once it is reached", func() {

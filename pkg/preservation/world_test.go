@@ -172,8 +172,8 @@ func (w *world) round(called bool) (wrote, changed bool) {
 func (w *world) adopt(m *machine, before *modelMachine) {
 	disturbed := w.crashed || w.shootAway && before.kept != nil && m.kept == nil
 	changed := !m.keptLike(before)
-	m.held = m.kept != nil && (m.held && !changed || !w.crashed)
-	if m.kept == nil && (w.crashed || m.nodeUnknown) { // the mark may not be written yet
+	m.held = m.kept != nil && m.phase != "" && (m.held && !changed || !w.crashed) // nothing is held in no phase
+	if m.kept == nil && (w.crashed || m.nodeUnknown) {                            // the mark may not be written yet
 		m.released = has(m.obj.Annotations, released)
 	}
 	if disturbed && changed && !w.shows(m) {
@@ -201,7 +201,7 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 		(before.withdrawsOnNode() || m.withdrawsOnNode()) {
 		m.onMachine.there, m.onMachine.value = false, "" // R2: MCM would obey what the node's empty request beats
 	}
-	if m.held && m.kept.failed && !w.newMCM && m.phase != machinev1alpha1.MachineRunning {
+	if m.held && m.kept.failed && !w.newMCM && m.phase != machinev1alpha1.MachineRunning && m.phase != "" {
 		m.phase = machinev1alpha1.MachineUnknown // what holds is the timer of that phase
 	}
 	if m.held && m.kept.failed && m.phase == machinev1alpha1.MachineUnknown {
@@ -225,11 +225,16 @@ func (w *world) shows(m *machine) bool {
 // expiry is the one that counts: that in the status once the controller has written it there.
 func (m *machine) expiry() time.Time {
 	inStatus := m.obj.Status.CurrentStatus.PreserveExpiryTime
-	if inStatus != nil && has(m.obj.Annotations, prefix+"expiry-in-status") {
+	if inStatus != nil && m.expiryInStatus() {
 		return inStatus.Time
 	}
 	expiry, _ := time.Parse(time.RFC3339, m.obj.Annotations[prefix+"expiry-time"])
 	return expiry
+}
+
+// expiryInStatus says that the controller has written the expiry into the status of this very object.
+func (m *machine) expiryInStatus() bool {
+	return m.obj.Annotations[prefix+"expiry-in-status"] == string(m.obj.UID)
 }
 
 // reconcile decides and carries the decisions out like the reconciler.
@@ -254,9 +259,9 @@ func (w *world) reconcile(before []modelMachine) (wrote bool) {
 	}
 	// The holds of all machines come first.
 	for _, r := range runs {
-		if last := lastOnMachine(r.steps); r.target && r.do(r.steps[:last+1]) {
-			r.steps = r.steps[last+1:]
-		}
+		others := slices.IndexFunc(r.steps, func(step Step) bool { return !step.Hold })
+		r.do(r.steps[:others])
+		r.steps = r.steps[others:]
 	}
 	for _, r := range runs {
 		r.do(r.steps)
@@ -299,19 +304,17 @@ type run struct {
 	wrote, nodeFailed bool
 }
 
-// do returns whether the controller still runs.
-func (r *run) do(steps []Step) bool {
+func (r *run) do(steps []Step) {
 	for _, step := range steps {
 		switch {
 		case r.crashed, step.AfterNode && r.nodeFailed:
-			return !r.crashed
+			return
 		case step.Machine != nil:
 			r.onMachine(step)
 		case r.machine.node != nil && !r.nodeFailed:
 			r.onNode(step)
 		}
 	}
-	return true
 }
 
 func (r *run) onMachine(step Step) {
@@ -423,9 +426,15 @@ func (w *world) actOn(m *machine) (acted bool) {
 		return false
 	}
 
-	acted = w.watchHealth(m)
+	unseen := m.phaseOf() == ""
+	acted = !unseen && w.watchHealth(m)
 	if w.newMCM {
 		acted = w.preserveNatively(m) || acted
+	}
+	if unseen {
+		m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
+		w.setPhase(m, machinev1alpha1.MachinePending)
+		return true
 	}
 	if m.phaseOf() == machinev1alpha1.MachineFailed && !(w.newMCM && w.spares(m)) {
 		if !w.mayTerminate(m) {
@@ -709,6 +718,31 @@ func (w *world) switchMCM() {
 	}
 }
 
+// migrate moves the control plane to another seed. Machines are created anew there, with what was in their metadata but
+// without their status. Those without a VM are left behind.
+func (w *world) migrate() {
+	if w.shootAway || slices.ContainsFunc(w.machines, func(m *machine) bool { return m.deleted }) {
+		return
+	}
+	for _, m := range slices.Clone(w.machines) {
+		if !m.labelled() && m.obj.Spec.ProviderID == "" {
+			w.remove(m)
+			continue
+		}
+		m.obj.UID += "-restored"
+		m.created = w.now.Truncate(time.Second)
+		Created(m.created)(m.obj)
+		m.obj.Status = machinev1alpha1.MachineStatus{}
+		m.phase, m.held, m.stopped = "", false, false
+		if m.kept != nil { // an edit that the controller has not seen goes with the status
+			m.kept.expiry = m.expiry()
+		}
+	}
+	if !w.down {
+		w.start()
+	}
+}
+
 // labelled says that the Machine knows the name of its Node.
 func (m *machine) labelled() bool { return m.obj.Labels["node"] != "" }
 
@@ -845,15 +879,6 @@ func sameBut(key string, a, b map[string]string) bool {
 func sameStatus(a, b *machinev1alpha1.Machine) bool {
 	s, o := a.Status.CurrentStatus, b.Status.CurrentStatus
 	return s.Phase == o.Phase && s.LastUpdateTime.Equal(&o.LastUpdateTime) && s.PreserveExpiryTime.Equal(o.PreserveExpiryTime)
-}
-
-func lastOnMachine(steps []Step) (last int) {
-	for i, step := range steps {
-		if step.Machine != nil {
-			last = i
-		}
-	}
-	return last
 }
 
 func conditionTrue(node *corev1.Node) bool {

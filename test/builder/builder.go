@@ -66,7 +66,7 @@ func Created(t time.Time) MachineOption {
 // ExpiryInStatus sets the expiry in the status.
 func ExpiryInStatus(t time.Time) MachineOption {
 	return func(m *machinev1alpha1.Machine) {
-		m.Annotations["machine-preservation.extensions.gardener.cloud/expiry-in-status"] = "true"
+		m.Annotations["machine-preservation.extensions.gardener.cloud/expiry-in-status"] = string(m.UID)
 		m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: t}
 	}
 }

@@ -42,12 +42,15 @@ func (a *api) failing(prefix string, err error) {
 	}
 }
 
+// holdWrites is how many writes make a hold.
+const holdWrites = 2
+
 var _ = Describe("Faulty API", func() {
 	var now = Start.Add(time.Hour)
 
 	for holderName, holder := range holders {
-		// holdWrites is how many writes make a hold.
-		holdWrites := map[string]int{"HealthTimer": 2, "PreserveExpiry": 3}[holderName]
+		// settleWrites is how many writes to a Machine can wait until its node is protected.
+		settleWrites := map[string]int{"HealthTimer": 0, "PreserveExpiry": 1}[holderName]
 
 		for faultName, fault := range faults {
 			Context(holderName+" "+faultName, func() {
@@ -106,7 +109,7 @@ var _ = Describe("Faulty API", func() {
 					e.api.write, e.api.writes = nil, nil
 					e.settle(ctx)
 					Expect(e.held(ctx)).To(HaveLen(5))
-					Expect(e.api.written()).To(HaveLen(5 * (holdWrites + 2)))
+					Expect(e.api.written()).To(HaveLen(5 * (holdWrites + settleWrites + 2)))
 				})
 
 				It("P9: should hold all machines, and write nothing twice, while the shoot fails, and mark the nodes when it is back", func(ctx SpecContext) {
@@ -124,16 +127,16 @@ var _ = Describe("Faulty API", func() {
 					writes := e.api.written()
 					Expect(slices.IndexFunc(writes, func(what string) bool { return strings.HasPrefix(what, "Node/") })).
 						To(Equal(12*holdWrites), "all holds are made before the first node: %v", writes)
-					Expect(writes).To(HaveLen(12*holdWrites + 12))
+					Expect(writes).To(HaveLen(12 * (holdWrites + 1 + settleWrites)))
 
 					_, err = e.reconcile(ctx)
 					Expect(err).To(MatchError(fault))
-					Expect(e.api.written()).To(HaveLen(12*holdWrites+24), "only the nodes are tried again, once each")
-					Expect(e.api.writtenTo("Machine/")).To(Equal(12 * holdWrites))
+					Expect(e.api.written()).To(HaveLen(12*(holdWrites+2+settleWrites)), "only the nodes are tried again, once each")
+					Expect(e.api.writtenTo("Machine/")).To(Equal(12 * (holdWrites + settleWrites)))
 
 					e.api.write = nil
 					e.settle(ctx)
-					Expect(e.api.writtenTo("Machine/")).To(Equal(12 * holdWrites))
+					Expect(e.api.writtenTo("Machine/")).To(Equal(12 * (holdWrites + settleWrites)))
 					for i := range 12 {
 						Expect(e.node(ctx, fmt.Sprintf("m%d", i)).Annotations).To(HaveKeyWithValue(disabled, "true"))
 					}

@@ -179,8 +179,9 @@ func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error
 	return node, nil
 }
 
-// carryOut runs the steps of all decisions. The steps that hold machines are all run before the first step that only
-// marks a node, so that a shoot whose API server hangs delays no hold (P9). It says whether some wait for the nodes.
+// carryOut runs the steps of all decisions. The steps that hold machines are all run before the first of the others, so
+// that neither many machines nor a shoot whose API server hangs delay a hold (P9). It says whether some wait for the
+// nodes.
 func (r *Reconciler) carryOut(ctx context.Context, decisions []preservation.Decision, now time.Time) (waits bool, err error) {
 	var runs []*run
 	for i := range decisions {
@@ -224,19 +225,11 @@ type run struct {
 	err      error
 }
 
-// hold runs the steps up to the last one that makes the hold.
+// hold runs the steps that make the hold: the first ones, and never all.
 func (r *run) hold(ctx context.Context) {
-	if r.decision.Target == nil {
-		return
-	}
-	last := 0
-	for i, step := range r.steps {
-		if step.Machine != nil {
-			last = i + 1
-		}
-	}
-	r.do(ctx, r.steps[:last])
-	r.steps = r.steps[last:]
+	others := slices.IndexFunc(r.steps, func(step preservation.Step) bool { return !step.Hold })
+	r.do(ctx, r.steps[:others])
+	r.steps = r.steps[others:]
 }
 
 // finish runs the remaining steps.
@@ -271,9 +264,13 @@ func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 	edited := r.machine.DeepCopy()
 	step.Machine(edited)
 	var opts []client.MergeFromOption
-	// The record is written on the very machine that was decided on. What follows from it is written over what
-	// machine-controller-manager makes of it in the meantime.
-	if !step.Status || edited.Status.CurrentStatus.Phase != r.machine.Status.CurrentStatus.Phase {
+	// A preservation begins and ends on the very machine that was decided on: a cache that lags must not begin it once
+	// more. What follows from the record is written over what machine-controller-manager makes of it in the meantime.
+	var (
+		begins  = r.decision.Current == nil && r.machine == r.decision.Machine
+		records = !step.Status && (step.Hold || r.decision.Target == nil)
+	)
+	if begins || records || edited.Status.CurrentStatus.Phase != r.machine.Status.CurrentStatus.Phase {
 		opts = append(opts, client.MergeFromWithOptimisticLock{})
 	}
 	wrote, err := edit(ctx, r.Source, r.machine, edited, step.Status, opts...)
@@ -282,7 +279,7 @@ func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 	}
 	r.machine = edited
 	// The record is the transition: whatever fails after it is caught up with in silence.
-	if !step.Status && r.decision.Rule != "" && !r.told {
+	if records && r.decision.Rule != "" && !r.told {
 		r.transition(r.decision)
 		r.told = true
 	}

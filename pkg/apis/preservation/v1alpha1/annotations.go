@@ -51,8 +51,9 @@ const (
 	// AnnotationRequest on a preserved Machine is the request as a person wrote it, while the hold occupies
 	// AnnotationPreserve: the kind of the object that carries the request, a colon, and the value, empty for none.
 	AnnotationRequest = annotationPrefix + "request"
-	// AnnotationExpiryInStatus on a preserved Machine says that the expiry was written into its status. What is there
-	// before is what machine-controller-manager made of the hold, and after it an operator's edit (P6).
+	// AnnotationExpiryInStatus on a preserved Machine is its UID, once the expiry was written into its status. What is
+	// there before is what machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine
+	// that is restored after a migration of the control plane has a new UID and an empty status.
 	AnnotationExpiryInStatus = annotationPrefix + "expiry-in-status"
 	// AnnotationFailedSince on a Machine in Failed:Preserved is the status.currentStatus.lastUpdateTime with which
 	// machine-controller-manager started the health timer, in RFC 3339. The release puts it back.
