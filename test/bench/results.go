@@ -56,7 +56,7 @@ type idle struct {
 
 // lifetime is what was written because of one preservation.
 type lifetime struct {
-	// own is the number of writes of the container that preserves, refused is how many of them met a conflict.
+	// own is the number of writes of the container that preserves, refused is how many more met a conflict.
 	own, refused int
 	// all is the number of writes of all containers of the pod, those for the drain included.
 	all int
@@ -149,7 +149,7 @@ func (m *measurement) lifetimeOf(all writes, e *episode) lifetime {
 		}
 	}
 	return lifetime{
-		own:     len(own) - drain - failure,
+		own:     len(own) - len(own.refused()) - drain - failure,
 		refused: len(own.refused()),
 		all:     len(counted),
 		ended:   e.ended,
@@ -181,7 +181,7 @@ func compare(ours, manager *results) []row {
 			ours:    mebibytes(peak(ours, agentSidecar)), manager: mebibytes(peak(manager, agentManager)),
 		},
 		{
-			measure: "memory: resident, the provider's machine controller",
+			measure: "memory: resident, the provider's machine controller, which preserves",
 			ours:    mebibytes(resident(ours, agentProvider)), manager: mebibytes(resident(manager, agentProvider)),
 		},
 		{
@@ -262,7 +262,7 @@ func (r *results) lateText() string {
 func (l lifetime) ownText() string {
 	text := fmt.Sprint(l.own)
 	if l.refused > 0 {
-		text += fmt.Sprintf(", %d of them refused", l.refused)
+		text += fmt.Sprintf(", and %d refused", l.refused)
 	}
 	if !l.ended {
 		text += ", its end not seen"

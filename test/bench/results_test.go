@@ -48,7 +48,7 @@ var _ = Describe("Results", func() {
 				return &results{
 					idle: idle{
 						memory: map[string]memory{agentSidecar: {resident: 35 << 20}, agentManager: {resident: 100 << 20}, agentProvider: {resident: 110 << 20}},
-						cpu:    map[string]time.Duration{agentSidecar: 599 * time.Millisecond, agentManager: 3 * time.Second},
+						cpu:    map[string]time.Duration{agentSidecar: idlePeriod/100 - time.Millisecond, agentManager: 3 * time.Second},
 						writes: map[string]int{agentManager: 4, agentProvider: 3},
 					},
 					atEnd:       map[string]memory{agentSidecar: {resident: 40 << 20, peak: 50 << 20}},
@@ -92,15 +92,15 @@ var _ = Describe("Results", func() {
 			Entry("writes", func() { ours.writes["auto"] = lifetime{own: 9, ended: true} }, "API writes of a preservation: auto"),
 			Entry("a preservation that does not end", func() { ours.writes["now"] = lifetime{own: 4} }, "API writes of a preservation: now"),
 			Entry("drain", func() { ours.drain++ }, "drain: 30 pods gone, after the deadline"),
-			Entry("writes while idle", func() { ours.idle.writes[agentSidecar] = 1 }, "idle for 1m0s: API writes"),
-			Entry("time while idle", func() { ours.idle.cpu[agentSidecar] += time.Millisecond }, "idle for 1m0s: of a core"),
+			Entry("writes while idle", func() { ours.idle.writes[agentSidecar] = 1 }, "idle for 2m30s: API writes"),
+			Entry("time while idle", func() { ours.idle.cpu[agentSidecar] += time.Millisecond }, "idle for 2m30s: of a core"),
 		)
 
 		It("should say what was not held, and whose end was not seen", func() {
 			manager.leads, manager.notHeld = []time.Duration{-time.Minute, time.Second}, 3
 			Expect(manager.lateText()).To(Equal("4 of 5, 3 not held 1m30s after it"))
 			Expect(lifetime{own: 5}.ownText()).To(Equal("5, its end not seen"))
-			Expect(lifetime{own: 9, refused: 1, ended: true}.ownText()).To(Equal("9, 1 of them refused"))
+			Expect(lifetime{own: 8, refused: 1, ended: true}.ownText()).To(Equal("8, and 1 refused"))
 		})
 	})
 

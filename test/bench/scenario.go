@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	idlePeriod = time.Minute
+	// idlePeriod is longer than the two minutes after which Go's runtime collects what is left of a busier time.
+	idlePeriod = 150 * time.Second
 	// preservedWhileIdle is the number of machines that are preserved in the meantime.
 	preservedWhileIdle = 5
 	burst              = 5

@@ -61,20 +61,13 @@ func run(t *testing.T, generation string) {
 	report := conformance.Run(ctx, t, environment)
 	defer func() { fmt.Fprint(t.Output(), report.Markdown()) }()
 
-	report.Run(t, "disabled", []string{"P10"}, func(t *testing.T) { disable(t, l, environment, shootFor(g, pools), "auto", "when-failed") })
-
-	report.Run(t, "hibernation", []string{"P4"}, func(t *testing.T) {
-		g := NewWithT(t)
-		shoot := shootFor(g, pools)
-		shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
-		g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
-		g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
-		c, err := client.New(l.Seed.Config, client.Options{Scheme: kubernetesclient.SeedScheme})
-		g.Expect(err).NotTo(HaveOccurred())
-		machines := &machinev1alpha1.MachineList{}
-		g.Expect(c.List(ctx, machines)).To(Succeed())
-		g.Expect(machines.Items).To(BeEmpty())
-	})
+	whole := func(do func(*life)) func(*testing.T) {
+		return func(t *testing.T) {
+			do(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shootFor(g, pools), auto: "auto", other: "when-failed"})
+		}
+	}
+	report.Run(t, "disabled", []string{"P10"}, whole((*life).disable))
+	report.Run(t, "hibernation", []string{"P4"}, whole((*life).hibernate))
 }
 
 // startLandscape starts a landscape in a directory of that name, and ends it with the test.

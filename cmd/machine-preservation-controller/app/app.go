@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version/verflag"
@@ -83,7 +82,7 @@ func run(ctx context.Context, opts *Options) error {
 	}
 
 	sourceScheme := runtime.NewScheme()
-	utilruntime.Must(scheme.AddToScheme(sourceScheme))
+	utilruntime.Must(corev1.AddToScheme(sourceScheme))
 	utilruntime.Must(machinev1alpha1.AddToScheme(sourceScheme))
 
 	mgr, err := manager.New(controlConfig, manager.Options{

@@ -52,9 +52,10 @@ func stripNode(obj any) (any, error) {
 		n.ManagedFields = nil
 		n.Labels = map[string]string{corev1.LabelTopologyZone: n.Labels[corev1.LabelTopologyZone]}
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
-		n.Status = corev1.NodeStatus{Conditions: slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		// The array behind the conditions must not be kept for two of them.
+		n.Status = corev1.NodeStatus{Conditions: slices.Clone(slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type != corev1.NodeReady && c.Type != v1alpha1.ConditionPreserved
-		})}
+		}))}
 	}
 	return obj, nil
 }

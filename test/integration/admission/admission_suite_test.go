@@ -41,7 +41,7 @@ var runtimeCluster, garden *cluster
 var _ = BeforeSuite(func(ctx SpecContext) {
 	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
 
-	runtimeEnv := &envtest.Environment{}
+	runtimeEnv := &envtest.Environment{ControlPlaneStartTimeout: environment.StartTimeout}
 	_, err := runtimeEnv.Start()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(runtimeEnv.Stop)

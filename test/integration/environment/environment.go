@@ -63,7 +63,7 @@ type Environment struct {
 func Start(ctx context.Context) *Environment {
 	GinkgoHelper()
 
-	testEnv := &envtest.Environment{}
+	testEnv := &envtest.Environment{ControlPlaneStartTimeout: StartTimeout}
 	config, err := testEnv.Start()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(testEnv.Stop)
@@ -125,7 +125,11 @@ func (e *Environment) StartExtension(ctx context.Context) {
 	})
 
 	Eventually(func(g Gomega) {
-		g.Expect(stopped).NotTo(Receive(), "the extension has stopped")
+		select {
+		case err := <-stopped:
+			StopTrying("the extension has stopped").Wrap(err).Now()
+		default:
+		}
 		response, err := http.Get("http://" + healthAddress + "/readyz")
 		g.Expect(err).NotTo(HaveOccurred())
 		defer response.Body.Close()

@@ -25,6 +25,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 )
 
@@ -65,7 +66,11 @@ func start(ctx context.Context, g generation) *server {
 	module, err := binaries.Source(ctx, g.module, "github.com/gardener/machine-controller-manager")
 	Expect(err).NotTo(HaveOccurred())
 
-	testEnv := &envtest.Environment{CRDDirectoryPaths: []string{filepath.Join(module.Dir, "kubernetes", "crds")}, ErrorIfCRDPathMissing: true}
+	testEnv := &envtest.Environment{
+		CRDDirectoryPaths:        []string{filepath.Join(module.Dir, "kubernetes", "crds")},
+		ErrorIfCRDPathMissing:    true,
+		ControlPlaneStartTimeout: environment.StartTimeout,
+	}
 	config, err := testEnv.Start()
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(testEnv.Stop)

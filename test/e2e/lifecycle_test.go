@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
+)
+
+// life is what is done to a Shoot as a whole while machines of it are preserved. It uses two pools with machines that are
+// Running, of which the first has a share.
+type life struct {
+	*conformance.Environment
+	*WithT
+
+	t         *testing.T
+	ctx       context.Context
+	landscape *landscape.Landscape
+	shoot     *gardencorev1beta1.Shoot
+
+	auto, other string
+}
+
+// disable takes the extension from the Shoot while a failed and a running machine are preserved, and gives it back.
+func (l *life) disable() {
+	failed, healthy := l.machineOf(l.auto), l.machineOf(l.other)
+	l.preserve(failed, healthy)
+
+	disabled := l.shoot.DeepCopy()
+	disabled.Spec.Extensions = nil
+	l.apply(disabled)
+	l.Expect(l.hasSidecar()).To(BeFalse())
+	l.Expect(traces(l.fresh(l, healthy).Annotations)).To(BeEmpty())
+	l.Expect(l.nodeOf(l, healthy).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPreserve, "now"), "it is the person's")
+	l.eventually(func(g Gomega) {
+		g.Expect(l.Seed.Get(l.ctx, client.ObjectKeyFromObject(failed), failed)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		deployments := &machinev1alpha1.MachineDeploymentList{}
+		g.Expect(l.Seed.List(l.ctx, deployments, client.InNamespace(l.Namespace))).To(Succeed())
+		for _, deployment := range deployments.Items {
+			g.Expect(traces(deployment.Annotations)).To(BeEmpty())
+		}
+	})
+
+	l.apply(l.shoot)
+	l.Expect(l.hasSidecar()).To(BeTrue())
+	l.eventually(func(g Gomega) {
+		g.Expect(l.fresh(g, healthy).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPhase, runningPreserved))
+	})
+}
+
+// hibernate hibernates the Shoot while a failed and a running machine are preserved, and wakes it up.
+func (l *life) hibernate() {
+	l.preserve(l.machineOf(l.auto), l.machineOf(l.other))
+
+	asleep := l.shoot.DeepCopy()
+	asleep.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
+	l.apply(asleep)
+	machines := &machinev1alpha1.MachineList{}
+	l.Expect(l.Seed.List(l.ctx, machines)).To(Succeed())
+	l.Expect(machines.Items).To(BeEmpty())
+
+	l.apply(l.shoot)
+	l.Expect(l.hasSidecar()).To(BeTrue())
+	l.preserve(l.machineOf(l.auto), l.machineOf(l.other))
+}
+
+// preserve has one machine preserved as it fails, and another one as a person asks for it.
+func (l *life) preserve(failing, healthy *machinev1alpha1.Machine) {
+	l.t.Helper()
+	l.Expect(l.Inject(l.ctx, failing, conformance.KubeletDead)).To(Succeed())
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":"now"}}}`))
+	l.Expect(l.Shoot.Patch(l.ctx, l.nodeOf(l, healthy), patch)).To(Succeed())
+	l.eventually(func(g Gomega) {
+		g.Expect(l.fresh(g, failing).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPhase, preservation.PhaseFailedPreserved))
+		g.Expect(l.fresh(g, healthy).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPhase, runningPreserved))
+		g.Expect(l.nodeOf(g, failing).Spec.Taints).To(ContainElement(HaveField("Key", v1alpha1.TaintPreserved)))
+	})
+}
+
+func (l *life) eventually(check func(g Gomega)) {
+	l.t.Helper()
+	l.Eventually(check).WithTimeout(patience).WithPolling(pollInterval).Should(Succeed())
+}
+
+// apply writes the Shoot and waits until it is reconciled.
+func (l *life) apply(shoot *gardencorev1beta1.Shoot) {
+	l.t.Helper()
+	started := time.Now()
+	l.Expect(seed.ApplyShoot(l.ctx, l.landscape.Seed.Config, shoot)).To(Succeed())
+	l.Expect(seed.WaitForShoot(l.ctx, l.landscape.Seed.Config, shoot.Name)).To(Succeed())
+	l.t.Logf("Shoot applied with %d extensions, hibernated: %t, after %s",
+		len(shoot.Spec.Extensions), shoot.Spec.Hibernation != nil, time.Since(started).Round(time.Second))
+}
+
+// machineOf returns a machine of the pool that is Running and not preserved.
+func (l *life) machineOf(pool string) (found *machinev1alpha1.Machine) {
+	l.t.Helper()
+	l.eventually(func(g Gomega) {
+		machines := &machinev1alpha1.MachineList{}
+		g.Expect(l.Seed.List(l.ctx, machines, client.InNamespace(l.Namespace))).To(Succeed())
+		for _, machine := range machines.Items {
+			if machine.Spec.NodeTemplateSpec.Labels[poolLabel] == pool && machine.DeletionTimestamp == nil &&
+				machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && machine.Annotations[v1alpha1.AnnotationCause] == "" {
+				found = &machine
+			}
+		}
+		g.Expect(found).NotTo(BeNil())
+	})
+	return found
+}
+
+func (l *life) nodeOf(g Gomega, machine *machinev1alpha1.Machine) *corev1.Node {
+	node := &corev1.Node{}
+	g.Expect(l.Shoot.Get(l.ctx, client.ObjectKey{Name: machine.Labels[machinev1alpha1.NodeLabelKey]}, node)).To(Succeed())
+	return node
+}
+
+func (l *life) fresh(g Gomega, machine *machinev1alpha1.Machine) *machinev1alpha1.Machine {
+	g.Expect(l.Seed.Get(l.ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
+	return machine
+}
+
+func (l *life) hasSidecar() bool {
+	l.t.Helper()
+	deployment := &appsv1.Deployment{}
+	l.Expect(l.Seed.Get(l.ctx, client.ObjectKey{Namespace: l.Namespace, Name: "machine-controller-manager"}, deployment)).To(Succeed())
+	return slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(container corev1.Container) bool {
+		return container.Name == "machine-preservation-controller"
+	})
+}
+
+// traces returns the keys of annotations that are the extension's.
+func traces(annotations map[string]string) (keys []string) {
+	for key := range annotations {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
