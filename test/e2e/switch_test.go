@@ -31,13 +31,16 @@ const (
 	runningPreserved = "Running:Preserved"
 
 	pollInterval = time.Second
-	patience     = 3 * time.Minute
+	// patience is more than the three minutes for which machine-controller-manager can be blind to a Node that has just
+	// registered: as long as it has not put its finalizer on it.
+	patience = 4 * time.Minute
 	// endurance is for how long preservations must hold after a switch has begun: machine-controller-manager has its lease
 	// after about 25 seconds, and looks at each machine within a minute then.
 	endurance = 90 * time.Second
 )
 
-// TestSwitch takes preserved machines from machine-controller-manager 0.61 to 0.62 and back again.
+// TestSwitch takes preserved machines from machine-controller-manager 0.61 to 0.62 and back again, and to another seed
+// with both.
 func TestSwitch(t *testing.T) {
 	t.Parallel()
 	g := NewWithT(t)
@@ -75,10 +78,12 @@ func TestSwitch(t *testing.T) {
 		s.begin(p)
 	}
 	s.endure(early)
+	s.migrate(all, early)
 
 	s.switchTo("0.62")
 	s.begin(later)
 	s.endure(all)
+	s.migrate(all, all)
 
 	s.switchTo("0.61")
 	s.endure(all)
@@ -122,8 +127,8 @@ type switching struct {
 	ctx        context.Context
 	landscape  *landscape.Landscape
 	generation string
-	// switched is when the last switch began.
-	switched time.Time
+	// until is for how long preservations must hold at least.
+	until time.Time
 }
 
 // choose takes the two machines of the pool.
@@ -167,8 +172,8 @@ func (s *switching) setRequest(p *preserved, value string) {
 		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, v1alpha1.AnnotationPreserve, value)))).To(Succeed())
 }
 
-// endure waits until all machines are preserved, and checks that they stay so until the switch has had time to end them.
-// Their expiry is the one that they got when they were preserved for the first time.
+// endure waits until all machines are preserved, and checks that they stay so until the last switch or migration has
+// had time to end them. Their expiry is the one that they got when they were preserved for the first time.
 func (s *switching) endure(all []*preserved) {
 	s.t.Helper()
 	check := func(g Gomega) {
@@ -179,7 +184,7 @@ func (s *switching) endure(all []*preserved) {
 	start := time.Now()
 	s.Eventually(check).WithTimeout(patience).WithPolling(pollInterval).Should(Succeed())
 	s.t.Logf("All are preserved with machine-controller-manager %s after %s", s.generation, time.Since(start).Round(time.Second))
-	if left := time.Until(s.switched.Add(endurance)); left > 0 {
+	if left := time.Until(s.until); left > 0 {
 		s.Consistently(check).WithTimeout(left).WithPolling(pollInterval).Should(Succeed())
 	}
 }
@@ -280,8 +285,9 @@ func (s *switching) isOver(g Gomega, p *preserved) {
 // switchTo switches machine-controller-manager.
 func (s *switching) switchTo(generation string) {
 	s.t.Helper()
-	s.switched = time.Now()
+	start := time.Now()
+	s.until = start.Add(endurance)
 	s.Expect(s.landscape.SwitchMCM(s.ctx, generation)).To(Succeed())
 	s.generation = generation
-	s.t.Logf("Switched to machine-controller-manager %s in %s", generation, time.Since(s.switched).Round(time.Second))
+	s.t.Logf("Switched to machine-controller-manager %s in %s", generation, time.Since(start).Round(time.Second))
 }

@@ -13,14 +13,20 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/charts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/process"
 )
 
 const extension = "gardener-extension-machine-preservation"
 
-// startExtension starts the extension and waits until the API server of the seed calls its webhooks.
+// startExtension starts the extension with the permissions that its Helm chart gives, and waits until the API server of
+// the seed calls its webhooks.
 func (l *Landscape) startExtension(ctx context.Context, path string, withoutSidecar bool) error {
+	kubeconfig := l.Directory.data(extension + ".kubeconfig")
+	if err := l.Seed.Grant(ctx, charts.Extension, kubeconfig); err != nil {
+		return fmt.Errorf("could not grant access to the seed: %w", err)
+	}
 	ports := map[string]int{"webhook": 0, "metrics": 0, "health": 0}
 	for name := range ports {
 		port, err := process.FreePort()
@@ -37,7 +43,6 @@ func (l *Landscape) startExtension(ctx context.Context, path string, withoutSide
 	args := []string{
 		"--leader-election=false",
 		"--heartbeat-namespace=" + v1beta1constants.GardenNamespace,
-		"--ignore-operation-annotation",
 		"--log-format=text",
 		"--webhook-config-namespace=" + v1beta1constants.GardenNamespace,
 		"--webhook-config-mode=url",
@@ -56,7 +61,7 @@ func (l *Landscape) startExtension(ctx context.Context, path string, withoutSide
 		Name:    extension,
 		Path:    path,
 		Args:    args,
-		Env:     []string{"KUBECONFIG=" + l.Seed.Kubeconfig},
+		Env:     []string{"KUBECONFIG=" + kubeconfig},
 		LogFile: l.Directory.Log(extension),
 	}, func(ctx context.Context) error {
 		if err := healthy(ctx); err != nil {

@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// deleteNamespaces deletes the namespaces of a Shoot with all that is in them, as the namespace controller of
-// kube-controller-manager would.
-func (o *operation) deleteNamespaces(ctx context.Context) error {
+// deleteNamespaces deletes namespaces with all that is in them, as the namespace controller of kube-controller-manager
+// would.
+func (o *operation) deleteNamespaces(ctx context.Context, names ...string) error {
 	resources, err := o.namespacedResources()
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (o *operation) deleteNamespaces(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("could not make a metadata client: %w", err)
 	}
-	for _, name := range []string{o.namespace, MachineNamespace(o.shoot.Name)} {
+	for _, name := range names {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if err := o.client.Delete(ctx, namespace); err != nil {
 			if apierrors.IsNotFound(err) {

@@ -73,6 +73,8 @@ type operation struct {
 	cloudProfile   *gardencorev1beta1.CloudProfile
 	seed           *gardencorev1beta1.Seed
 	secretsManager secretsmanager.Interface
+	// shootState is what the control plane is restored from; it is nil if there is no migration.
+	shootState *gardencorev1beta1.ShootState
 }
 
 func newOperation(ctx context.Context, seedConfig *rest.Config, shootName string) (*operation, error) {
@@ -168,15 +170,19 @@ func (o *operation) delete(ctx context.Context) error {
 		step{"wait for the end of the Extensions", o.extensions().WaitCleanup},
 		step{"delete gardenlet's access to the shoot", component.OpDestroyAndWait(o.access()).Destroy},
 		step{"wait for the end of the ManagedResources", o.waitForManagedResources},
-		step{"delete the namespaces", o.deleteNamespaces},
-		step{"delete the Cluster", func(ctx context.Context) error {
-			return kubernetesutils.DeleteObject(ctx, o.client, &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: o.namespace}})
+		step{"delete the namespaces", func(ctx context.Context) error {
+			return o.deleteNamespaces(ctx, o.namespace, MachineNamespace(o.shoot.Name))
 		}},
+		step{"delete the Cluster", o.deleteCluster},
 	)
 }
 
 func (o *operation) syncCluster(ctx context.Context) error {
 	return extensions.SyncClusterResourceToSeed(ctx, o.client, o.namespace, o.shoot, o.cloudProfile, o.seed)
+}
+
+func (o *operation) deleteCluster(ctx context.Context) error {
+	return kubernetesutils.DeleteObject(ctx, o.client, &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: o.namespace}})
 }
 
 func (o *operation) deployNamespaces(ctx context.Context) error {
@@ -343,10 +349,16 @@ func (o *operation) extensionsOf(wanted map[string]extension.Extension) extensio
 		waitInterval, waitSevereThreshold, extension.DefaultTimeout)
 }
 
-func (o *operation) deployExtensions(ctx context.Context) error { return o.extensions().Deploy(ctx) }
+func (o *operation) deployExtensions(ctx context.Context) error {
+	if o.shootState != nil {
+		return o.extensions().RestoreAfterKubeAPIServer(ctx, o.shootState)
+	}
+	return o.extensions().Deploy(ctx)
+}
 
 // waitForExtensions waits for those Extensions that a controller takes care of. A controller takes away the annotation
-// with the operation first of all.
+// with the operation first of all, but for a restoration: then it writes the status first, and the annotation stays
+// until the end.
 func (o *operation) waitForExtensions(ctx context.Context) error {
 	var (
 		enabled = enabledExtensions(o.shoot)
@@ -360,7 +372,7 @@ func (o *operation) waitForExtensions(ctx context.Context) error {
 				err = getErr
 				return false
 			}
-			return object.Annotations[v1beta1constants.GardenerOperation] == ""
+			return object.Annotations[v1beta1constants.GardenerOperation] == "" || o.shootState != nil && object.Status.LastOperation != nil
 		})
 		return len(waiting) == 0, err
 	}); err != nil && !wait.Interrupted(err) {
@@ -382,8 +394,12 @@ func (o *operation) machineControllerManager(replicas int32) machinecontrollerma
 
 func (o *operation) deployMachineControllerManager(ctx context.Context) error {
 	replicas := int32(1)
+	switch {
+	// The worker controller starts machine-controller-manager when the Machines are back.
+	case o.shootState != nil:
+		replicas = 0
 	// A hibernated shoot does not need machine-controller-manager, the worker controller has scaled it down.
-	if o.shoot.DeletionTimestamp == nil && v1beta1helper.HibernationIsEnabled(o.shoot) && o.shoot.Status.IsHibernated {
+	case o.shoot.DeletionTimestamp == nil && v1beta1helper.HibernationIsEnabled(o.shoot) && o.shoot.Status.IsHibernated:
 		deployment := &appsv1.Deployment{}
 		if err := o.client.Get(ctx, client.ObjectKey{Namespace: o.namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}, deployment); client.IgnoreNotFound(err) != nil {
 			return err
@@ -406,6 +422,9 @@ func (o *operation) deployWorker(ctx context.Context) error {
 	values, err := o.workerValues(ctx)
 	if err != nil {
 		return err
+	}
+	if o.shootState != nil {
+		return o.worker(values).Restore(ctx, o.shootState)
 	}
 	return o.worker(values).Deploy(ctx)
 }

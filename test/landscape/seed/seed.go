@@ -9,8 +9,8 @@
 //   - gardener-resource-manager: the ManagedResource controllers (also their health) with the shoot and with the seed as
 //     target, the token requestor for the shoot, and the webhook that mounts service account tokens into pods,
 //   - provider-local: the Worker controller and the control-plane webhook,
-//   - for a Shoot (ApplyShoot, DeleteShoot), those components of gardenlet that deploy gardenlet's access to the shoot,
-//     Extension and Worker resources, and machine-controller-manager.
+//   - for a Shoot (ApplyShoot, MigrateShoot, DeleteShoot), those components of gardenlet that deploy gardenlet's access
+//     to the shoot, Extension and Worker resources, and machine-controller-manager.
 //
 // Emulated is what gardenlet's flow does around these components: the namespaces, the Cluster resource, the cloud
 // provider's secret, the user data of the machines (there is no OperatingSystemConfig), and the deletion of a namespace,

@@ -219,6 +219,13 @@ var _ = Describe("Shoot", func() {
 			get(ctx, deployment.Spec.Template.Spec.Volumes[0].Projected.Sources[0].Secret.Name, kubeconfig)
 			Expect(string(kubeconfig.Data["kubeconfig"])).To(And(ContainSubstring("https://127.0.0.1:2"), ContainSubstring("tokenFile:")))
 
+			By("leaving its start to the worker controller in a restoration")
+			o.shootState = &gardencorev1beta1.ShootState{}
+			Expect(o.deployMachineControllerManager(ctx)).To(Succeed())
+			get(ctx, "machine-controller-manager", deployment)
+			Expect(*deployment.Spec.Replicas).To(Equal(int32(0)))
+			o.shootState = nil
+
 			By("leaving it alone in a hibernated shoot")
 			o.shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
 			o.shoot.Status.IsHibernated = true
