@@ -193,6 +193,7 @@ func (r *Reconciler) carryOut(ctx context.Context, decisions []preservation.Deci
 				steps:      preservation.Steps(r.Holder, *d, r.Timeouts, now),
 				machine:    d.Machine,
 				node:       d.Node,
+				asked:      d.Current == nil && d.Target != nil && d.Target.Cause == v1alpha1.CauseNow,
 			})
 		}
 	}
@@ -218,18 +219,36 @@ type run struct {
 	steps    []preservation.Step
 	machine  *machinev1alpha1.Machine
 	node     *corev1.Node
-	told     bool
-	gone     bool
-	waits    bool
-	nodeErr  error
-	err      error
+	// asked says that the preservation begins as a person wants it now.
+	asked   bool
+	told    bool
+	gone    bool
+	waits   bool
+	nodeErr error
+	err     error
 }
 
 // hold runs the steps that make the hold: the first ones, and never all.
 func (r *run) hold(ctx context.Context) {
+	if r.asked && !r.confirm(ctx) {
+		r.steps = nil
+		return
+	}
 	others := slices.IndexFunc(r.steps, func(step preservation.Step) bool { return !step.Hold })
 	r.do(ctx, r.steps[:others])
 	r.steps = r.steps[others:]
+}
+
+// confirm says that the machine is not preserved yet, whatever the cache knows: it would get another expiry.
+func (r *run) confirm(ctx context.Context) bool {
+	current := &machinev1alpha1.Machine{}
+	err := r.SourceReader.Get(ctx, client.ObjectKeyFromObject(r.machine), current)
+	r.gone, r.err = apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	if err != nil || current.UID != r.machine.UID || preservation.ReadRecord(current) != nil {
+		return false
+	}
+	r.machine = current
+	return true
 }
 
 // finish runs the remaining steps.
@@ -264,13 +283,10 @@ func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 	edited := r.machine.DeepCopy()
 	step.Machine(edited)
 	var opts []client.MergeFromOption
-	// A preservation begins and ends on the very machine that was decided on: a cache that lags must not begin it once
-	// more. What follows from the record is written over what machine-controller-manager makes of it in the meantime.
-	var (
-		begins  = r.decision.Current == nil && r.machine == r.decision.Machine
-		records = !step.Status && (step.Hold || r.decision.Target == nil)
-	)
-	if begins || records || edited.Status.CurrentStatus.Phase != r.machine.Status.CurrentStatus.Phase {
+	// The record is written on the very machine that was decided on, unless nothing depends on its state. What follows
+	// from the record is written over what machine-controller-manager makes of the machine in the meantime.
+	records := !step.Status && (step.Hold || r.decision.Target == nil)
+	if records && !r.asked || edited.Status.CurrentStatus.Phase != r.machine.Status.CurrentStatus.Phase {
 		opts = append(opts, client.MergeFromWithOptimisticLock{})
 	}
 	wrote, err := edit(ctx, r.Source, r.machine, edited, step.Status, opts...)
