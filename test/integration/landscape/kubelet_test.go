@@ -47,8 +47,9 @@ var _ = Describe("Kubelet of a simulated machine", func() {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "pod-", Namespace: metav1.NamespaceDefault},
 			Spec: corev1.PodSpec{
-				NodeName:                      node.Name,
-				TerminationGracePeriodSeconds: new(int64(2)),
+				NodeName: node.Name,
+				// The deletion timestamp is in whole seconds, so that the period may be up to one shorter.
+				TerminationGracePeriodSeconds: new(int64(3)),
 				Containers:                    []corev1.Container{{Name: "container", Image: "image"}},
 			},
 		}
