@@ -224,22 +224,22 @@ func visible(p *Pool) {
 	p.request(machine, "now")
 	until := p.preserved(machine, runningPreserved, "now").UTC().Format(time.RFC3339)
 	p.told(machine, "MachinePreserved", "Running:Preserved until "+until+" as it was asked for (cause now)")
-	p.shows(machine, corev1.ConditionTrue, "Preserved", until)
+	p.shows(machine, corev1.ConditionTrue, until, "Preserved")
 
 	p.fail(machine, NodeCondition)
 	p.preserved(machine, failedPreserved, "now")
 	p.told(machine, "PreservedMachineFailed", "Failed:Preserved until "+until+" as the machine failed (cause now)")
-	p.shows(machine, corev1.ConditionTrue, "Drained", until)
+	p.shows(machine, corev1.ConditionTrue, until, "Drained")
 	p.nodeEvent(machine, "PreservedNodeDrained", "is drained")
 
 	p.fail(machine, NoFault)
 	p.preserved(machine, runningPreserved, "now")
 	p.told(machine, "PreservedMachineRecovered", "Running:Preserved until "+until+" as the node is healthy again (cause now)")
-	p.shows(machine, corev1.ConditionTrue, "Preserved", until)
+	p.shows(machine, corev1.ConditionTrue, until, "Preserved")
 
 	p.request(machine, "false")
 	p.ordinary(machine)
 	p.told(machine, "MachinePreservationEnded", "no longer preserved as the preservation was stopped")
 	// Machine-controller-manager >= 0.62 has a reason of its own, if it is the first to notice.
-	p.shows(machine, corev1.ConditionFalse, "", "")
+	p.shows(machine, corev1.ConditionFalse, "", "PreservationEnded", "Preservation stopped.")
 }

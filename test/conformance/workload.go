@@ -34,7 +34,7 @@ func blockedDrain(p *Pool) {
 
 	p.fail(machine, NodeCondition)
 	p.preserved(machine, failedPreserved, "auto")
-	p.shows(machine, corev1.ConditionTrue, "DrainBlocked", budget.Name)
+	p.shows(machine, corev1.ConditionTrue, budget.Name, "DrainBlocked")
 	p.nodeEvent(machine, "PreservedNodeDrainBlocked", budget.Name)
 	p.Expect(p.exists(app)).To(BeTrue())
 	p.Expect(p.Shoot.Delete(p.ctx, budget)).To(Succeed())
@@ -101,10 +101,10 @@ func (p *Pool) drained(machine *machinev1alpha1.Machine) {
 	}).WithContext(p.ctx).WithTimeout(p.settings.Drain + p.settings.patience()).WithPolling(pollInterval).Should(Succeed())
 }
 
-// shows waits until the condition of the machine's node shows the preservation.
-func (p *Pool) shows(machine *machinev1alpha1.Machine, status corev1.ConditionStatus, reason, text string) {
+// shows waits until the condition of the machine's node shows the preservation, with one of the reasons.
+func (p *Pool) shows(machine *machinev1alpha1.Machine, status corev1.ConditionStatus, text string, reasons ...string) {
 	p.t.Helper()
 	p.eventually(func(g Gomega) {
-		g.Expect(p.node(g, machine)).To(withCondition("Preserved", status, HaveField("Reason", ContainSubstring(reason)), HaveField("Message", ContainSubstring(text))))
+		g.Expect(p.node(g, machine)).To(withCondition("Preserved", status, HaveField("Reason", BeElementOf(reasons)), HaveField("Message", ContainSubstring(text))))
 	})
 }

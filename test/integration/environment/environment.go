@@ -34,10 +34,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
 )
@@ -57,6 +60,17 @@ type Environment struct {
 	Client client.Client
 
 	kubeconfig string
+}
+
+// StartAll sets logging up, starts an Environment with the extension, and ends both with the suite.
+func StartAll() *Environment {
+	GinkgoHelper()
+	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
+	ctx, cancel := context.WithCancel(context.Background())
+	DeferCleanup(cancel)
+	e := Start(ctx)
+	e.StartExtension(ctx)
+	return e
 }
 
 // Start starts the API server and deploys the resource definitions. It stops at the end of the suite.
@@ -180,6 +194,25 @@ func (e *Environment) CreateCluster(ctx context.Context, namespace string, worke
 			Shoot:        raw(shoot),
 		},
 	})).To(Succeed())
+}
+
+// CreateWorker creates the Worker that gardenlet creates for a shoot, with one pool. It fills in what the pool must have.
+func (e *Environment) CreateWorker(ctx context.Context, namespace string, pool extensionsv1alpha1.WorkerPool) *extensionsv1alpha1.Worker {
+	GinkgoHelper()
+	pool.MachineType = "local"
+	pool.MachineImage = extensionsv1alpha1.MachineImage{Name: "local", Version: "1"}
+	pool.MaxSurge = intstr.FromInt32(1)
+	pool.UserDataSecretRef = corev1.SecretKeySelector{Key: "userData"}
+	worker := &extensionsv1alpha1.Worker{
+		ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace},
+		Spec: extensionsv1alpha1.WorkerSpec{
+			DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "local"},
+			Region:      "local",
+			Pools:       []extensionsv1alpha1.WorkerPool{pool},
+		},
+	}
+	Expect(e.Client.Create(ctx, worker)).To(Succeed())
+	return worker
 }
 
 func newScheme() *runtime.Scheme {

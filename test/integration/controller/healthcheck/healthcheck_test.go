@@ -23,7 +23,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -142,23 +141,7 @@ var _ = Describe("Conditions of the Extension", func() {
 	})
 
 	It("should tell of shares without a place in ControlPlaneHealthy", func() {
-		Expect(env.Client.Create(ctx, &extensionsv1alpha1.Worker{
-			ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace},
-			Spec: extensionsv1alpha1.WorkerSpec{
-				DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "local"},
-				Region:      "local",
-				Pools: []extensionsv1alpha1.WorkerPool{{
-					Name:              "worker-a",
-					MachineType:       "local",
-					MachineImage:      extensionsv1alpha1.MachineImage{Name: "local", Version: "1"},
-					Minimum:           1,
-					Maximum:           3,
-					MaxSurge:          intstr.FromInt32(1),
-					Zones:             []string{"0", "1"},
-					UserDataSecretRef: corev1.SecretKeySelector{Key: "userData"},
-				}},
-			},
-		})).To(Succeed())
+		env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 1, Maximum: 3, Zones: []string{"0", "1"}})
 		class := &machinev1alpha1.MachineClass{
 			ObjectMeta:   metav1.ObjectMeta{Name: "class", Namespace: namespace},
 			Provider:     "local",

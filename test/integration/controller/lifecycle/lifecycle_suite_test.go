@@ -5,13 +5,10 @@
 package lifecycle_test
 
 import (
-	"context"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
 )
@@ -23,10 +20,4 @@ func TestLifecycle(t *testing.T) {
 
 var env *environment.Environment
 
-var _ = BeforeSuite(func() {
-	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
-	ctx, cancel := context.WithCancel(context.Background())
-	DeferCleanup(cancel)
-	env = environment.Start(ctx)
-	env.StartExtension(ctx)
-})
+var _ = BeforeSuite(func() { env = environment.StartAll() })

@@ -13,10 +13,8 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -25,23 +23,7 @@ var _ = Describe("Shares of MachineDeployments that the provider writes without 
 		// The API server calls the webhook for namespaces with a label only.
 		namespace := env.CreateShootNamespace(ctx, false)
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
-		Expect(env.Client.Create(ctx, &extensionsv1alpha1.Worker{
-			ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace},
-			Spec: extensionsv1alpha1.WorkerSpec{
-				DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "local"},
-				Region:      "local",
-				Pools: []extensionsv1alpha1.WorkerPool{{
-					Name:              "worker-a",
-					MachineType:       "local",
-					MachineImage:      extensionsv1alpha1.MachineImage{Name: "local", Version: "1"},
-					Minimum:           1,
-					Maximum:           3,
-					MaxSurge:          intstr.FromInt32(1),
-					Zones:             []string{"0", "1"},
-					UserDataSecretRef: corev1.SecretKeySelector{Key: "userData"},
-				}},
-			},
-		})).To(Succeed())
+		env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 1, Maximum: 3, Zones: []string{"0", "1"}})
 		extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
 		extension.Spec.Type = "machine-preservation"
 		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +

@@ -20,7 +20,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -48,24 +47,7 @@ var _ = Describe("Shares of MachineDeployments", func() {
 			SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: false},
 		})
 
-		worker = &extensionsv1alpha1.Worker{
-			ObjectMeta: metav1.ObjectMeta{Name: "bar", Namespace: namespace},
-			Spec: extensionsv1alpha1.WorkerSpec{
-				DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "local"},
-				Region:      "local",
-				Pools: []extensionsv1alpha1.WorkerPool{{
-					Name:              "worker-a",
-					MachineType:       "local",
-					MachineImage:      extensionsv1alpha1.MachineImage{Name: "local", Version: "1"},
-					Minimum:           2,
-					Maximum:           6,
-					MaxSurge:          intstr.FromInt32(1),
-					Zones:             []string{"0", "1"},
-					UserDataSecretRef: corev1.SecretKeySelector{Key: "userData"},
-				}},
-			},
-		}
-		Expect(env.Client.Create(ctx, worker)).To(Succeed())
+		worker = env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 2, Maximum: 6, Zones: []string{"0", "1"}})
 
 		extension = &extensionsv1alpha1.Extension{
 			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
