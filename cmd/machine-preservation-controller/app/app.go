@@ -31,9 +31,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 // Name is the name of the command, of its container, and of its lease.

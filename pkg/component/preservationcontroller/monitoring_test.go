@@ -29,8 +29,8 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/drain"
-	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/preservation"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 )
 
 var _ = Describe("Monitoring", func() {

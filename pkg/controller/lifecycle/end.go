@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 

@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"strconv"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// HealthTimer holds with what machine-controller-manager < 0.62 has: it marks an Unknown machine Failed when
+// status.currentStatus.lastUpdateTime is longer ago than the health timeout, so that time is set such that this happens
+// at the expiry. The hold ends by itself (P10).
+type HealthTimer struct{}
+
+const (
+	// defaultPriority is what machine-controller-manager takes for a machine without AnnotationMachinePriority.
+	defaultPriority = 3
+	// markedPriority is given to a machine that the cluster-autoscaler has chosen for a scale-down. It stays: else
+	// another, healthy machine would go in its place.
+	markedPriority = 1
+	// preservedPriority makes a machine the last to go in a scale-down (P2).
+	preservedPriority = "4"
+)
+
+func (HealthTimer) obeys(Decision) bool { return false }
+
+func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
+	record(machine, d.Target)
+	// What the other holder left there when machine-controller-manager was downgraded.
+	restoreOnMachine(machine)
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
+	syncNodeRequest(machine, d)
+
+	if _, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]; ok {
+		return
+	}
+	value := machine.Annotations[v1alpha1.AnnotationMachinePriority]
+	if priority, err := strconv.Atoi(value); err == nil && (priority == markedPriority || priority > defaultPriority) {
+		return
+	}
+	machine.Annotations[v1alpha1.AnnotationReplacedPriority] = value
+	machine.Annotations[v1alpha1.AnnotationMachinePriority] = preservedPriority
+}
+
+func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
+	steps := []Step{{Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
+	if d.Target.Failed {
+		steps = append(steps, Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			status := &m.Status.CurrentStatus
+			switch status.Phase {
+			// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
+			case machinev1alpha1.MachinePending, machinev1alpha1.MachineFailed, machinev1alpha1.MachineUnknown:
+				status.Phase = machinev1alpha1.MachineUnknown
+				status.LastUpdateTime = metav1.NewTime(d.Target.Expiry.Add(-timeouts.Health))
+			}
+		}})
+	}
+	return steps
+}
+
+func (HealthTimer) settle(d Decision) []Step {
+	if _, ok := setAside(d.Machine, true); !ok || d.Node == nil {
+		return nil
+	}
+	return []Step{
+		{Node: func(node *corev1.Node) { restoreOnNode(d.Machine, node) }},
+		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) }},
+	}
+}
+
+func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step {
+	return []Step{
+		{Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			if d.Current == nil || !d.Current.Failed || m.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown {
+				return
+			}
+			// A creation timeout may have passed in less time than the health timeout, which counts from now on.
+			since, latest := d.Current.FailedSince, now.Add(-timeouts.Health-time.Second).Truncate(time.Second)
+			if since.IsZero() || since.After(latest) {
+				since = latest
+			}
+			if !m.Status.CurrentStatus.LastUpdateTime.Time.Before(latest) {
+				m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(since)
+			}
+		}},
+		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
+			finish(m, d, now)
+			syncNodeRequest(m, d)
+		}},
+	}
+}
+
+// syncNodeRequest writes the Node's request on the Machine (R2), where machine-controller-manager does not do it.
+func syncNodeRequest(machine *machinev1alpha1.Machine, d Decision) {
+	if d.Node != nil {
+		value := d.Node.Annotations[v1alpha1.AnnotationPreserve]
+		if original, ok := setAside(d.Machine, true); ok && value == v1alpha1.RequestNow {
+			value = original
+		}
+		if d.ConsumeRequest && value != v1alpha1.RequestFalse {
+			value = ""
+		}
+		setOrDelete(machine, v1alpha1.AnnotationLastAppliedNodePreserveValue, value)
+	}
+}
+
+func restorePriority(machine *machinev1alpha1.Machine) {
+	replaced, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]
+	if !ok {
+		return
+	}
+	delete(machine.Annotations, v1alpha1.AnnotationReplacedPriority)
+	if machine.Annotations[v1alpha1.AnnotationMachinePriority] == preservedPriority {
+		setOrDelete(machine, v1alpha1.AnnotationMachinePriority, replaced)
+	}
+}

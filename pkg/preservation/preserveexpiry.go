@@ -1,0 +1,143 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// PreserveExpiry holds with what machine-controller-manager >= 0.62 has: it leaves a machine alone, in any phase, that
+// is annotated "now" and has a status.currentStatus.preserveExpiryTime in the future. The hold ends by itself (P10).
+type PreserveExpiry struct{}
+
+func (PreserveExpiry) obeys(d Decision) bool {
+	return d.Request.Value == v1alpha1.RequestNow ||
+		d.Request.Value == v1alpha1.RequestWhenFailed && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed
+}
+
+func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
+	record(machine, d.Target)
+	if d.NodeUnknown && d.Request.OnNode {
+		return
+	}
+
+	carried, onNode := machine.Annotations[v1alpha1.AnnotationPreserve], d.nodeCarries()
+	if onNode {
+		carried = d.Node.Annotations[v1alpha1.AnnotationPreserve]
+	} else {
+		machine.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
+		// machine-controller-manager would look for a request on the node, as long as it has not seen that there is none
+		// any more.
+		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
+	}
+	if carried == preserveValueAutoPreserved {
+		carried = ""
+	}
+	if carried != v1alpha1.RequestNow {
+		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(onNode) + carried
+	} else if _, ours := setAside(machine, onNode); !ours {
+		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+	}
+}
+
+// nodeCarries says that machine-controller-manager >= 0.62 reads the annotation from the Node and not from the Machine.
+func (d *Decision) nodeCarries() bool {
+	return d.Node != nil && d.Request.OnNode && d.Request.explicit()
+}
+
+func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
+	var (
+		annotate = Step{Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
+		expire   = Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
+			// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and
+			// the other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
+			if d.Target.Failed {
+				restoreTimer(m, d.Target)
+			}
+		}}
+	)
+	switch {
+	case d.unseen():
+		return []Step{annotate}
+	case d.carriesNow():
+		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
+		return []Step{expire, {Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
+	case d.nodeCarries():
+		setNow := Step{Hold: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
+		return []Step{annotate, setNow, expire}
+	default:
+		return []Step{annotate, expire}
+	}
+}
+
+func (PreserveExpiry) settle(d Decision) []Step {
+	if d.unseen() {
+		return nil
+	}
+	return []Step{{Machine: markExpiry}}
+}
+
+func markExpiry(machine *machinev1alpha1.Machine) {
+	setOrDelete(machine, v1alpha1.AnnotationExpiryInStatus, string(machine.UID))
+}
+
+// unseen says that machine-controller-manager has not given the machine a phase yet. When it does, it drops the expiry.
+func (d *Decision) unseen() bool { return d.Machine.Status.CurrentStatus.Phase == "" }
+
+// carriesNow says that machine-controller-manager >= 0.62 sees the annotation that makes it hold without our doing.
+func (d *Decision) carriesNow() bool {
+	switch {
+	case d.Request.Value != v1alpha1.RequestNow || d.NodeUnknown:
+		return false
+	case d.nodeCarries():
+		return d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow
+	default:
+		return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow &&
+			d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == ""
+	}
+}
+
+func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
+	if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && !record.FailedSince.IsZero() {
+		machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(record.FailedSince)
+	}
+}
+
+func (h PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
+	return []Step{
+		// Without the record nobody knows what the timer was.
+		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			if d.Current != nil && d.Current.Failed {
+				restoreTimer(m, d.Current)
+			}
+		}},
+		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
+		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
+			finish(m, d, now)
+			// machine-controller-manager would obey the Machine's request, which the empty one of the Node beats (R2).
+			if d.Request.OnNode && d.Request.Value == "" && d.Request.Invalid == "" && m.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {
+				delete(m.Annotations, v1alpha1.AnnotationPreserve)
+			}
+		}},
+		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			if h.obeys(d) && !d.ConsumeRequest {
+				return // what is left is machine-controller-manager's own doing
+			}
+			// A failed machine is terminated at its expiry whether or not that is cleared.
+			expiry := m.Status.CurrentStatus.PreserveExpiryTime
+			if expiry != nil && !expiry.After(now) && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed {
+				return
+			}
+			m.Status.CurrentStatus.PreserveExpiryTime = nil
+		}},
+	}
+}
