@@ -58,6 +58,9 @@ type Decision struct {
 	Refused bool
 	// ConsumeRequest says that the request annotations are to be deleted: they have had their time (T3, T8).
 	ConsumeRequest bool
+	// Confirm says that the decision rests on there being no preservation yet, which is to be read live before the first
+	// write: a cache may lag, and what was preserved already would get another expiry.
+	Confirm bool
 	// Request is the request that counts.
 	Request Request
 	// Next is when to look again even if nothing changes until then; zero for never.
@@ -124,6 +127,7 @@ func (d *Decision) decideNew(g Group, failed bool, now time.Time) {
 	case g.Replicas == 0: // P4
 	case d.Request.Value == v1alpha1.RequestNow:
 		d.begin(g, v1alpha1.CauseNow, failed, now)
+		d.Confirm = true
 		d.Rule, d.Reason = "T1", "it was asked for"
 	case !failed || d.Request.Value == v1alpha1.RequestFalse: // T6
 	case d.Machine.Annotations[v1alpha1.AnnotationReleased] != "": // T8: it has had its time

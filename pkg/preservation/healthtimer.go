@@ -51,9 +51,10 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 }
 
 func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
-	steps := []Step{{Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
+	steps := []Step{{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
 	if d.Target.Failed {
-		steps = append(steps, Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		// The record has been written on this very machine. Its phase may only be replaced if it is still that one.
+		steps = append(steps, Step{Hold: true, Status: true, Lock: d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown, Machine: func(m *machinev1alpha1.Machine) {
 			status := &m.Status.CurrentStatus
 			switch status.Phase {
 			// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
@@ -71,7 +72,7 @@ func (HealthTimer) settle(d Decision) []Step {
 		return nil
 	}
 	return []Step{
-		{Node: func(node *corev1.Node) { restoreOnNode(d.Machine, node) }},
+		{Lock: true, Node: func(node *corev1.Node) { restoreOnNode(d.Machine, node) }},
 		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) }},
 	}
 }
@@ -91,7 +92,7 @@ func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step 
 				m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(since)
 			}
 		}},
-		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
+		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			syncNodeRequest(m, d)
 		}},

@@ -42,7 +42,7 @@ func unprotect(node *corev1.Node) {
 
 // taint puts the taint on the node or takes it off (P7, T7). Its TimeAdded is when the drain begins.
 func taint(node *corev1.Node, wanted bool, now time.Time) {
-	if _, there := TaintedSince(node); there == wanted {
+	if isTainted(node) == wanted {
 		return
 	}
 	if wanted {
@@ -67,6 +67,8 @@ func TaintedSince(node *corev1.Node) (time.Time, bool) {
 	}
 	return time.Time{}, false
 }
+
+func isTainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isOurTaint) }
 
 func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 

@@ -55,7 +55,7 @@ func (d *Decision) nodeCarries() bool {
 
 func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	var (
-		annotate = Step{Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
+		annotate = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
 		expire   = Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
 			// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and
@@ -70,9 +70,9 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 		return []Step{annotate}
 	case d.carriesNow():
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
-		return []Step{expire, {Hold: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
+		return []Step{expire, {Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
 	case d.nodeCarries():
-		setNow := Step{Hold: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
+		setNow := Step{Hold: true, Lock: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
 		return []Step{annotate, setNow, expire}
 	default:
 		return []Step{annotate, expire}
@@ -121,7 +121,7 @@ func (h PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
 			}
 		}},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
-		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) {
+		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			// machine-controller-manager would obey the Machine's request, which the empty one of the Node beats (R2).
 			if d.Request.OnNode && d.Request.Value == "" && d.Request.Invalid == "" && m.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {

@@ -26,6 +26,10 @@ type Step struct {
 	AfterNode bool
 	// Hold says that the machine is not held before this step is done.
 	Hold bool
+	// Record says that the step writes or removes the record: with it the transition has happened, and is told.
+	Record bool
+	// Lock says that the step is valid for the very object that was decided on, and not for a later one.
+	Lock bool
 }
 
 // Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
@@ -37,11 +41,11 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 	switch {
 	case d.Target != nil:
 		steps = holder.hold(d, timeouts)
-		steps = append(steps, Step{Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Failed, now) }})
+		steps = append(steps, protection(d, now))
 		steps = append(steps, holder.settle(d)...)
 		steps = append(steps, Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true})
 	case d.Machine.DeletionTimestamp != nil:
-		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true})
+		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true, Record: true, Lock: true})
 	case d.Current == nil && holder.obeys(d):
 		// What is on the node may be machine-controller-manager's: it would put it back.
 		steps = holder.release(d, timeouts, now)
@@ -57,10 +61,23 @@ func record(machine *machinev1alpha1.Machine, target *Record) {
 	delete(machine.Annotations, v1alpha1.AnnotationReleased)
 }
 
+func protection(d Decision, now time.Time) Step {
+	return Step{
+		Lock: d.Node != nil && isTainted(d.Node) != d.Target.Failed, // the list of taints is replaced as a whole
+		Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Failed, now) },
+	}
+}
+
 // cleanNode removes all traces of a preservation from the Node.
 func cleanNode(d Decision, now time.Time) []Step {
+	var lock bool
+	if d.Node != nil {
+		// A request may have been written anew, and the list of taints is replaced as a whole.
+		_, restores := setAside(d.Machine, true)
+		lock = isTainted(d.Node) || d.ConsumeRequest || restores
+	}
 	return []Step{
-		{Node: func(node *corev1.Node) {
+		{Lock: lock, Node: func(node *corev1.Node) {
 			unprotect(node)
 			taint(node, false, now)
 			restoreOnNode(d.Machine, node)

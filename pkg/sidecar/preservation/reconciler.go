@@ -193,7 +193,6 @@ func (r *Reconciler) carryOut(ctx context.Context, decisions []preservation.Deci
 				steps:      preservation.Steps(r.Holder, *d, r.Timeouts, now),
 				machine:    d.Machine,
 				node:       d.Node,
-				asked:      d.Current == nil && d.Target != nil && d.Target.Cause == v1alpha1.CauseNow,
 			})
 		}
 	}
@@ -219,18 +218,16 @@ type run struct {
 	steps    []preservation.Step
 	machine  *machinev1alpha1.Machine
 	node     *corev1.Node
-	// asked says that the preservation begins as a person wants it now.
-	asked   bool
-	told    bool
-	gone    bool
-	waits   bool
-	nodeErr error
-	err     error
+	told     bool
+	gone     bool
+	waits    bool
+	nodeErr  error
+	err      error
 }
 
 // hold runs the steps that make the hold: the first ones, and never all.
 func (r *run) hold(ctx context.Context) {
-	if r.asked && !r.confirm(ctx) {
+	if r.decision.Confirm && !r.confirm(ctx) {
 		r.steps = nil
 		return
 	}
@@ -282,20 +279,13 @@ func (r *run) do(ctx context.Context, steps []preservation.Step) {
 func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 	edited := r.machine.DeepCopy()
 	step.Machine(edited)
-	var opts []client.MergeFromOption
-	// The record is written on the very machine that was decided on, unless nothing depends on its state. What follows
-	// from the record is written over what machine-controller-manager makes of the machine in the meantime.
-	records := !step.Status && (step.Hold || r.decision.Target == nil)
-	if records && !r.asked || edited.Status.CurrentStatus.Phase != r.machine.Status.CurrentStatus.Phase {
-		opts = append(opts, client.MergeFromWithOptimisticLock{})
-	}
-	wrote, err := edit(ctx, r.Source, r.machine, edited, step.Status, opts...)
+	wrote, err := edit(ctx, r.Source, r.machine, edited, step)
 	if !wrote {
 		return err
 	}
 	r.machine = edited
 	// The record is the transition: whatever fails after it is caught up with in silence.
-	if records && r.decision.Rule != "" && !r.told {
+	if step.Record && r.decision.Rule != "" && !r.told {
 		r.transition(r.decision)
 		r.told = true
 	}
@@ -305,13 +295,7 @@ func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
 func (r *run) editNode(ctx context.Context, step preservation.Step) error {
 	edited := r.node.DeepCopy()
 	step.Node(edited)
-	var opts []client.MergeFromOption
-	// The list of taints is replaced as a whole, and a request may have been written anew.
-	if !apiequality.Semantic.DeepEqual(r.node.Spec.Taints, edited.Spec.Taints) ||
-		r.node.Annotations[v1alpha1.AnnotationPreserve] != edited.Annotations[v1alpha1.AnnotationPreserve] {
-		opts = append(opts, client.MergeFromWithOptimisticLock{})
-	}
-	wrote, err := edit(ctx, r.Nodes, r.node, edited, step.Status, opts...)
+	wrote, err := edit(ctx, r.Nodes, r.node, edited, step)
 	if wrote {
 		r.node = edited
 	}
@@ -319,15 +303,19 @@ func (r *run) editNode(ctx context.Context, step preservation.Step) error {
 }
 
 // edit patches original to edited if they differ, and says whether it did.
-func edit(ctx context.Context, c client.Client, original, edited client.Object, status bool, opts ...client.MergeFromOption) (bool, error) {
+func edit(ctx context.Context, c client.Client, original, edited client.Object, step preservation.Step) (bool, error) {
 	if apiequality.Semantic.DeepEqual(original, edited) {
 		return false, nil
 	}
 	var (
 		base  = original.DeepCopyObject().(client.Object)
+		opts  []client.MergeFromOption
 		patch client.Patch
 		err   error
 	)
+	if step.Lock {
+		opts = append(opts, client.MergeFromWithOptimisticLock{})
+	}
 	if _, isNode := original.(*corev1.Node); isNode {
 		// Conditions are merged by their type: the others are the kubelet's.
 		patch = client.StrategicMergeFrom(base, opts...)
@@ -336,7 +324,7 @@ func edit(ctx context.Context, c client.Client, original, edited client.Object, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if status {
+	if step.Status {
 		err = c.Status().Patch(ctx, edited, patch)
 	} else {
 		err = c.Patch(ctx, edited, patch)
