@@ -5,8 +5,6 @@
 package preservation
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -17,6 +15,8 @@ import (
 
 // Group is a MachineDeployment with its machines: what one decision is taken on.
 type Group struct {
+	// Holder is how machine-controller-manager is told to leave a machine alone.
+	Holder Holder
 	// Share is how many failed machines may be auto-preserved. Nil while nobody has said so: then none is preserved
 	// anew, and none is let go.
 	Share *int32
@@ -24,12 +24,16 @@ type Group struct {
 	Timeout time.Duration
 	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed (P4).
 	Replicas int32
-	// Rollout says that a rolling update is under way (P3).
+	// Rollout says that a MachineSet which is not of the newest revision still has machines (P3).
 	Rollout bool
+	// InPlace says that machines are updated in place: which one is being updated is said by its node (P3).
+	InPlace bool
 	// Disabled says that the shoot is to do without this extension: all preservations end (P10).
 	Disabled bool
 	// Timeouts are the defaults of the machines' timeouts.
 	Timeouts Timeouts
+	// NodeConditions are the default of the types of node conditions that make a machine unhealthy (H1).
+	NodeConditions []string
 	// Members are the machines, in any order.
 	Members []Member
 }
@@ -43,6 +47,26 @@ type Member struct {
 	NodeUnknown bool
 }
 
+// Rule is the id of the rule that a decision follows.
+type Rule string
+
+// The rules by which a machine's preservation changes.
+const (
+	RuleBegin         Rule = "T1"
+	RuleFail          Rule = "T2"
+	RuleRelease       Rule = "T3"
+	RuleWhenFailed    Rule = "T4"
+	RuleAuto          Rule = "T5"
+	RuleRecover       Rule = "T7"
+	RuleReleaseFailed Rule = "T8"
+	RuleShareLowered  Rule = "T9"
+	RuleDeleted       Rule = "T10"
+	RuleShareUsedUp   Rule = "P1"
+	RuleRollout       Rule = "P3"
+	// RuleMargin is a hold that is made, or given up, before the deadline: nothing has failed.
+	RuleMargin Rule = "H4"
+)
+
 // Decision is what is to become of one machine.
 type Decision struct {
 	Member
@@ -50,30 +74,36 @@ type Decision struct {
 	Current *Record
 	// Target is the preservation that is to be; nil for none.
 	Target *Record
-	// Rule is the id of the rule that makes Target differ from Current in more than bookkeeping, else empty.
-	Rule string
+	// Rule is the rule that makes Target differ from Current in more than bookkeeping, else empty.
+	Rule Rule
 	// Reason says in words why, for Events.
 	Reason string
-	// Refused says that the machine failed and found no share left (T6).
+	// Refused says that the machine failed and is not preserved, for the Reason, although it might have been (T6, P3, H3).
 	Refused bool
-	// ConsumeRequest says that the request annotations are to be deleted: they have had their time (T3, T8).
+	// ConsumeRequest says that the request annotations are to be deleted: they have had their time (T3, T8), or are not
+	// honoured (P3).
 	ConsumeRequest bool
-	// Confirm says that the decision rests on there being no preservation yet, which is to be read live before the first
-	// write: a cache may lag, and what was preserved already would get another expiry.
+	// Confirm says that the decision rests on there being no preservation yet, and on the request, which are to be read
+	// live before the first write: a cache may lag, and what was preserved already would get another expiry.
 	Confirm bool
 	// Request is the request that counts.
 	Request Request
 	// Next is when to look again even if nothing changes until then; zero for never.
 	Next time.Time
-
 	// Deadline is when machine-controller-manager takes the machine for failed; zero if no deadline runs, and not of
-	// interest once Target or Current are Failed.
+	// interest once the failure is on record.
 	Deadline time.Time
 
-	// failsAt is when the machine counts as failed: a margin before its deadline. Zero if no deadline runs.
-	failsAt time.Time
-	// claims says that the machine has failed and asks for a place within the share.
-	claims bool
+	// near says that the deadline is at most the margin away, due that it has passed.
+	near, due bool
+	// healthy says that the machine is healthy, whatever its phase (H1).
+	healthy bool
+	// updating says that the MachineDeployment is being updated, rolling that the machine is part of that (P3).
+	updating, rolling bool
+	// claims says that the machine asks for a place within the share, late that it would have if it was not too late.
+	claims, late bool
+	// native says that machine-controller-manager is about to do by itself what is left to be done.
+	native bool
 }
 
 // Decide returns a decision for each member of the group, in their order. It depends on nothing but its arguments: the
@@ -89,122 +119,220 @@ func Decide(g Group, now time.Time) []Decision {
 
 // decide takes the decision for one machine, except where it hangs on the share: then the decision claims.
 func decide(g Group, m Member, now time.Time) Decision {
-	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m)}
+	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m), updating: g.Rollout}
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {
-			d.Rule, d.Reason = "T10", "the machine is being deleted"
+			d.Rule, d.Reason = RuleDeleted, "the machine is being deleted"
 		}
 		return d
 	}
 
-	failed := false
-	if at, margin := deadline(m.Machine, g.Timeouts, now); !at.IsZero() {
-		d.Deadline, d.failsAt = at, at.Add(-margin)
-		failed = !now.Before(d.failsAt)
+	var margin time.Duration
+	d.Deadline, margin = deadline(m.Machine, g.Timeouts, now)
+	if d.Current != nil && !d.Current.FailsAt.IsZero() {
+		d.Deadline = d.Current.FailsAt // the timer may have been shifted by the hold
 	}
+	nearAt := d.Deadline.Add(-margin)
+	d.near = !d.Deadline.IsZero() && !now.Before(nearAt)
+	d.due = !d.Deadline.IsZero() && !now.Before(d.Deadline)
+	d.healthy = isHealthy(m, g.NodeConditions)
+	d.rolling = g.Rollout && (!g.InPlace || isSelectedForUpdate(m.Node))
 
 	if d.Current == nil {
-		d.decideNew(g, failed, now)
+		d.decideNew(g, now)
 	} else {
-		d.decideOngoing(g, failed, now)
+		d.decideOngoing(g, now)
 	}
 
-	// The record latches the failure: its timer may have been shifted by the hold.
-	if !failed && !d.failsAt.IsZero() && (d.Target == nil || !d.Target.Failed) {
-		d.Next = d.failsAt
+	switch latched := d.Target != nil && d.Target.Failed; {
+	case latched || d.Deadline.IsZero() || d.due:
+	case d.near:
+		d.Next = d.Deadline
+	default:
+		d.Next = nearAt
 	}
 	if d.Target != nil {
-		d.lookAt(d.Target.Expiry)
+		g.Holder.cooperate(&d, g, now)
+		d.lookAt(d.Target.Expiry())
 	}
 	return d
 }
 
 // decideNew decides on a machine that is not preserved: T1, T4, T5, T6.
-func (d *Decision) decideNew(g Group, failed bool, now time.Time) {
+func (d *Decision) decideNew(g Group, now time.Time) {
+	released := d.Machine.Annotations[v1alpha1.AnnotationReleased] != ""
 	switch {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
+	case d.near && d.rolling: // P3
+		d.refuseRequest("its MachineDeployment is being updated")
+	case d.near && d.tooLate(g, now): // H3
+		d.refuseRequest(reasonLate)
+		d.late = d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != ""
+		d.claims = d.late
 	case d.Request.Value == v1alpha1.RequestNow:
-		d.begin(g, v1alpha1.CauseNow, failed, now)
+		d.begin(g, v1alpha1.CauseNow, now)
 		d.Confirm = true
-		d.Rule, d.Reason = "T1", "it was asked for"
-	case !failed || d.Request.Value == v1alpha1.RequestFalse: // T6
-	case d.Machine.Annotations[v1alpha1.AnnotationReleased] != "": // T8: it has had its time
-	case g.Rollout: // P3
+		d.Rule, d.Reason = RuleBegin, "it was asked for"
+	case !d.near || d.Request.Value == v1alpha1.RequestFalse: // T6
+	case released: // T8
+		d.refuseRequest("it has had its time")
 	case d.Request.Value == v1alpha1.RequestWhenFailed:
-		d.begin(g, v1alpha1.CauseWhenFailed, failed, now)
-		d.Rule, d.Reason = "T4", "it was asked for in case the machine fails"
+		d.begin(g, v1alpha1.CauseWhenFailed, now)
+		d.Rule, d.Reason = RuleWhenFailed, reasonWhenFailed
 	case d.Machine.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil:
-		d.begin(g, v1alpha1.CauseAuto, failed, now)
-		d.Target.Expiry = d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time
-		d.Rule, d.Reason, d.claims = "T5", "machine-controller-manager had preserved it", true
+		d.begin(g, v1alpha1.CauseAuto, now)
+		d.Target.Claims[0].Expiry = d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time
+		d.Rule, d.Reason, d.claims = RuleAuto, "machine-controller-manager had preserved it", true
 	case d.Machine.Spec.ProviderID == "": // no VM, no evidence
 	default:
-		d.begin(g, v1alpha1.CauseAuto, failed, now)
-		d.Rule, d.Reason, d.claims = "T5", "the machine failed", true
+		d.begin(g, v1alpha1.CauseAuto, now)
+		d.Rule, d.Reason, d.claims = RuleAuto, reasonAuto, true
 	}
+	if d.Target != nil && d.Target.Provisional {
+		d.Rule, d.Reason = RuleMargin, reasonMargin
+	}
+}
+
+// refuseRequest refuses what was asked for. machine-controller-manager >= 0.62 would obey the request by itself.
+func (d *Decision) refuseRequest(reason string) {
+	if d.due && d.Request.explicit() {
+		d.Refused, d.Reason, d.ConsumeRequest = true, reason, true
+	}
+}
+
+// The reasons of transitions that are told at the deadline, and not when they are decided (H4).
+const (
+	reasonWhenFailed = "it was asked for in case the machine fails"
+	reasonAuto       = "the machine failed"
+	reasonLate       = "machine-controller-manager had marked it Failed before it could be held"
+	reasonMargin     = "the machine is about to fail"
+)
+
+// tooLate says that machine-controller-manager has marked the machine Failed and does not hold it by itself: then it is
+// being terminated (H3).
+func (d *Decision) tooLate(g Group, now time.Time) bool {
+	return d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && !g.Holder.spares(*d, now)
 }
 
 // decideOngoing decides on a preserved machine: T2, T3, T7, T8.
-func (d *Decision) decideOngoing(g Group, failed bool, now time.Time) {
-	target := *d.Current
-	d.Target = &target
-
-	if target.Expiry.IsZero() {
-		target.Expiry = d.expiry(g, now)
+func (d *Decision) decideOngoing(g Group, now time.Time) {
+	d.Target = d.Current.clone()
+	for i := range d.Target.Claims {
+		if claim := &d.Target.Claims[i]; claim.Expiry.IsZero() { // made unreadable by hand
+			claim.Expiry = d.expiry(g, now)
+		}
 	}
-
-	running := d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	switch {
 	case g.Disabled:
 		d.release("preservation was disabled for the shoot")
-		return
-	case !now.Before(target.Expiry):
+	case !now.Before(d.Target.Expiry()):
 		d.release("the preservation expired")
 		d.ConsumeRequest = true
-		return
 	case d.Request.Value == v1alpha1.RequestFalse:
 		d.release("the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse)
-		return
-	case d.withdrawn():
-		d.release("the request was withdrawn")
-		return
-	case d.stopped():
+	case d.Target.claim(v1alpha1.CauseAuto) != nil && d.stopped():
 		d.release("machine-controller-manager had ended it")
 		d.ConsumeRequest = true
-		return
-	}
-
-	if d.Request.explicit() {
-		target.Cause, target.Share = causeOf(d.Request.Value), 0
-	}
-
-	switch {
-	case target.Failed && running:
-		target.Failed, target.FailedSince = false, time.Time{}
-		d.Rule, d.Reason = "T7", "the node is healthy again"
-	case !target.Failed && failed:
-		target.Failed, target.FailedSince = true, failedSince(d.Machine)
-		d.Rule, d.Reason, d.claims = "T2", "the machine failed", target.Cause == v1alpha1.CauseAuto
+	default:
+		d.settleClaims(g, now)
+		if !now.Before(d.Target.Expiry()) { // of what is left, if anything
+			d.release(d.Reason)
+			return
+		}
+		d.settleFailure()
 	}
 }
 
-// withdrawn says that the request which started or took over the preservation is gone: also when now, on a machine
-// that has not failed, became when-failed. An invalid value withdraws nothing (R3).
-func (d *Decision) withdrawn() bool {
-	if d.Current.Cause == v1alpha1.CauseAuto || d.Request.Invalid != "" {
+// settleClaims drops the claim of a person who withdrew the request, and adds that of one who asks for a machine which is
+// kept for another reason. Claims add up: the machine is kept until the last one's expiry, and each ends by its own rule.
+// The request of one that has had its time is deleted with the last.
+func (d *Decision) settleClaims(g Group, now time.Time) {
+	target := d.Target
+	switch claim := target.personal(); {
+	case claim != nil && d.withdrawn(*claim):
+		target.drop(claim.Cause)
+		d.Rule, d.Reason = RuleRelease, "the request was withdrawn"
+	case claim != nil && d.Request.explicit():
+		claim.Cause = causeOf(d.Request.Value)
+	case claim == nil && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && d.Current.Failed):
+		cause := causeOf(d.Request.Value)
+		target.Claims = append(target.Claims, Claim{Cause: cause, Expiry: d.expiry(g, now)})
+		target.Provisional = false
+		d.Rule, d.Reason = RuleBegin, "it was asked for"
+	}
+}
+
+// withdrawn says that the request which a person's claim rests on is gone: also when now, on a machine that has not
+// failed, became when-failed. An invalid value withdraws nothing (R3).
+func (d *Decision) withdrawn(claim Claim) bool {
+	if d.Request.Invalid != "" {
 		return false
 	}
 	return !d.Request.explicit() ||
-		d.Current.Cause == v1alpha1.CauseNow && d.Request.Value == v1alpha1.RequestWhenFailed && !d.Current.Failed
+		claim.Cause == v1alpha1.CauseNow && d.Request.Value == v1alpha1.RequestWhenFailed && !d.Current.Failed
+}
+
+// settleFailure follows the health of a preserved machine: T2, T7, P3, H1, H4.
+func (d *Decision) settleFailure() {
+	target := d.Target
+	running := d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+	switch {
+	case target.Failed && d.rolling:
+		d.release("the machine failed and its MachineDeployment is being updated")
+		d.Rule, d.ConsumeRequest = RuleRollout, true
+	case target.Failed && running && d.healthy: // until both agree, the hold would not be seen to be needed again (H1)
+		target.Failed, target.FailedSince = false, time.Time{}
+		d.Rule, d.Reason = RuleRecover, "the node is healthy again"
+	case target.Failed:
+	case !target.FailsAt.IsZero() && running && d.healthy: // H4
+		d.Deadline = time.Time{}
+		if target.Provisional {
+			d.release("the machine did not fail")
+			d.Rule = RuleMargin
+			return
+		}
+		target.FailsAt, target.FailedSince = time.Time{}, time.Time{}
+	case !target.FailsAt.IsZero() && !d.due, !d.near:
+	case !target.FailsAt.IsZero() && d.healthy: // machine-controller-manager has yet to see it
+	case d.rolling && !d.due:
+	case d.rolling:
+		d.release("the machine failed and its MachineDeployment is being updated")
+		d.Rule, d.ConsumeRequest = RuleRollout, true
+	case !target.FailsAt.IsZero():
+		d.fail()
+	default:
+		target.FailedSince, target.FailsAt = failedSince(d.Machine), d.Deadline
+		if d.Rule == "" {
+			d.Rule, d.Reason = RuleMargin, reasonMargin
+		}
+		d.claims = target.personal() == nil
+		if d.due {
+			d.fail()
+		}
+	}
+}
+
+// fail is the transition at the deadline itself (H4).
+func (d *Decision) fail() {
+	d.Rule, d.Reason = RuleFail, "the machine failed"
+	if d.Target.Provisional {
+		switch d.Target.Cause() {
+		case v1alpha1.CauseWhenFailed:
+			d.Rule, d.Reason = RuleWhenFailed, reasonWhenFailed
+		case v1alpha1.CauseAuto:
+			d.Rule, d.Reason = RuleAuto, reasonAuto
+		}
+	}
+	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 }
 
 // stopped says that what was written into the Machine's status has been removed from there together with the annotation
 // that it goes with. machine-controller-manager >= 0.62 does both at an expiry that an operator brought forward while
 // nobody saw it (P6).
 func (d *Decision) stopped() bool {
-	if !expiryInStatus(d.Machine) || d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil || d.NodeUnknown {
+	if !expiryInStatus(d.Machine) || d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil {
 		return false
 	}
 	_, annotated := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
@@ -212,20 +340,29 @@ func (d *Decision) stopped() bool {
 	return !annotated && !synced && !d.Request.OnNode
 }
 
-func (d *Decision) begin(g Group, cause string, failed bool, now time.Time) {
-	d.Target = &Record{Cause: cause, Expiry: d.expiry(g, now), Failed: failed}
-	if failed {
-		d.Target.FailedSince = failedSince(d.Machine)
+// begin starts a preservation with one claim. Of a machine that is about to fail only the hold, the expiry and the place
+// exist until its deadline (H4).
+func (d *Decision) begin(g Group, cause string, now time.Time) {
+	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, now)}}}
+	switch {
+	case d.due:
+		d.Target.Failed, d.Target.FailedSince = true, failedSince(d.Machine)
+	case d.near:
+		d.Target.FailsAt, d.Target.FailedSince = d.Deadline, failedSince(d.Machine)
+		d.Target.Provisional = cause != v1alpha1.CauseNow
 	}
 }
 
 // release ends the preservation: T8 for a failed machine, T3 for any other.
 func (d *Decision) release(reason string) {
-	d.Rule, d.Reason = "T3", reason
-	if d.Current.Failed {
-		d.Rule = "T8"
+	d.Rule, d.Reason = RuleRelease, reason
+	switch {
+	case d.Current.Failed:
+		d.Rule = RuleReleaseFailed
+	case d.Current.Provisional: // nobody was told that it had begun
+		d.Rule = RuleMargin
 	}
-	d.Target = nil
+	d.Target, d.claims = nil, false
 }
 
 // expiry is in whole seconds, as it is written: the machine is released neither before nor after what people read.
@@ -238,69 +375,8 @@ func (d *Decision) expiry(g Group, now time.Time) time.Time {
 }
 
 func (d *Decision) lookAt(t time.Time) {
-	if d.Next.IsZero() || t.Before(d.Next) {
+	if !t.IsZero() && (d.Next.IsZero() || t.Before(d.Next)) {
 		d.Next = t
-	}
-}
-
-// distribute settles the claims on the share (P1, T5, T9). What is let go of when the share was lowered are the oldest
-// auto-preserved machines; what fails first is served first.
-func distribute(g Group, decisions []Decision) {
-	var claims, auto []*Decision
-	used, leaving := int32(0), int32(0)
-	for i := range decisions {
-		d := &decisions[i]
-		switch {
-		case d.claims:
-			claims = append(claims, d)
-		case d.Target != nil && d.Target.Failed:
-			used++
-			if d.Target.Cause == v1alpha1.CauseAuto {
-				auto = append(auto, d)
-			}
-		case d.Current != nil && d.Current.Failed:
-			// The place is free when the release, or the recovery, is written: its reason may be gone until then.
-			leaving++
-		}
-	}
-
-	if g.Share != nil {
-		slices.SortFunc(auto, func(a, b *Decision) int {
-			return cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time), cmp.Compare(a.Machine.Name, b.Machine.Name))
-		})
-		for _, d := range auto {
-			if used > *g.Share && (d.Current.Share == 0 || d.Current.Share > *g.Share) {
-				d.release("the share was lowered")
-				d.Rule, d.Next = "T9", time.Time{}
-				used--
-				continue
-			}
-			d.Target.Share = *g.Share
-		}
-	}
-
-	slices.SortFunc(claims, func(a, b *Decision) int {
-		return cmp.Or(a.failsAt.Compare(b.failsAt), cmp.Compare(a.Machine.Name, b.Machine.Name))
-	})
-	for _, d := range claims {
-		switch {
-		case g.Share != nil && used+leaving < *g.Share:
-			d.Target.Share = *g.Share
-			used++
-		case g.Share == nil && d.Current != nil:
-			d.Target.Share = 0
-			used++
-		case d.Current != nil && used < *g.Share:
-			// The place is free with the next look: the machine waits for it rather than being let go and taken anew.
-			*d.Target = *d.Current
-			d.Rule, d.Reason = "", ""
-		case d.Current != nil:
-			d.release("the machine failed again and the share is used up")
-			d.Rule, d.Next = "P1", time.Time{}
-		default:
-			d.Target, d.Rule, d.Reason, d.Next = nil, "", "", time.Time{}
-			d.Refused = g.Share != nil && *g.Share > 0 && used >= *g.Share
-		}
 	}
 }
 
@@ -309,12 +385,4 @@ func causeOf(request string) string {
 		return v1alpha1.CauseNow
 	}
 	return v1alpha1.CauseWhenFailed
-}
-
-// failedSince returns when the timer was started whose deadline the machine missed.
-func failedSince(machine *machinev1alpha1.Machine) time.Time {
-	if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachinePending {
-		return machine.CreationTimestamp.Time
-	}
-	return machine.Status.CurrentStatus.LastUpdateTime.Time
 }

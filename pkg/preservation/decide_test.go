@@ -30,18 +30,22 @@ var _ = Describe("Decide", func() {
 		past   = now.Add(-time.Second)
 		expiry = now.Add(72 * time.Hour)
 
-		// Ten minutes minus the margin of 30 seconds have passed.
-		failing = Phase(machinev1alpha1.MachineUnknown, now.Add(-570*time.Second))
-		healthy = Phase(machinev1alpha1.MachineUnknown, now.Add(-569*time.Second))
+		// Ten minutes have passed; all but the margin of 30 seconds have passed, or that and one second more.
+		failing  = Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
+		near     = Phase(machinev1alpha1.MachineUnknown, now.Add(-570*time.Second))
+		healthy  = Phase(machinev1alpha1.MachineUnknown, now.Add(-569*time.Second))
+		deadline = now.Add(30 * time.Second)
 	)
 
 	group := func(share int32, members ...Member) Group {
 		return Group{
-			Share:    &share,
-			Timeout:  72 * time.Hour,
-			Replicas: 3,
-			Timeouts: Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
-			Members:  members,
+			Holder:         HealthTimer{},
+			Share:          &share,
+			Timeout:        72 * time.Hour,
+			Replicas:       3,
+			Timeouts:       Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+			NodeConditions: DefaultNodeConditions,
+			Members:        members,
 		}
 	}
 	onMachine := func(opts ...MachineOption) Member {
@@ -51,8 +55,13 @@ var _ = Describe("Decide", func() {
 		return Member{Machine: Machine("m", opts...), Node: Node("m", NodeAnnotation(preserve, value))}
 	}
 
+	twoClaims := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+expiry.Format(time.RFC3339))
+	unhealthy := func(opts ...MachineOption) Member {
+		return Member{Machine: Machine("m", opts...), Node: Node("m", NotReady)}
+	}
+
 	type outcome struct {
-		Rule    string
+		Rule    Rule
 		Target  *Record
 		Next    time.Time
 		Refused bool
@@ -78,57 +87,89 @@ var _ = Describe("Decide", func() {
 
 		Entry("healthy, nothing asked for", onMachine(), int32(1), outcome{}),
 		Entry("R1 T1: now on a running machine", onMachine(Annotation(preserve, "now")), int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 		Entry("R1: true is an alias of now", onNode("true"), int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 		Entry("T1: now on a machine that is unhealthy but has not failed", onNode("now", healthy), int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: now.Add(time.Second)}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: now.Add(time.Second)}),
 		Entry("T1: now on a machine that has never joined", Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Created(now), Annotation(preserve, "now"))}, int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: now.Add(20*time.Minute - 30*time.Second)}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: now.Add(20*time.Minute - 30*time.Second)}),
 		Entry("R2: the node's false beats the machine's now", Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "false"))}, int32(1), outcome{}),
 		Entry("R2: the node's empty value beats the machine's now", Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, ""))}, int32(1), outcome{}),
 		Entry("R2: a machine without a node can be asked for", Member{Machine: Machine("m", Annotation(preserve, "now"))}, int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 		Entry("R2 P9: the last known request of a node that cannot be read", Member{Machine: Machine("m", Annotation("node.machine.sapcloud.io/last-applied-node-preserve-value", "now")), NodeUnknown: true}, int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 		Entry("R3: an invalid value starts nothing", onNode("yes"), int32(0), outcome{}),
 		Entry("R3: an invalid value stops nothing", onNode("yes", Preserved("Running:Preserved", "now", later)), int32(0),
-			outcome{Target: &Record{Cause: "now", Expiry: later}, Next: later}),
+			outcome{Target: &Record{Claims: []Claim{{"now", later}}}, Next: later}),
 		Entry("R3: an invalid value does not outlive the expiry", onNode("yes", Preserved("Running:Preserved", "now", past)), int32(0),
 			outcome{Rule: "T3", Consume: true}),
 		Entry("R4: false forbids auto-preservation", onNode("false", failing), int32(1), outcome{}),
 		Entry("R4 T8: false stops a preservation", onNode("false", failing, Preserved("Failed:Preserved", "auto", later)), int32(1), outcome{Rule: "T8"}),
 		Entry("R5: the request's own timeout", onMachine(Annotation(preserve, "now"), Annotation(timeout, "2h")), int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: now.Add(2 * time.Hour)}, Next: now.Add(2 * time.Hour)}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", now.Add(2 * time.Hour)}}}, Next: now.Add(2 * time.Hour)}),
 		Entry("R5: an invalid timeout is ignored", onMachine(Annotation(preserve, "now"), Annotation(timeout, "-2h")), int32(0),
-			outcome{Rule: "T1", Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 
 		Entry("T2: a preserved machine fails", onNode("now", failing, Preserved("Running:Preserved", "now", later)), int32(0),
-			outcome{Rule: "T2", Target: &Record{Cause: "now", Expiry: later, Failed: true}, Next: later}),
+			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{"now", later}}, Failed: true}, Next: later}),
 		Entry("T3: the expiry of a running machine", onNode("now", Preserved("Running:Preserved", "now", now)), int32(0), outcome{Rule: "T3", Consume: true}),
 		Entry("T3: one second before the expiry", onNode("now", Preserved("Running:Preserved", "now", now.Add(time.Second))), int32(0),
-			outcome{Target: &Record{Cause: "now", Expiry: now.Add(time.Second)}, Next: now.Add(time.Second)}),
+			outcome{Target: &Record{Claims: []Claim{{"now", now.Add(time.Second)}}}, Next: now.Add(time.Second)}),
 		Entry("T3: the request was withdrawn", onMachine(Preserved("Running:Preserved", "now", later)), int32(0), outcome{Rule: "T3"}),
 		Entry("T3: now became when-failed", onNode("when-failed", Preserved("Running:Preserved", "now", later)), int32(0), outcome{Rule: "T3"}),
 		Entry("T4: when-failed, not failed yet", onNode("when-failed", healthy), int32(0), outcome{Next: now.Add(time.Second)}),
 		Entry("T4: when-failed is not limited by the share", onNode("when-failed", failing), int32(0),
-			outcome{Rule: "T4", Target: &Record{Cause: "when-failed", Expiry: expiry, Failed: true}, Next: expiry}),
+			outcome{Rule: "T4", Target: &Record{Claims: []Claim{{"when-failed", expiry}}, Failed: true}, Next: expiry}),
 		Entry("T5: within the share", onMachine(failing), int32(1),
-			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: expiry, Failed: true, Share: 1}, Next: expiry}),
-		Entry("T5: a machine that never joined", Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now))}, int32(1),
-			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: expiry, Failed: true, Share: 1}, Next: expiry}),
-		Entry("T5: a machine that is in phase Failed", onMachine(Phase(machinev1alpha1.MachineFailed, now)), int32(1),
-			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: expiry, Failed: true, Share: 1}, Next: expiry}),
+			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", expiry}}, Failed: true, Share: 1}, Next: expiry}),
+		Entry("T5: a machine that never joined", Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, now))}, int32(1),
+			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", expiry}}, Failed: true, Share: 1}, Next: expiry}),
+		Entry("H3: a machine that is in phase Failed is being terminated", onMachine(Phase(machinev1alpha1.MachineFailed, now)), int32(1),
+			outcome{Refused: true}),
+		Entry("H3: whatever was asked for", onNode("now", Phase(machinev1alpha1.MachineFailed, now)), int32(1),
+			outcome{Refused: true, Consume: true}),
+		Entry("H3: a machine with a VM that cannot be created", onMachine(Phase(machinev1alpha1.MachineCrashLoopBackOff, now)), int32(1),
+			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", expiry}}, Failed: true, Share: 1}, Next: expiry}),
+		Entry("H3: without a VM", onMachine(Phase(machinev1alpha1.MachineCrashLoopBackOff, now), func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }), int32(1), outcome{}),
+		Entry("H3: a machine whose update in place failed", onMachine(Phase(machinev1alpha1.MachineInPlaceUpdateFailed, now.Add(-10*time.Minute))), int32(1),
+			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", expiry}}, Failed: true, Share: 1}, Next: expiry}),
+		Entry("H4: the margin before the deadline", onMachine(near), int32(1),
+			outcome{Rule: "H4", Target: &Record{Claims: []Claim{{"auto", expiry}}, FailsAt: deadline, Provisional: true, Share: 1}, Next: deadline}),
+		Entry("H4: when-failed in the margin", onNode("when-failed", near), int32(0),
+			outcome{Rule: "H4", Target: &Record{Claims: []Claim{{"when-failed", expiry}}, FailsAt: deadline, Provisional: true}, Next: deadline}),
+		Entry("H4: now in the margin", onNode("now", near), int32(0),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}, FailsAt: deadline}, Next: deadline}),
+		Entry("H4: no place in the margin: there may be one at the deadline", onMachine(near), int32(0), outcome{Next: deadline}),
+		Entry("H4: healthy before the deadline", onMachine(HeldUntil(deadline, "auto", later)), int32(1), outcome{Rule: "H4"}),
+		Entry("H4: healthy, and machine-controller-manager has yet to see it", onMachine(failing, HeldUntil(past, "auto", later)), int32(1),
+			outcome{Target: &Record{Claims: []Claim{{"auto", later}}, FailsAt: past, Provisional: true, Share: 1}, Next: later}),
+		Entry("H4: a preserved machine that is healthy before its deadline stays preserved",
+			onNode("now", Preserved("Running:Preserved", "now", later), Annotation(prefix+"fails-at", "2026-03-01T13:00:30Z")), int32(0),
+			outcome{Target: &Record{Claims: []Claim{{"now", later}}}, Next: later}),
+		Entry("H4 T5: the deadline", unhealthy(failing, HeldUntil(now, "auto", later)), int32(1),
+			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}),
+		Entry("H4 T4: the deadline of one that was asked for", unhealthy(failing, Annotation(preserve, "when-failed"), HeldUntil(now, "when-failed", later)), int32(0),
+			outcome{Rule: "T4", Target: &Record{Claims: []Claim{{"when-failed", later}}, Failed: true}, Next: later}),
+		Entry("H1: Running proves nothing while the node is not ready", unhealthy(Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
+			outcome{Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}),
+		Entry("H1: nor while the node is unhealthy in another way",
+			Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), Node: Node("m", Condition("KernelDeadlock", corev1.ConditionUnknown, "", ""))}, int32(1),
+			outcome{Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}),
+		Entry("H1: a condition that machine-controller-manager does not look at does not count",
+			Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), Node: Node("m", Condition("Odd", corev1.ConditionTrue, "", ""))}, int32(1),
+			outcome{Rule: "T7", Target: &Record{Claims: []Claim{{"auto", later}}, Share: 1}, Next: later}),
+		Entry("H1: nor does Running while there is no node", Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1"))}, int32(1),
+			outcome{Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}),
 		Entry("T5: not before the margin", onMachine(healthy), int32(1), outcome{Next: now.Add(time.Second)}),
 		Entry("T5: a machine without a VM is no evidence", onMachine(failing, func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }), int32(1), outcome{Next: time.Time{}}),
 		Entry("T5: machine-controller-manager ignores the health timeout", onMachine(failing, func(m *machinev1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
 		}), int32(1), outcome{}),
-		Entry("T5: auto-preserved by machine-controller-manager before", onMachine(Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), ExpiryInStatus(later)), int32(1),
-			outcome{Rule: "T5", Target: &Record{Cause: "auto", Expiry: later, Failed: true, Share: 1}, Next: later}),
 		Entry("T6: no share", onMachine(failing), int32(0), outcome{}),
 		Entry("T7: the node is healthy again", onMachine(Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
-			outcome{Rule: "T7", Target: &Record{Cause: "auto", Expiry: later, Share: 1}, Next: later}),
+			outcome{Rule: "T7", Target: &Record{Claims: []Claim{{"auto", later}}, Share: 1}, Next: later}),
 		Entry("T8: the expiry of a failed machine", onMachine(failing, Preserved("Failed:Preserved", "auto", now)), int32(1), outcome{Rule: "T8", Consume: true}),
 		Entry("T8: the request was withdrawn", onMachine(failing, Preserved("Failed:Preserved", "when-failed", later)), int32(0), outcome{Rule: "T8"}),
 		Entry("T8: a released machine is not preserved once more", onMachine(failing, Annotation(released, "2026-03-01T12:00:00Z")), int32(1), outcome{}),
@@ -136,21 +177,51 @@ var _ = Describe("Decide", func() {
 		Entry("T10: a machine that is deleted is not held", onMachine(Deleted(now), failing), int32(1), outcome{}),
 
 		Entry("P6: the expiry in the status counts", onNode("now", Preserved("Running:Preserved", "now", past), ExpiryInStatus(later)), int32(0),
-			outcome{Target: &Record{Cause: "now", Expiry: later}, Next: later}),
+			outcome{Target: &Record{Claims: []Claim{{"now", later}}}, Next: later}),
 		Entry("P10: an expiry that was made unreadable begins anew", onNode("now", Preserved("Running:Preserved", "now", later), Annotation("machine-preservation.extensions.gardener.cloud/expiry-time", "soon")), int32(0),
-			outcome{Target: &Record{Cause: "now", Expiry: expiry}, Next: expiry}),
-		Entry("an explicit request takes an auto-preserved machine over", onNode("when-failed", failing, Preserved("Failed:Preserved", "auto", later)), int32(0),
-			outcome{Target: &Record{Cause: "when-failed", Expiry: later, Failed: true}, Next: later}),
+			outcome{Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
+		Entry("claims add up: a person asks for an auto-preserved machine", onNode("now", failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"auto", later}, {"now", expiry}}, Failed: true, Share: 1}, Next: expiry}),
+		Entry("claims add up: the request is withdrawn", onMachine(failing, Preserved("Failed:Preserved", "now", expiry), twoClaims, Annotation(share, "1")), int32(1),
+			outcome{Rule: "T3", Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}),
+		Entry("claims add up: the last expiry ends all", onNode("now", failing, Preserved("Failed:Preserved", "now", past), twoClaims), int32(1),
+			outcome{Rule: "T8", Consume: true}),
+		Entry("claims add up: false ends all", onNode("false", failing, Preserved("Failed:Preserved", "now", expiry), twoClaims), int32(1), outcome{Rule: "T8"}),
+		Entry("claims add up P6: an operator shortens all", onNode("now", failing, Preserved("Failed:Preserved", "now", now.Add(time.Minute)), twoClaims, Annotation(share, "1")), int32(1),
+			outcome{Target: &Record{Claims: []Claim{{"auto", now.Add(time.Minute)}, {"now", now.Add(time.Minute)}}, Failed: true, Share: 1}, Next: now.Add(time.Minute)}),
 	)
 
-	DescribeTable("P3: rollout", func(m Member, rule string) {
+	It("T5: should take over what machine-controller-manager had auto-preserved", func() {
+		m := onMachine(Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), ExpiryInStatus(later))
+		g := group(1, m)
+		g.Holder = PreserveExpiry{}
+		Expect(outcomes(g)).To(Equal([]outcome{{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}}))
+	})
+
+	DescribeTable("P3: rollout", func(m Member, want outcome) {
 		g := group(1, m)
 		g.Rollout = true
+		Expect(outcomes(g)).To(Equal([]outcome{want}))
+	},
+		Entry("nothing is auto-preserved", onMachine(failing), outcome{}),
+		Entry("nothing is held in the margin", onMachine(near), outcome{Next: deadline}),
+		Entry("when-failed is not honoured", onNode("when-failed", failing), outcome{Refused: true, Consume: true}),
+		Entry("nor is now", onNode("now", failing), outcome{Refused: true, Consume: true}),
+		Entry("now is for a machine that has not failed", onNode("now"), outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
+		Entry("a preserved machine that fails is replaced", unhealthy(failing, Annotation(preserve, "now"), Preserved("Running:Preserved", "now", later)), outcome{Rule: "P3", Consume: true}),
+		Entry("one that is about to fail may yet recover", unhealthy(near, Annotation(preserve, "now"), Preserved("Running:Preserved", "now", later)),
+			outcome{Target: &Record{Claims: []Claim{{"now", later}}}, Next: deadline}),
+		Entry("a failed one is released", onMachine(failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), outcome{Rule: "P3", Consume: true}),
+	)
+
+	DescribeTable("P3: update in place", func(m Member, rule Rule) {
+		g := group(1, m)
+		g.Rollout, g.InPlace = true, true
 		Expect(Decide(g, now)[0].Rule).To(Equal(rule))
 	},
-		Entry("nothing is auto-preserved", onMachine(failing), ""),
-		Entry("when-failed is not honoured", onNode("when-failed", failing), ""),
-		Entry("now is", onNode("now", failing), "T1"),
+		Entry("two MachineSets are no rollout", unhealthy(failing), Rule("T5")),
+		Entry("the node is being updated", Member{Machine: Machine("m", failing), Node: Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", ""))}, Rule("")),
+		Entry("its update has failed", Member{Machine: Machine("m", failing), Node: Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "UpdateFailed", ""))}, Rule("T5")),
 	)
 
 	It("P4: should begin nothing when no machine is wanted", func() {
@@ -258,15 +329,19 @@ var _ = Describe("Decide", func() {
 		m := onMachine(Phase(machinev1alpha1.MachineUnknown, now.Add(-54*time.Second)), func(m *machinev1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute)}
 		})
-		Expect(Decide(group(1, m), now)[0].Rule).To(Equal("T5"))
+		Expect(Decide(group(1, m), now)[0].Rule).To(Equal(RuleMargin))
 	})
 
-	It("should leave alone what is not preserved and carries nothing of a preservation", func() {
-		untouched := func(m Member) bool { return Decide(group(0, m), now)[0].Untouched() }
-		Expect(untouched(onMachine(failing))).To(BeTrue())
-		Expect(untouched(onNode("false"))).To(BeFalse())
-		Expect(untouched(Member{Machine: Machine("m"), Node: Node("m", Taint("node.machine.sapcloud.io/preserved", now))})).To(BeFalse())
-		Expect(untouched(Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionTrue, "", ""))})).To(BeFalse())
-		Expect(untouched(Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionFalse, "", ""))})).To(BeTrue())
-	})
+	DescribeTable("should leave alone what is not preserved and carries nothing of a preservation", func(m Member, nothing bool) {
+		d := Decide(group(0, m), now)[0]
+		Expect(Steps(HealthTimer{}, d, DefaultTimeouts, now) == nil).To(Equal(nothing))
+	},
+		Entry("failing", onMachine(failing), true),
+		Entry("a request that is not synced", onNode("false"), false),
+		Entry("our taint", Member{Machine: Machine("m"), Node: Node("m", Taint("node.machine.sapcloud.io/preserved", now))}, false),
+		Entry("the condition", Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionTrue, "", ""))}, false),
+		Entry("the condition of one that was released", Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionFalse, "", ""))}, true),
+		Entry("P3: machine-controller-manager's own protection", Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))}, true),
+		Entry("protection that was left over", Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"), Condition("Preserved", corev1.ConditionFalse, "", ""))}, false),
+	)
 })

@@ -30,7 +30,9 @@ const (
 	preservedPriority = "4"
 )
 
-func (HealthTimer) obeys(Decision) bool { return false }
+func (HealthTimer) obeys(Decision) bool                   { return false }
+func (HealthTimer) spares(Decision, time.Time) bool       { return false }
+func (HealthTimer) cooperate(*Decision, Group, time.Time) {}
 
 func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d.Target)
@@ -52,19 +54,31 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 
 func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
 	steps := []Step{{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
-	if d.Target.Failed {
+	if d.Target.failing() {
 		// The record has been written on this very machine. Its phase may only be replaced if it is still that one.
-		steps = append(steps, Step{Hold: true, Status: true, Lock: d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown, Machine: func(m *machinev1alpha1.Machine) {
+		lock := !isTimed(d.Machine.Status.CurrentStatus.Phase)
+		steps = append(steps, Step{Hold: true, Status: true, Lock: lock, Machine: func(m *machinev1alpha1.Machine) {
 			status := &m.Status.CurrentStatus
-			switch status.Phase {
+			switch {
+			case isTimed(status.Phase):
+			case isGhost(m):
 			// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
-			case machinev1alpha1.MachinePending, machinev1alpha1.MachineFailed, machinev1alpha1.MachineUnknown:
-				status.Phase = machinev1alpha1.MachineUnknown
-				status.LastUpdateTime = metav1.NewTime(d.Target.Expiry.Add(-timeouts.Health))
+			case status.Phase == machinev1alpha1.MachinePending, status.Phase == machinev1alpha1.MachineCrashLoopBackOff, status.Phase == machinev1alpha1.MachineFailed:
+			default:
+				return
 			}
+			if !isTimed(status.Phase) {
+				status.Phase = machinev1alpha1.MachineUnknown
+			}
+			status.LastUpdateTime = metav1.NewTime(d.Target.Expiry().Add(-timeouts.Health))
 		}})
 	}
 	return steps
+}
+
+// isTimed says that machine-controller-manager runs the health timer in a phase.
+func isTimed(phase machinev1alpha1.MachinePhase) bool {
+	return phase == machinev1alpha1.MachineUnknown || phase == machinev1alpha1.MachineInPlaceUpdateFailed
 }
 
 func (HealthTimer) settle(d Decision) []Step {
@@ -79,24 +93,38 @@ func (HealthTimer) settle(d Decision) []Step {
 
 func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step {
 	return []Step{
-		{Status: true, Machine: func(m *machinev1alpha1.Machine) {
-			if d.Current == nil || !d.Current.Failed || m.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown {
-				return
-			}
-			// A creation timeout may have passed in less time than the health timeout, which counts from now on.
-			since, latest := d.Current.FailedSince, now.Add(-timeouts.Health-time.Second).Truncate(time.Second)
-			if since.IsZero() || since.After(latest) {
-				since = latest
-			}
-			if !m.Status.CurrentStatus.LastUpdateTime.Time.Before(latest) {
-				m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(since)
-			}
-		}},
+		{Status: true, Machine: func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) }},
 		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			syncNodeRequest(m, d)
 		}},
 	}
+}
+
+// putBack lets machine-controller-manager's own timeouts end a machine that was held: the health timer is what it was, and
+// what waited for its node when it was held waits again, until its creation deadline (H2).
+func putBack(machine *machinev1alpha1.Machine, d Decision, timeouts Timeouts, now time.Time) {
+	status := &machine.Status.CurrentStatus
+	released := machine.Annotations[v1alpha1.AnnotationReleased] != "" || d.Current != nil && d.Current.failing()
+	switch {
+	case !released:
+	case isMisplaced(machine, d.Current):
+		status.Phase = machinev1alpha1.MachinePending
+		status.LastUpdateTime = machine.CreationTimestamp
+	case d.Current != nil && isTimed(status.Phase):
+		since := d.Current.FailedSince
+		if latest := now.Add(-timeouts.Health - time.Second).Truncate(time.Second); d.Current.Failed && since.After(latest) || since.IsZero() {
+			since = latest // a failed machine is to go now, whatever became of the timeout since
+		}
+		status.LastUpdateTime = metav1.NewTime(since)
+	}
+}
+
+// isMisplaced says that a machine is in a phase that none gets to which waits for its node: the health timer's, or Running
+// (H2).
+func isMisplaced(machine *machinev1alpha1.Machine, record *Record) bool {
+	waited := neverJoined(machine) || record != nil && record.FailedSince.Equal(machine.CreationTimestamp.Time)
+	return isGhost(machine) || waited && machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown
 }
 
 // syncNodeRequest writes the Node's request on the Machine (R2), where machine-controller-manager does not do it.

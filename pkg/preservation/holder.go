@@ -16,6 +16,11 @@ import (
 type Holder interface {
 	// obeys says that machine-controller-manager holds the machine by itself because of the request.
 	obeys(d Decision) bool
+	// spares says that machine-controller-manager does not terminate the machine although it is Failed and we have not
+	// held it.
+	spares(d Decision, now time.Time) bool
+	// cooperate takes over what machine-controller-manager does by itself because of the request.
+	cooperate(d *Decision, g Group, now time.Time)
 	// hold returns the steps that write the record and put the hold in place.
 	hold(d Decision, timeouts Timeouts) []Step
 	// settle returns the steps that can wait until the node is protected.
@@ -35,7 +40,7 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 	switch {
 	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning:
 		delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	case d.Current != nil && d.Current.Failed:
+	case d.Current != nil && d.Current.failing():
 		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
 	}
 }

@@ -38,8 +38,14 @@ type modelMachine struct {
 
 	hasNode     bool
 	nodeUnknown bool
-	onNode      ask
-	onMachine   ask
+	// healthy says that the node is what the rules call healthy, joined that machine-controller-manager has seen it.
+	healthy, joined bool
+	// broken says that the VM cannot be initialised, unlimited that machine-controller-manager has no health timeout for it.
+	broken, unlimited bool
+	// spared says that machine-controller-manager does not terminate the machine when it is Failed: it obeys the request.
+	spared bool
+	onNode            ask
+	onMachine         ask
 	// synced is the request that was on the node when it was last synced to the machine (R2).
 	synced string
 
@@ -57,10 +63,14 @@ type ask struct {
 
 // keptModel is a preservation.
 type keptModel struct {
-	cause  string
-	expiry time.Time
-	failed bool
-	// since is the start of the health timer that had run out.
+	// auto and person are when the two claims end that there may be, zero for none; cause is the person's.
+	auto, person time.Time
+	cause        string
+	failed       bool
+	// failsAt is the deadline that is about to pass, zero for none; tentative says that nothing is preserved until then.
+	failsAt   time.Time
+	tentative bool
+	// since is the start of the timer that has run out, or is about to.
 	since time.Time
 	// share is the share by which the machine was judged last (T9).
 	share int32
@@ -68,24 +78,52 @@ type keptModel struct {
 	unplaced bool
 }
 
+// expiry is the end of the last claim.
+func (k *keptModel) expiry() time.Time {
+	if k.auto.After(k.person) {
+		return k.auto
+	}
+	return k.person
+}
+
+// edit makes the preservation end at another time: an operator edits the whole and not a claim (P6).
+func (k *keptModel) edit(expiry time.Time) {
+	last := k.expiry()
+	for _, claim := range []*time.Time{&k.auto, &k.person} {
+		if !claim.IsZero() && (claim.After(expiry) || claim.Equal(last)) {
+			*claim = expiry
+		}
+	}
+}
+
+func (k *keptModel) causes() string {
+	if k.person.IsZero() {
+		return "auto"
+	}
+	return k.cause
+}
+
+// failing says that the machine counts towards the share: it has failed, or is about to.
+func (k *keptModel) failing() bool { return k != nil && (k.failed || !k.failsAt.IsZero()) }
+
 // look does what the controller is to do at this time.
 func (m *model) look(now time.Time) {
 	var claims []*modelMachine
 	leaving := int32(0)
 	for _, x := range m.machines {
-		failed := x.kept != nil && x.kept.failed
+		had := x.kept.failing()
 		if m.lookAt(x, now) {
 			claims = append(claims, x)
 		}
-		if failed && (x.kept == nil || !x.kept.failed) {
+		if had && !x.kept.failing() {
 			leaving++ // P1, T7, T8: its place is free from the next look on, when this is written
 		}
 	}
 	if m.share != nil {
-		m.letGo(*m.share)
+		m.letGo(*m.share, now)
 	}
 	slices.SortFunc(claims, func(a, b *modelMachine) int { // P1: first come, first served
-		return cmp.Or(a.failsAt(now).Compare(b.failsAt(now)), cmp.Compare(a.name, b.name))
+		return cmp.Or(a.claimTime(now).Compare(b.claimTime(now)), cmp.Compare(a.name, b.name))
 	})
 	for _, x := range claims {
 		m.serve(x, leaving, now)
@@ -101,25 +139,32 @@ func (m *model) lookAt(x *modelMachine, now time.Time) (claims bool) {
 	if x.kept == nil {
 		return m.lookAtFree(x, now)
 	}
-	return x.lookAtKept(now)
+	return m.lookAtKept(x, now)
 }
 
 func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
-	if x.phase == machinev1alpha1.MachineRunning {
+	if x.phase == machinev1alpha1.MachineRunning && !x.ghost() {
 		x.released = false // T8: what fails next is another failure
 	}
 	if !x.nodeUnknown && !x.hasNode {
 		x.synced = "" // R2: the request is gone with the node
 	}
 	request := x.request()
+	asked := request == "now" || request == "when-failed"
 	switch {
 	case m.replicas == 0: // P4
+	case x.near(now) && m.rollout, x.near(now) && x.phase == machinev1alpha1.MachineFailed && !x.spared: // P3, H3
+		if asked && x.due(now) {
+			x.consume()
+		}
 	case request == "now": // T1; also for a machine that was released: it was asked for anew
 		m.begin(x, "now", now)
-	case !x.failed(now):
+	case !x.near(now):
 	case request == "false": // R4, T6
 	case x.released: // T8
-	case m.rollout: // P3
+		if asked && x.due(now) {
+			x.consume()
+		}
 	case request == "when-failed": // T4
 		m.begin(x, "when-failed", now)
 	case x.hasVM: // T5; a gap: without a VM there is nothing to keep
@@ -128,50 +173,75 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 	return false
 }
 
-func (x *modelMachine) lookAtKept(now time.Time) (claims bool) {
+func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	k, request := x.kept, x.request()
+	asked := request == "now" || request == "when-failed"
 	switch {
-	case !now.Before(k.expiry): // T3, T8
-		x.release()
+	case !now.Before(k.expiry()): // T3, T8
+		x.release(now)
 		x.consume()
 		return false
 	case request == "false": // R4
-		x.release()
+		x.release(now)
 		return false
-	case k.cause != "auto" && request == "": // T3, T8: withdrawn
-		x.release()
-		return false
-	case k.cause == "now" && request == "when-failed" && !k.failed: // T3; a gap: asks for nothing yet, so now was withdrawn
-		x.release()
-		return false
-	}
-
-	if request == "now" || request == "when-failed" { // a gap: a request takes an auto-preservation over
+	case k.person.IsZero():
+		if request == "now" || request == "when-failed" && k.failed { // T1, T4
+			k.cause, k.person, k.tentative = request, m.expiryFor(x, now), false
+		}
+	case request == "", // T3, T8: withdrawn
+		k.cause == "now" && request == "when-failed" && !k.failed: // T3; a gap: asks for nothing yet, so now was withdrawn
+		k.cause, k.person = "", time.Time{}
+	case asked:
 		k.cause = request
 	}
+	if !now.Before(k.expiry()) {
+		x.release(now)
+		return false
+	}
+	return m.followHealth(x, now)
+}
+
+// followHealth is what happens to a preserved machine that fails, is about to fail, or does not any more.
+func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
+	k := x.kept
+	recovered := x.phase == machinev1alpha1.MachineRunning && x.well() // H1: both must say so
 	switch {
-	case k.failed && x.phase == machinev1alpha1.MachineRunning: // T7
+	case k.failed && m.rollout: // P3
+		x.release(now)
+		x.consume()
+	case k.failed && recovered: // T7
 		k.failed = false
-	case !k.failed && x.failed(now):
-		if k.cause == "auto" { // P1: it gave its place back when it recovered. A gap: P3 does not matter, it is not new
-			return true
+	case k.failed:
+	case !k.failsAt.IsZero() && recovered: // H4
+		if k.failsAt = (time.Time{}); k.tentative {
+			x.kept = nil
 		}
-		k.failed, k.since = true, x.timerStart() // T2
+	case !x.near(now), !k.failsAt.IsZero() && !x.due(now), !k.failsAt.IsZero() && x.well(): // H4
+	case m.rollout && !x.due(now):
+	case m.rollout: // P3
+		x.release(now)
+		x.consume()
+	case !k.failsAt.IsZero(): // T2, T4, T5
+		k.failed, k.failsAt, k.tentative = true, time.Time{}, false
+	case k.person.IsZero(): // P1: it gave its place back when it recovered
+		return true
+	default: // T2
+		x.startFailing(now)
 	}
 	return false
 }
 
 // letGo is T9: once the share was lowered, the oldest of what is above it go.
-func (m *model) letGo(share int32) {
+func (m *model) letGo(share int32, now time.Time) {
 	auto := slices.DeleteFunc(slices.Clone(m.machines), func(x *modelMachine) bool {
-		return x.kept == nil || !x.kept.failed || x.kept.cause != "auto"
+		return !x.kept.failing() || !x.kept.person.IsZero()
 	})
 	slices.SortFunc(auto, func(a, b *modelMachine) int {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	})
 	for _, x := range auto {
 		if m.inFailedPreserved() > share && (x.kept.unplaced || x.kept.share > share) {
-			x.release()
+			x.release(now)
 			continue
 		}
 		x.kept.share, x.kept.unplaced = share, false
@@ -190,37 +260,59 @@ func (m *model) serve(x *modelMachine, leaving int32, now time.Time) {
 		x.kept.share = *m.share
 	case x.kept == nil:
 	case free:
-		x.kept.failed, x.kept.since, x.kept.share, x.kept.unplaced = true, x.timerStart(), *m.share, false
+		x.startFailing(now)
+		x.kept.share, x.kept.unplaced = *m.share, false
 	case m.share == nil: // a gap: nothing is let go while the share is unknown
-		x.kept.failed, x.kept.since, x.kept.unplaced = true, x.timerStart(), true
-	case !soon:
-		x.release()
+		x.startFailing(now)
+		x.kept.unplaced = true
+	case !soon && x.due(now):
+		x.release(now)
 	}
+}
+
+// startFailing is what happens when the deadline of a preserved machine comes near (T2, H4).
+func (x *modelMachine) startFailing(now time.Time) {
+	x.kept.since = x.timerStart()
+	if x.due(now) {
+		x.kept.failed = true
+		return
+	}
+	x.kept.failsAt = x.deadline()
 }
 
 func (m *model) inFailedPreserved() (n int32) {
 	for _, x := range m.machines {
-		if x.kept != nil && x.kept.failed {
+		if x.kept.failing() {
 			n++
 		}
 	}
 	return n
 }
 
-func (m *model) begin(x *modelMachine, cause string, now time.Time) {
+func (m *model) expiryFor(x *modelMachine, now time.Time) time.Time {
 	timeout := m.timeout
 	if own, err := time.ParseDuration(x.timeout()); err == nil && own > 0 { // R5
 		timeout = own
 	}
+	return now.Add(timeout).Truncate(time.Second)
+}
+
+func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 	x.released = false
-	x.kept = &keptModel{cause: cause, expiry: now.Add(timeout).Truncate(time.Second)}
-	if x.failed(now) {
-		x.kept.failed, x.kept.since = true, x.timerStart()
+	x.kept = &keptModel{}
+	if cause == "auto" {
+		x.kept.auto = m.expiryFor(x, now)
+	} else {
+		x.kept.cause, x.kept.person = cause, m.expiryFor(x, now)
+	}
+	if x.near(now) {
+		x.startFailing(now)
+		x.kept.tentative = cause != "now" && !x.kept.failed
 	}
 }
 
-func (x *modelMachine) release() {
-	x.released = x.kept.failed && x.phase != machinev1alpha1.MachineRunning
+func (x *modelMachine) release(now time.Time) {
+	x.released = x.kept.failing() && (x.phase != machinev1alpha1.MachineRunning || x.ghost())
 	x.kept = nil
 }
 
@@ -260,23 +352,50 @@ func (x *modelMachine) timeout() string {
 	return x.onMachine.timeout
 }
 
-func (x *modelMachine) failed(now time.Time) bool {
+// well is what the rules call healthy (H1).
+func (x *modelMachine) well() bool { return x.hasNode && !x.nodeUnknown && x.healthy }
+
+// ghost says that machine-controller-manager takes the machine for running, and has never seen its node (H2).
+func (x *modelMachine) ghost() bool { return x.phase == machinev1alpha1.MachineRunning && !x.joined }
+
+// due says that the deadline of the machine has passed.
+func (x *modelMachine) due(now time.Time) bool {
 	at := x.failsAt(now)
 	return !at.IsZero() && !now.Before(at)
 }
 
-// failsAt returns when the machine counts as failed: a margin before its deadline, since the hold must be there before
-// machine-controller-manager acts. Zero for never.
-func (x *modelMachine) failsAt(now time.Time) time.Time {
-	switch x.phase {
-	case machinev1alpha1.MachineFailed:
-		return now
-	case machinev1alpha1.MachineUnknown:
-		return x.deadline().Add(-min(30*time.Second, x.health/10))
-	case machinev1alpha1.MachinePending:
-		return x.deadline().Add(-min(30*time.Second, x.creation/10))
+// near says that the deadline is so near that the hold must be made (H4).
+func (x *modelMachine) near(now time.Time) bool {
+	at := x.nearAt(now)
+	return !at.IsZero() && !now.Before(at)
+}
+
+func (x *modelMachine) nearAt(now time.Time) time.Time {
+	at := x.failsAt(now)
+	switch {
+	case at.IsZero(), x.phase == machinev1alpha1.MachineFailed:
+	case x.phase == machinev1alpha1.MachineUnknown:
+		return at.Add(-min(30*time.Second, x.health/10))
+	case x.phase == machinev1alpha1.MachinePending, x.phase == machinev1alpha1.MachineCrashLoopBackOff:
+		return at.Add(-min(30*time.Second, x.creation/10))
 	}
-	return time.Time{}
+	return at
+}
+
+// failsAt returns when the machine has failed. Zero for never.
+func (x *modelMachine) failsAt(now time.Time) time.Time {
+	if x.kept != nil && !x.kept.failsAt.IsZero() {
+		return x.kept.failsAt
+	}
+	return x.claimTime(now)
+}
+
+// claimTime is in which order machines are given places. One that machine-controller-manager has marked fails now.
+func (x *modelMachine) claimTime(now time.Time) time.Time {
+	if x.phase == machinev1alpha1.MachineFailed {
+		return now
+	}
+	return x.deadline()
 }
 
 // deadline returns after which time machine-controller-manager takes the machine for failed. Zero for never.
@@ -285,7 +404,15 @@ func (x *modelMachine) deadline() time.Time {
 	case machinev1alpha1.MachineFailed:
 		return x.since
 	case machinev1alpha1.MachineUnknown:
+		if x.unlimited {
+			return time.Time{}
+		}
 		return x.since.Add(x.health)
+	case machinev1alpha1.MachineCrashLoopBackOff:
+		if !x.hasVM {
+			return time.Time{}
+		}
+		return x.created.Add(x.creation)
 	case machinev1alpha1.MachinePending:
 		return x.created.Add(x.creation)
 	}
@@ -293,7 +420,7 @@ func (x *modelMachine) deadline() time.Time {
 }
 
 func (x *modelMachine) timerStart() time.Time {
-	if x.phase == machinev1alpha1.MachinePending {
+	if x.phase == machinev1alpha1.MachinePending || x.phase == machinev1alpha1.MachineCrashLoopBackOff {
 		return x.created
 	}
 	return x.since
@@ -302,9 +429,9 @@ func (x *modelMachine) timerStart() time.Time {
 // next returns when look would do something that it does not do now, zero for never.
 func (m *model) next(now time.Time) (next time.Time) {
 	for _, x := range m.machines {
-		times := []time.Time{x.failsAt(now)}
+		times := []time.Time{x.nearAt(now), x.failsAt(now)}
 		if x.kept != nil {
-			times = append(times, x.kept.expiry)
+			times = append(times, x.kept.expiry())
 		}
 		for _, t := range times {
 			next = earlier(next, t, now)
@@ -341,9 +468,12 @@ func (x *modelMachine) keptLike(y *modelMachine) bool {
 func (x *modelMachine) String() string {
 	s := fmt.Sprintf("%s %s since %s, asked on node %q on machine %q", x.name, x.phase, clock(x.since), x.onNode, x.onMachine)
 	if x.kept != nil {
-		s += fmt.Sprintf(", kept for %s until %s", x.kept.cause, clock(x.kept.expiry))
-		if x.kept.failed {
+		s += fmt.Sprintf(", kept for %s until %s", x.kept.causes(), clock(x.kept.expiry()))
+		switch {
+		case x.kept.failed:
 			s += ", failed"
+		case !x.kept.failsAt.IsZero():
+			s += ", fails at " + clock(x.kept.failsAt)
 		}
 	}
 	if x.released {

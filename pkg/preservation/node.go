@@ -82,7 +82,7 @@ func setPreserved(node *corev1.Node, target *Record, now time.Time) {
 			drain, _, _ = strings.Cut(c.Message, untilPrefix)
 		}
 	}
-	setCondition(node, corev1.ConditionTrue, reason, drain+untilPrefix+formatTime(target.Expiry)+".", now)
+	setCondition(node, corev1.ConditionTrue, reason, drain+untilPrefix+formatTime(target.Expiry())+".", now)
 }
 
 // SetDrainProgress writes how far the drain of a preserved machine's node is into its condition. The text says what is

@@ -23,8 +23,53 @@ func (PreserveExpiry) obeys(d Decision) bool {
 		d.Request.Value == v1alpha1.RequestWhenFailed && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed
 }
 
+// spares says that machine-controller-manager >= 0.62 preserves the machine by itself: it does for a request that it can
+// see, which it looks for on the node.
+func (h PreserveExpiry) spares(d Decision, now time.Time) bool {
+	if expiry := d.Machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil {
+		return expiry.After(now)
+	}
+	return h.obeys(d) && (d.Node != nil || d.NodeUnknown || d.Machine.Labels[machinev1alpha1.NodeLabelKey] == "")
+}
+
+// nativePatience is for how long machine-controller-manager is left to do what it does by itself on a request. It needs
+// fractions of a second, unless it is not there or frozen.
+const nativePatience = 10 * time.Second
+
+// cooperate leaves the expiry, the protection and the condition of a machine that is asked for now to machine-controller-
+// manager >= 0.62, which writes them on its own, where its expiry is what ours would be.
+func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
+	configuration := d.Machine.Spec.MachineConfiguration
+	if !d.carriesNow() || d.Request.Timeout > 0 || d.beingCreated() || len(d.Target.Claims) > 1 || d.Target.failing() ||
+		configuration == nil || configuration.MachinePreserveTimeout == nil || configuration.MachinePreserveTimeout.Duration != g.Timeout {
+		return
+	}
+	claim, expiry := &d.Target.Claims[0], d.Target.Expiry()
+	native := d.Machine.Status.CurrentStatus.PreserveExpiryTime
+	if native != nil && expiryInStatus(d.Machine) {
+		native = nil // it is ours
+	}
+	if native != nil && d.Current == nil {
+		expiry = native.Time
+	}
+	begun := expiry.Add(-g.Timeout)
+	until := begun.Add(nativePatience)
+	if now.Before(begun) || !now.Before(until) {
+		return
+	}
+	d.native = true
+	d.lookAt(until)
+	if native != nil {
+		claim.Expiry = native.Time
+	}
+}
+
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d.Target)
+	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) {
+		// A claim was added or has gone: until the new expiry is there, the old one must not pass for an operator's edit.
+		delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
+	}
 	if d.NodeUnknown && d.Request.OnNode {
 		return
 	}
@@ -57,17 +102,27 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	var (
 		annotate = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
 		expire   = Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
-			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry}
+			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry()}
+			if !d.Target.failing() {
+				return
+			}
+			// What is tried to be created is failed with a status without expiry; what waits for its node is not (H3). The
+			// other holder, or an outage, left what never joined in other phases (H2).
+			if phase := m.Status.CurrentStatus.Phase; phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(m, d.Target) {
+				m.Status.CurrentStatus.Phase = machinev1alpha1.MachinePending
+			}
 			// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and
 			// the other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
-			if d.Target.Failed {
-				restoreTimer(m, d.Target)
-			}
+			restoreTimer(m, d.Target)
 		}}
 	)
 	switch {
-	case d.unseen():
+	case d.beingCreated():
 		return []Step{annotate}
+	case d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil:
+		return []Step{annotate}
+	case d.native:
+		return []Step{{Hold: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
 	case d.carriesNow():
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
 		return []Step{expire, {Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
@@ -80,7 +135,7 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 }
 
 func (PreserveExpiry) settle(d Decision) []Step {
-	if d.unseen() {
+	if d.beingCreated() || d.native {
 		return nil
 	}
 	return []Step{{Machine: markExpiry}}
@@ -90,8 +145,12 @@ func markExpiry(machine *machinev1alpha1.Machine) {
 	setOrDelete(machine, v1alpha1.AnnotationExpiryInStatus, string(machine.UID))
 }
 
-// unseen says that machine-controller-manager has not given the machine a phase yet. When it does, it drops the expiry.
-func (d *Decision) unseen() bool { return d.Machine.Status.CurrentStatus.Phase == "" }
+// beingCreated says that machine-controller-manager has given the machine no phase yet, or tries to create its VM: what it
+// writes then drops the expiry.
+func (d *Decision) beingCreated() bool {
+	phase := d.Machine.Status.CurrentStatus.Phase
+	return phase == "" || phase == machinev1alpha1.MachineCrashLoopBackOff && !d.Target.failing()
+}
 
 // carriesNow says that machine-controller-manager >= 0.62 sees the annotation that makes it hold without our doing.
 func (d *Decision) carriesNow() bool {
@@ -107,18 +166,16 @@ func (d *Decision) carriesNow() bool {
 }
 
 func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
-	if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && !record.FailedSince.IsZero() {
+	if isTimed(machine.Status.CurrentStatus.Phase) && !record.FailedSince.IsZero() {
 		machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(record.FailedSince)
 	}
 }
 
-func (h PreserveExpiry) release(d Decision, _ Timeouts, now time.Time) []Step {
+func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []Step {
 	return []Step{
 		// Without the record nobody knows what the timer was.
 		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
-			if d.Current != nil && d.Current.Failed {
-				restoreTimer(m, d.Current)
-			}
+			putBack(m, d, timeouts, now)
 		}},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
 		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {

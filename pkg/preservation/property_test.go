@@ -98,6 +98,7 @@ func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 		shown:      map[string]string{},
 	}
 	w.group.Timeouts = Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: 2 * time.Hour}
+	w.nativeOurs = rapid.Bool().Draw(t, "MCM preserves for as long")
 	if rapid.Bool().Draw(t, "between two seconds") {
 		w.now = w.now.Add(400 * time.Millisecond)
 	}
@@ -111,9 +112,13 @@ func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 }
 
 func (w *world) addAny() {
-	kind := rapid.SampledFrom([]string{"running", "running", "running", "joining", "creating"}).Draw(w.t, "machine")
+	kind := rapid.SampledFrom([]string{"running", "running", "running", "joining", "creating", "crashing"}).Draw(w.t, "machine")
 	age := time.Duration(rapid.IntRange(0, 3).Draw(w.t, "age")) * time.Minute
 	m := w.add(age, kind == "running")
+	if kind == "crashing" {
+		m.broken, m.phase = true, machinev1alpha1.MachineCrashLoopBackOff
+		Phase(m.phase, m.since)(m.obj)
+	}
 	switch special := rapid.IntRange(0, 9).Draw(w.t, "special"); {
 	case kind == "creating":
 		m.hasVM, m.obj.Spec.ProviderID = false, ""
@@ -121,8 +126,13 @@ func (w *world) addAny() {
 	case special == 1: // a health timeout of its own
 		m.health = time.Minute
 		m.obj.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(m.health)}
+		w.configure(m)
 	case special == 2 && m.node != nil: // protected by a user
 		w.setScaleDown(m, "true")
+	case special == 3: // as in pools with in-place updates
+		m.unlimited = true
+		m.obj.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
+		w.configure(m)
 	case special >= 7: // ordered by somebody
 		m.priority = []string{"1", "2", "6"}[special-7]
 		m.obj.Annotations = with(nil, priority, m.priority)
@@ -137,14 +147,14 @@ type event struct {
 }
 
 var events = weighted([]event{
-	{2, "fails", on(func(_ *world, m *machine) { m.healthy = false })},
+	{2, "fails", on((*world).failMachine)},
 	{4, "ten minutes pass", func(w *world) { w.pass(healthTimeout - 10*time.Second) }},
 	{1, "seconds pass", passing(time.Second, 90)},
 	{1, "minutes pass", passing(30*time.Second, 50)},
 	{1, "days pass", passing(time.Hour, 100)},
 	{2, "all fail", func(w *world) {
 		for _, m := range w.machines {
-			m.healthy = false
+			w.failMachine(m)
 		}
 	}},
 	{3, "recovers or joins", on((*world).recover)},
@@ -159,7 +169,11 @@ var events = weighted([]event{
 	{1, "machine created", (*world).create},
 	{1, "deleted", on((*world).deleteOnce)},
 	{1, "scale-down", (*world).scaleDown},
-	{1, "rollout begins or ends", func(w *world) { w.setRollout(!w.group.Rollout) }},
+	{1, "rollout begins or ends", func(w *world) {
+		if !w.shootAway { // it cannot protect the nodes then
+			w.setRollout(!w.group.Rollout)
+		}
+	}},
 	{1, "hibernation begins or ends", (*world).hibernate},
 	{2, "controller crashes or starts", (*world).crashOrStart},
 	{1, "shoot goes or comes", (*world).shoot},
@@ -216,9 +230,31 @@ func (w *world) setShare(share int32) {
 	}
 }
 
-func (w *world) setTimeout(t time.Duration) { w.group.Timeout, w.model.timeout = t, t }
+func (w *world) setTimeout(t time.Duration) {
+	w.group.Timeout, w.model.timeout = t, t
+	for _, m := range w.machines {
+		w.configure(m)
+	}
+}
+
 func (w *world) setReplicas(replicas int32) { w.group.Replicas, w.model.replicas = replicas, replicas }
-func (w *world) setRollout(rollout bool)    { w.group.Rollout, w.model.rollout = rollout, rollout }
+
+// setRollout begins or ends an update. MCM protects all nodes for as long as it lasts, and in the end removes what says
+// that it is its own.
+func (w *world) setRollout(rollout bool) {
+	w.group.Rollout, w.model.rollout = rollout, rollout
+	for _, m := range w.machines {
+		switch {
+		case m.node == nil:
+		case rollout && !has(m.node.Annotations, disabled):
+			m.node.Annotations = with(with(m.node.Annotations, disabled, "true"), byMCM, "true")
+			m.byRollout = true
+		case !rollout && has(m.node.Annotations, byMCM):
+			m.node.Annotations = without(m.node.Annotations, disabled, byMCM)
+			m.byRollout = false
+		}
+	}
+}
 
 func (w *world) setScaleDown(m *machine, value string) {
 	m.node.Annotations = with(m.node.Annotations, disabled, value)
@@ -297,10 +333,10 @@ func (w *world) loseNode(m *machine) {
 	if w.shootAway || w.unsynced(m) {
 		return
 	}
-	if skipStaleSync && w.down && m.kept != nil { // without the synced value it looks as if MCM had ended it
+	if skipStaleSync && m.kept != nil && (w.down || w.newMCM && !m.kept.auto.IsZero() && m.onNode.there) { // without the synced value it looks as if MCM had ended it
 		return
 	}
-	m.node, m.healthy, m.hasNode, m.onNode, m.scaleDown = nil, false, false, ask{}, ""
+	m.node, m.healthy, m.hasNode, m.onNode, m.scaleDown, m.byRollout = nil, false, false, ask{}, "", false
 	if skipStaleSync {
 		m.obj.Annotations, m.synced = without(m.obj.Annotations, lastApplied), ""
 	}
@@ -322,7 +358,7 @@ func (w *world) editExpiry(m *machine) {
 	default:
 		return
 	}
-	m.kept.expiry = expiry
+	m.kept.edit(expiry)
 }
 
 // editProtection changes what keeps the cluster-autoscaler away (P5).
@@ -330,6 +366,7 @@ func (w *world) editProtection(m *machine) {
 	if m.node == nil || w.shootAway {
 		return
 	}
+	m.byRollout = false
 	switch value := rapid.SampledFrom([]string{"true", "false", ""}).Draw(w.t, "value"); value {
 	case m.node.Annotations[disabled]:
 	case "":
@@ -419,13 +456,20 @@ func (w *world) crashOrStart() {
 }
 
 func (w *world) shoot() {
+	thaws := w.frozen()
 	w.shootAway = !w.shootAway
 	if w.shootAway {
+		w.awaySince = w.now
 		return
 	}
 	w.nodesKnown = true
-	for _, m := range w.machines { // MCM thaws
-		if m.phaseOf() == machinev1alpha1.MachineUnknown && !m.deleted {
+	if !thaws {
+		return
+	}
+	// It takes every machine in Unknown for running, without a look at it, and looks again some time later.
+	w.blindUntil = w.now.Add(safetyDelay)
+	for _, m := range w.machines {
+		if m.phaseOf() == machinev1alpha1.MachineUnknown {
 			w.setPhase(m, machinev1alpha1.MachineRunning)
 		}
 	}
@@ -443,7 +487,9 @@ func (w *world) normal() {
 		w.hibernate()
 	}
 	w.asleep = false
-	w.setRollout(false)
+	if w.group.Rollout {
+		w.setRollout(false)
+	}
 }
 
 // Properties.
@@ -500,18 +546,22 @@ func (w *world) checkKept(m *machine) {
 		reachable = !w.shootAway && m.node != nil && w.nodesKnown
 	)
 	switch {
-	case !w.shootAway && !w.now.Before(m.kept.expiry):
+	case !w.shootAway && !w.now.Before(m.kept.expiry()):
 		w.fail("P10: %s is held past its expiry", m.name)
-	case !w.shootAway && a[prefix+"expiry-time"] != stamp(m.kept.expiry):
+	case !w.shootAway && a[prefix+"expiry-time"] != stamp(m.kept.expiry()):
 		w.fail("P8: the expiry of %s is not on record", m.name)
-	case !m.held:
-	case !m.kept.failed && status.Phase != machinev1alpha1.MachineFailed && a[prefix+"phase"] != string(status.Phase)+":Preserved":
+	case !m.held, w.young(m):
+		return
+	case !m.kept.failed && m.kept.failing() && !m.kept.tentative && a[prefix+"phase"] != "Unknown:Preserved",
+		!m.kept.failing() && status.Phase != machinev1alpha1.MachineFailed && a[prefix+"phase"] != string(status.Phase)+":Preserved":
 		w.fail("P11: the sub-phase of %s is wrong", m.name)
-	case !w.newMCM && m.kept.failed && (status.Phase != machinev1alpha1.MachineUnknown || !status.LastUpdateTime.Add(m.health).Equal(m.kept.expiry)):
+	case !w.newMCM && m.kept.failing() && status.Phase != machinev1alpha1.MachineRunning && (status.Phase != machinev1alpha1.MachineUnknown || !status.LastUpdateTime.Add(m.health).Equal(m.kept.expiry())):
 		w.fail("P10: the health timer of %s does not end at the expiry", m.name)
+	case m.kept.failing() && m.ghost():
+		w.fail("H2: %s passes for running", m.name)
 	case !w.newMCM && a[priority] != "4" && a[priority] != "6" && a[priority] != "1":
 		w.fail("P2: %s is not the last to go", m.name)
-	case w.newMCM && (status.PreserveExpiryTime == nil || !status.PreserveExpiryTime.Time.Equal(m.kept.expiry)):
+	case w.newMCM && (status.PreserveExpiryTime == nil || !status.PreserveExpiryTime.Time.Equal(m.kept.expiry())):
 		w.fail("P10: %s has no expiry in its status", m.name)
 	}
 	if !reachable {
@@ -519,10 +569,11 @@ func (w *world) checkKept(m *machine) {
 	}
 	_, tainted := TaintedSince(m.node)
 	switch {
+	case tainted != m.kept.failed:
+		w.fail("T2, T7, H4: the node of %s is tainted: %t", m.name, tainted)
+	case m.kept.tentative:
 	case m.node.Annotations[disabled] != "true":
 		w.fail("P5: the node of %s is not protected", m.name)
-	case tainted != m.kept.failed:
-		w.fail("T2, T7: the node of %s is tainted: %t", m.name, tainted)
 	case !conditionTrue(m.node):
 		w.fail("P11: the node of %s does not show that it is preserved", m.name)
 	}
@@ -589,7 +640,9 @@ func (w *world) checkFreeNode(m *machine) {
 		w.fail("the node of %s is tainted", m.name)
 	case conditionTrue(m.node):
 		w.fail("the node of %s shows that it is preserved", m.name)
-	case has(a, byMCM) || a[disabled] != m.scaleDown:
+	case m.byRollout && !(has(a, byMCM) && a[disabled] == "true"):
+		w.fail("P3: the node of %s has lost the protection of MCM", m.name)
+	case !w.group.Rollout && (has(a, byMCM) || a[disabled] != m.scaleDown):
 		w.fail("P5: the node of %s is protected", m.name)
 	case !m.deleted && (a[preserve] != m.onNode.value || has(a, preserve) != m.onNode.there):
 		w.fail("R2: the request on the node of %s is not what a person wrote", m.name)
@@ -600,10 +653,13 @@ func (w *world) checkFreeNode(m *machine) {
 
 // checkQuiet is the property that a machine that is not preserved goes when it has failed: nothing is delayed (T6, T8).
 func (w *world) checkQuiet() {
-	if w.asleep || w.shootAway {
+	if w.asleep || w.shootAway || w.now.Before(w.blindUntil) {
 		return
 	}
 	for _, m := range w.machines {
+		if m.ghost() && m.kept == nil && !m.deleted && !w.down {
+			w.fail("H2: nobody ends %s", m.name)
+		}
 		if w.newMCM && m.kept != nil && m.held && !w.down && !w.heldByMCM(m) {
 			w.fail("P8: MCM does not see that %s is held", m.name)
 		}
@@ -633,7 +689,8 @@ func (w *world) finale() {
 		w.settle()
 		w.pass(200 * 24 * time.Hour)
 		for _, m := range w.machines {
-			if !m.healthy && !m.deleted && !(w.newMCM && asksMCM(m) && (m.kept == nil || m.withdrawsOnNode())) { // else MCM keeps it by itself
+			// Without a health timeout MCM ends no machine that is Unknown, and after an outage none that never joined.
+			if !m.healthy && !m.deleted && !m.unlimited && !m.ghost() && !(w.newMCM && asksMCM(m) && (m.kept == nil || m.withdrawsOnNode())) { // else MCM keeps it by itself
 				w.fail("P10: %s is held for ever", m.name)
 			}
 		}

@@ -5,7 +5,9 @@
 package preservation
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -18,41 +20,138 @@ const subPhaseSuffix = ":Preserved"
 // PhaseFailedPreserved is the sub-phase of a failed machine that is held.
 const PhaseFailedPreserved = string(machinev1alpha1.MachineFailed) + subPhaseSuffix
 
-// Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
-type Record struct {
+// Claim is a reason to keep a machine. Claims add up: the machine is kept while one stands, and each ends by its own rule.
+type Claim struct {
 	// Cause is one of the Cause constants of the API.
 	Cause string
-	// Expiry is when the preservation ends. Zero: it was made unreadable by hand.
+	// Expiry is when the claim ends. Zero: it was made unreadable by hand.
 	Expiry time.Time
+}
+
+// Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
+type Record struct {
+	// Claims are why the machine is kept, in the order in which they came; never empty, and at most one of a person.
+	Claims []Claim
 	// Failed says that the machine is in Failed:Preserved.
 	Failed bool
-	// FailedSince is the start of the health timer that the failure was found with. Zero unless Failed.
+	// FailsAt is the deadline of a machine that is held because that is near. Zero at any other time, also once it has
+	// passed.
+	FailsAt time.Time
+	// Provisional says that there is nothing but the hold, the expiry and the place until FailsAt: nothing has failed yet,
+	// and nobody has asked (H4).
+	Provisional bool
+	// FailedSince is the start of the timer whose deadline the machine missed or is about to miss. Zero otherwise.
 	FailedSince time.Time
 	// Share is the share that the machine was given a place within (T9). Only used for CauseAuto. Zero if the machine
 	// failed again while nobody knew the share: it may have to go when that is known (P1).
 	Share int32
 }
 
+// Cause returns what people are told: the cause of the person's claim if there is one, else that of the first.
+func (r *Record) Cause() string {
+	if claim := r.personal(); claim != nil {
+		return claim.Cause
+	}
+	return r.Claims[0].Cause
+}
+
+// Expiry returns when the preservation ends: with the last claim.
+func (r *Record) Expiry() time.Time {
+	var latest time.Time
+	for _, claim := range r.Claims {
+		if claim.Expiry.After(latest) {
+			latest = claim.Expiry
+		}
+	}
+	return latest
+}
+
+// personal returns the claim of a person, or nil.
+func (r *Record) personal() *Claim {
+	for i := range r.Claims {
+		if r.Claims[i].Cause != v1alpha1.CauseAuto {
+			return &r.Claims[i]
+		}
+	}
+	return nil
+}
+
+func (r *Record) claim(cause string) *Claim {
+	if i := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Cause == cause }); i >= 0 {
+		return &r.Claims[i]
+	}
+	return nil
+}
+
+func (r *Record) drop(cause string) {
+	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Cause == cause })
+}
+
+// hasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be (P1).
+func (r *Record) hasPlace() bool { return r != nil && r.failing() }
+
+// failing says that machine-controller-manager would terminate the machine if it was not held.
+func (r *Record) failing() bool { return r.Failed || !r.FailsAt.IsZero() }
+
+func (r *Record) clone() *Record {
+	c := *r
+	c.Claims = slices.Clone(r.Claims)
+	return &c
+}
+
 // ReadRecord returns the preservation that is written on a machine, and nil if there is none. The expiry in the
 // Machine's status counts once it was written there; an operator edits it there (P6).
 func ReadRecord(machine *machinev1alpha1.Machine) *Record {
-	cause, ok := machine.Annotations[v1alpha1.AnnotationCause]
+	annotations := machine.Annotations
+	cause, ok := annotations[v1alpha1.AnnotationCause]
 	if !ok {
 		return nil
 	}
+	expiry := parseTime(annotations[v1alpha1.AnnotationExpiryTime])
+	if inStatus := machine.Status.CurrentStatus.PreserveExpiryTime; inStatus != nil && expiryInStatus(machine) {
+		expiry = inStatus.Time
+	}
 	record := &Record{
-		Cause:       cause,
-		Expiry:      parseTime(machine.Annotations[v1alpha1.AnnotationExpiryTime]),
-		Failed:      machine.Annotations[v1alpha1.AnnotationPhase] == PhaseFailedPreserved,
-		FailedSince: parseTime(machine.Annotations[v1alpha1.AnnotationFailedSince]),
+		Claims:      readClaims(annotations[v1alpha1.AnnotationClaims], cause, expiry),
+		Failed:      annotations[v1alpha1.AnnotationPhase] == PhaseFailedPreserved,
+		FailsAt:     parseTime(annotations[v1alpha1.AnnotationFailsAt]),
+		FailedSince: parseTime(annotations[v1alpha1.AnnotationFailedSince]),
 	}
-	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil && expiryInStatus(machine) {
-		record.Expiry = expiry.Time
-	}
-	if share, err := strconv.ParseInt(machine.Annotations[v1alpha1.AnnotationShare], 10, 32); err == nil {
+	_, told := annotations[v1alpha1.AnnotationPhase]
+	record.Provisional = !told && !record.FailsAt.IsZero()
+	if share, err := strconv.ParseInt(annotations[v1alpha1.AnnotationShare], 10, 32); err == nil {
 		record.Share = int32(share)
 	}
 	return record
+}
+
+// readClaims returns the claims of a machine that is kept until expiry. What it says of several claims is brought in line
+// with that: an operator edits the end of the preservation, and not of a claim (P6).
+func readClaims(value, cause string, expiry time.Time) []Claim {
+	var claims []Claim
+	for part := range strings.SplitSeq(value, ",") {
+		if cause, at, ok := strings.Cut(part, "="); ok {
+			claims = append(claims, Claim{Cause: cause, Expiry: parseTime(at)})
+		}
+	}
+	if len(claims) < 2 {
+		return []Claim{{Cause: cause, Expiry: expiry}}
+	}
+	latest := (&Record{Claims: claims}).Expiry()
+	for i := range claims {
+		if claims[i].Expiry.After(expiry) || claims[i].Expiry.Equal(latest) {
+			claims[i].Expiry = expiry
+		}
+	}
+	return claims
+}
+
+func (r *Record) writeClaims() string {
+	parts := make([]string, 0, len(r.Claims))
+	for _, claim := range r.Claims {
+		parts = append(parts, claim.Cause+"="+formatTime(claim.Expiry))
+	}
+	return strings.Join(parts, ",")
 }
 
 // expiryInStatus says that the expiry was written into the status of this very Machine. One that is restored after a
@@ -67,14 +166,22 @@ func expiryInStatus(machine *machinev1alpha1.Machine) bool {
 // removed.
 func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]string {
 	annotations := map[string]string{
-		v1alpha1.AnnotationCause:      r.Cause,
-		v1alpha1.AnnotationExpiryTime: formatTime(r.Expiry),
-		v1alpha1.AnnotationPhase:      r.Phase(phase),
+		v1alpha1.AnnotationCause:      r.Cause(),
+		v1alpha1.AnnotationExpiryTime: formatTime(r.Expiry()),
 	}
-	if r.Failed {
+	if len(r.Claims) > 1 {
+		annotations[v1alpha1.AnnotationClaims] = r.writeClaims()
+	}
+	if !r.Provisional {
+		annotations[v1alpha1.AnnotationPhase] = r.Phase(phase)
+	}
+	if !r.FailsAt.IsZero() {
+		annotations[v1alpha1.AnnotationFailsAt] = formatTime(r.FailsAt)
+	}
+	if r.failing() {
 		annotations[v1alpha1.AnnotationFailedSince] = formatTime(r.FailedSince)
 	}
-	if r.Cause == v1alpha1.CauseAuto && r.Share > 0 {
+	if r.claim(v1alpha1.CauseAuto) != nil && r.Share > 0 {
 		annotations[v1alpha1.AnnotationShare] = strconv.Itoa(int(r.Share))
 	}
 	return annotations
@@ -84,22 +191,24 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 var recordKeys = []string{
 	v1alpha1.AnnotationCause,
 	v1alpha1.AnnotationExpiryTime,
+	v1alpha1.AnnotationClaims,
 	v1alpha1.AnnotationPhase,
+	v1alpha1.AnnotationFailsAt,
 	v1alpha1.AnnotationFailedSince,
 	v1alpha1.AnnotationShare,
 }
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or
 // Pending is Failed:Preserved once the failure was found; what it calls Failed is Unknown:Preserved as long as the
-// machine waits for a place within the share. One that it has not seen yet is Pending.
+// machine waits for a place within the share, or for its deadline. One that it has not seen yet is Pending.
 func (r *Record) Phase(phase machinev1alpha1.MachinePhase) string {
 	if r.Failed {
 		return PhaseFailedPreserved
 	}
-	switch phase {
-	case machinev1alpha1.MachineFailed:
+	switch {
+	case phase == machinev1alpha1.MachineFailed, !r.FailsAt.IsZero():
 		phase = machinev1alpha1.MachineUnknown
-	case "":
+	case phase == "":
 		phase = machinev1alpha1.MachinePending
 	}
 	return string(phase) + subPhaseSuffix

@@ -6,11 +6,12 @@ package preservation
 
 import (
 	"maps"
-	"strings"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -34,25 +35,54 @@ type Step struct {
 
 // Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
 // preservation begins and are cleared last when it ends, so that a crash in between loses nothing (P8). A decision that
-// is carried out already has steps that change nothing.
+// is carried out already has none, or steps that change nothing.
 func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 	timeouts = timeouts.For(d.Machine)
 	var steps []Step
 	switch {
 	case d.Target != nil:
 		steps = holder.hold(d, timeouts)
-		steps = append(steps, protection(d, now))
+		if !d.Target.Provisional && !d.native {
+			steps = append(steps, protection(d, now))
+		}
 		steps = append(steps, holder.settle(d)...)
-		steps = append(steps, Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true})
+		if !d.Target.Provisional && !d.native {
+			steps = append(steps, Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true})
+		}
+		return steps
 	case d.Machine.DeletionTimestamp != nil:
 		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true, Record: true, Lock: true})
-	case d.Current == nil && holder.obeys(d):
+	case d.Current == nil && holder.obeys(d) && !d.ConsumeRequest:
 		// What is on the node may be machine-controller-manager's: it would put it back.
 		steps = holder.release(d, timeouts, now)
 	default:
 		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)
 	}
+	if d.Current == nil && !slices.ContainsFunc(steps, func(step Step) bool { return step.changes(d.Member) }) {
+		return nil
+	}
 	return steps
+}
+
+// changes says that a step would change its object as it is now.
+func (s Step) changes(m Member) bool {
+	if s.Machine != nil {
+		edited := *m.Machine
+		edited.Annotations = maps.Clone(m.Machine.Annotations)
+		s.Machine(&edited)
+		return !maps.Equal(edited.Annotations, m.Machine.Annotations) ||
+			!apiequality.Semantic.DeepEqual(edited.Status.CurrentStatus, m.Machine.Status.CurrentStatus)
+	}
+	if m.Node == nil {
+		return false
+	}
+	edited := *m.Node
+	edited.Annotations = maps.Clone(m.Node.Annotations)
+	edited.Status.Conditions = slices.Clone(m.Node.Status.Conditions)
+	s.Node(&edited)
+	return !maps.Equal(edited.Annotations, m.Node.Annotations) ||
+		len(edited.Spec.Taints) != len(m.Node.Spec.Taints) ||
+		!slices.Equal(edited.Status.Conditions, m.Node.Status.Conditions)
 }
 
 // record writes the preservation that is to be on the Machine.
@@ -78,7 +108,11 @@ func cleanNode(d Decision, now time.Time) []Step {
 	}
 	return []Step{
 		{Lock: lock, Node: func(node *corev1.Node) {
-			unprotect(node)
+			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
+			// all nodes in the end (P3). One that was never preserved has no condition.
+			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil) {
+				unprotect(node)
+			}
 			taint(node, false, now)
 			restoreOnNode(d.Machine, node)
 			if d.ConsumeRequest {
@@ -104,30 +138,6 @@ func consume(annotations map[string]string) {
 		delete(annotations, v1alpha1.AnnotationPreserve)
 	}
 	delete(annotations, v1alpha1.AnnotationTimeout)
-}
-
-// Untouched says that the machine is not preserved, is not going to be, and carries nothing that could be left over
-// from a preservation: there is nothing to write.
-func (d *Decision) Untouched() bool {
-	if d.Current != nil || d.Target != nil || d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil {
-		return false
-	}
-	for key := range d.Machine.Annotations {
-		if strings.HasPrefix(key, v1alpha1.GroupName+"/") || key == v1alpha1.AnnotationLastAppliedNodePreserveValue {
-			return false
-		}
-	}
-	if d.Node == nil {
-		return true
-	}
-	for _, key := range []string{v1alpha1.AnnotationPreserve, v1alpha1.AnnotationScaleDownDisabledByMCM} {
-		if _, ok := d.Node.Annotations[key]; ok {
-			return false
-		}
-	}
-	_, tainted := TaintedSince(d.Node)
-	c := PreservedCondition(d.Node)
-	return !tainted && (c == nil || c.Status != corev1.ConditionTrue)
 }
 
 // setAnnotations replaces the values of keys by values.

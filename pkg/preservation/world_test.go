@@ -26,6 +26,11 @@ const (
 	creationTimeout = 20 * time.Minute
 	// nativeTimeout is for how long machine-controller-manager >= 0.62 preserves when it is left to itself.
 	nativeTimeout = 96 * time.Hour
+	// safetyTimeout is how long the shoot's API server may be away before machine-controller-manager freezes, and
+	// safetyDelay how long it then takes for what it has reset to be looked at again.
+	safetyTimeout, safetyDelay = 30 * time.Second, 30 * time.Second
+	// nativePatience is for how long a request for now is left to machine-controller-manager >= 0.62.
+	nativePatience = 10 * time.Second
 )
 
 // world is a MachineDeployment with its objects, the controller under test, the model of what it should do, and a
@@ -43,6 +48,10 @@ type world struct {
 
 	// shootAway says that the shoot's API server is away, nodesKnown that the controller has read the nodes before.
 	shootAway, nodesKnown bool
+	// awaySince is when it went, blindUntil when MCM doubts again what it has reset.
+	awaySince, blindUntil time.Time
+	// nativeOurs says that MCM >= 0.62 preserves for as long as the controller would.
+	nativeOurs bool
 
 	group    Group
 	machines []*machine
@@ -68,10 +77,12 @@ type machine struct {
 	obj *machinev1alpha1.Machine
 	// node is nil if there is none.
 	node *corev1.Node
-	// healthy says that the kubelet reports to be ready.
-	healthy bool
+	// begun is when a person's now was taken up.
+	begun time.Time
 	// scaleDown is what a user wrote for the cluster-autoscaler, priority what the Machine had before.
 	scaleDown, priority string
+	// byRollout says that MCM protects the node as the MachineDeployment is being updated.
+	byRollout bool
 	// traces says that the machine was preserved, or MCM did something of its own, and it may have to be cleaned.
 	traces bool
 	// stopped says that MCM ended an auto-preservation at an expiry that is no more to be seen on the Machine.
@@ -103,7 +114,8 @@ func (w *world) pass(d time.Duration) {
 		if !w.down {
 			next = earlier(next, w.next, w.now)
 		}
-		if !w.asleep && !w.shootAway {
+		if !w.asleep && !w.frozen() {
+			next = earlier(next, w.blindUntil, w.now)
 			for _, m := range w.machines {
 				next = earlier(next, w.nextMCM(m), w.now)
 			}
@@ -145,6 +157,9 @@ func (w *world) round(called bool) (wrote, changed bool) {
 	before := make([]modelMachine, len(w.machines))
 	for i, m := range w.machines {
 		m.nodeUnknown = m.labelled() && !w.nodesKnown
+		expiry, request := m.obj.Status.CurrentStatus.PreserveExpiryTime, m.request()
+		m.spared = w.newMCM && (expiry != nil && expiry.After(w.now) ||
+			expiry == nil && (m.node != nil || m.nodeUnknown || !m.labelled()) && (request == "now" || request == "when-failed"))
 		before[i] = m.copy()
 	}
 	w.model.look(w.now)
@@ -153,7 +168,7 @@ func (w *world) round(called bool) (wrote, changed bool) {
 	}
 
 	for i, m := range w.machines {
-		changed = changed || !m.keptLike(&before[i]) || m.released != before[i].released
+		changed = changed || !m.keptLike(&before[i]) || m.released != before[i].released || m.onNode != before[i].onNode || m.onMachine != before[i].onMachine
 		w.adopt(m, &before[i])
 		if !w.crashed {
 			w.check(m)
@@ -172,8 +187,15 @@ func (w *world) round(called bool) (wrote, changed bool) {
 func (w *world) adopt(m *machine, before *modelMachine) {
 	disturbed := w.crashed || w.shootAway && before.kept != nil && m.kept == nil
 	changed := !m.keptLike(before)
-	m.held = m.kept != nil && m.phase != "" && (m.held && !changed || !w.crashed) // nothing is held in no phase
-	if m.kept == nil && (w.crashed || m.nodeUnknown) {                            // the mark may not be written yet
+	if m.kept != nil && before.kept == nil {
+		m.begun = w.now
+	}
+	if w.young(m) && m.obj.Status.CurrentStatus.PreserveExpiryTime != nil && m.expiryInStatus() {
+		m.kept.edit(m.expiry()) // MCM's own, of the same length, is as good
+	}
+	dropped := m.phase == "" || m.phase == machinev1alpha1.MachineCrashLoopBackOff && !m.kept.failing() // MCM drops what is in the status
+	m.held = m.kept != nil && !dropped && (m.held && !changed || !w.crashed)
+	if m.kept == nil && (w.crashed || m.nodeUnknown) { // the mark may not be written yet
 		m.released = has(m.obj.Annotations, released)
 	}
 	if disturbed && changed && !w.shows(m) {
@@ -187,6 +209,14 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 		}
 		w.fail("%s is preserved neither as before nor as decided", m.name)
 	}
+	if before.kept == nil && m.kept == nil && (w.crashed || w.shootAway || m.nodeUnknown) { // a request may be refused later
+		if has(m.obj.Annotations, preserve) || has(m.obj.Annotations, timeout) {
+			m.onMachine = before.onMachine
+		}
+		if m.node != nil && (has(m.node.Annotations, preserve) || has(m.node.Annotations, timeout)) {
+			m.onNode = before.onNode
+		}
+	}
 	switch aside := strings.HasPrefix(m.obj.Annotations[prefix+"request"], "Node:"); {
 	case m.obj.Annotations[lastApplied] != "now":
 	case aside && m.held && w.nodesKnown:
@@ -194,21 +224,55 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 	case skipStaleSync && !aside:
 		m.synced = "now"
 	}
-	if before.kept != nil && before.kept.failed && m.kept == nil && m.phase == machinev1alpha1.MachineUnknown {
-		m.since = before.kept.since // the release puts the timer back
+	if m.kept == nil && !m.deleted && (m.released || before.kept.failing()) {
+		m.letGo(before.kept, w.now)
 	}
 	if w.newMCM && !has(m.obj.Annotations, preserve) && m.onMachine.value != "false" &&
 		(before.withdrawsOnNode() || m.withdrawsOnNode()) {
 		m.onMachine.there, m.onMachine.value = false, "" // R2: MCM would obey what the node's empty request beats
 	}
-	if m.held && m.kept.failed && !w.newMCM && m.phase != machinev1alpha1.MachineRunning && m.phase != "" {
-		m.phase = machinev1alpha1.MachineUnknown // what holds is the timer of that phase
+	if m.held && m.kept.failing() && !w.crashed {
+		waits := (!m.joined || m.kept.since.Equal(m.created)) && m.phase == machinev1alpha1.MachineUnknown
+		switch trying := m.phase == machinev1alpha1.MachineCrashLoopBackOff || m.ghost() || waits; {
+		case w.newMCM && trying:
+			m.phase = machinev1alpha1.MachinePending
+		case !w.newMCM && (trying || m.phase != machinev1alpha1.MachineRunning):
+			m.phase = machinev1alpha1.MachineUnknown // what holds is the timer of that phase
+		}
+		if m.phase == machinev1alpha1.MachineUnknown {
+			m.since = m.kept.since
+		}
 	}
-	if m.held && m.kept.failed && m.phase == machinev1alpha1.MachineUnknown {
-		m.since = m.kept.since
+	if w.crashed && m.phase != m.phaseOf() { // some of it was written
+		m.phase = m.phaseOf()
+		if m.phase == machinev1alpha1.MachineUnknown && m.kept != nil {
+			m.since = m.kept.since
+		}
 	}
 	m.traces = m.traces || m.kept != nil || m.released
 }
+
+// letGo is what the release does to the phase and to the timer of a machine that was held (T8, H2).
+func (m *modelMachine) letGo(kept *keptModel, now time.Time) {
+	switch {
+	case m.ghost(), (!m.joined || kept != nil && kept.since.Equal(m.created)) && m.phase == machinev1alpha1.MachineUnknown:
+		m.phase, m.since = machinev1alpha1.MachinePending, m.created
+	case kept != nil && m.phase == machinev1alpha1.MachineUnknown:
+		m.since = kept.since
+		if latest := now.Add(-m.health - time.Second).Truncate(time.Second); kept.failed && m.since.After(latest) {
+			m.since = latest
+		}
+	}
+}
+
+// young says that a request for now is so new that MCM >= 0.62 is left to do by itself what follows from it.
+func (w *world) young(m *machine) bool {
+	return w.newMCM && w.nativeOurs && m.kept != nil && m.kept.cause == "now" && m.kept.auto.IsZero() && !m.kept.failing() &&
+		w.now.Before(m.begun.Add(nativePatience+time.Second))
+}
+
+// frozen says that MCM does nothing as the shoot's API server is away.
+func (w *world) frozen() bool { return w.shootAway && w.now.Sub(w.awaySince) > safetyTimeout }
 
 // shows says whether the Machine shows the preservation that the model has. The expiry in the status counts (P6).
 func (w *world) shows(m *machine) bool {
@@ -217,9 +281,15 @@ func (w *world) shows(m *machine) bool {
 		return !has(a, prefix+"cause")
 	}
 	stopped := m.stopped && m.obj.Status.CurrentStatus.PreserveExpiryTime == nil
-	return a[prefix+"cause"] == m.kept.cause && (m.expiry().Equal(m.kept.expiry) || stopped) &&
+	failsAt := ""
+	if !m.kept.failsAt.IsZero() {
+		failsAt = stamp(m.kept.failsAt)
+	}
+	return a[prefix+"cause"] == m.kept.causes() && (m.expiry().Equal(m.kept.expiry()) || stopped) &&
 		(a[prefix+"phase"] == "Failed:Preserved") == m.kept.failed &&
-		(m.kept.cause != "auto" || m.kept.unplaced && !has(a, share) || a[share] == strconv.Itoa(int(m.kept.share)))
+		a[prefix+"fails-at"] == failsAt && has(a, prefix+"phase") != m.kept.tentative &&
+		has(a, prefix+"claims") == (!m.kept.auto.IsZero() && !m.kept.person.IsZero()) &&
+		(m.kept.auto.IsZero() || m.kept.unplaced && !has(a, share) || a[share] == strconv.Itoa(int(m.kept.share)))
 }
 
 // expiry is the one that counts: that in the status once the controller has written it there.
@@ -247,21 +317,24 @@ func (w *world) reconcile(before []modelMachine) (wrote bool) {
 	for i := range decisions {
 		d, m := &decisions[i], w.machines[i]
 		w.next = earlier(w.next, d.Next, w.now)
-		if d.Untouched() {
-			continue
-		}
-		untouched := before[i].kept == nil && m.kept == nil && !m.traces && !m.withdrawsOnNode()
+		untouched := before[i].kept == nil && m.kept == nil && !m.traces && !m.withdrawsOnNode() && m.onNode == before[i].onNode && m.onMachine == before[i].onMachine
 		r := &run{world: w, machine: m, target: d.Target != nil, untouched: untouched}
 		r.steps = Steps(w.holder(), *d, w.group.Timeouts, w.now)
+		if len(r.steps) == 0 {
+			continue
+		}
 		if !d.NodeUnknown || r.target {
 			runs = append(runs, r)
 		}
 	}
 	// The holds of all machines come first.
 	for _, r := range runs {
-		others := slices.IndexFunc(r.steps, func(step Step) bool { return !step.Hold })
-		r.do(r.steps[:others])
-		r.steps = r.steps[others:]
+		holds := len(r.steps)
+		if i := slices.IndexFunc(r.steps, func(step Step) bool { return !step.Hold }); i >= 0 {
+			holds = i
+		}
+		r.do(r.steps[:holds])
+		r.steps = r.steps[holds:]
 	}
 	for _, r := range runs {
 		r.do(r.steps)
@@ -272,6 +345,7 @@ func (w *world) reconcile(before []modelMachine) (wrote bool) {
 
 func (w *world) withMembers(reversed bool) Group {
 	g := w.group
+	g.Holder = w.holder()
 	g.Members = make([]Member, 0, len(w.machines))
 	for _, m := range w.machines {
 		member := Member{Machine: m.obj}
@@ -373,6 +447,9 @@ func (r *run) onNode(step Step) {
 	if r.untouched {
 		r.fail("%s is not preserved and its node was written to", r.machine.name)
 	}
+	if k := r.machine.kept; k != nil && k.tentative && !sameBut(preserve, old.Annotations, edited.Annotations) {
+		r.fail("H4: the node of %s is written to before the deadline", r.machine.name)
+	}
 	r.machine.node, r.wrote = &edited, true
 	if has(edited.Annotations, byMCM) {
 		r.machine.scaleDown = "" // what a user had written is overwritten (P5)
@@ -422,19 +499,17 @@ func (w *world) actOn(m *machine) (acted bool) {
 	case w.group.Replicas == 0: // P4
 		w.delete(m, "MCM: scales down")
 		return true
-	case w.shootAway: // MCM is frozen
+	case w.frozen():
 		return false
 	}
 
 	unseen := m.phaseOf() == ""
 	acted = !unseen && w.watchHealth(m)
-	if w.newMCM {
+	if w.newMCM && m.phaseOf() != machinev1alpha1.MachineCrashLoopBackOff { // else it undoes that at once
 		acted = w.preserveNatively(m) || acted
 	}
-	if unseen {
-		m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
-		w.setPhase(m, machinev1alpha1.MachinePending)
-		return true
+	if unseen || m.phaseOf() == machinev1alpha1.MachineCrashLoopBackOff {
+		acted = w.tryToCreate(m) || acted
 	}
 	if m.phaseOf() == machinev1alpha1.MachineFailed && !(w.newMCM && w.spares(m)) {
 		if !w.mayTerminate(m) {
@@ -446,18 +521,44 @@ func (w *world) actOn(m *machine) (acted bool) {
 	return acted
 }
 
-// watchHealth is what both generations do about the health of a node, and about one that never comes.
+// tryToCreate is what both generations do with a machine that has no VM, or one that cannot be initialised. The status
+// that they write has no expiry.
+func (w *world) tryToCreate(m *machine) bool {
+	phase := machinev1alpha1.MachinePending
+	if m.broken {
+		phase = machinev1alpha1.MachineCrashLoopBackOff
+		if w.now.Sub(m.obj.CreationTimestamp.Time) > m.creation {
+			phase = machinev1alpha1.MachineFailed
+		}
+	}
+	if phase == m.phaseOf() && m.obj.Status.CurrentStatus.PreserveExpiryTime == nil {
+		return false
+	}
+	m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
+	w.setPhase(m, phase)
+	return true
+}
+
+// watchHealth is what both generations do about the health of a node, and about one that never comes. What is known of
+// the node is copied to the machine, so that one which goes is missed, but one that never came is not.
 func (w *world) watchHealth(m *machine) (acted bool) {
 	var (
 		phase   = m.phaseOf()
 		healthy = m.node != nil && m.healthy
 	)
+	if m.node != nil && !m.joined {
+		m.joined = true
+		m.obj.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
+		w.dirty = true
+	}
 	switch {
+	case phase == machinev1alpha1.MachineCrashLoopBackOff:
+		return false
 	case healthy && phase != machinev1alpha1.MachineRunning:
 		w.setPhase(m, machinev1alpha1.MachineRunning)
-	case !healthy && phase == machinev1alpha1.MachineRunning:
+	case !healthy && phase == machinev1alpha1.MachineRunning && m.joined && !w.now.Before(w.blindUntil):
 		w.setPhase(m, machinev1alpha1.MachineUnknown)
-	case phase == machinev1alpha1.MachineUnknown && w.now.Sub(m.obj.Status.CurrentStatus.LastUpdateTime.Time) > m.health,
+	case phase == machinev1alpha1.MachineUnknown && !m.unlimited && w.now.Sub(m.obj.Status.CurrentStatus.LastUpdateTime.Time) > m.health,
 		phase == machinev1alpha1.MachinePending && w.now.Sub(m.obj.CreationTimestamp.Time) > m.creation:
 		w.setPhase(m, machinev1alpha1.MachineFailed)
 	default:
@@ -474,9 +575,9 @@ func (w *world) nextMCM(m *machine) time.Time {
 		return m.obj.DeletionTimestamp.Add(time.Second)
 	case status.PreserveExpiryTime != nil && status.PreserveExpiryTime.After(w.now):
 		return status.PreserveExpiryTime.Time
-	case status.Phase == machinev1alpha1.MachineUnknown:
+	case status.Phase == machinev1alpha1.MachineUnknown && !m.unlimited:
 		return status.LastUpdateTime.Add(m.health + time.Second)
-	case status.Phase == machinev1alpha1.MachinePending:
+	case status.Phase == machinev1alpha1.MachinePending, status.Phase == machinev1alpha1.MachineCrashLoopBackOff && m.broken:
 		return m.obj.CreationTimestamp.Add(m.creation + time.Second)
 	}
 	return time.Time{}
@@ -484,8 +585,8 @@ func (w *world) nextMCM(m *machine) time.Time {
 
 // mayTerminate says that it is right, or not the controller's fault, that MCM terminates the machine.
 func (w *world) mayTerminate(m *machine) bool {
-	return m.kept == nil || !m.held || !w.now.Before(m.kept.expiry) ||
-		!m.kept.failed && !w.newMCM || // the hold is made when the machine fails, and the controller was down then
+	return m.kept == nil || !m.held || !w.now.Before(m.kept.expiry()) ||
+		!m.kept.failing() && !w.newMCM || // the hold is made when the machine fails, and the controller was down then
 		w.modelWouldRelease(m)
 }
 
@@ -554,12 +655,16 @@ func (w *world) preserveNatively(m *machine) (acted bool) {
 
 func (w *world) startNatively(m *machine) (acted bool) {
 	if m.obj.Status.CurrentStatus.PreserveExpiryTime == nil {
-		w.setExpiry(m, w.now.Add(nativeTimeout))
+		native := nativeTimeout
+		if c := m.obj.Spec.MachineConfiguration; c != nil && c.MachinePreserveTimeout != nil {
+			native = c.MachinePreserveTimeout.Duration
+		}
+		w.setExpiry(m, w.now.Add(native))
 		w.forgetExpiry(m)
 		w.restartTimer(m)
 		m.traces, acted = true, true
 	}
-	if m.node == nil || conditionTrue(m.node) {
+	if m.node == nil || conditionTrue(m.node) || w.shootAway {
 		return acted
 	}
 	w.t.Logf("    MCM: marks node %s", m.name)
@@ -573,14 +678,14 @@ func (w *world) startNatively(m *machine) (acted bool) {
 }
 
 func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
-	if m.obj.Status.CurrentStatus.PreserveExpiryTime == nil {
+	if m.obj.Status.CurrentStatus.PreserveExpiryTime == nil || m.node != nil && w.shootAway { // it writes to the node first
 		return false
 	}
 	w.t.Logf("    MCM: stops the preservation of %s, expired: %t", m.name, expired)
 	if m.node != nil {
 		setCondition(m.node, corev1.ConditionFalse, "Preservation stopped.")
 		if m.node.Annotations[byMCM] == "true" {
-			m.node.Annotations = without(m.node.Annotations, disabled, byMCM)
+			m.node.Annotations, m.byRollout = without(m.node.Annotations, disabled, byMCM), false
 		}
 		if expired && m.node.Annotations[preserve] != "" {
 			m.node.Annotations = without(m.node.Annotations, preserve)
@@ -592,8 +697,9 @@ func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
 		m.onMachine.there, m.onMachine.value, m.synced = false, "", ""
 	}
 	m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
-	m.held = m.held && !expired
-	if m.stopped = expired && m.kept != nil && m.kept.cause == "auto"; !m.stopped {
+	// It looks only at what it can see: when a person withdraws a request, it ends what is kept for another reason as well.
+	m.held = m.held && !expired && (m.kept == nil || m.kept.auto.IsZero() || m.kept.person.IsZero())
+	if m.stopped = expired && m.kept != nil && !m.kept.auto.IsZero(); !m.stopped {
 		w.forgetExpiry(m) // a request is withdrawn with it
 	}
 	w.restartTimer(m)
@@ -604,7 +710,7 @@ func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
 // forgetExpiry makes the model forget the expiry that was in the status.
 func (w *world) forgetExpiry(m *machine) {
 	if skipForgottenExpiry && m.kept != nil {
-		m.kept.expiry = m.expiry()
+		m.kept.edit(m.expiry())
 	}
 }
 
@@ -632,7 +738,7 @@ func asksMCM(m *machine) bool {
 func (w *world) setPhase(m *machine, phase machinev1alpha1.MachinePhase) {
 	w.t.Logf("    MCM: %s is %s", m.name, phase)
 	m.obj.Status.CurrentStatus.Phase, m.phase = phase, phase
-	m.held = m.held && (w.newMCM || phase != machinev1alpha1.MachineRunning) // with the shifted timer, the hold is gone
+	m.held = m.held && w.newMCM // with the shifted timer, the hold is gone
 	w.restartTimer(m)
 }
 
@@ -647,6 +753,9 @@ func (w *world) setExpiry(m *machine, expiry time.Time) {
 
 // add makes a machine that was created age ago. Running, or waiting for its node.
 func (w *world) add(age time.Duration, running bool) *machine {
+	if running {
+		age += time.Minute // it took some time to join
+	}
 	name := "m" + strconv.Itoa(w.created)
 	w.created++
 	m := &machine{
@@ -661,11 +770,13 @@ func (w *world) add(age time.Duration, running bool) *machine {
 			since:    w.now.Truncate(time.Second),
 		},
 	}
-	m.obj.Annotations = nil
+	m.obj.Annotations, m.obj.Status.Conditions = nil, nil
 	if running {
-		m.phase = machinev1alpha1.MachineRunning
+		m.phase, m.joined = machinev1alpha1.MachineRunning, true
+		m.obj.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
 		w.join(m)
 	}
+	w.configure(m)
 	Phase(m.phase, m.since)(m.obj)
 	w.machines = append(w.machines, m)
 	w.model.machines = append(w.model.machines, m.modelMachine)
@@ -673,14 +784,49 @@ func (w *world) add(age time.Duration, running bool) *machine {
 	return m
 }
 
+// configure tells MCM >= 0.62 how long to preserve.
+func (w *world) configure(m *machine) {
+	if !w.nativeOurs {
+		return
+	}
+	configuration := machinev1alpha1.MachineConfiguration{}
+	if m.obj.Spec.MachineConfiguration != nil {
+		configuration = *m.obj.Spec.MachineConfiguration
+	}
+	configuration.MachinePreserveTimeout = duration(w.group.Timeout)
+	m.obj.Spec.MachineConfiguration = &configuration
+}
+
 // join makes the node of a machine come, or be ready again.
 func (w *world) join(m *machine) {
-	m.healthy, m.hasNode, m.hasVM = true, true, true
+	m.healthy, m.hasNode, m.hasVM, m.broken = true, true, true, false
 	m.obj.Labels["node"] = m.name
 	m.obj.Spec.ProviderID = "local:///" + m.name
 	if m.node == nil {
 		m.node = Node(m.name)
 		m.node.Annotations = nil
+	}
+	m.showHealth()
+}
+
+// showHealth makes the node tell whether it is ready.
+func (m *machine) showHealth() {
+	if m.node == nil {
+		return
+	}
+	m.node.Status.Conditions = slices.Clone(m.node.Status.Conditions)
+	status := corev1.ConditionTrue
+	if !m.healthy {
+		status = corev1.ConditionUnknown
+	}
+	Condition(corev1.NodeReady, status, "", "")(m.node)
+}
+
+// fail makes the kubelet of a machine die.
+func (w *world) failMachine(m *machine) {
+	if !w.shootAway { // nobody gets to know before it is back
+		m.healthy = false
+		m.showHealth()
 	}
 }
 
@@ -713,7 +859,7 @@ func (w *world) switchMCM() {
 	for _, m := range w.machines {
 		m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
 		if m.kept != nil && !m.stopped { // an edit that the controller has not seen goes with the field
-			m.kept.expiry = m.expiry()
+			m.kept.edit(m.expiry())
 		}
 	}
 }
@@ -730,12 +876,12 @@ func (w *world) migrate() {
 			continue
 		}
 		m.obj.UID += "-restored"
-		m.created = w.now.Truncate(time.Second)
+		m.created = w.now.Add(-time.Second).Truncate(time.Second) // nothing of what MCM does takes no time
 		Created(m.created)(m.obj)
 		m.obj.Status = machinev1alpha1.MachineStatus{}
-		m.phase, m.held, m.stopped = "", false, false
+		m.phase, m.held, m.stopped, m.joined = "", false, false, false
 		if m.kept != nil { // an edit that the controller has not seen goes with the status
-			m.kept.expiry = m.expiry()
+			m.kept.edit(m.expiry())
 		}
 	}
 	if !w.down {

@@ -23,7 +23,7 @@ var Start = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 // MachineOption changes a machine.
 type MachineOption func(*machinev1alpha1.Machine)
 
-// Machine returns a machine in phase Running that was created at Start and whose node has the machine's name.
+// Machine returns a machine in phase Running that was created at Start, has joined, and whose node has the machine's name.
 func Machine(name string, opts ...MachineOption) *machinev1alpha1.Machine {
 	machine := &machinev1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{
@@ -37,6 +37,7 @@ func Machine(name string, opts ...MachineOption) *machinev1alpha1.Machine {
 		Spec: machinev1alpha1.MachineSpec{ProviderID: "local:///" + name},
 		Status: machinev1alpha1.MachineStatus{
 			CurrentStatus: machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineRunning, LastUpdateTime: metav1.NewTime(Start)},
+			Conditions:    []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 		},
 	}
 	for _, opt := range opts {
@@ -57,6 +58,9 @@ func Phase(phase machinev1alpha1.MachinePhase, since time.Time) MachineOption {
 func Annotation(key, value string) MachineOption {
 	return func(m *machinev1alpha1.Machine) { m.Annotations[key] = value }
 }
+
+// NeverJoined makes machine-controller-manager have seen no node of the machine.
+func NeverJoined(m *machinev1alpha1.Machine) { m.Status.Conditions = nil }
 
 // Created sets the creation time.
 func Created(t time.Time) MachineOption {
@@ -84,6 +88,17 @@ func Preserved(phase, cause string, expiry time.Time) MachineOption {
 	}
 }
 
+// HeldUntil makes the machine one that is held as its deadline is near, and nothing else yet.
+func HeldUntil(deadline time.Time, cause string, expiry time.Time) MachineOption {
+	const prefix = "machine-preservation.extensions.gardener.cloud/"
+	return func(m *machinev1alpha1.Machine) {
+		Preserved("", cause, expiry)(m)
+		delete(m.Annotations, prefix+"phase")
+		m.Annotations[prefix+"fails-at"] = deadline.Format(time.RFC3339)
+		m.Annotations[prefix+"failed-since"] = m.Status.CurrentStatus.LastUpdateTime.UTC().Format(time.RFC3339)
+	}
+}
+
 // Deleted sets the deletion timestamp.
 func Deleted(t time.Time) MachineOption {
 	return func(m *machinev1alpha1.Machine) {
@@ -106,6 +121,9 @@ func Node(name string, opts ...NodeOption) *corev1.Node {
 	}
 	return node
 }
+
+// NotReady makes a node unhealthy.
+func NotReady(n *corev1.Node) { Condition(corev1.NodeReady, corev1.ConditionUnknown, "", "")(n) }
 
 // NodeAnnotation sets an annotation.
 func NodeAnnotation(key, value string) NodeOption {

@@ -45,6 +45,12 @@ const (
 	AnnotationPhase = annotationPrefix + "phase"
 	// AnnotationCause on a preserved Machine says why it is kept: one of the Cause constants (P11).
 	AnnotationCause = annotationPrefix + "cause"
+	// AnnotationClaims on a Machine that is kept for several reasons has each of them with its own end: "cause=time", with
+	// commas in between. AnnotationCause and AnnotationExpiryTime sum them up.
+	AnnotationClaims = annotationPrefix + "claims"
+	// AnnotationFailsAt on a Machine that is held because its deadline is near is that deadline, in RFC 3339. While it is
+	// there without AnnotationPhase, nothing has failed yet (H4).
+	AnnotationFailsAt = annotationPrefix + "fails-at"
 	// AnnotationShare on an auto-preserved Machine is the share of its MachineDeployment that was last seen, so that a
 	// lowered one is noticed, also across a restart (T9).
 	AnnotationShare = annotationPrefix + "share"
@@ -55,8 +61,8 @@ const (
 	// there before is what machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine
 	// that is restored after a migration of the control plane has a new UID and an empty status.
 	AnnotationExpiryInStatus = annotationPrefix + "expiry-in-status"
-	// AnnotationFailedSince on a Machine in Failed:Preserved is the status.currentStatus.lastUpdateTime with which
-	// machine-controller-manager started the health timer, in RFC 3339. The release puts it back.
+	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is the status.currentStatus.lastUpdateTime with
+	// which machine-controller-manager started the health timer, in RFC 3339. The release puts it back.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
 	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
 	// preserved once more for the same failure.

@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// distribute settles the claims on the share (P1, T5, T9): those that have a place are counted, those above a lowered
+// share are let go of, and those that ask for a place are served.
+func distribute(g Group, decisions []Decision) {
+	p := count(decisions)
+	if g.Share != nil {
+		p.letGo(*g.Share)
+	}
+	p.serve(g.Share)
+}
+
+// places are the places within a share: who has one, who leaves one, who asks for one.
+type places struct {
+	used, leaving int32
+	// auto are those that have one and may have to give it back (T9).
+	auto   []*Decision
+	claims []*Decision
+}
+
+func count(decisions []Decision) *places {
+	p := &places{}
+	for i := range decisions {
+		d := &decisions[i]
+		switch {
+		case d.claims:
+			p.claims = append(p.claims, d)
+		case d.Target.hasPlace():
+			p.used++
+			if d.Target.personal() == nil {
+				p.auto = append(p.auto, d)
+			}
+		case d.Current.hasPlace():
+			// The place is free when the release, or the recovery, is written: its reason may be gone until then.
+			p.leaving++
+		}
+	}
+	return p
+}
+
+// letGo releases the oldest auto-preserved machines of what is above a share that was lowered (T9).
+func (p *places) letGo(share int32) {
+	slices.SortFunc(p.auto, func(a, b *Decision) int {
+		return cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time), cmp.Compare(a.Machine.Name, b.Machine.Name))
+	})
+	for _, d := range p.auto {
+		if p.used > share && (d.Current.Share == 0 || d.Current.Share > share) {
+			d.release("the share was lowered")
+			d.Rule, d.Next = RuleShareLowered, time.Time{}
+			p.used--
+			continue
+		}
+		d.Target.Share = share
+	}
+}
+
+// serve gives places to those that fail first. A nil share gives none, and takes none away.
+func (p *places) serve(share *int32) {
+	slices.SortFunc(p.claims, func(a, b *Decision) int {
+		return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Machine.Name, b.Machine.Name))
+	})
+	for _, d := range p.claims {
+		switch {
+		case d.late && share != nil && p.used < *share:
+			d.Refused, d.Reason = true, reasonLate
+		case d.late:
+			d.refusePlace(share)
+		case share != nil && p.used+p.leaving < *share:
+			d.Target.Share = *share
+			p.used++
+		case share == nil && d.Current != nil:
+			d.Target.Share = 0
+			p.used++
+		case d.Current != nil && (!d.due || p.used < *share):
+			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
+			// than being let go and taken anew.
+			d.wait()
+		case d.Current != nil:
+			d.release("the machine failed again and the share is used up")
+			d.Rule, d.Next = RuleShareUsedUp, time.Time{}
+		default:
+			d.refusePlace(share)
+		}
+	}
+}
+
+// wait leaves a preserved machine that has failed again as it is.
+func (d *Decision) wait() {
+	d.Target.Failed, d.Target.FailedSince, d.Target.FailsAt = d.Current.Failed, d.Current.FailedSince, d.Current.FailsAt
+	if d.Rule == RuleFail || d.Rule == RuleMargin {
+		d.Rule, d.Reason = "", ""
+	}
+}
+
+// refusePlace is T6. Until the deadline a place may still be given back.
+func (d *Decision) refusePlace(share *int32) {
+	d.Target, d.Rule, d.Reason, d.Next = nil, "", "", time.Time{}
+	if !d.due {
+		d.Next = d.Deadline
+		return
+	}
+	if share != nil && *share > 0 {
+		d.Refused, d.Reason = true, "the share of its MachineDeployment is used up"
+	}
+}
+
+// TakesPlace says that carrying the decision out uses up a place within the share that was free until now.
+func (d *Decision) TakesPlace() bool {
+	return d.Target.hasPlace() && !d.Current.hasPlace() && d.Target.claim(v1alpha1.CauseAuto) != nil
+}

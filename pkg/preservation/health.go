@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// maxMargin is the longest time before a deadline at which a hold is made.
+const maxMargin = 30 * time.Second
+
+// DefaultNodeConditions are those of a machine-controller-manager without flags.
+var DefaultNodeConditions = []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"}
+
+// Timeouts are those of machine-controller-manager. A machine may override each.
+type Timeouts struct {
+	Health, Creation, Drain time.Duration
+}
+
+// DefaultTimeouts are those of a machine-controller-manager without flags.
+var DefaultTimeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+
+// For returns the effective timeouts of a machine: its own, else the receiver's.
+func (t Timeouts) For(machine *machinev1alpha1.Machine) Timeouts {
+	if c := machine.Spec.MachineConfiguration; c != nil {
+		t.Health = ptr.Deref(c.MachineHealthTimeout, metav1.Duration{Duration: t.Health}).Duration
+		t.Creation = ptr.Deref(c.MachineCreationTimeout, metav1.Duration{Duration: t.Creation}).Duration
+		t.Drain = ptr.Deref(c.MachineDrainTimeout, metav1.Duration{Duration: t.Drain}).Duration
+	}
+	return t
+}
+
+// deadline returns when machine-controller-manager takes a machine for failed that is unhealthy, or has not joined yet,
+// and the margin before it from which on the machine is held, so that the hold is there before machine-controller-manager
+// acts. For a machine in phase Failed the deadline is now. It is zero for a machine that none runs for.
+func deadline(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time) (at time.Time, margin time.Duration) {
+	var (
+		timeouts = defaults.For(machine)
+		status   = machine.Status.CurrentStatus
+	)
+	switch status.Phase {
+	case machinev1alpha1.MachineFailed:
+		return now, 0
+	case machinev1alpha1.MachineUnknown, machinev1alpha1.MachineInPlaceUpdateFailed:
+		if c := machine.Spec.MachineConfiguration; c != nil && ptr.Deref(c.DisableHealthTimeout, false) {
+			return time.Time{}, 0
+		}
+		return status.LastUpdateTime.Add(timeouts.Health), min(maxMargin, timeouts.Health/10)
+	case machinev1alpha1.MachineCrashLoopBackOff:
+		if machine.Spec.ProviderID == "" { // no VM, no evidence; and a hold would end the attempts to create one
+			return time.Time{}, 0
+		}
+		fallthrough
+	case machinev1alpha1.MachinePending:
+		return machine.CreationTimestamp.Add(timeouts.Creation), min(maxMargin, timeouts.Creation/10)
+	default:
+		return time.Time{}, 0
+	}
+}
+
+// failedSince returns when the timer was started whose deadline the machine misses.
+func failedSince(machine *machinev1alpha1.Machine) time.Time {
+	switch machine.Status.CurrentStatus.Phase {
+	case machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff:
+		return machine.CreationTimestamp.Time
+	}
+	return machine.Status.CurrentStatus.LastUpdateTime.Time
+}
+
+// isHealthy says that the node is there, ready, and has none of the conditions that make a machine unhealthy: the
+// machine's own list of them, else the default (H1).
+func isHealthy(m Member, unhealthy []string) bool {
+	if m.Node == nil {
+		return false
+	}
+	if c := m.Machine.Spec.MachineConfiguration; c != nil && c.NodeConditions != nil {
+		unhealthy = strings.Split(*c.NodeConditions, ",")
+	}
+	ready := false
+	for _, c := range m.Node.Status.Conditions {
+		switch {
+		case c.Type == corev1.NodeReady:
+			ready = c.Status == corev1.ConditionTrue
+		case c.Status != corev1.ConditionFalse && slices.Contains(unhealthy, string(c.Type)):
+			return false
+		}
+	}
+	return ready
+}
+
+// neverJoined says that machine-controller-manager has never seen the machine's node: it copies the conditions of each.
+func neverJoined(machine *machinev1alpha1.Machine) bool { return len(machine.Status.Conditions) == 0 }
+
+// isGhost says that machine-controller-manager takes a machine for Running that never joined. It does so after an outage
+// of the shoot's API server with a machine that was held in Unknown, and never looks at it again (H2).
+func isGhost(machine *machinev1alpha1.Machine) bool {
+	return machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && neverJoined(machine)
+}
+
+// isSelectedForUpdate says that the machine's node is being updated in place.
+func isSelectedForUpdate(node *corev1.Node) bool {
+	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == machinev1alpha1.NodeInPlaceUpdate && c.Reason == machinev1alpha1.SelectedForUpdate
+	})
+}
