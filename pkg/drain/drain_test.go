@@ -7,6 +7,7 @@ package drain_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clienttesting "k8s.io/client-go/testing"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -97,10 +97,10 @@ var _ = Describe("Step", func() {
 		Entry("a pod with a volume, on a node that answers", pod("p", claim), reachable, Progress{Forced: 1}),
 		Entry("a pod, on a node that does not answer", pod("p"), unreachable, Progress{Forced: 1}),
 		Entry("a pod with an emptyDir, on a node that does not answer", pod("p", emptyDir), unreachable, Progress{Forced: 1}),
-		Entry("not one with a volume, on a node that does not answer", pod("p", claim), unreachable, Progress{Kept: 1, Done: true}),
-		Entry("not one with an ephemeral volume, on a node that does not answer", pod("p", ephemeral), unreachable, Progress{Kept: 1, Done: true}),
-		Entry("not one with a volume that terminates, on a node that does not answer", pod("p", claim, terminating), unreachable, Progress{Kept: 1, Done: true}),
-		Entry("not one with a volume, on a node that tells nothing", pod("p", claim), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Progress{Kept: 1, Done: true}),
+		Entry("not one with a volume, on a node that does not answer", pod("p", claim), unreachable, Progress{Kept: 1}),
+		Entry("not one with an ephemeral volume, on a node that does not answer", pod("p", ephemeral), unreachable, Progress{Kept: 1}),
+		Entry("not one with a volume that terminates, on a node that does not answer", pod("p", claim, terminating), unreachable, Progress{Kept: 1}),
+		Entry("not one with a volume, on a node that tells nothing", pod("p", claim), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Progress{Kept: 1}),
 		Entry("not one of a DaemonSet", pod("p", ownedBy("DaemonSet", "ds")), reachable, Progress{Done: true}),
 		Entry("not a mirror pod", pod("p", mirror), reachable, Progress{Done: true}),
 	)
@@ -179,6 +179,15 @@ var _ = Describe("Step", func() {
 		Expect(progress.BlockedBy).To(ConsistOf("namespace default: slow down"))
 	})
 
+	It("P7: should name what a webhook says that denies evictions", func(ctx SpecContext) {
+		s := newShoot(pod("a"), pod("b"))
+		s.refuse["a"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "a", errors.New("admission webhook denied the request: no"))
+		progress, err := step(ctx, s, reachable, time.Minute)
+		Expect(err).To(HaveOccurred())
+		Expect(progress.Evicted).To(Equal(1))
+		Expect(progress.BlockedBy).To(ConsistOf(`namespace default: pods "a" is forbidden: admission webhook denied the request: no`))
+	})
+
 	It("should go on with the other pods when one fails, and say which", func(ctx SpecContext) {
 		s := newShoot(pod("a"), pod("b"))
 		s.refuse["a"] = errors.New("no connection")
@@ -198,9 +207,7 @@ var _ = Describe("Step", func() {
 
 	It("should not be done when the pods cannot be listed", func(ctx SpecContext) {
 		s := newShoot()
-		s.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, errors.New("no connection")
-		})
+		s.listing = errors.New("no connection")
 		progress, err := step(ctx, s, reachable, 0)
 		Expect(err).To(MatchError(ContainSubstring("failed to list the pods of node n")))
 		Expect(progress).To(Equal(Progress{}))
@@ -214,7 +221,7 @@ var _ = Describe("Step", func() {
 		s := newShoot(pod("p", terminating))
 		_, err := step(ctx, s, unreachable, time.Minute)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Actions()).To(ConsistOf(HaveField("GetVerb()", "list")))
+		Expect(s.calls).To(ConsistOf("GET"))
 	})
 
 	DescribeTable("P7: when to take the next step", func(ctx SpecContext, pod *corev1.Pod, node *corev1.Node, age, want time.Duration) {
@@ -257,6 +264,89 @@ var _ = Describe("Step", func() {
 		Entry("when it is deleted by force", 3*time.Hour),
 	)
 
+	It("P7: should list pods in pages, and deal with all of them", func(ctx SpecContext) {
+		s := newShoot(daemonSet, pod("p-000-mirror", mirror), pod("p-060-ds", ownedBy("DaemonSet", "ds")))
+		s.add("n", nil, names("p", 170)...)
+		s.add("n", budget("web"), "p-120-blocked")
+		progress, err := step(ctx, s, reachable, 0)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.evicted).To(ConsistOf(append(names("p", 170), "p-120-blocked")))
+		Expect(progress).To(Equal(Progress{Evicted: 170, BlockedBy: []string{"namespace default: web"}, Next: time.Second}))
+		Expect(s.biggest).To(BeNumerically("<=", 50))
+	})
+
+	It("P7: should go on after a page that cannot be listed", func(ctx SpecContext) {
+		s := newShoot()
+		s.add("n", nil, names("p", 70)...)
+		s.failPage = 2
+		d := &Drainer{Client: s}
+		progress, err := d.Step(ctx, reachable, Options{Timeout: time.Hour}, time.Time{})
+		Expect(err).To(MatchError("failed to list the pods of node n: no connection"))
+		Expect(progress).To(Equal(Progress{Evicted: 50, Partial: true, Next: time.Second}))
+		s.evicted = nil
+		progress, err = d.Step(ctx, reachable, Options{Timeout: time.Hour}, time.Time{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.evicted).To(ConsistOf(names("p", 70)[50:]))
+		Expect(progress.Done).To(BeFalse())
+	})
+
+	It("P7: should not be done with the last pods before it has looked at the first again", func(ctx SpecContext) {
+		s := newShoot()
+		for _, name := range names("p", 60) {
+			s.pods = append(s.pods, pod(name, claim))
+		}
+		s.failPage = 2
+		d := &Drainer{Client: s}
+		step := func() Progress {
+			progress, _ := d.Step(ctx, unreachable, Options{}, time.Time{})
+			return progress
+		}
+		Expect(step()).To(Equal(Progress{Kept: 50, Partial: true, Next: time.Second}))
+		Expect(step()).To(Equal(Progress{Kept: 10, Partial: true, Next: 15 * time.Second}))
+		Expect(step()).To(Equal(Progress{Kept: 60, Next: 5 * time.Minute}))
+	})
+
+	It("P7: should look at a node on which all that is left is kept again, and deal with these pods when they may go", func(ctx SpecContext) {
+		s := newShoot(pod("a", claim), pod("b", ephemeral))
+		progress, err := step(ctx, s, unreachable, 3*time.Hour)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(progress).To(Equal(Progress{Kept: 2, Next: 5 * time.Minute}))
+		Expect(progress.OnlyKept()).To(BeTrue())
+
+		progress, err = step(ctx, s, reachable, 3*time.Hour)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(progress.Forced).To(Equal(2))
+		progress, err = stepWithForce(ctx, s, unreachable, 3*time.Hour)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(progress.Forced).To(Equal(2))
+	})
+
+	DescribeTable("P7: what is more than kept", func(p Progress) {
+		p.Kept = 1
+		Expect(p.OnlyKept()).To(BeFalse())
+	},
+		Entry("evicted", Progress{Evicted: 1}),
+		Entry("terminating", Progress{Waiting: 1}),
+		Entry("forced", Progress{Forced: 1}),
+		Entry("blocked", Progress{BlockedBy: []string{"web"}}),
+		Entry("not looked at", Progress{Partial: true}),
+	)
+
+	It("P11: should pass on a little of what budgets and webhooks say, and name each once", func(ctx SpecContext) {
+		s := newShoot()
+		for i, name := range names("p", 130) {
+			s.add("n", budget(fmt.Sprintf("web\x1b[31m\n%03d ", i/2*2)+strings.Repeat("ä", 200000)), name)
+		}
+		s.add("n", apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(strings.Repeat("x", 200000))), names("q", 100)...)
+		progress, err := step(ctx, s, reachable, 0)
+		Expect(err).To(MatchError(ContainSubstring("and 95 more")))
+		Expect(len(err.Error())).To(BeNumerically("<", 2048))
+		Expect(progress.BlockedBy).To(HaveLen(66))
+		Expect(progress.BlockedBy[0]).To(HavePrefix("namespace default: forbidden: xxx"))
+		Expect(progress.BlockedBy[1]).To(Equal("namespace default: web[31m 000 " + strings.Repeat("ä", 116)))
+		Expect(len(progress.String())).To(BeNumerically("<", 2048))
+	})
+
 	It("P7: should drain many nodes with many pods at the same time without waiting", func(ctx SpecContext) {
 		var objects []runtime.Object
 		for i := range 100 {
@@ -279,6 +369,9 @@ var _ = DescribeTable("P11: Progress in words", func(p Progress, want string) {
 	Entry("nothing but blocked ones", Progress{BlockedBy: []string{"namespace a: budget x"}}, "Pods: blocked: namespace a: budget x."),
 	Entry("everything", Progress{Evicted: 1, Waiting: 2, Forced: 3, Kept: 4, BlockedBy: []string{"namespace a: budget x", "namespace b: budget y"}},
 		"Pods: 1 evicted, 2 terminating, 3 deleted by force, 4 kept as they use volumes and the VM may still run them; blocked: namespace a: budget x; namespace b: budget y."),
+	Entry("more blockers than are named", Progress{BlockedBy: strings.Split("abcdefgh", "")}, "Pods: blocked: a; b; c; d; e; and 3 more."),
+	Entry("as many as are named", Progress{BlockedBy: strings.Split("abcde", "")}, "Pods: blocked: a; b; c; d; e."),
+	Entry("not all", Progress{Evicted: 1, Partial: true}, "Pods: 1 evicted; others are dealt with in turn."),
 	Entry("forced with volumes", Progress{Forced: 3, ForcedWithVolumes: 2}, "Pods: 3 deleted by force, 2 of them with volumes that the VM may still use."),
 	Entry("done", Progress{Evicted: 1, Done: true}, "Pods: 1 evicted."),
 )
