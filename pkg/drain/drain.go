@@ -53,6 +53,12 @@ type position struct {
 	page, after string
 }
 
+// IsReachable says that the node answers: a pod that was deleted there has ended.
+func IsReachable(node *corev1.Node) bool {
+	_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
 // Forget drops what is known of a node that is no longer drained.
 func (d *Drainer) Forget(node string) { d.positions.Delete(node) }
 
@@ -72,12 +78,11 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 		return Progress{}, err
 	}
 
-	_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
 	s := &step{
 		client:    d.Client,
 		opts:      opts,
 		now:       now,
-		reachable: ready != nil && ready.Status == corev1.ConditionTrue,
+		reachable: IsReachable(node),
 	}
 	timed, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()

@@ -304,6 +304,11 @@ var _ = Describe("Step", func() {
 		Expect(step()).To(Equal(Progress{Kept: 50, Partial: true, Next: time.Second}))
 		Expect(step()).To(Equal(Progress{Kept: 10, Partial: true, Next: 15 * time.Second}))
 		Expect(step()).To(Equal(Progress{Kept: 60, Next: 5 * time.Minute}))
+
+		s.failPage = 2
+		Expect(step()).To(Equal(Progress{Kept: 50, Partial: true, Next: time.Second}))
+		s.pods = s.pods[:50]
+		Expect(step()).To(Equal(Progress{Partial: true, Next: 15 * time.Second}))
 	})
 
 	It("P7: should look at a node on which all that is left is kept again, and deal with these pods when they may go", func(ctx SpecContext) {

@@ -17,7 +17,8 @@ import (
 
 const (
 	untilPrefix = "Machine preserved until "
-	// drainedText is the very text by which machine-controller-manager knows that a preserved node needs no drain.
+	// drainedText is the very text by which machine-controller-manager knows that a preserved node needs no drain. Its own
+	// would delete pods with volumes by force from a node that does not answer.
 	drainedText = "Preserved node drained successfully."
 )
 
@@ -79,7 +80,7 @@ func setPreserved(node *corev1.Node, target *Record, now time.Time) {
 		reason = v1alpha1.ReasonDraining
 		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && isDrainReason(c.Reason) {
 			reason = c.Reason
-			drain, _, _ = strings.Cut(c.Message, untilPrefix)
+			drain, _ = splitMessage(c.Message)
 		}
 	}
 	setCondition(node, corev1.ConditionTrue, reason, drain+untilPrefix+formatTime(target.Expiry())+".", now)
@@ -92,16 +93,28 @@ func SetDrainProgress(node *corev1.Node, reason, text string, now time.Time) {
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return
 	}
-	if reason == v1alpha1.ReasonDrained {
+	switch reason {
+	case v1alpha1.ReasonDrained:
 		text = drainedText
+	case v1alpha1.ReasonPodsKept:
+		text = drainedText + " " + text
 	}
-	_, until, _ := strings.Cut(c.Message, untilPrefix)
+	_, until := splitMessage(c.Message)
 	setCondition(node, corev1.ConditionTrue, reason, text+" "+untilPrefix+until, now)
+}
+
+// splitMessage returns what the drain has written into the message of the condition, and until when the machine is
+// preserved. A budget or a webhook that is quoted by the drain may say the like.
+func splitMessage(message string) (drain, until string) {
+	if i := strings.LastIndex(message, untilPrefix); i >= 0 {
+		return message[:i], message[i+len(untilPrefix):]
+	}
+	return message, ""
 }
 
 func isDrainReason(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonDrained:
+	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained:
 		return true
 	}
 	return false

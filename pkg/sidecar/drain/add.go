@@ -6,9 +6,11 @@ package drain
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +26,10 @@ import (
 
 // ControllerName is the name of the controller.
 const ControllerName = "drain"
+
+// A step that failed as a whole is tried again after minRetry at first, and never later than after maxRetry: the shoot's
+// API server may be back.
+const minRetry, maxRetry = time.Second, 30 * time.Second
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface) error {
@@ -45,8 +51,11 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).
-		WatchesRawSource(nodes.Source(requestOf, drainBegins())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 5}).
+		WatchesRawSource(nodes.Source(requestOf, drainChanges())).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 5,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
 		Complete(r)
 }
 
@@ -57,10 +66,14 @@ func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(node)}}
 }
 
-// drainBegins leaves the following steps to the requeue: each step changes the node's condition, and would bring the
-// next one forward.
-func drainBegins() predicate.TypedPredicate[*corev1.Node] {
+// drainChanges leaves the following steps to the requeue: each step changes the node's condition, and would bring the
+// next one forward. What else decides on a step comes from outside.
+func drainChanges() predicate.TypedPredicate[*corev1.Node] {
+	type view struct{ draining, reachable, selected bool }
+	of := func(node *corev1.Node) view {
+		return view{isDraining(node), drain.IsReachable(node), isSelectedForUpdate(node)}
+	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return !isDraining(e.ObjectOld) && isDraining(e.ObjectNew)
+		return isDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew)
 	}}
 }

@@ -6,6 +6,7 @@ package drain
 
 // What the tests look at beside the exported names.
 var (
-	RequestOf   = requestOf
-	DrainBegins = drainBegins
+	RequestOf    = requestOf
+	DrainChanges = drainChanges
+	OwnerOf      = ownerOf
 )

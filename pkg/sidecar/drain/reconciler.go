@@ -9,6 +9,7 @@ package drain
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -32,6 +33,8 @@ const (
 	EventDrained = "PreservedNodeDrained"
 	// EventDrainBlocked says which PodDisruptionBudget holds evictions up.
 	EventDrainBlocked = "PreservedNodeDrainBlocked"
+	// EventPodsKept says that the drain timeout has passed and all that is left are pods that are not deleted by force.
+	EventPodsKept = "PreservedNodePodsKept"
 	// EventDrainForced says that the drain timeout has passed and pods are deleted by force.
 	EventDrainForced = "PreservedNodeDrainForced"
 
@@ -39,11 +42,16 @@ const (
 
 	// markInterval is when to look again at a node whose mark and whose machine do not agree.
 	markInterval = 5 * time.Second
+	// writeTimeout is how long a write to the shoot may take.
+	writeTimeout = 5 * time.Second
+	// maxNote is how many bytes of a note the API server accepts in an Event.
+	maxNote = 1024
 )
 
-// Drainer takes one step of a drain.
+// Drainer takes one step of a drain, and forgets the node when there is none to take.
 type Drainer interface {
 	Step(ctx context.Context, node *corev1.Node, opts drain.Options, now time.Time) (drain.Progress, error)
+	Forget(node string)
 }
 
 // Reconciler takes one step of the drain of one node at a time.
@@ -60,7 +68,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 }
 
-// Reconcile takes a step if the node is that of a machine in Failed:Preserved and is not drained yet.
+// Reconcile takes a step if the node is that of a machine in Failed:Preserved, is not drained yet, and nobody else drains
+// it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	log := logf.FromContext(ctx)
 
@@ -68,11 +77,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Nodes.Get(ctx, req.NamespacedName, node); err != nil {
 		if apierrors.IsNotFound(err) {
 			log.V(1).Info("Object is gone, stop reconciling")
+			r.Drainer.Forget(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("failed to read the node: %w", err)
 	}
 	if !isDraining(node) {
+		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	}
 
@@ -80,29 +91,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if machine == nil || machine.DeletionTimestamp != nil {
+	if machine == nil {
 		return reconcile.Result{}, nil
 	}
-	if record := preservation.ReadRecord(machine); record == nil || !record.Failed {
+	switch ownerOf(machine, node) {
+	case ownerMCM:
+		return reconcile.Result{}, nil
+	case ownerNobody:
 		// Either cache may be behind the other: the mark on the node may be on its way in or out.
 		return reconcile.Result{RequeueAfter: markInterval}, nil
 	}
 
-	now := r.Clock.Now()
-	since, _ := preservation.TaintedSince(node)
-	if since.IsZero() {
-		// Somebody else put the taint on: the condition tells since when the machine is preserved.
-		if since = preservation.PreservedCondition(node).LastTransitionTime.Time; since.IsZero() {
-			since = now
-		}
-	}
+	now, timeouts := r.Clock.Now(), r.Timeouts.For(machine)
 	forceVolumes, err := r.forceVolumes(ctx, machine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	progress, stepErr := r.Drainer.Step(ctx, node, drain.Options{
-		Since:        since,
-		Timeout:      r.Timeouts.For(machine).Drain,
+		Since:        drainBegan(machine, node, timeouts, now),
+		Timeout:      timeouts.Drain,
 		ForceVolumes: forceVolumes,
 	}, now)
 	pods.WithLabelValues("evicted").Add(float64(progress.Evicted))
@@ -135,6 +142,8 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 	switch {
 	case progress.Done:
 		reason = v1alpha1.ReasonDrained
+	case progress.OnlyKept():
+		reason = v1alpha1.ReasonPodsKept
 	case len(progress.BlockedBy) > 0:
 		reason = v1alpha1.ReasonDrainBlocked
 	}
@@ -146,30 +155,29 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 	if before.Reason == after.Reason && before.Message == after.Message {
 		return nil
 	}
-	if err := r.Nodes.Status().Patch(ctx, edited, client.StrategicMergeFrom(node)); err != nil {
+	writeCtx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	if err := r.Nodes.Status().Patch(writeCtx, edited, client.StrategicMergeFrom(node)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", err))
 	}
 
 	if progress.Forced > 0 {
-		r.Recorder.Eventf(node, nil, corev1.EventTypeWarning, EventDrainForced, eventAction, "Drain timeout has passed: %s", progress)
+		r.tell(node, corev1.EventTypeWarning, EventDrainForced, "Drain timeout has passed: "+progress.String())
 	}
 	if before.Reason != after.Reason {
 		switch reason {
 		case v1alpha1.ReasonDrained:
-			r.Recorder.Eventf(node, nil, corev1.EventTypeNormal, EventDrained, eventAction, "Node of a preserved machine is drained: %s", progress)
+			r.tell(node, corev1.EventTypeNormal, EventDrained, "Node of a preserved machine is drained: "+progress.String())
+		case v1alpha1.ReasonPodsKept:
+			r.tell(node, corev1.EventTypeWarning, EventPodsKept, "Drain timeout has passed: "+progress.String())
 		case v1alpha1.ReasonDrainBlocked:
-			r.Recorder.Eventf(node, nil, corev1.EventTypeWarning, EventDrainBlocked, eventAction, "%s", progress)
+			r.tell(node, corev1.EventTypeWarning, EventDrainBlocked, progress.String())
 		}
 	}
 	return nil
 }
 
-// isDraining says that the node is marked as that of a failed, preserved machine, and is not drained yet.
-func isDraining(node *corev1.Node) bool {
-	if _, tainted := preservation.TaintedSince(node); !tainted {
-		return false
-	}
-	c := preservation.PreservedCondition(node)
-	return c != nil && c.Status == corev1.ConditionTrue &&
-		(c.Reason == v1alpha1.ReasonDraining || c.Reason == v1alpha1.ReasonDrainBlocked)
+func (r *Reconciler) tell(node *corev1.Node, eventType, reason, note string) {
+	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
+	r.Recorder.Eventf(node, nil, eventType, reason, eventAction, "%s", note)
 }

@@ -7,7 +7,9 @@ package drain_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
@@ -41,6 +43,8 @@ type drainer struct {
 	steps   int
 	options drain.Options
 	now     time.Time
+	// forgotten are the nodes that it need not know any more.
+	forgotten []string
 }
 
 func (d *drainer) Step(_ context.Context, _ *corev1.Node, options drain.Options, now time.Time) (drain.Progress, error) {
@@ -48,6 +52,8 @@ func (d *drainer) Step(_ context.Context, _ *corev1.Node, options drain.Options,
 	d.options, d.now = options, now
 	return d.progress, d.err
 }
+
+func (d *drainer) Forget(node string) { d.forgotten = append(d.forgotten, node) }
 
 // environment is a Reconciler of a node "m" and its machine "m".
 type environment struct {
@@ -136,12 +142,18 @@ var _ = Describe("Reconciler", func() {
 		set        = func(opts ...DeploymentOption) *machinev1alpha1.MachineSet { return Set("pool-1", deployment(opts...)) }
 
 		now     = Start.Add(time.Hour)
+		kept    = drain.Progress{Kept: 2, Next: 5 * time.Minute}
 		blocked = drain.Progress{Waiting: 1, BlockedBy: []string{"namespace a: web"}, Next: 15 * time.Second}
 		done    = drain.Progress{Done: true}
 
 		held = func(opts ...MachineOption) *machinev1alpha1.Machine {
 			return Machine("m", append([]MachineOption{Preserved("Failed:Preserved", "auto", now.Add(72*time.Hour))}, opts...)...)
 		}
+		// joined returns the machine, which failed with a health timer that was started then.
+		joined = func(since time.Time, opts ...MachineOption) *machinev1alpha1.Machine {
+			return held(append([]MachineOption{Annotation("machine-preservation.extensions.gardener.cloud/failed-since", since.Format(time.RFC3339))}, opts...)...)
+		}
+		at       = func(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
 		tainted  = Taint("node.machine.sapcloud.io/preserved", Start.Add(50*time.Minute))
 		draining = func(opts ...NodeOption) *corev1.Node {
 			return Node("m", append([]NodeOption{tainted, Condition("Preserved", corev1.ConditionTrue, "Draining", until)}, opts...)...)
@@ -229,6 +241,8 @@ var _ = Describe("Reconciler", func() {
 		Entry("the node of a preserved machine that has not failed", Machine("m", Preserved("Running:Preserved", "now", now.Add(time.Hour))), draining()),
 		Entry("the node of a machine that is deleted", held(Deleted(now)), draining()),
 		Entry("a node without a machine", nil, draining()),
+		Entry("the node of a machine that is deleted, on which pods were kept", held(Deleted(now)), draining(Condition("Preserved", corev1.ConditionTrue, "PodsKept", until))),
+		Entry("a node that machine-controller-manager drains for an update in place", held(), draining(Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", ""))),
 		Entry("the node of another machine", held(func(m *machinev1alpha1.Machine) { m.Labels["node"] = "other" }), draining()),
 		Entry("a node without the taint", held(), Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until))),
 		Entry("a node without the condition", held(), Node("m", tainted)),
@@ -259,9 +273,120 @@ var _ = Describe("Reconciler", func() {
 			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 2 deleted by force, 1 of them with volumes that the VM may still use."),
 		Entry("done", done, "Drained", "Preserved node drained successfully. "+until,
 			"Normal PreservedNodeDrained Node of a preserved machine is drained: Pods: none."),
-		Entry("done but for pods with volumes", drain.Progress{Kept: 1, Done: true}, "Drained", "Preserved node drained successfully. "+until,
-			"Normal PreservedNodeDrained Node of a preserved machine is drained: Pods: 1 kept as they use volumes and the VM may still run them."),
+		Entry("done but for pods with volumes", kept, "PodsKept",
+			"Preserved node drained successfully. Pods: 2 kept as they use volumes and the VM may still run them. "+until,
+			"Warning PreservedNodePodsKept Drain timeout has passed: Pods: 2 kept as they use volumes and the VM may still run them."),
+		Entry("kept, and others forced", drain.Progress{Forced: 1, Kept: 2, Next: time.Second}, "Draining",
+			"Pods: 1 deleted by force, 2 kept as they use volumes and the VM may still run them. "+until,
+			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 1 deleted by force, 2 kept as they use volumes and the VM may still run them."),
+		Entry("kept, as far as is known", drain.Progress{Kept: 2, Partial: true, Next: time.Second}, "Draining",
+			"Pods: 2 kept as they use volumes and the VM may still run them; others are dealt with in turn. "+until),
 	)
+
+	It("P7: should not forget pods that are kept, nor machine-controller-manager let drain them, until the last is gone", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.drainer.progress = kept
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Minute}))
+		Expect(e.told()).To(HaveLen(1))
+
+		e.restart()
+		e.drainer.progress.Kept = 1
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Minute}))
+		Expect(e.drainer.steps).To(Equal(2))
+		Expect(e.condition(ctx)).To(And(HaveField("Reason", "PodsKept"), HaveField("Message", And(
+			ContainSubstring(machinev1alpha1.PreservedNodeDrainSuccessful), ContainSubstring("Pods: 1 kept as "), HaveSuffix(" "+until)))))
+		Expect(e.told()).To(BeEmpty())
+
+		e.drainer.progress = drain.Progress{Forced: 1, Next: time.Second}
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.condition(ctx)).To(And(HaveField("Reason", "Draining"), HaveField("Message", "Pods: 1 deleted by force. "+until)))
+		e.told()
+
+		e.drainer.progress = done
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{}))
+		Expect(e.condition(ctx)).To(And(HaveField("Reason", "Drained"), HaveField("Message", "Preserved node drained successfully. "+until)))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Normal PreservedNodeDrained ")))
+	})
+
+	DescribeTable("P7: when the drain began, whatever is on the node", func(ctx SpecContext, machine *machinev1alpha1.Machine, added *metav1.Time, transition, want time.Time) {
+		node := draining()
+		node.Spec.Taints[0].TimeAdded = added
+		preservation.PreservedCondition(node).LastTransitionTime = metav1.NewTime(transition)
+		e := newEnvironment(machine, node)
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.drainer.options.Since).To(BeTemporally("==", want))
+	},
+		Entry("with the taint", joined(now.Add(-40*time.Minute)), at(now.Add(-20*time.Minute)), time.Time{}, now.Add(-20*time.Minute)),
+		Entry("at the deadline of its health when the taint is backdated", joined(now.Add(-40*time.Minute)), at(now.Add(-72*time.Hour)), time.Time{}, now.Add(-30*time.Minute)),
+		Entry("at the deadline when the taint is from before that", joined(now.Add(-40*time.Minute)), at(now.Add(-31*time.Minute)), time.Time{}, now.Add(-30*time.Minute)),
+		Entry("at the deadline by the machine's own health timeout", joined(now.Add(-40*time.Minute), func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: 25 * time.Minute}}
+		}), at(now.Add(-72*time.Hour)), time.Time{}, now.Add(-15*time.Minute)),
+		Entry("at the deadline of its creation when it never joined", held(), at(now.Add(-72*time.Hour)), time.Time{}, Start.Add(20*time.Minute)),
+		Entry("not before now when the deadline is near", joined(now.Add(-10*time.Minute+30*time.Second)), at(now), time.Time{}, now),
+		Entry("at the deadline when the taint is of the future", joined(now.Add(-40*time.Minute)), at(now.Add(72*time.Hour)), time.Time{}, now.Add(-30*time.Minute)),
+		Entry("now when the clock that the taint is by was ahead", joined(now.Add(-40*time.Minute)), at(now.Add(30*time.Second)), time.Time{}, now),
+		Entry("with the condition when the taint has no time", joined(now.Add(-40*time.Minute)), nil, now.Add(-20*time.Minute), now.Add(-20*time.Minute)),
+		Entry("at the deadline when neither has", joined(now.Add(-40*time.Minute)), nil, time.Time{}, now.Add(-30*time.Minute)),
+		Entry("at the deadline when the condition is of before", joined(now.Add(-40*time.Minute)), nil, now.Add(-72*time.Hour), now.Add(-30*time.Minute)),
+		Entry("now when nobody knows", joined(time.Time{}), nil, time.Time{}, now),
+	)
+
+	It("P7: should time out although somebody keeps the taint in the future", func(ctx SpecContext) {
+		node := draining()
+		e := newEnvironment(joined(now.Add(-40*time.Minute)), node)
+		for range 10 {
+			current := &corev1.Node{}
+			Expect(e.shoot.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
+			current.Spec.Taints[0].TimeAdded = at(e.clock.Now().Add(time.Hour))
+			Expect(e.shoot.Update(ctx, current)).To(Succeed())
+			_, err := e.reconcile(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			e.clock.SetTime(e.clock.Now().Add(time.Hour))
+		}
+		Expect(e.drainer.now).To(BeTemporally(">", e.drainer.options.Since.Add(e.drainer.options.Timeout)))
+	})
+
+	It("P7: should forget a node that is gone or not drained any more", func(ctx SpecContext) {
+		for _, node := range []*corev1.Node{nil, Node("m")} {
+			e := newEnvironment(held(), node)
+			_, err := e.reconcile(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(e.drainer.forgotten).To(ConsistOf("m"))
+		}
+		e := newEnvironment(held(), draining())
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.drainer.forgotten).To(BeEmpty())
+	})
+
+	It("P7: should not wait for a write that is not answered", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.Nodes = interceptor.NewClient(e.shoot, interceptor.Funcs{
+			SubResourcePatch: func(ctx context.Context, _ client.Client, _ string, _ client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+				deadline, ok := ctx.Deadline()
+				Expect(ok).To(BeTrue())
+				Expect(time.Until(deadline)).To(BeNumerically("<=", 5*time.Second))
+				return context.DeadlineExceeded
+			},
+		})
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(context.DeadlineExceeded))
+	})
+
+	It("P11: should tell no more than an Event can carry", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.drainer.progress = drain.Progress{BlockedBy: []string{strings.Repeat("ä", 800)}, Next: time.Second}
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		told := e.told()
+		Expect(told).To(HaveLen(1))
+		note := strings.TrimPrefix(told[0], "Warning PreservedNodeDrainBlocked ")
+		Expect(len(note)).To(And(BeNumerically("<=", 1024), BeNumerically(">", 1000)))
+		Expect(utf8.ValidString(note)).To(BeTrue())
+	})
 
 	It("P7: should take no step after the last, and not look again", func(ctx SpecContext) {
 		e := newEnvironment(held(), draining())
@@ -354,15 +479,24 @@ var _ = Describe("Watch", func() {
 	var (
 		taint     = Taint("node.machine.sapcloud.io/preserved", Start)
 		condition = func(reason string) NodeOption { return Condition("Preserved", corev1.ConditionTrue, reason, until) }
+		ready     = func(status corev1.ConditionStatus) NodeOption { return Condition("Ready", status, "", "") }
+		selected  = Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", "")
 	)
 
-	DescribeTable("P7: a drain that begins", func(before, after *corev1.Node, want bool) {
-		Expect(DrainBegins().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: before, ObjectNew: after})).To(Equal(want))
+	DescribeTable("P7: a change that a step depends on", func(before, after *corev1.Node, want bool) {
+		Expect(DrainChanges().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: before, ObjectNew: after})).To(Equal(want))
 	},
 		Entry("with the condition", Node("m", taint), Node("m", taint, condition("Draining")), true),
 		Entry("anew", Node("m", condition("Preserved")), Node("m", taint, condition("Draining")), true),
 		Entry("not with the taint alone", Node("m"), Node("m", taint), false),
 		Entry("not with its own progress, which the requeue follows", Node("m", taint, condition("Draining")), Node("m", taint, condition("DrainBlocked")), false),
+		Entry("when the node answers again", Node("m", taint, condition("PodsKept"), ready(corev1.ConditionUnknown)), Node("m", taint, condition("PodsKept"), ready(corev1.ConditionTrue)), true),
+		Entry("when the node answers no more", Node("m", taint, condition("Draining")), Node("m", taint, condition("Draining"), ready(corev1.ConditionUnknown)), true),
+		Entry("not when it answers as little as before", Node("m", taint, condition("Draining"), ready(corev1.ConditionFalse)), Node("m", taint, condition("Draining"), ready(corev1.ConditionUnknown)), false),
+		Entry("not when it is not draining", Node("m", ready(corev1.ConditionUnknown)), Node("m"), false),
+		Entry("when it is updated in place", Node("m", taint, condition("Draining")), Node("m", taint, condition("Draining"), selected), true),
+		Entry("when it no longer is", Node("m", taint, condition("Draining"), selected), Node("m", taint, condition("Draining")), true),
+		Entry("not with pods that are kept", Node("m", taint, condition("Draining")), Node("m", taint, condition("PodsKept")), false),
 		Entry("not with its end", Node("m", taint, condition("Draining")), Node("m", taint, condition("Drained")), false),
 	)
 
@@ -371,6 +505,7 @@ var _ = Describe("Watch", func() {
 	},
 		Entry("draining", Node("m", taint, condition("Draining")), 1),
 		Entry("blocked", Node("m", taint, condition("DrainBlocked")), 1),
+		Entry("with pods that are kept", Node("m", taint, condition("PodsKept")), 1),
 		Entry("drained", Node("m", taint, condition("Drained")), 0),
 		Entry("preserved, not failed", Node("m", condition("Preserved")), 0),
 		Entry("any other", Node("m"), 0),

@@ -78,8 +78,10 @@ const (
 	ReasonPreserved = "Preserved"
 	// ReasonDraining says that the pods of a failed machine's node are being evicted (P7).
 	ReasonDraining = "Draining"
-	// ReasonDrainBlocked says that a PodDisruptionBudget holds evictions up (P7).
+	// ReasonDrainBlocked says that evictions are refused, by a PodDisruptionBudget for example (P7).
 	ReasonDrainBlocked = "DrainBlocked"
+	// ReasonPodsKept says that all that is left are pods with volumes, which are kept while the node does not answer (P7).
+	ReasonPodsKept = "PodsKept"
 	// ReasonDrained says that nothing is left to be evicted.
 	ReasonDrained = "Drained"
 	// ReasonReleased says that the preservation has ended.

@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("The drain in the condition", func() {
+	const until = "Machine preserved until 2026-03-04T13:00:00Z."
+
+	var (
+		now     = Start.Add(time.Hour)
+		message = func(node *corev1.Node) string { return PreservedCondition(node).Message }
+		node    = func() *corev1.Node { return Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)) }
+	)
+
+	It("P7: should name pods that are kept, and keep machine-controller-manager from draining", func() {
+		n := node()
+		SetDrainProgress(n, "PodsKept", "Pods: 2 kept.", now)
+		Expect(message(n)).To(Equal("Preserved node drained successfully. Pods: 2 kept. " + until))
+		Expect(message(n)).To(ContainSubstring(machinev1alpha1.PreservedNodeDrainSuccessful))
+		SetDrainProgress(n, "PodsKept", "Pods: 1 kept.", now)
+		Expect(message(n)).To(Equal("Preserved node drained successfully. Pods: 1 kept. " + until))
+		SetDrainProgress(n, "Drained", "Pods: none.", now)
+		Expect(message(n)).To(Equal("Preserved node drained successfully. " + until))
+	})
+
+	It("P11: should not take what a budget says for the expiry", func() {
+		n := node()
+		for range 3 {
+			SetDrainProgress(n, "DrainBlocked", "Pods: blocked: Machine preserved until Doomsday.", now)
+			Expect(message(n)).To(Equal("Pods: blocked: Machine preserved until Doomsday. " + until))
+		}
+	})
+
+	for _, reason := range []string{"Draining", "DrainBlocked", "PodsKept", "Drained"} {
+		It("P11: should keep the progress when the expiry is edited: "+reason, func() {
+			n := Node("m", Condition("Preserved", corev1.ConditionTrue, reason, "Pods: blocked: Machine preserved until Doomsday. "+until))
+			target := &Record{Cause: "now", Expiry: now.Add(96 * time.Hour), Failed: true}
+			for _, step := range Steps(HealthTimer{}, Decision{Member: Member{Machine: Machine("m"), Node: n}, Target: target}, DefaultTimeouts, now) {
+				if step.Node != nil {
+					step.Node(n)
+				}
+			}
+			Expect(PreservedCondition(n).Reason).To(Equal(reason))
+			Expect(message(n)).To(Equal("Pods: blocked: Machine preserved until Doomsday. Machine preserved until 2026-03-05T13:00:00Z."))
+		})
+	}
+})

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// owner is who empties a node.
+type owner string
+
+const (
+	ownerNobody       owner = ""
+	ownerMCM          owner = "machine-controller-manager"
+	ownerPreservation owner = "preservation"
+
+	// clockSkew is how far ahead the clock may have been that the taint was put on by.
+	clockSkew = time.Minute
+)
+
+// ownerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
+// is updated in place, else the preservation of a failed machine.
+func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node) owner {
+	record := preservation.ReadRecord(machine)
+	switch {
+	case machine.DeletionTimestamp != nil, isSelectedForUpdate(node):
+		return ownerMCM
+	case record != nil && record.Failed && isDraining(node):
+		return ownerPreservation
+	}
+	return ownerNobody
+}
+
+// isSelectedForUpdate says that machine-controller-manager drains the node to update it in place.
+func isSelectedForUpdate(node *corev1.Node) bool {
+	_, c := nodeutil.GetNodeCondition(&node.Status, machinev1alpha1.NodeInPlaceUpdate)
+	return c != nil && c.Reason == machinev1alpha1.SelectedForUpdate
+}
+
+// isDraining says that the node is marked as that of a failed, preserved machine, and that pods are left on it.
+func isDraining(node *corev1.Node) bool {
+	if _, tainted := preservation.TaintedSince(node); !tainted {
+		return false
+	}
+	c := preservation.PreservedCondition(node)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return false
+	}
+	switch c.Reason {
+	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept:
+		return true
+	}
+	return false
+}
+
+// drainBegan returns when the drain of a failed, preserved machine's node began: when the taint was put on, but not
+// before the machine's deadline and not after now. The taint's time is the shoot's to write, the deadline is not: a time
+// of long ago must not skip PodDisruptionBudgets, and none and one that is yet to come must not keep the drain from
+// timing out.
+func drainBegan(machine *machinev1alpha1.Machine, node *corev1.Node, timeouts preservation.Timeouts, now time.Time) time.Time {
+	var failed time.Time
+	if since := preservation.ReadRecord(machine).FailedSince; !since.IsZero() {
+		failed = since.Add(timeouts.Health)
+		if since.Equal(machine.CreationTimestamp.Time) {
+			failed = since.Add(timeouts.Creation)
+		}
+	}
+
+	began, _ := preservation.TaintedSince(node)
+	if began.IsZero() {
+		// Somebody else put the taint on: the condition tells since when the machine is preserved.
+		began = preservation.PreservedCondition(node).LastTransitionTime.Time
+	}
+	if began.Before(failed) || began.After(now.Add(clockSkew)) {
+		began = failed
+	}
+	if began.IsZero() || began.After(now) {
+		return now
+	}
+	return began
+}
