@@ -91,13 +91,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if machine == nil {
+	if machine == nil || ownerOf(machine, node) == ownerMCM {
+		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	}
-	switch ownerOf(machine, node) {
-	case ownerMCM:
-		return reconcile.Result{}, nil
-	case ownerNobody:
+	if ownerOf(machine, node) != ownerPreservation {
 		// Either cache may be behind the other: the mark on the node may be on its way in or out.
 		return reconcile.Result{RequeueAfter: markInterval}, nil
 	}

@@ -349,18 +349,18 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.drainer.now).To(BeTemporally(">", e.drainer.options.Since.Add(e.drainer.options.Timeout)))
 	})
 
-	It("P7: should forget a node that is gone or not drained any more", func(ctx SpecContext) {
-		for _, node := range []*corev1.Node{nil, Node("m")} {
-			e := newEnvironment(held(), node)
-			_, err := e.reconcile(ctx)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(e.drainer.forgotten).To(ConsistOf("m"))
-		}
-		e := newEnvironment(held(), draining())
+	DescribeTable("P7: which nodes are forgotten", func(ctx SpecContext, machine *machinev1alpha1.Machine, node *corev1.Node, want ...string) {
+		e := newEnvironment(machine, node)
 		_, err := e.reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(e.drainer.forgotten).To(BeEmpty())
-	})
+		Expect(e.drainer.forgotten).To(ConsistOf(want))
+	},
+		Entry("one that is gone", held(), nil, "m"),
+		Entry("one that is not drained any more", held(), Node("m"), "m"),
+		Entry("one that machine-controller-manager drains", held(Deleted(now)), draining(), "m"),
+		Entry("one that has no machine any more", nil, draining(), "m"),
+		Entry("not one that is drained", held(), draining()),
+	)
 
 	It("P7: should not wait for a write that is not answered", func(ctx SpecContext) {
 		e := newEnvironment(held(), draining())
