@@ -340,9 +340,9 @@ var _ = Describe("Step", func() {
 	It("P11: should pass on a little of what budgets and webhooks say, and name each once", func(ctx SpecContext) {
 		s := newShoot()
 		for i, name := range names("p", 130) {
-			s.add("n", budget(fmt.Sprintf("web\x1b[31m\n%03d ", i/2*2)+strings.Repeat("ä", 200000)), name)
+			s.add("n", budget(fmt.Sprintf("web\x1b[31m\n%03d ", i/2*2)+strings.Repeat("ä", 2000)), name)
 		}
-		s.add("n", apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(strings.Repeat("x", 200000))), names("q", 100)...)
+		s.add("n", apierrors.NewForbidden(schema.GroupResource{}, "", errors.New(strings.Repeat("x", 2000))), names("q", 100)...)
 		progress, err := step(ctx, s, reachable, 0)
 		Expect(err).To(MatchError(ContainSubstring("and 95 more")))
 		Expect(len(err.Error())).To(BeNumerically("<", 2048))
