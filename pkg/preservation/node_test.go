@@ -47,7 +47,7 @@ var _ = Describe("The drain in the condition", func() {
 	for _, reason := range []string{"Draining", "DrainBlocked", "PodsKept", "Drained"} {
 		It("P11: should keep the progress when the expiry is edited: "+reason, func() {
 			n := Node("m", Condition("Preserved", corev1.ConditionTrue, reason, "Pods: blocked: Machine preserved until Doomsday. "+until))
-			target := &Record{Cause: "now", Expiry: now.Add(96 * time.Hour), Failed: true}
+			target := &Record{Claims: []Claim{{Cause: "now", Expiry: now.Add(96 * time.Hour)}}, Failed: true}
 			for _, step := range Steps(HealthTimer{}, Decision{Member: Member{Machine: Machine("m"), Node: n}, Target: target}, DefaultTimeouts, now) {
 				if step.Node != nil {
 					step.Node(n)

@@ -154,7 +154,7 @@ func (d *demo) play(ctx context.Context) error {
 			if err := d.untilGone(ctx, expiring); err != nil {
 				return err
 			}
-			if early := time.Until(record.Expiry); early > 0 {
+			if early := time.Until(record.Expiry()); early > 0 {
 				return fmt.Errorf("machine %s was gone %s before its expiry", expiring.Name, early)
 			}
 			return nil

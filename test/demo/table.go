@@ -52,8 +52,8 @@ func (t *table) print(ctx context.Context) {
 			phase = "being created"
 		}
 		if record := preservation.ReadRecord(m.Machine); record != nil {
-			phase, cause = record.Phase(m.Status.CurrentStatus.Phase), record.Cause
-			remaining = time.Until(record.Expiry).Round(time.Second).String()
+			phase, cause = record.Phase(m.Status.CurrentStatus.Phase), record.Cause()
+			remaining = time.Until(record.Expiry()).Round(time.Second).String()
 		}
 		if m.DeletionTimestamp != nil {
 			phase = "Terminating"
