@@ -6,9 +6,11 @@ package preservation
 
 import (
 	"context"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -34,6 +37,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 	if r.Nodes == nil {
 		r.Nodes = nodes
 	}
+	if r.NodeReader == nil {
+		r.NodeReader = nodes.APIReader()
+	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}
@@ -47,7 +53,15 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(machineSetChanged())).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToDeployment), builder.WithPredicates(machineChanged())).
 		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 5}).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.enqueue = queue.Add
+			return nil
+		})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 5,
+			// Reads that fail are repeated before a deadline is missed (P12).
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, backoff.Cap),
+		}).
 		Complete(r)
 }
 

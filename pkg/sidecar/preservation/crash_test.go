@@ -252,10 +252,17 @@ var _ = Describe("P8: crash", func() {
 						e := begin(ctx, holder, t, 0)
 						crashed := e.arm(number, c)
 						for range 5 {
-							if _, err := e.reconcile(ctx); crashed() {
-								Expect(err).To(HaveOccurred())
-								break
+							result, err := e.reconcile(ctx)
+							if !crashed() {
+								continue
 							}
+							if e.disabled {
+								Expect(err).To(HaveOccurred())
+							} else {
+								Expect(err).NotTo(HaveOccurred())
+								Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 30*time.Second)))
+							}
+							break
 						}
 						if !crashed() {
 							Expect(number).To(BeNumerically(">", 1), "nothing was written")

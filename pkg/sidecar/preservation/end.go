@@ -18,7 +18,8 @@ import (
 )
 
 // End ends all preservations in a namespace, for a shoot that is to do without them (P10). Nobody else may be carrying
-// out decisions at the same time. After an error some are left, and it may be called again.
+// out decisions at the same time. It returns the errors of all machines, which do not keep others waiting (P12): some are
+// left then, and it may be called again.
 func (r *Reconciler) End(ctx context.Context, namespace string) error {
 	deployments := &machinev1alpha1.MachineDeploymentList{}
 	if err := r.SourceReader.List(ctx, deployments, client.InNamespace(namespace)); err != nil {
@@ -38,11 +39,19 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	}
 	group.Disabled = true
 	now := r.Clock.Now()
-	waits, err := r.carryOut(ctx, preservation.Decide(group, now), now)
-	if err == nil && waits {
-		err = fmt.Errorf("the nodes of MachineDeployment %s are not known", deployment.Name)
+	runs, waits := r.pending(preservation.Decide(group, now), poolOf(deployment), now)
+	memory := &memory{}
+	r.carryOut(ctx, memory, memory.begin(runs, nil, now), func() {})
+
+	errs := []error{ctx.Err()}
+	for _, run := range runs {
+		<-run.ended
+		errs = append(errs, run.error())
 	}
-	return err
+	if waits {
+		errs = append(errs, fmt.Errorf("the nodes of MachineDeployment %s are not known", deployment.Name))
+	}
+	return errors.Join(errs...)
 }
 
 // IsMarked says that there may be something to end on a machine. An end that was interrupted leaves the mark of a release.

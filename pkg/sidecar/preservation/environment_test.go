@@ -42,6 +42,8 @@ type environment struct {
 	disabled bool
 	// cache, if set, is what the Reconciler's cached reads return instead of what the seed has.
 	cache client.Reader
+	// nodeCache, if set, is what the Reconciler's cached reads of nodes return instead of what the shoot has.
+	nodeCache client.Reader
 
 	*Reconciler
 }
@@ -106,10 +108,19 @@ func (e *environment) restart() {
 			},
 		})
 	}
+	shoot := e.api.intercept("shoot", e.shoot)
+	if e.nodeCache != nil {
+		shoot = interceptor.NewClient(shoot, interceptor.Funcs{
+			Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+				return e.nodeCache.Get(ctx, key, obj, opts...)
+			},
+		})
+	}
 	e.Reconciler = &Reconciler{
 		Source:       source,
 		SourceReader: direct,
-		Nodes:        nodes{Client: e.api.intercept("shoot", e.shoot), known: &e.nodesKnown},
+		Nodes:        nodes{Client: shoot, known: &e.nodesKnown},
+		NodeReader:   e.api.intercept("shoot", e.shoot),
 		Holder:       e.holder,
 		Timeouts:     preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 		Clock:        e.clock,

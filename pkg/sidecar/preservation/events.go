@@ -6,7 +6,9 @@ package preservation
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,7 +45,13 @@ var reasons = map[string]string{
 	"T3": EventReleased, "T8": EventReleased, "T9": EventReleased, "T10": EventReleased, "P1": EventReleased,
 }
 
-const eventAction = "Preserve"
+const (
+	eventAction = "Preserve"
+
+	// What others wrote is cut to so many characters: a value of a user, an error of an API server.
+	maxValueLength = 128
+	maxErrorLength = 512
+)
 
 // Events tells people what happens, on the Machine in the seed and on the Node in the shoot.
 type Events struct {
@@ -64,8 +72,8 @@ func (e Events) both(d *preservation.Decision, eventType, reason, note string, a
 	e.Source.Eventf(d.Machine, related, eventType, reason, eventAction, note, args...)
 }
 
-func (r *Reconciler) transition(d *preservation.Decision) {
-	countTransition(d, r.Clock.Now())
+func (r *Reconciler) transition(d *preservation.Decision, pool string) {
+	countTransition(d, pool, r.Clock.Now())
 	if d.Target != nil {
 		r.Events.both(d, corev1.EventTypeNormal, reasons[d.Rule], "Machine is %s until %s as %s (cause %s)",
 			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), d.Target.Expiry.UTC().Format(time.RFC3339), d.Reason, d.Target.Cause)
@@ -82,9 +90,7 @@ type notice struct {
 
 // notify tells people what does not change a machine but explains it: a request that cannot be understood (R3, R5), a
 // failed machine that the share had no place for (T6). It repeats nothing that was told in the round before.
-func (r *Reconciler) notify(deployment string, decisions []preservation.Decision) {
-	old, _ := r.notices.Load(deployment)
-	told, _ := old.(sets.Set[notice])
+func (r *Reconciler) notify(m *memory, pool string, decisions []preservation.Decision) {
 	notices := sets.New[notice]()
 
 	for i := range decisions {
@@ -92,12 +98,12 @@ func (r *Reconciler) notify(deployment string, decisions []preservation.Decision
 		first := func(reason, note string) bool {
 			n := notice{d.Machine.UID, reason, note}
 			notices.Insert(n)
-			return !told.Has(n)
+			return !m.notices.Has(n)
 		}
 		if d.Refused {
 			note := "Machine failed and is replaced as the share of its MachineDeployment is used up"
 			if first(EventRefused, note) {
-				refusals.Inc()
+				refusals.WithLabelValues(pool).Inc()
 				r.Events.both(d, corev1.EventTypeNormal, EventRefused, "%s", note)
 			}
 		}
@@ -108,16 +114,12 @@ func (r *Reconciler) notify(deployment string, decisions []preservation.Decision
 		}
 	}
 
-	if len(notices) == 0 {
-		r.notices.Delete(deployment)
-		return
-	}
-	r.notices.Store(deployment, notices)
+	m.notices = notices
 }
 
-// carrier warns on the object that carries the request.
+// carrier warns on the object that carries the request, and on the Machine if there is no recorder for the Node.
 func (e Events) carrier(d *preservation.Decision, reason, note string) {
-	if d.Request.OnNode && d.Node != nil {
+	if d.Request.OnNode && d.Node != nil && e.Shoot != nil {
 		e.Shoot.Eventf(d.Node, nil, corev1.EventTypeWarning, reason, eventAction, "%s", note)
 		return
 	}
@@ -128,11 +130,26 @@ func invalid(request preservation.Request) map[string]string {
 	notes := map[string]string{}
 	if request.Invalid != "" {
 		notes[EventInvalidRequest] = fmt.Sprintf("Annotation %s=%q is ignored, valid are %q, %q, %q and %q",
-			v1alpha1.AnnotationPreserve, request.Invalid, v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
+			v1alpha1.AnnotationPreserve, cut(request.Invalid, maxValueLength), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	}
 	if request.InvalidTimeout != "" {
 		notes[EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored, valid is a duration greater than 0, for example %q",
-			v1alpha1.AnnotationTimeout, request.InvalidTimeout, "36h")
+			v1alpha1.AnnotationTimeout, cut(request.InvalidTimeout, maxValueLength), "36h")
 	}
 	return notes
+}
+
+// cut returns the first characters of a text that others wrote, at most limit of them, and all of them printable (P14).
+func cut(text string, limit int) string {
+	var b strings.Builder
+	for _, char := range text {
+		if limit--; limit < 0 {
+			break
+		}
+		if !unicode.IsPrint(char) {
+			char = ' '
+		}
+		b.WriteRune(char)
+	}
+	return b.String()
 }

@@ -42,6 +42,15 @@ func (a *api) failing(prefix string, err error) {
 	}
 }
 
+// failingRound reconciles while something cannot be written, and returns when that is to be tried again.
+func (e *environment) failingRound(ctx context.Context) time.Duration {
+	GinkgoHelper()
+	result, err := e.reconcile(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 30*time.Second)))
+	return result.RequeueAfter
+}
+
 // holdWrites is how many writes make a hold.
 const holdWrites = 2
 
@@ -88,7 +97,7 @@ var _ = Describe("Faulty API", func() {
 					Expect(e.api.written()).To(BeEmpty())
 				})
 
-				It("should return the error and try each machine once per round when the seed cannot be written", func(ctx SpecContext) {
+				It("P12: should try each machine again after a while, and later each time, when the seed cannot be written", func(ctx SpecContext) {
 					deployment := Deployment("pool", Share("5"))
 					set := Set("set", deployment)
 					objects := []client.Object{deployment, set}
@@ -97,11 +106,12 @@ var _ = Describe("Faulty API", func() {
 					}
 					e := newEnvironment(holder, objects...)
 					e.api.failing("Machine/", fault)
-					for round := 1; round <= 3; round++ {
-						result, err := e.reconcile(ctx)
-						Expect(err).To(MatchError(fault))
-						Expect(result.RequeueAfter).To(BeZero())
-						Expect(e.api.written()).To(HaveLen(5 * round))
+					for round, wait := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+						Expect(e.failingRound(ctx)).To(Equal(wait))
+						Expect(e.api.written()).To(HaveLen(5 * (round + 1)))
+						Expect(e.failingRound(ctx)).To(Equal(wait))
+						Expect(e.api.written()).To(HaveLen(5*(round+1)), "it is too early")
+						e.pass(wait)
 					}
 					Expect(e.api.writtenTo("Node/")).To(BeZero(), "a node must not say that its machine is held before it is")
 					Expect(e.recorder.take()).To(BeEmpty())
@@ -121,16 +131,15 @@ var _ = Describe("Faulty API", func() {
 					}
 					e := newEnvironment(holder, objects...)
 					e.api.failing("Node/", fault)
-					_, err := e.reconcile(ctx)
-					Expect(err).To(MatchError(fault))
+					wait := e.failingRound(ctx)
 					Expect(e.held(ctx)).To(HaveLen(12))
 					writes := e.api.written()
 					Expect(slices.IndexFunc(writes, func(what string) bool { return strings.HasPrefix(what, "Node/") })).
 						To(Equal(12*holdWrites), "all holds are made before the first node: %v", writes)
 					Expect(writes).To(HaveLen(12 * (holdWrites + 1 + settleWrites)))
 
-					_, err = e.reconcile(ctx)
-					Expect(err).To(MatchError(fault))
+					e.pass(wait)
+					e.pass(e.failingRound(ctx))
 					Expect(e.api.written()).To(HaveLen(12*(holdWrites+2+settleWrites)), "only the nodes are tried again, once each")
 					Expect(e.api.writtenTo("Machine/")).To(Equal(12 * (holdWrites + settleWrites)))
 
@@ -145,8 +154,7 @@ var _ = Describe("Faulty API", func() {
 				It("P9: should hold a machine that was asked for through its node while the shoot fails", func(ctx SpecContext) {
 					e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
 					e.api.failing("Node/", fault)
-					_, err := e.reconcile(ctx)
-					Expect(err).To(MatchError(fault))
+					e.failingRound(ctx)
 					Expect(e.held(ctx)).To(ConsistOf("m"))
 					Expect(e.api.written()).To(ContainElements("Machine/m", "Machine/m/status"))
 				})
@@ -157,8 +165,7 @@ var _ = Describe("Faulty API", func() {
 					e.pass(72 * time.Hour)
 					e.api.failing("Node/", fault)
 					for range 3 {
-						_, err := e.reconcile(ctx)
-						Expect(err).To(MatchError(fault))
+						e.pass(e.failingRound(ctx))
 					}
 					Expect(e.machine(ctx, "m").Annotations).To(HaveKey(prefix + "cause"))
 					e.api.write = nil
@@ -167,13 +174,12 @@ var _ = Describe("Faulty API", func() {
 					Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
 				})
 
-				It("should not let one machine that fails keep the others waiting", func(ctx SpecContext) {
+				It("P12: should not let one machine that fails keep the others waiting", func(ctx SpecContext) {
 					deployment := Deployment("pool", Share("2"))
 					set := Set("set", deployment)
 					e := newEnvironment(holder, deployment, set, Machine("bad", Of(set), failing(now)), Machine("good", Of(set), failing(now)))
 					e.api.failing("Machine/bad", fault)
-					_, err := e.reconcile(ctx)
-					Expect(err).To(MatchError(fault))
+					e.failingRound(ctx)
 					Expect(e.held(ctx)).To(ConsistOf("good"))
 				})
 			})

@@ -5,12 +5,13 @@
 package preservation
 
 import (
-	"sync"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -20,145 +21,147 @@ import (
 const (
 	namespace = "machine_preservation"
 	labelPool = "worker.gardener.cloud/pool"
+
+	labelDeployment = "machine_deployment"
+
+	// Kinds of the objects that errors are counted by.
+	kindMachine = "machine"
+	kindNode    = "node"
+
+	// causeOther stands for whatever somebody wrote in place of a cause.
+	causeOther = "other"
 )
 
 var (
+	causes       = []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}
+	drainReasons = []string{v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonDrained}
+
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
 		Name:      "transitions_total",
 		Help:      "Transitions that were written, by the id of their rule and the cause of the preservation.",
-	}, []string{"rule", "cause"})
-	refusals = prometheus.NewCounter(prometheus.CounterOpts{
+	}, []string{"rule", "cause", "pool"})
+	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
 		Name:      "refusals_total",
 		Help:      "Failed machines that were not preserved as no share was left.",
-	})
-	holdLead = prometheus.NewHistogram(prometheus.HistogramOpts{
+	}, []string{"pool"})
+	holdLead = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace,
 		Name:      "hold_lead_seconds",
 		Help:      "Seconds from the hold of a failing machine to the deadline on which machine-controller-manager acts. Below 0 the hold was late.",
 		Buckets:   []float64{-60, -10, -1, 0, 0.5, 1, 2, 5, 10, 20, 30},
-	})
+	}, []string{"pool", "cause"})
+	errorsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace,
+		Name:      "errors_total",
+		Help:      "Attempts to carry out a decision that failed, by the kind of the object.",
+	}, []string{"pool", "kind"})
 
-	groups = newGroupCollector()
+	// The gauges of a MachineDeployment, as its last reconciliation has left it. A scrape that comes while they are being
+	// replaced misses some of them, for microseconds: no alert depends on a single scrape.
+	machines = newGauge("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase")
+	share    = newGauge("share", "Failed machines of a MachineDeployment that may be auto-preserved.")
+	used     = newGauge("share_used", "Machines in Failed:Preserved, whatever their cause.")
+	expiry   = newGauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine")
+	drains   = newGauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason")
+
+	gauges = []*prometheus.GaugeVec{machines, share, used, expiry, drains}
 )
 
+func newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help},
+		append([]string{"pool", "zone", labelDeployment}, labels...))
+}
+
 func init() {
-	metrics.Registry.MustRegister(transitions, refusals, holdLead, groups)
-}
-
-// groupCollector has the gauges of all MachineDeployments, as of their last reconciliation.
-type groupCollector struct {
-	machines, share, used, expiry, drains *prometheus.Desc
-
-	mutex   sync.Mutex
-	metrics map[string][]prometheus.Metric
-}
-
-func newGroupCollector() *groupCollector {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name), help, append([]string{"pool", "zone", "machine_deployment"}, labels...), nil)
-	}
-	return &groupCollector{
-		machines: desc("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase"),
-		share:    desc("share", "Failed machines of a MachineDeployment that may be auto-preserved."),
-		used:     desc("share_used", "Machines in Failed:Preserved, whatever their cause."),
-		expiry:   desc("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine"),
-		drains:   desc("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason"),
-		metrics:  map[string][]prometheus.Metric{},
+	metrics.Registry.MustRegister(transitions, refusals, holdLead, errorsTotal)
+	for _, gauge := range gauges {
+		metrics.Registry.MustRegister(gauge)
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (c *groupCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{c.machines, c.share, c.used, c.expiry, c.drains} {
-		ch <- desc
-	}
+// poolOf returns the worker pool of a MachineDeployment, as Gardener has its nodes labelled.
+func poolOf(deployment *machinev1alpha1.MachineDeployment) string {
+	return deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[labelPool]
 }
 
-// Collect implements prometheus.Collector.
-func (c *groupCollector) Collect(ch chan<- prometheus.Metric) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	for _, all := range c.metrics {
-		for _, metric := range all {
-			ch <- metric
+// observe replaces the gauges of one MachineDeployment by what is written on its machines: as they were read, or as a run
+// has left them.
+func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.Group, ended []*run) {
+	runs := make(map[types.UID]*run, len(ended))
+	for _, run := range ended {
+		runs[run.uid()] = run
+	}
+	pool := poolOf(deployment)
+	with := func(gauge *prometheus.GaugeVec, labels ...string) prometheus.Gauge {
+		zone := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[corev1.LabelTopologyZone]
+		return gauge.WithLabelValues(append([]string{pool, zone, deployment.Name}, labels...)...)
+	}
+
+	forget(deployment.Name)
+	if group.Share != nil {
+		with(share).Set(float64(*group.Share))
+	}
+	with(used).Set(0)
+	for _, member := range group.Members {
+		if run := runs[member.Machine.UID]; run != nil {
+			member.Machine, member.Node = run.machine, run.node
 		}
-	}
-}
-
-// observe replaces the gauges of one MachineDeployment.
-func (c *groupCollector) observe(deployment *machinev1alpha1.MachineDeployment, share *int32, decisions []preservation.Decision) {
-	type kind struct{ cause, phase string }
-	var (
-		machines = map[kind]float64{}
-		drains   = map[string]float64{}
-		expiries = map[string]time.Time{}
-		used     float64
-		zone     string
-	)
-	for _, d := range decisions {
-		if d.Node != nil && zone == "" {
-			zone = d.Node.Labels[corev1.LabelTopologyZone]
-		}
-		if d.Target == nil {
+		record := preservation.ReadRecord(member.Machine)
+		if record == nil {
 			continue
 		}
-		machines[kind{d.Target.Cause, d.Target.Phase(d.Machine.Status.CurrentStatus.Phase)}]++
-		expiries[d.Machine.Name] = d.Target.Expiry
-		if !d.Target.Failed {
+		with(machines, causeLabel(record.Cause), record.Phase(member.Machine.Status.CurrentStatus.Phase)).Inc()
+		if !record.Expiry.IsZero() {
+			with(expiry, member.Machine.Name).Set(float64(record.Expiry.Unix()))
+		}
+		if !record.Failed {
 			continue
 		}
-		used++
-		if d.Node == nil {
+		with(used).Inc()
+		if member.Node == nil {
 			continue
 		}
-		if condition := preservation.PreservedCondition(d.Node); condition != nil && condition.Status == corev1.ConditionTrue && condition.Reason != v1alpha1.ReasonPreserved {
-			drains[condition.Reason]++
+		if c := preservation.PreservedCondition(member.Node); c != nil && c.Status == corev1.ConditionTrue && slices.Contains(drainReasons, c.Reason) {
+			with(drains, c.Reason).Inc()
 		}
 	}
 
-	var all []prometheus.Metric
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		labels = append([]string{deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[labelPool], zone, deployment.Name}, labels...)
-		all = append(all, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
+	// An increase can be seen only of what was there before.
+	refusals.WithLabelValues(pool)
+	for _, kind := range []string{kindMachine, kindNode} {
+		errorsTotal.WithLabelValues(pool, kind)
 	}
-	if share != nil {
-		gauge(c.share, float64(*share))
+	for _, cause := range causes {
+		holdLead.WithLabelValues(pool, cause)
 	}
-	gauge(c.used, used)
-	for kind, count := range machines {
-		gauge(c.machines, count, kind.cause, kind.phase)
-	}
-	for reason, count := range drains {
-		gauge(c.drains, count, reason)
-	}
-	for machine, expiry := range expiries {
-		gauge(c.expiry, float64(expiry.Unix()), machine)
-	}
-
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.metrics[deployment.Name] = all
 }
 
 // forget drops the gauges of one MachineDeployment.
-func (c *groupCollector) forget(deployment string) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	delete(c.metrics, deployment)
+func forget(deployment string) {
+	for _, gauge := range gauges {
+		gauge.DeletePartialMatch(prometheus.Labels{labelDeployment: deployment})
+	}
 }
 
 // countTransition counts a transition that was written.
-func countTransition(d *preservation.Decision, now time.Time) {
-	cause := ""
+func countTransition(d *preservation.Decision, pool string, now time.Time) {
+	cause := causeOther
 	if d.Target != nil {
-		cause = d.Target.Cause
+		cause = causeLabel(d.Target.Cause)
 	} else if d.Current != nil {
-		cause = d.Current.Cause
+		cause = causeLabel(d.Current.Cause)
 	}
-	transitions.WithLabelValues(d.Rule, cause).Inc()
+	transitions.WithLabelValues(d.Rule, cause, pool).Inc()
 	if d.Target != nil && d.Target.Failed && (d.Current == nil || !d.Current.Failed) && !d.Deadline.IsZero() {
-		holdLead.Observe(d.Deadline.Sub(now).Seconds())
+		holdLead.WithLabelValues(pool, cause).Observe(d.Deadline.Sub(now).Seconds())
 	}
+}
+
+func causeLabel(cause string) string {
+	if slices.Contains(causes, cause) {
+		return cause
+	}
+	return causeOther
 }

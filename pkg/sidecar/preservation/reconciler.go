@@ -6,7 +6,6 @@ package preservation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,11 +14,9 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -29,30 +26,34 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// parallelWrites is how many machines of one MachineDeployment are written to at the same time.
-const parallelWrites = 10
-
-// nodesInterval is when to look again at what waits for the nodes to be known: one that is gone tells nobody.
-const nodesInterval = 10 * time.Second
-
-// writeTimeout bounds a write: an API server that does not answer must not keep the others waiting.
-const writeTimeout = 10 * time.Second
+const (
+	// nodesInterval is when to look again at what waits for the nodes to be known: one that is gone tells nobody.
+	nodesInterval = 10 * time.Second
+	// callTimeout bounds each call to an API server.
+	callTimeout = 10 * time.Second
+)
 
 // Reconciler carries out what is decided on the machines of a MachineDeployment.
 type Reconciler struct {
 	// Source reads the control-plane namespace from a cache, SourceReader from the API server.
 	Source       client.Client
 	SourceReader client.Reader
-	// Nodes is the shoot, read from a cache.
-	Nodes Nodes
+	// Nodes is the shoot, read from a cache, NodeReader reads its nodes from the API server. End does without the latter.
+	Nodes      Nodes
+	NodeReader client.Reader
 	// Holder is the way in which machine-controller-manager is told to leave a machine alone.
 	Holder preservation.Holder
 	// Timeouts are machine-controller-manager's defaults.
 	Timeouts preservation.Timeouts
-	Clock    clock.PassiveClock
-	Events   Events
+	// NodeConditions are the types of the node conditions that machine-controller-manager takes a machine for unhealthy by,
+	// beside Ready (H1).
+	NodeConditions []string
+	Clock          clock.PassiveClock
+	Events         Events
 
-	notices sync.Map // what people were told in the last round, by the name of the MachineDeployment
+	memories sync.Map // *memory by reconcile.Request
+	// enqueue adds to the workqueue. Nil: there is none.
+	enqueue func(reconcile.Request)
 }
 
 // Nodes reads and writes the shoot's nodes.
@@ -62,7 +63,8 @@ type Nodes interface {
 	Known() bool
 }
 
-// Reconcile decides on all machines of a MachineDeployment and carries the decisions out.
+// Reconcile decides on all machines of a MachineDeployment and carries the decisions out. It returns an error only if it
+// could not read what to decide on. A write that fails is tried again by the time that the result says (P12).
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	log := logf.FromContext(ctx)
 
@@ -70,42 +72,66 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Source.Get(ctx, req.NamespacedName, deployment); err != nil {
 		if apierrors.IsNotFound(err) {
 			log.V(1).Info("Object is gone, stop reconciling")
-			groups.forget(req.Name)
-			r.notices.Delete(req.Name)
+			forget(req.Name)
+			r.memories.Delete(req)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("failed to read the MachineDeployment: %w", err)
 	}
 
-	group, err := r.group(ctx, r.Source, deployment, anyMachine)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	value, _ := r.memories.LoadOrStore(req, &memory{})
+	memory := value.(*memory)
+	// This comes before the reads: a run that ends in between is counted as under way, and not as one that never was.
+	busy := memory.busy()
 
-	now := r.Clock.Now()
-	decisions := preservation.Decide(group, now)
-
+	group, decisions, now, err := r.decide(ctx, r.Source, deployment, busy)
 	// The cache may not know yet what was written last, by this process or by the one before it. What would use up a
 	// share is decided on what the API server has (P1).
-	if slices.ContainsFunc(decisions, takesPlace) {
-		if group, err = r.group(ctx, r.SourceReader, deployment, anyMachine); err != nil {
-			return reconcile.Result{}, err
-		}
-		now = r.Clock.Now()
-		decisions = preservation.Decide(group, now)
+	if err == nil && slices.ContainsFunc(decisions, takesPlace) {
+		group, decisions, now, err = r.decide(ctx, r.SourceReader, deployment, busy)
 	}
-
-	waits, err := r.carryOut(ctx, decisions, now)
-	r.notify(deployment.Name, decisions)
-	groups.observe(deployment, group.Share, decisions)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	next := until(decisions, r.Clock.Now())
-	if waits && (next == 0 || next > nodesInterval) {
-		next = nodesInterval
+
+	pool := poolOf(deployment)
+	pending, waits := r.pending(decisions, pool, now)
+	ended := r.carryOut(ctx, memory, memory.begin(pending, busy, now), func() {
+		if r.enqueue != nil {
+			r.enqueue(req)
+		}
+	})
+	if err := ctx.Err(); err != nil {
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: next}, nil
+	r.notify(memory, pool, decisions)
+	observe(deployment, group, ended)
+
+	next := earliest(memory.retry(), nextOf(decisions))
+	if waits {
+		next = earliest(next, now.Add(nodesInterval))
+	}
+	return reconcile.Result{RequeueAfter: until(next, r.Clock.Now())}, nil
+}
+
+// decide reads a MachineDeployment's machines through reader and decides on them. Those that are being given a place
+// within the share count as having it: their record may be written, or not, at any time (P1).
+func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, busy map[types.UID]*run) (preservation.Group, []preservation.Decision, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	group, err := r.group(ctx, reader, deployment, anyMachine)
+	now := r.Clock.Now()
+	if err != nil {
+		return group, nil, now, err
+	}
+	claimed := group
+	claimed.Members = slices.Clone(group.Members)
+	for i := range claimed.Members {
+		if run := busy[claimed.Members[i].Machine.UID]; run != nil && run.claimed != nil {
+			claimed.Members[i].Machine = run.claimed
+		}
+	}
+	return group, preservation.Decide(claimed, now), now, nil
 }
 
 // takesPlace says that a decision uses up a place within the share.
@@ -179,159 +205,6 @@ func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error
 	return node, nil
 }
 
-// carryOut runs the steps of all decisions. The steps that hold machines are all run before the first of the others, so
-// that neither many machines nor a shoot whose API server hangs delay a hold (P9). It says whether some wait for the
-// nodes.
-func (r *Reconciler) carryOut(ctx context.Context, decisions []preservation.Decision, now time.Time) (waits bool, err error) {
-	var runs []*run
-	for i := range decisions {
-		d := &decisions[i]
-		if !d.Untouched() {
-			runs = append(runs, &run{
-				Reconciler: r,
-				decision:   d,
-				steps:      preservation.Steps(r.Holder, *d, r.Timeouts, now),
-				machine:    d.Machine,
-				node:       d.Node,
-			})
-		}
-	}
-
-	parallel := func(do func(*run)) {
-		workqueue.ParallelizeUntil(ctx, parallelWrites, len(runs), func(i int) { do(runs[i]) })
-	}
-	parallel(func(run *run) { run.hold(ctx) })
-	parallel(func(run *run) { run.finish(ctx) })
-
-	errs := []error{ctx.Err()}
-	for _, run := range runs {
-		errs = append(errs, run.err)
-		waits = waits || run.waits
-	}
-	return waits, errors.Join(errs...)
-}
-
-// run carries out the steps of one decision.
-type run struct {
-	*Reconciler
-	decision *preservation.Decision
-	steps    []preservation.Step
-	machine  *machinev1alpha1.Machine
-	node     *corev1.Node
-	told     bool
-	gone     bool
-	waits    bool
-	nodeErr  error
-	err      error
-}
-
-// hold runs the steps that make the hold: the first ones, and never all.
-func (r *run) hold(ctx context.Context) {
-	if r.decision.Confirm && !r.confirm(ctx) {
-		r.steps = nil
-		return
-	}
-	others := slices.IndexFunc(r.steps, func(step preservation.Step) bool { return !step.Hold })
-	r.do(ctx, r.steps[:others])
-	r.steps = r.steps[others:]
-}
-
-// confirm says that the machine is not preserved yet, whatever the cache knows: it would get another expiry.
-func (r *run) confirm(ctx context.Context) bool {
-	current := &machinev1alpha1.Machine{}
-	err := r.SourceReader.Get(ctx, client.ObjectKeyFromObject(r.machine), current)
-	r.gone, r.err = apierrors.IsNotFound(err), client.IgnoreNotFound(err)
-	if err != nil || current.UID != r.machine.UID || preservation.ReadRecord(current) != nil {
-		return false
-	}
-	r.machine = current
-	return true
-}
-
-// finish runs the remaining steps.
-func (r *run) finish(ctx context.Context) {
-	r.do(ctx, r.steps)
-	r.err = errors.Join(r.err, r.nodeErr)
-}
-
-func (r *run) do(ctx context.Context, steps []preservation.Step) {
-	if r.decision.NodeUnknown && r.decision.Target == nil {
-		// The marks on the node, and the request there, outlive the record if they are not removed before it.
-		r.waits = true
-		return
-	}
-	for _, step := range steps {
-		switch {
-		case r.gone, r.err != nil, step.AfterNode && r.nodeErr != nil:
-			return
-		case step.Machine != nil:
-			err := r.editMachine(ctx, step)
-			r.gone, r.err = apierrors.IsNotFound(err), client.IgnoreNotFound(err)
-		case r.node != nil && r.nodeErr == nil:
-			err := r.editNode(ctx, step)
-			if r.nodeErr = client.IgnoreNotFound(err); err != nil {
-				r.node = nil
-			}
-		}
-	}
-}
-
-func (r *run) editMachine(ctx context.Context, step preservation.Step) error {
-	edited := r.machine.DeepCopy()
-	step.Machine(edited)
-	wrote, err := edit(ctx, r.Source, r.machine, edited, step)
-	if !wrote {
-		return err
-	}
-	r.machine = edited
-	// The record is the transition: whatever fails after it is caught up with in silence.
-	if step.Record && r.decision.Rule != "" && !r.told {
-		r.transition(r.decision)
-		r.told = true
-	}
-	return nil
-}
-
-func (r *run) editNode(ctx context.Context, step preservation.Step) error {
-	edited := r.node.DeepCopy()
-	step.Node(edited)
-	wrote, err := edit(ctx, r.Nodes, r.node, edited, step)
-	if wrote {
-		r.node = edited
-	}
-	return err
-}
-
-// edit patches original to edited if they differ, and says whether it did.
-func edit(ctx context.Context, c client.Client, original, edited client.Object, step preservation.Step) (bool, error) {
-	if apiequality.Semantic.DeepEqual(original, edited) {
-		return false, nil
-	}
-	var (
-		base  = original.DeepCopyObject().(client.Object)
-		opts  []client.MergeFromOption
-		patch client.Patch
-		err   error
-	)
-	if step.Lock {
-		opts = append(opts, client.MergeFromWithOptimisticLock{})
-	}
-	if _, isNode := original.(*corev1.Node); isNode {
-		// Conditions are merged by their type: the others are the kubelet's.
-		patch = client.StrategicMergeFrom(base, opts...)
-	} else {
-		patch = client.MergeFromWithOptions(base, opts...)
-	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	if step.Status {
-		err = c.Status().Patch(ctx, edited, patch)
-	} else {
-		err = c.Patch(ctx, edited, patch)
-	}
-	return err == nil, err
-}
-
 // shareOf returns the share of a MachineDeployment; nil if none, or nothing readable, is written on it.
 func shareOf(deployment *machinev1alpha1.MachineDeployment) *int32 {
 	share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32)
@@ -349,14 +222,25 @@ func timeoutOf(deployment *machinev1alpha1.MachineDeployment) time.Duration {
 	return v1alpha1.DefaultMachinePreserveTimeout
 }
 
-// until returns the time to the next look, 0 for none.
-func until(decisions []preservation.Decision, now time.Time) time.Duration {
+// nextOf returns when the first of the decisions is due to be looked at again, zero for never.
+func nextOf(decisions []preservation.Decision) time.Time {
 	var next time.Time
 	for _, d := range decisions {
-		if !d.Next.IsZero() && (next.IsZero() || d.Next.Before(next)) {
-			next = d.Next
-		}
+		next = earliest(next, d.Next)
 	}
+	return next
+}
+
+// earliest returns the earlier of two times, of which zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// until returns the time to the next look, 0 for none.
+func until(next, now time.Time) time.Duration {
 	if next.IsZero() {
 		return 0
 	}

@@ -49,6 +49,9 @@ func NewNodes(ctx context.Context, shoot cluster.Cluster) (*Nodes, error) {
 // Known says that all nodes have been read once.
 func (n *Nodes) Known() bool { return n.informer.HasSynced() }
 
+// APIReader returns a reader that asks the shoot's API server.
+func (n *Nodes) APIReader() client.Reader { return n.cluster.GetAPIReader() }
+
 // GetEventRecorder returns a recorder for Events in the shoot.
 func (n *Nodes) GetEventRecorder(name string) events.EventRecorder {
 	return n.cluster.GetEventRecorder(name)

@@ -1,0 +1,310 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+const (
+	// patience is how long a round waits for the runs that it has begun.
+	patience = 2 * time.Second
+	// parallelRuns is how many machines of one MachineDeployment are written to at the same time while the API servers
+	// answer in time. However they answer, there is one run for a machine at most.
+	parallelRuns = 10
+	// confirmTimeout bounds the live read of a node that a hold waits for.
+	confirmTimeout = 3 * time.Second
+)
+
+// run carries out the steps of one decision. What it changes is its own until it has ended.
+type run struct {
+	*Reconciler
+	decision *preservation.Decision
+	pool     string
+	steps    []preservation.Step
+	// claimed is the machine with the place within the share that the run is about to write; nil if it is about none.
+	claimed *machinev1alpha1.Machine
+
+	machine *machinev1alpha1.Machine
+	// node is nil if there is none, or none any more.
+	node                *corev1.Node
+	told, gone          bool
+	machineErr, nodeErr error
+
+	// held is closed when the steps that make the hold were run, proceed when the others may be, ended after those.
+	held, proceed, ended chan struct{}
+	// left says that the round has not waited for the end. Guarded by the memory.
+	left bool
+}
+
+// pending returns a run for each decision that there is something to be written for. It says whether some wait for the
+// nodes.
+func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now time.Time) (runs []*run, waits bool) {
+	for i := range decisions {
+		d := &decisions[i]
+		if d.Untouched() {
+			continue
+		}
+		if d.NodeUnknown && d.Target == nil {
+			// The marks on the node, and the request there, outlive the record if they are not removed before it.
+			waits = true
+			continue
+		}
+		run := &run{
+			Reconciler: r,
+			decision:   d,
+			pool:       pool,
+			steps:      preservation.Steps(r.Holder, *d, r.Timeouts, now),
+			machine:    d.Machine,
+			node:       d.Node,
+			held:       make(chan struct{}),
+			proceed:    make(chan struct{}),
+			ended:      make(chan struct{}),
+		}
+		if !d.Confirm && !slices.ContainsFunc(run.steps, run.changes) {
+			continue
+		}
+		if takesPlace(*d) {
+			run.claimed = d.Machine.DeepCopy()
+			for _, step := range run.steps {
+				if step.Record {
+					step.Machine(run.claimed)
+				}
+			}
+		}
+		runs = append(runs, run)
+	}
+	return runs, waits
+}
+
+// carryOut begins runs, and waits for their end as long as its patience lasts: neither many machines nor an API server
+// that hangs delay what is to be done for other machines (P12). The steps that hold machines are run before all others
+// (P9). It returns the runs that have ended; whenever another one does, lookAgain is called.
+func (r *Reconciler) carryOut(ctx context.Context, m *memory, begun []*run, lookAgain func()) []*run {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	each := func(start func(*run) <-chan struct{}) {
+		// None may be left out, or it would be under way for ever.
+		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallelRuns, len(begun), func(i int) {
+			select {
+			case <-start(begun[i]):
+			case <-waiting.Done():
+			}
+		})
+	}
+	each(func(run *run) <-chan struct{} {
+		go run.do(ctx, m, lookAgain)
+		return run.held
+	})
+	each(func(run *run) <-chan struct{} {
+		close(run.proceed)
+		return run.ended
+	})
+	return m.leave(begun)
+}
+
+func (r *run) uid() types.UID { return r.decision.Machine.UID }
+
+func (r *run) do(ctx context.Context, m *memory, lookAgain func()) {
+	defer close(r.ended)
+	r.hold(ctx)
+	close(r.held)
+	<-r.proceed
+	r.carry(ctx, r.steps)
+	if r.report(ctx, m).left {
+		lookAgain()
+	}
+}
+
+// hold runs the steps that make the hold: the first ones.
+func (r *run) hold(ctx context.Context) {
+	if r.decision.Confirm && !r.confirm(ctx) {
+		r.steps = nil
+		return
+	}
+	others := slices.IndexFunc(r.steps, func(step preservation.Step) bool { return !step.Hold })
+	if others < 0 {
+		others = len(r.steps)
+	}
+	r.carry(ctx, r.steps[:others])
+	r.steps = r.steps[others:]
+}
+
+// confirm says that the machine is not preserved yet and that the request still stands, whatever the caches know: it
+// would get another expiry.
+func (r *run) confirm(ctx context.Context) bool {
+	machine := &machinev1alpha1.Machine{}
+	err := call(ctx, callTimeout, func(ctx context.Context) error {
+		return r.SourceReader.Get(ctx, client.ObjectKeyFromObject(r.machine), machine)
+	})
+	r.failed(r.machine, err)
+	if err != nil || machine.UID != r.machine.UID || preservation.ReadRecord(machine) != nil {
+		return false
+	}
+	r.machine = machine
+
+	member := preservation.Member{Machine: machine, Node: r.node, NodeUnknown: r.decision.NodeUnknown}
+	if r.decision.Request.OnNode && r.node != nil {
+		node := &corev1.Node{}
+		err := call(ctx, confirmTimeout, func(ctx context.Context) error {
+			return r.NodeReader.Get(ctx, client.ObjectKeyFromObject(r.node), node)
+		})
+		r.failed(r.node, err)
+		switch {
+		case err == nil:
+			r.node, member.Node = node, node
+		case apierrors.IsNotFound(err):
+			member.Node = nil
+		case !r.decision.Target.Failed:
+			return false
+		default:
+			// The shoot's API server is not there, and the machine will not be either if it is not held (P9).
+		}
+	}
+	return preservation.RequestOf(member).Value == r.decision.Request.Value
+}
+
+// carry runs steps up to the first one that must not be without an earlier one.
+func (r *run) carry(ctx context.Context, steps []preservation.Step) {
+	for _, step := range steps {
+		if r.gone || r.machineErr != nil || step.AfterNode && r.nodeErr != nil {
+			return
+		}
+		if step.Node != nil && r.nodeErr != nil {
+			continue
+		}
+		r.write(ctx, step)
+	}
+}
+
+// edit returns the object that a step is about as it is, and as the step makes it; nil if there is none.
+func (r *run) edit(step preservation.Step) (original, edited client.Object) {
+	switch {
+	case step.Machine != nil:
+		machine := r.machine.DeepCopy()
+		step.Machine(machine)
+		return r.machine, machine
+	case r.node != nil:
+		node := r.node.DeepCopy()
+		step.Node(node)
+		return r.node, node
+	}
+	return nil, nil
+}
+
+// changes says that a step has something to write.
+func (r *run) changes(step preservation.Step) bool {
+	original, edited := r.edit(step)
+	return !apiequality.Semantic.DeepEqual(original, edited)
+}
+
+// write patches what a step changes.
+func (r *run) write(ctx context.Context, step preservation.Step) {
+	original, edited := r.edit(step)
+	if apiequality.Semantic.DeepEqual(original, edited) {
+		return
+	}
+	var (
+		writer client.Client = r.Source
+		base                 = original.DeepCopyObject().(client.Object)
+		opts   []client.MergeFromOption
+	)
+	if step.Lock {
+		opts = append(opts, client.MergeFromWithOptimisticLock{})
+	}
+	patch := client.MergeFromWithOptions(base, opts...)
+	if step.Node != nil {
+		// Conditions are merged by their type: the others are the kubelet's.
+		writer, patch = r.Nodes, client.StrategicMergeFrom(base, opts...)
+	}
+	if err := call(ctx, callTimeout, func(ctx context.Context) error {
+		if step.Status {
+			return writer.Status().Patch(ctx, edited, patch)
+		}
+		return writer.Patch(ctx, edited, patch)
+	}); err != nil {
+		r.failed(original, err)
+		return
+	}
+
+	if node, ok := edited.(*corev1.Node); ok {
+		r.node = node
+		return
+	}
+	r.machine = edited.(*machinev1alpha1.Machine)
+	// The record is the transition: whatever fails after it is caught up with in silence.
+	if step.Record && r.decision.Rule != "" && !r.told {
+		r.transition(r.decision, r.pool)
+		r.told = true
+	}
+}
+
+// failed notes why a call for an object failed, if it did. An object that is gone needs nothing.
+func (r *run) failed(object client.Object, err error) {
+	_, isNode := object.(*corev1.Node)
+	switch {
+	case err == nil:
+	case isNode && apierrors.IsNotFound(err):
+		r.node = nil
+	case isNode:
+		r.nodeErr = fmt.Errorf("failed to handle node %s: %w", object.GetName(), err)
+	case apierrors.IsNotFound(err):
+		r.gone = true
+	default:
+		r.machineErr = fmt.Errorf("failed to handle machine %s: %w", object.GetName(), err)
+	}
+}
+
+// error returns why the run failed, nil if it did not.
+func (r *run) error() error { return errors.Join(r.machineErr, r.nodeErr) }
+
+// report has the memory know of the end of the run, and people of its failure.
+func (r *run) report(ctx context.Context, m *memory) outcome {
+	var text string
+	if err := r.error(); err != nil {
+		text = cut(err.Error(), maxErrorLength)
+	}
+	o := m.end(r, text, r.Clock.Now())
+	if text == "" || ctx.Err() != nil {
+		return o
+	}
+
+	log := logf.FromContext(ctx).WithValues("machine", r.machine.Name, "pool", r.pool, "retryAfter", o.backoff.String())
+	trouble := false
+	for kind, err := range map[string]error{kindMachine: r.machineErr, kindNode: r.nodeErr} {
+		// A conflict is no trouble: somebody else wrote first, and what they wrote is decided on anew.
+		if err != nil && !apierrors.IsConflict(err) {
+			errorsTotal.WithLabelValues(r.pool, kind).Inc()
+			trouble = true
+		}
+	}
+	if trouble && o.news {
+		log.Error(errors.New(text), "Failed to carry out a decision")
+	} else {
+		log.V(1).Info("Decision could not be carried out", "reason", text)
+	}
+	return o
+}
+
+func call(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return do(ctx)
+}
