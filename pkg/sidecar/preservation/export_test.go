@@ -4,6 +4,15 @@
 
 package preservation
 
+import (
+	"context"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
 // What the tests look at beside the exported names.
 var (
 	DeploymentChanged = deploymentChanged
@@ -11,6 +20,18 @@ var (
 	MachineChanged    = machineChanged
 	NodeChanged       = nodeChanged
 
+	Patience = &patience
+
 	MachineToDeployment = (*Reconciler).machineToDeployment
 	NodeToDeployment    = (*Reconciler).nodeToDeployment
 )
+
+// OnEnqueue has f called when the Reconciler wants to look at a MachineDeployment again.
+func (r *Reconciler) OnEnqueue(f func(reconcile.Request)) { r.enqueue = f }
+
+// Hold runs those of the steps that make the hold, and returns how many are left.
+func Hold(ctx context.Context, steps []preservation.Step) int {
+	r := &run{Reconciler: &Reconciler{}, decision: &preservation.Decision{}, steps: steps, machine: &machinev1alpha1.Machine{}}
+	r.hold(ctx)
+	return len(r.steps)
+}

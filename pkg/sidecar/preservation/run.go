@@ -23,9 +23,10 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
+// patience is how long a round waits for the runs that it has begun.
+var patience = 2 * time.Second
+
 const (
-	// patience is how long a round waits for the runs that it has begun.
-	patience = 2 * time.Second
 	// parallelRuns is how many machines of one MachineDeployment are written to at the same time while the API servers
 	// answer in time. However they answer, there is one run for a machine at most.
 	parallelRuns = 10

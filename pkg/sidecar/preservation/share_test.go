@@ -12,6 +12,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -41,6 +42,14 @@ func (e *environment) snapshot(ctx context.Context) client.Client {
 		builder.WithLists(list)
 	}
 	return builder.Build()
+}
+
+// snapshotNodes copies what the shoot has now, as a cache does that is late.
+func (e *environment) snapshotNodes(ctx context.Context) client.Client {
+	GinkgoHelper()
+	nodes := &corev1.NodeList{}
+	Expect(e.shoot.List(ctx, nodes)).To(Succeed())
+	return fakeclient.NewClientBuilder().WithScheme(e.shoot.Scheme()).WithLists(nodes).Build()
 }
 
 var _ = Describe("Share", func() {
