@@ -88,6 +88,8 @@ func run(ctx context.Context, opts *Options) error {
 	mgr, err := manager.New(controlConfig, manager.Options{
 		Logger: logf.Log,
 		Scheme: sourceScheme,
+		// Neither API server has to be there to be asked what it serves.
+		MapperProvider: mapperFor(meta.RESTScopeNamespace, machinev1alpha1.SchemeGroupVersion, "Machine", "MachineSet", "MachineDeployment"),
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{opts.Namespace: {}},
 			ByObject: map[client.Object]cache.ByObject{
@@ -108,15 +110,12 @@ func run(ctx context.Context, opts *Options) error {
 		return fmt.Errorf("failed to create the manager: %w", err)
 	}
 
+	connection := &shoot.Connection{}
+	targetConfig.Wrap(connection.Wrap)
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode, UnsafeDisableDeepCopy: new(true)}}
-		// Nothing else is read or written through this client, and the shoot's API server may not be there to ask (P9).
-		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-			mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
-			mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-			return mapper, nil
-		}
+		o.MapperProvider = mapperFor(meta.RESTScopeRoot, corev1.SchemeGroupVersion, "Node")
 	})
 	if err != nil {
 		return fmt.Errorf("failed to create the client for the shoot: %w", err)
@@ -125,6 +124,7 @@ func run(ctx context.Context, opts *Options) error {
 	if err != nil {
 		return err
 	}
+	nodes.Report(connection)
 	pods, err := kubernetes.NewForConfig(targetConfig)
 	if err != nil {
 		return fmt.Errorf("failed to create the client for pods: %w", err)
@@ -133,7 +133,7 @@ func run(ctx context.Context, opts *Options) error {
 	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	if err := (&preservation.Reconciler{Holder: holder, Timeouts: opts.Timeouts}).AddToManager(mgr, nodes); err != nil {
+	if err := (&preservation.Reconciler{Holder: holder, Timeouts: opts.Timeouts, NodeConditions: opts.NodeConditions}).AddToManager(mgr, nodes); err != nil {
 		return fmt.Errorf("failed to add the preservation controller: %w", err)
 	}
 	if err := (&drain.Reconciler{Timeouts: opts.Timeouts}).AddToManager(mgr, nodes, pods); err != nil {
@@ -147,14 +147,37 @@ func run(ctx context.Context, opts *Options) error {
 		return err
 	}
 
-	// The shoot is started beside the manager and not by it, which would wait for its caches (P9).
-	go func() {
-		if err := target.Start(ctx); err != nil {
-			logf.Log.Error(err, "Failed to run the shoot's caches")
-		}
-	}()
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain)
+	if err := mgr.Add(beside{target}); err != nil {
+		return fmt.Errorf("failed to add the shoot: %w", err)
+	}
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions)
 	return mgr.Start(ctx)
+}
+
+// beside is a cluster whose caches the manager does not wait for, which may take as long as the shoot's API server is away
+// (P9). When they end, so does the manager: they must not be dead in silence.
+type beside struct{ cluster cluster.Cluster }
+
+// Start implements manager.Runnable.
+func (b beside) Start(ctx context.Context) error {
+	if err := b.cluster.Start(ctx); err != nil {
+		return fmt.Errorf("failed to run the shoot's caches: %w", err)
+	}
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (beside) NeedLeaderElection() bool { return false }
+
+// mapperFor returns a provider of a mapper that knows some kinds, and nothing else. It asks nobody.
+func mapperFor(scope meta.RESTScope, version schema.GroupVersion, kinds ...string) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+	return func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+		mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{version})
+		for _, kind := range kinds {
+			mapper.Add(version.WithKind(kind), scope)
+		}
+		return mapper, nil
+	}
 }
 
 // restConfig reads a kubeconfig file, or the service account of the pod. The limits are those of

@@ -22,6 +22,9 @@ const (
 	holderHealthTimer    = "health-timer"
 )
 
+// defaultNodeConditions are those of machine-controller-manager's machine controllers.
+var defaultNodeConditions = []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"}
+
 // Options are the flags of the command.
 type Options struct {
 	Namespace              string
@@ -29,11 +32,12 @@ type Options struct {
 	TargetKubeconfig       string
 	Holder                 string
 	Timeouts               preservation.Timeouts
+	NodeConditions         []string
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 }
 
-// AddFlags adds the flags to a set. The timeouts default to those of machine-controller-manager.
+// AddFlags adds the flags to a set. The timeouts and the node conditions default to those of machine-controller-manager.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "namespace", "", "Namespace of the Machines.")
 	fs.StringVar(&o.ControlKubeconfig, "control-kubeconfig", inCluster, "Kubeconfig file of the cluster with the Machines, or "+inCluster+".")
@@ -42,6 +46,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", preservation.DefaultTimeouts.Health, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
 	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
 	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
+	fs.StringSliceVar(&o.NodeConditions, "node-conditions", defaultNodeConditions, "Types of the node conditions, comma-separated, by which machine-controller-manager takes a machine for unhealthy.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }

@@ -28,12 +28,15 @@ var _ = Describe("Options", func() {
 	valid := []string{"--namespace=shoot--a--b", "--target-kubeconfig=/kubeconfig", "--holder=health-timer"}
 
 	It("should set what the flags say, and the defaults of machine-controller-manager for the rest", func() {
+		Expect(parse(append(valid, "--node-conditions=ReadonlyFilesystem,GPUFault")...).NodeConditions).To(Equal([]string{"ReadonlyFilesystem", "GPUFault"}))
+		Expect(parse(append(valid, "--node-conditions=")...).NodeConditions).To(BeEmpty())
 		Expect(parse(append(valid, "--machine-health-timeout=5m")...)).To(Equal(&Options{
 			Namespace:              "shoot--a--b",
 			ControlKubeconfig:      "inClusterConfig",
 			TargetKubeconfig:       "/kubeconfig",
 			Holder:                 "health-timer",
 			Timeouts:               preservation.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+			NodeConditions:         []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"},
 			MetricsBindAddress:     ":10260",
 			HealthProbeBindAddress: ":10261",
 		}))

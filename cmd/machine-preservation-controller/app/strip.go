@@ -5,8 +5,6 @@
 package app
 
 import (
-	"slices"
-
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,12 +48,19 @@ func stripMachine(obj any) (any, error) {
 func stripNode(obj any) (any, error) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.ManagedFields = nil
-		n.Labels = map[string]string{corev1.LabelTopologyZone: n.Labels[corev1.LabelTopologyZone]}
+		n.Labels = nil
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
-		// The array behind the conditions must not be kept for two of them.
-		n.Status = corev1.NodeStatus{Conditions: slices.Clone(slices.DeleteFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type != corev1.NodeReady && c.Type != v1alpha1.ConditionPreserved
-		}))}
+		// The array behind the conditions must not be kept for a few of them.
+		var conditions []corev1.NodeCondition
+		for _, c := range n.Status.Conditions {
+			switch {
+			case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved:
+				conditions = append(conditions, c)
+			case c.Status != corev1.ConditionFalse:
+				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+			}
+		}
+		n.Status = corev1.NodeStatus{Conditions: conditions}
 	}
 	return obj, nil
 }

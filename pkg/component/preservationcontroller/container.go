@@ -35,9 +35,9 @@ type ContainerValues struct {
 	Namespace string
 	// Holder is one of the Holder constants.
 	Holder string
-	// TimeoutFlags are flags with the timeouts of the provider's machine controller. Those that are missing have the
-	// same defaults there and here.
-	TimeoutFlags []string
+	// ProviderFlags are flags as the provider's machine controller has them. Those that are missing have the same defaults
+	// there and here.
+	ProviderFlags []string
 }
 
 // Container returns the container.
@@ -48,7 +48,7 @@ func Container(values ContainerValues) corev1.Container {
 		"--target-kubeconfig=" + gardenerutils.PathGenericKubeconfig,
 		"--holder=" + values.Holder,
 	}
-	args = append(args, values.TimeoutFlags...)
+	args = append(args, values.ProviderFlags...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
 		fmt.Sprintf("--health-probe-bind-address=:%d", portHealth),

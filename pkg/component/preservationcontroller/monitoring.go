@@ -40,6 +40,8 @@ var metrics = []string{
 	"machine_preservation_hold_lead_seconds_bucket",
 	"machine_preservation_hold_lead_seconds_count",
 	"machine_preservation_hold_lead_seconds_sum",
+	"machine_preservation_errors_total",
+	"machine_preservation_shoot_synced",
 	"controller_runtime_reconcile_errors_total",
 }
 
@@ -110,17 +112,32 @@ func alerts() []monitoringv1.Rule {
 			"The container machine-preservation-controller in the pod of machine-controller-manager cannot be reached. "+
 				"Machines that fail are replaced; those that are preserved are kept until their expiry.",
 		),
-		// A request that keeps failing is tried again after 17 minutes at most.
+		// The preservation controller reads again after 30 seconds at most, any other one is at work again after 17 minutes.
 		alert("MachinePreservationReconcileErrors", operators, "1h",
 			`sum by (controller) (increase(controller_runtime_reconcile_errors_total{job="machine-preservation-controller"}[30m])) > 0`,
 			"The machine-preservation-controller keeps failing.",
 			"The controller {{ $labels.controller }} of the machine-preservation-controller has had errors for more than an hour.",
 		),
+		// What fails is tried again after 30 seconds at most.
+		alert("MachinePreservationErrors", operators, "1h",
+			`sum by (pool, kind) (increase(machine_preservation_errors_total[10m])) > 0`,
+			"Decisions on machines cannot be carried out.",
+			"Calls to {{ if eq $labels.kind \"node\" }}the shoot for nodes{{ else }}the seed for machines{{ end }} of worker pool "+
+				"{{ $labels.pool }} have failed for more than an hour. Other machines are not concerned.",
+		),
+		// While the shoot's API server is away this is what is to be expected, and Gardener's own alert tells.
+		alert("MachinePreservationShootNotSynced", operators, "15m",
+			`machine_preservation_shoot_synced == 0 and on () max(up{job="kube-apiserver"}) == 1`,
+			"The machine-preservation-controller does not see the shoot's nodes as they are.",
+			"The machine-preservation-controller can neither list nor watch the nodes, although their API server can be reached. Failed "+
+				"machines are preserved; requests on nodes are not seen, and nodes are neither protected nor drained.",
+		),
 		// Prometheus 3 writes the bound as 0.0.
 		alert("MachinePreservationHoldLate", operators, "",
 			`increase(machine_preservation_hold_lead_seconds_bucket{le=~"0|0.0"}[1h]) > 0`,
 			"A failing machine was held too late.",
-			"A failing machine was held only when machine-controller-manager could have terminated it already. The next one may be lost.",
+			"A failing machine of worker pool {{ $labels.pool }} was held only when machine-controller-manager could have terminated "+
+				"it already. The next one may be lost.",
 		),
 		alert("MachinePreservationOverdue", operators, "5m",
 			`time() - machine_preservation_expiry_timestamp_seconds > 900`,

@@ -143,7 +143,7 @@ func (p *preservationController) shootResources() []client.Object {
 			{
 				APIGroups: []string{corev1.GroupName},
 				Resources: []string{"nodes"},
-				Verbs:     []string{"list", "watch", "patch"},
+				Verbs:     []string{"get", "list", "watch", "patch"},
 			},
 			{
 				APIGroups: []string{corev1.GroupName},

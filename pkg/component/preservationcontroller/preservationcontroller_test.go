@@ -90,7 +90,7 @@ var _ = Describe("PreservationController", func() {
 				TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"},
 				ObjectMeta: metav1.ObjectMeta{Name: "extensions.gardener.cloud:extension-machine-preservation:machine-preservation-controller"},
 				Rules: []rbacv1.PolicyRule{
-					{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch", "patch"}},
+					{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "patch"}},
 					{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
 					{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "delete"}},
 					{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}},

@@ -10,10 +10,12 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -43,8 +45,24 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return !maps.Equal(e.ObjectOld.Annotations, e.ObjectNew.Annotations) ||
 			!apiequality.Semantic.DeepEqual(e.ObjectOld.Spec.Taints, e.ObjectNew.Spec.Taints) ||
-			!apiequality.Semantic.DeepEqual(preservation.PreservedCondition(e.ObjectOld), preservation.PreservedCondition(e.ObjectNew))
+			!apiequality.Semantic.DeepEqual(preservation.PreservedCondition(e.ObjectOld), preservation.PreservedCondition(e.ObjectNew)) ||
+			!health(e.ObjectOld).Equal(health(e.ObjectNew))
 	}}
+}
+
+// health returns what a machine may be unhealthy by (H1): the status of Ready, and the conditions that are not False.
+func health(node *corev1.Node) sets.Set[string] {
+	result := sets.New[string]()
+	for _, c := range node.Status.Conditions {
+		switch {
+		case c.Type == v1alpha1.ConditionPreserved:
+		case c.Type == corev1.NodeReady:
+			result.Insert(string(c.Type) + "=" + string(c.Status))
+		case c.Status != corev1.ConditionFalse:
+			result.Insert(string(c.Type))
+		}
+	}
+	return result
 }
 
 func onUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {

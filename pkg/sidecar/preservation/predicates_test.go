@@ -75,7 +75,8 @@ var _ = Describe("Predicates", func() {
 	)
 
 	DescribeTable("Node", func(change NodeOption, want bool) {
-		before := Node("m", NodeAnnotation("a", "b"), Condition("Preserved", corev1.ConditionTrue, "Draining", ""))
+		before := Node("m", NodeAnnotation("a", "b"), Condition("Preserved", corev1.ConditionTrue, "Draining", ""),
+			Condition("DiskPressure", corev1.ConditionFalse, "", ""), Condition("KernelDeadlock", corev1.ConditionTrue, "", ""))
 		after := before.DeepCopy()
 		change(after)
 		Expect(NodeChanged().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: before, ObjectNew: after})).To(Equal(want))
@@ -86,8 +87,19 @@ var _ = Describe("Predicates", func() {
 		Entry("P7: the taint", Taint("node.machine.sapcloud.io/preserved", Start), true),
 		Entry("P11: the condition Preserved", Condition("Preserved", corev1.ConditionFalse, "Draining", ""), true),
 		Entry("nothing", func(*corev1.Node) {}, false),
-		Entry("readiness, which machine-controller-manager tells in the machine's phase", Condition("Ready", corev1.ConditionFalse, "", ""), false),
-		Entry("a heartbeat", func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = now }, false),
+		Entry("H1: readiness", Condition("Ready", corev1.ConditionUnknown, "", ""), true),
+		Entry("H1: the node becomes unhealthy in a further way", Condition("DiskPressure", corev1.ConditionTrue, "", ""), true),
+		Entry("H1: the node is healthy again", Condition("KernelDeadlock", corev1.ConditionFalse, "", ""), true),
+		Entry("H1: a new condition that nobody could determine", Condition("NetworkUnavailable", corev1.ConditionUnknown, "", ""), true),
+		Entry("a new condition that is well", Condition("NetworkUnavailable", corev1.ConditionFalse, "", ""), false),
+		Entry("the reason of readiness", Condition("Ready", corev1.ConditionTrue, "KubeletReady", "kubelet is ready"), false),
+		Entry("the kubelet's heartbeats", func(n *corev1.Node) {
+			for i := range n.Status.Conditions {
+				if n.Status.Conditions[i].Type != "Preserved" {
+					n.Status.Conditions[i].LastHeartbeatTime = now
+				}
+			}
+		}, false),
 		Entry("images", func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"a"}}} }, false),
 		Entry("a label", func(n *corev1.Node) { n.Labels = map[string]string{"a": "b"} }, false),
 	)

@@ -13,13 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -33,8 +32,9 @@ const IndexNode = "node"
 type Nodes struct {
 	client.Client
 
-	cluster  cluster.Cluster
-	informer cache.Informer
+	cluster    cluster.Cluster
+	informer   cache.Informer
+	connection *Connection
 }
 
 // NewNodes returns the nodes of a cluster that the caller starts.
@@ -60,28 +60,15 @@ func (n *Nodes) GetEventRecorder(name string) events.EventRecorder {
 // Source returns a source of requests for nodes that are added, removed, or changed as the predicate says. It does not
 // wait for the nodes.
 func (n *Nodes) Source(mapNode func(context.Context, *corev1.Node) []reconcile.Request, changed predicate.TypedPredicate[*corev1.Node]) source.Source {
-	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		enqueue := func(obj any) {
-			if deleted, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = deleted.Obj
-			}
-			if node, ok := obj.(*corev1.Node); ok {
-				for _, request := range mapNode(ctx, node) {
-					queue.Add(request)
-				}
-			}
-		}
-		_, err := n.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    enqueue,
-			DeleteFunc: enqueue,
-			UpdateFunc: func(o, n any) {
-				if changed.Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o.(*corev1.Node), ObjectNew: n.(*corev1.Node)}) {
-					enqueue(n)
-				}
-			},
-		})
-		return err
-	})
+	return &source.Informer{
+		Informer: n.informer,
+		Handler: handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
+			return mapNode(ctx, obj.(*corev1.Node))
+		}),
+		Predicates: []predicate.Predicate{predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+			return changed.Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: e.ObjectOld.(*corev1.Node), ObjectNew: e.ObjectNew.(*corev1.Node)})
+		}}},
+	}
 }
 
 // MachineOf returns the machine of a node from a cache with IndexNode, or nil.

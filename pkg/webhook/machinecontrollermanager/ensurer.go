@@ -33,8 +33,8 @@ import (
 // firstWithPreservation is the version of machine-controller-manager that looks at the expiry of Machines first.
 const firstWithPreservation = "0.62.0"
 
-// timeoutFlags are the flags of the provider's machine controller that the preservation controller has as well.
-var timeoutFlags = []string{"--machine-health-timeout", "--machine-creation-timeout", "--machine-drain-timeout"}
+// sharedFlags are the flags of the provider's machine controller that the preservation controller has as well.
+var sharedFlags = []string{"--machine-health-timeout", "--machine-creation-timeout", "--machine-drain-timeout", "--node-conditions"}
 
 // NewEnsurer returns an ensurer that injects the preservation controller into the Deployment of machine-controller-
 // manager. The reader should be backed by a cache: the API server waits for the answer.
@@ -91,10 +91,10 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 
 	pod.Volumes = extensionswebhook.EnsureVolumeWithName(pod.Volumes, preservationcontroller.Volume(kubeconfigSecretName))
 	pod.Containers = extensionswebhook.EnsureContainerWithName(pod.Containers, preservationcontroller.Container(preservationcontroller.ContainerValues{
-		Image:        image,
-		Namespace:    deployment.Namespace,
-		Holder:       holder,
-		TimeoutFlags: providerTimeoutFlags(pod.Containers),
+		Image:         image,
+		Namespace:     deployment.Namespace,
+		Holder:        holder,
+		ProviderFlags: providerFlags(pod.Containers),
 	}))
 	return nil
 }
@@ -163,16 +163,16 @@ func genericKubeconfigSecretName(volumes []corev1.Volume) string {
 	return ""
 }
 
-// providerTimeoutFlags returns the timeouts that the provider's machine controller runs with, none if its container has
+// providerFlags returns those of sharedFlags that the provider's machine controller runs with, none if its container has
 // not been added yet: then this webhook is called again after the provider's.
-func providerTimeoutFlags(containers []corev1.Container) []string {
+func providerFlags(containers []corev1.Container) []string {
 	var flags []string
 	for _, container := range containers {
 		if !strings.HasPrefix(container.Name, v1beta1constants.DeploymentNameMachineControllerManager+"-") {
 			continue
 		}
 		arguments := append(append([]string{}, container.Command...), container.Args...)
-		for _, flag := range timeoutFlags {
+		for _, flag := range sharedFlags {
 			if value, ok := flagValue(arguments, flag); ok {
 				flags = append(flags, flag+"="+value)
 			}

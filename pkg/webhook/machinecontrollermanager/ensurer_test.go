@@ -219,10 +219,10 @@ var _ = Describe("Ensurer", func() {
 
 		It("should read flags from the command and in two parts as well", func() {
 			provider := &deployment.Spec.Template.Spec.Containers[1]
-			provider.Command = []string{"/machine-controller", "--machine-drain-timeout", "30m"}
+			provider.Command = []string{"/machine-controller", "--machine-drain-timeout", "30m", "--node-conditions=ReadonlyFilesystem,GPUFault"}
 			provider.Args = []string{"--machine-health-timeout=", "--machine-creation-timeoutx=1m"}
 			ensure()
-			Expect(container().Args).To(ContainElements("--machine-health-timeout=", "--machine-drain-timeout=30m"))
+			Expect(container().Args).To(ContainElements("--machine-health-timeout=", "--machine-drain-timeout=30m", "--node-conditions=ReadonlyFilesystem,GPUFault"))
 			Expect(container().Args).NotTo(ContainElement(HavePrefix("--machine-creation-timeout")))
 		})
 

@@ -67,6 +67,7 @@ var _ = Describe("Lagging cache", func() {
 			Source:       &lagging{Client: api},
 			SourceReader: api,
 			Nodes:        known{api},
+			NodeReader:   api,
 			Holder:       generation.holder,
 			Timeouts:     domain.DefaultTimeouts,
 			Clock:        clock,
