@@ -5,6 +5,7 @@
 package preservation_test
 
 import (
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -85,6 +86,22 @@ var _ = Describe("Notices", func() {
 					HavePrefix("Node/m Normal MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z"),
 					HavePrefix("Machine/m Normal MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z"),
 				))
+			})
+
+			It("P14: should cut what a user wrote", func(ctx SpecContext) {
+				value := strings.Repeat("äb\n\x00", 50)
+				e := withMachine(holder, Machine("m", Annotation(preserve, value), Annotation(prefix+"timeout", value)), Node("m"))
+				shown := strings.Repeat("äb  ", 32)
+				Expect(rounds(ctx, e)).To(ConsistOf(
+					ContainSubstring(`preserve="`+shown+`" is ignored`),
+					ContainSubstring(`timeout="`+shown+`" is ignored`),
+				))
+			})
+
+			It("R3: should warn on the machine of a request on the node where there are no Events in the shoot", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m"), Node("m", with("yes")))
+				e.Events.Shoot = nil
+				Expect(rounds(ctx, e)).To(ConsistOf("Machine/m" + invalidRequest))
 			})
 
 			It("R5: should take the request's own timeout", func(ctx SpecContext) {
