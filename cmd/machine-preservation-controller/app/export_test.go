@@ -4,6 +4,11 @@
 
 package app
 
+import (
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
 // What the tests look at beside the exported names.
 var (
 	StripMachineDeployment = stripMachineDeployment
@@ -11,3 +16,6 @@ var (
 	StripMachine           = stripMachine
 	StripNode              = stripNode
 )
+
+// Beside returns what runs a cluster's caches.
+func Beside(c cluster.Cluster) manager.Runnable { return beside{c} }
