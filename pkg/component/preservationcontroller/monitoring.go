@@ -112,7 +112,7 @@ func alerts() []monitoringv1.Rule {
 			"The container machine-preservation-controller in the pod of machine-controller-manager cannot be reached. "+
 				"Machines that fail are replaced; those that are preserved are kept until their expiry.",
 		),
-		// The preservation controller reads again after 30 seconds at most, any other one is at work again after 17 minutes.
+		// A request that keeps failing is tried again after 17 minutes at most; by the preservation controller after 30 seconds.
 		alert("MachinePreservationReconcileErrors", operators, "1h",
 			`sum by (controller) (increase(controller_runtime_reconcile_errors_total{job="machine-preservation-controller"}[30m])) > 0`,
 			"The machine-preservation-controller keeps failing.",

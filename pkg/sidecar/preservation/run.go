@@ -85,7 +85,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 		if takesPlace(*d) {
 			run.claimed = d.Machine.DeepCopy()
 			for _, step := range run.steps {
-				if step.Record {
+				if step.Record && step.Machine != nil {
 					step.Machine(run.claimed)
 				}
 			}
@@ -97,7 +97,8 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 
 // carryOut begins runs, and waits for their end as long as its patience lasts: neither many machines nor an API server
 // that hangs delay what is to be done for other machines (P12). The steps that hold machines are run before all others
-// (P9). It returns the runs that have ended; whenever another one does, lookAgain is called.
+// (P9). It returns the runs that have ended; whenever another one does, lookAgain is called. The context must outlive the
+// round: it is the controller's.
 func (r *Reconciler) carryOut(ctx context.Context, m *memory, begun []*run, lookAgain func()) []*run {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -223,8 +224,8 @@ func (r *run) write(ctx context.Context, step preservation.Step) {
 		return
 	}
 	var (
-		writer client.Client = r.Source
-		base                 = original.DeepCopyObject().(client.Object)
+		writer = r.Source
+		base   = original.DeepCopyObject().(client.Object)
 		opts   []client.MergeFromOption
 	)
 	if step.Lock {
