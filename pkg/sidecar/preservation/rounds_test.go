@@ -13,9 +13,11 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -117,6 +119,22 @@ var _ = Describe("Rounds", func() {
 				e.api.write = nil
 				e.settle(ctx)
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(disabled, "true"))
+			})
+
+			It("P12 P14: should log an error once, and cut it", func(ctx SpecContext) {
+				var lines []string
+				log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+				e := withMachine(holder, Machine("m", Annotation(preserve, "now")), Node("m"))
+				e.api.failing("Node/m", errors.New(strings.Repeat("no", 1000)))
+				for range 5 {
+					e.pass(e.failingRound(logf.IntoContext(ctx, log)))
+				}
+				Expect(lines).To(ConsistOf(And(ContainSubstring(`"Failed to carry out a decision"`), ContainSubstring(`"machine"="m"`))))
+				Expect(len(lines[0])).To(BeNumerically("<", 800))
+
+				e.api.failing("Node/m", denied)
+				e.failingRound(logf.IntoContext(ctx, log))
+				Expect(lines).To(HaveLen(2), "this is news")
 			})
 
 			It("P12: should begin a back-off anew after a success", func(ctx SpecContext) {
