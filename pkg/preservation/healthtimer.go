@@ -54,7 +54,7 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 
 func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
 	steps := []Step{{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
-	if d.Target.failing() {
+	if d.Target.Failing() {
 		// The record has been written on this very machine. Its phase may only be replaced if it is still that one.
 		lock := !isTimed(d.Machine.Status.CurrentStatus.Phase)
 		steps = append(steps, Step{Hold: true, Status: true, Lock: lock, Machine: func(m *machinev1alpha1.Machine) {
@@ -105,7 +105,7 @@ func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step 
 // what waited for its node when it was held waits again, until its creation deadline (H2).
 func putBack(machine *machinev1alpha1.Machine, d Decision, timeouts Timeouts, now time.Time) {
 	status := &machine.Status.CurrentStatus
-	released := machine.Annotations[v1alpha1.AnnotationReleased] != "" || d.Current != nil && d.Current.failing()
+	released := machine.Annotations[v1alpha1.AnnotationReleased] != "" || d.Current != nil && d.Current.Failing()
 	switch {
 	case !released:
 	case isMisplaced(machine, d.Current):

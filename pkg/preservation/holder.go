@@ -40,7 +40,7 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 	switch {
 	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning:
 		delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	case d.Current != nil && d.Current.failing():
+	case d.Current != nil && d.Current.Failing():
 		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
 	}
 }

@@ -43,9 +43,9 @@ type modelMachine struct {
 	// broken says that the VM cannot be initialised, unlimited that machine-controller-manager has no health timeout for it.
 	broken, unlimited bool
 	// spared says that machine-controller-manager does not terminate the machine when it is Failed: it obeys the request.
-	spared bool
-	onNode            ask
-	onMachine         ask
+	spared    bool
+	onNode    ask
+	onMachine ask
 	// synced is the request that was on the node when it was last synced to the machine (R2).
 	synced string
 

@@ -40,7 +40,7 @@ const nativePatience = 10 * time.Second
 // manager >= 0.62, which writes them on its own, where its expiry is what ours would be.
 func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
 	configuration := d.Machine.Spec.MachineConfiguration
-	if !d.carriesNow() || d.Request.Timeout > 0 || d.beingCreated() || len(d.Target.Claims) > 1 || d.Target.failing() ||
+	if !d.carriesNow() || d.Request.Timeout > 0 || d.beingCreated() || len(d.Target.Claims) > 1 || d.Target.Failing() ||
 		configuration == nil || configuration.MachinePreserveTimeout == nil || configuration.MachinePreserveTimeout.Duration != g.Timeout {
 		return
 	}
@@ -103,7 +103,7 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 		annotate = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
 		expire   = Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry()}
-			if !d.Target.failing() {
+			if !d.Target.Failing() {
 				return
 			}
 			// What is tried to be created is failed with a status without expiry; what waits for its node is not (H3). The
@@ -149,7 +149,7 @@ func markExpiry(machine *machinev1alpha1.Machine) {
 // writes then drops the expiry.
 func (d *Decision) beingCreated() bool {
 	phase := d.Machine.Status.CurrentStatus.Phase
-	return phase == "" || phase == machinev1alpha1.MachineCrashLoopBackOff && !d.Target.failing()
+	return phase == "" || phase == machinev1alpha1.MachineCrashLoopBackOff && !d.Target.Failing()
 }
 
 // carriesNow says that machine-controller-manager >= 0.62 sees the annotation that makes it hold without our doing.

@@ -88,10 +88,10 @@ func (r *Record) drop(cause string) {
 }
 
 // hasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be (P1).
-func (r *Record) hasPlace() bool { return r != nil && r.failing() }
+func (r *Record) hasPlace() bool { return r != nil && r.Failing() }
 
-// failing says that machine-controller-manager would terminate the machine if it was not held.
-func (r *Record) failing() bool { return r.Failed || !r.FailsAt.IsZero() }
+// Failing says that machine-controller-manager would terminate the machine if it was not held.
+func (r *Record) Failing() bool { return r.Failed || !r.FailsAt.IsZero() }
 
 func (r *Record) clone() *Record {
 	c := *r
@@ -178,7 +178,7 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	if !r.FailsAt.IsZero() {
 		annotations[v1alpha1.AnnotationFailsAt] = formatTime(r.FailsAt)
 	}
-	if r.failing() {
+	if r.Failing() {
 		annotations[v1alpha1.AnnotationFailedSince] = formatTime(r.FailedSince)
 	}
 	if r.claim(v1alpha1.CauseAuto) != nil && r.Share > 0 {

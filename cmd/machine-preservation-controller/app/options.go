@@ -22,9 +22,6 @@ const (
 	holderHealthTimer    = "health-timer"
 )
 
-// defaultNodeConditions are those of machine-controller-manager's machine controllers.
-var defaultNodeConditions = []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"}
-
 // Options are the flags of the command.
 type Options struct {
 	Namespace              string
@@ -46,7 +43,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", preservation.DefaultTimeouts.Health, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
 	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
 	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
-	fs.StringSliceVar(&o.NodeConditions, "node-conditions", defaultNodeConditions, "Types of the node conditions, comma-separated, by which machine-controller-manager takes a machine for unhealthy.")
+	fs.StringSliceVar(&o.NodeConditions, "node-conditions", preservation.DefaultNodeConditions, "Types of the node conditions, comma-separated, by which machine-controller-manager takes a machine for unhealthy.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }

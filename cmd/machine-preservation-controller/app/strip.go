@@ -21,7 +21,7 @@ func stripMachineDeployment(obj any) (any, error) {
 		template := machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{NodeTemplateSpec: machinev1alpha1.NodeTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: d.Spec.Template.Spec.NodeTemplateSpec.Labels},
 		}}}
-		d.Spec = machinev1alpha1.MachineDeploymentSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: template}
+		d.Spec = machinev1alpha1.MachineDeploymentSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: template, Strategy: machinev1alpha1.MachineDeploymentStrategy{Type: d.Spec.Strategy.Type}}
 		d.Status = machinev1alpha1.MachineDeploymentStatus{}
 	}
 	return obj, nil
@@ -40,7 +40,11 @@ func stripMachine(obj any) (any, error) {
 	if m, ok := obj.(*machinev1alpha1.Machine); ok {
 		m.ManagedFields = nil
 		m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration}
-		m.Status = machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}
+		status := machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}
+		if len(m.Status.Conditions) > 0 { // all that is read of them is that there are any
+			status.Conditions = []corev1.NodeCondition{{Type: m.Status.Conditions[0].Type}}
+		}
+		m.Status = status
 	}
 	return obj, nil
 }
@@ -56,6 +60,8 @@ func stripNode(obj any) (any, error) {
 			switch {
 			case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved:
 				conditions = append(conditions, c)
+			case c.Type == machinev1alpha1.NodeInPlaceUpdate:
+				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
 			case c.Status != corev1.ConditionFalse:
 				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
 			}

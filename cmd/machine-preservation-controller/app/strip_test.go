@@ -176,10 +176,10 @@ var _ = Describe("Strip", func() {
 		Expect(json.Marshal(gotMachine)).To(MatchJSON(text(wantMachine)))
 		Expect(json.Marshal(gotNode)).To(MatchJSON(text(wantNode)))
 	},
-		Entry("hold, HealthTimer", preservation.HealthTimer{}, preservation.Decision{Target: &preservation.Record{Cause: "auto", Expiry: builder.Start.Add(time.Hour), Failed: true, FailedSince: builder.Start}}),
-		Entry("hold, PreserveExpiry", preservation.PreserveExpiry{}, preservation.Decision{Target: &preservation.Record{Cause: "auto", Expiry: builder.Start.Add(time.Hour), Failed: true, FailedSince: builder.Start}}),
-		Entry("release, HealthTimer", preservation.HealthTimer{}, preservation.Decision{Current: &preservation.Record{Cause: "auto", Failed: true}, ConsumeRequest: true}),
-		Entry("release, PreserveExpiry", preservation.PreserveExpiry{}, preservation.Decision{Current: &preservation.Record{Cause: "auto", Failed: true}, ConsumeRequest: true}),
+		Entry("hold, HealthTimer", preservation.HealthTimer{}, preservation.Decision{Target: &preservation.Record{Claims: []preservation.Claim{{Cause: "auto", Expiry: builder.Start.Add(time.Hour)}}, Failed: true, FailedSince: builder.Start}}),
+		Entry("hold, PreserveExpiry", preservation.PreserveExpiry{}, preservation.Decision{Target: &preservation.Record{Claims: []preservation.Claim{{Cause: "auto", Expiry: builder.Start.Add(time.Hour)}}, Failed: true, FailedSince: builder.Start}}),
+		Entry("release, HealthTimer", preservation.HealthTimer{}, preservation.Decision{Current: &preservation.Record{Claims: []preservation.Claim{{Cause: "auto"}}, Failed: true}, ConsumeRequest: true}),
+		Entry("release, PreserveExpiry", preservation.PreserveExpiry{}, preservation.Decision{Current: &preservation.Record{Claims: []preservation.Claim{{Cause: "auto"}}, Failed: true}, ConsumeRequest: true}),
 	)
 })
 

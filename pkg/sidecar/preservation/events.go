@@ -30,7 +30,7 @@ const (
 	EventRecovered = "PreservedMachineRecovered"
 	// EventReleased says that a preservation has ended.
 	EventReleased = "MachinePreservationEnded"
-	// EventRefused says that a machine failed which the share had no place for.
+	// EventRefused says that a machine failed and is not preserved, and why not.
 	EventRefused = "MachinePreservationRefused"
 	// EventInvalidRequest says that a request is not a valid one (R3).
 	EventInvalidRequest = "InvalidPreserveRequest"
@@ -38,11 +38,20 @@ const (
 	EventInvalidTimeout = "InvalidPreserveTimeout"
 )
 
-var reasons = map[string]string{
-	"T1": EventPreserved, "T4": EventPreserved, "T5": EventPreserved,
-	"T2": EventFailed,
-	"T7": EventRecovered,
-	"T3": EventReleased, "T8": EventReleased, "T9": EventReleased, "T10": EventReleased, "P1": EventReleased,
+// reasons are those of the transitions that people are told of. A hold in the margin is none of them: nothing has
+// happened yet (H4).
+var reasons = map[preservation.Rule]string{
+	preservation.RuleBegin:         EventPreserved,
+	preservation.RuleWhenFailed:    EventPreserved,
+	preservation.RuleAuto:          EventPreserved,
+	preservation.RuleFail:          EventFailed,
+	preservation.RuleRecover:       EventRecovered,
+	preservation.RuleRelease:       EventReleased,
+	preservation.RuleReleaseFailed: EventReleased,
+	preservation.RuleShareLowered:  EventReleased,
+	preservation.RuleDeleted:       EventReleased,
+	preservation.RuleShareUsedUp:   EventReleased,
+	preservation.RuleRollout:       EventReleased,
 }
 
 const (
@@ -74,12 +83,19 @@ func (e Events) both(d *preservation.Decision, eventType, reason, note string, a
 
 func (r *Reconciler) transition(d *preservation.Decision, pool string) {
 	countTransition(d, pool, r.Clock.Now())
-	if d.Target != nil {
-		r.Events.both(d, corev1.EventTypeNormal, reasons[d.Rule], "Machine is %s until %s as %s (cause %s)",
-			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), d.Target.Expiry.UTC().Format(time.RFC3339), d.Reason, d.Target.Cause)
+	reason, told := reasons[d.Rule]
+	if !told {
 		return
 	}
-	r.Events.both(d, corev1.EventTypeNormal, reasons[d.Rule], "Machine is no longer preserved as %s (cause was %s)", d.Reason, d.Current.Cause)
+	if d.Target != nil {
+		if reason == EventReleased { // one claim has ended, and another one stands
+			reason = EventPreserved
+		}
+		r.Events.both(d, corev1.EventTypeNormal, reason, "Machine is %s until %s as %s (cause %s)",
+			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), d.Target.Expiry().UTC().Format(time.RFC3339), d.Reason, d.Target.Cause())
+		return
+	}
+	r.Events.both(d, corev1.EventTypeNormal, reason, "Machine is no longer preserved as %s (cause was %s)", d.Reason, d.Current.Cause())
 }
 
 // notice is what is told once about a machine, for as long as it holds.
@@ -101,7 +117,7 @@ func (r *Reconciler) notify(m *memory, pool string, decisions []preservation.Dec
 			return !m.notices.Has(n)
 		}
 		if d.Refused {
-			note := "Machine failed and is replaced as the share of its MachineDeployment is used up"
+			note := "Machine failed and is replaced as " + d.Reason
 			if first(EventRefused, note) {
 				refusals.WithLabelValues(pool).Inc()
 				r.Events.both(d, corev1.EventTypeNormal, EventRefused, "%s", note)

@@ -41,7 +41,10 @@ type failure struct {
 }
 
 // intent is what a run is about. One with another intent does not wait for the end of the back-off.
-type intent struct{ rule, reason, machine, node string }
+type intent struct {
+	rule                  preservation.Rule
+	reason, machine, node string
+}
 
 func intentOf(d *preservation.Decision) intent {
 	i := intent{rule: d.Rule, reason: d.Reason, machine: d.Machine.ResourceVersion}

@@ -34,7 +34,7 @@ const (
 
 var (
 	causes       = []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}
-	drainReasons = []string{v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonDrained}
+	drainReasons = []string{v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained}
 
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
@@ -112,9 +112,9 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 		if record == nil {
 			continue
 		}
-		with(machines, causeLabel(record.Cause), record.Phase(member.Machine.Status.CurrentStatus.Phase)).Inc()
-		if !record.Expiry.IsZero() {
-			with(expiry, member.Machine.Name).Set(float64(record.Expiry.Unix()))
+		with(machines, causeLabel(record.Cause()), record.Phase(member.Machine.Status.CurrentStatus.Phase)).Inc()
+		if at := record.Expiry(); !at.IsZero() {
+			with(expiry, member.Machine.Name).Set(float64(at.Unix()))
 		}
 		if !record.Failed {
 			continue
@@ -149,12 +149,12 @@ func forget(deployment string) {
 func countTransition(d *preservation.Decision, pool string, now time.Time) {
 	cause := causeOther
 	if d.Target != nil {
-		cause = causeLabel(d.Target.Cause)
+		cause = causeLabel(d.Target.Cause())
 	} else if d.Current != nil {
-		cause = causeLabel(d.Current.Cause)
+		cause = causeLabel(d.Current.Cause())
 	}
-	transitions.WithLabelValues(d.Rule, cause, pool).Inc()
-	if d.Target != nil && d.Target.Failed && (d.Current == nil || !d.Current.Failed) && !d.Deadline.IsZero() {
+	transitions.WithLabelValues(string(d.Rule), cause, pool).Inc()
+	if d.Target != nil && d.Target.Failing() && (d.Current == nil || !d.Current.Failing()) && !d.Deadline.IsZero() {
 		holdLead.WithLabelValues(pool, cause).Observe(d.Deadline.Sub(now).Seconds())
 	}
 }

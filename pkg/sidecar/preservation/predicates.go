@@ -21,13 +21,13 @@ import (
 
 func deploymentChanged() predicate.Predicate {
 	return onUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
-		return o.Spec.Replicas != n.Spec.Replicas || !maps.Equal(o.Annotations, n.Annotations)
+		return o.Spec.Replicas != n.Spec.Replicas || o.Spec.Strategy.Type != n.Spec.Strategy.Type || !maps.Equal(o.Annotations, n.Annotations)
 	})
 }
 
 func machineSetChanged() predicate.Predicate {
 	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return (o.Spec.Replicas > 0 || o.Status.Replicas > 0) != (n.Spec.Replicas > 0 || n.Status.Replicas > 0)
+		return hasMachines(o) != hasMachines(n) || o.Annotations[annotationRevision] != n.Annotations[annotationRevision]
 	})
 }
 
@@ -35,6 +35,7 @@ func machineChanged() predicate.Predicate {
 	return onUpdate(func(o, n *machinev1alpha1.Machine) bool {
 		return !apiequality.Semantic.DeepEqual(o.Status.CurrentStatus, n.Status.CurrentStatus) ||
 			!maps.Equal(o.Annotations, n.Annotations) ||
+			(len(o.Status.Conditions) == 0) != (len(n.Status.Conditions) == 0) ||
 			!apiequality.Semantic.DeepEqual(o.Spec.MachineConfiguration, n.Spec.MachineConfiguration) ||
 			o.Labels[machinev1alpha1.NodeLabelKey] != n.Labels[machinev1alpha1.NodeLabelKey] ||
 			o.DeletionTimestamp.IsZero() != n.DeletionTimestamp.IsZero()
@@ -50,12 +51,15 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	}}
 }
 
-// health returns what a machine may be unhealthy by (H1): the status of Ready, and the conditions that are not False.
+// health returns what a machine may be unhealthy by (H1): the status of Ready, and the conditions that are not False; of
+// the one that tells how its update in place goes, the reason as well (P3).
 func health(node *corev1.Node) sets.Set[string] {
 	result := sets.New[string]()
 	for _, c := range node.Status.Conditions {
 		switch {
 		case c.Type == v1alpha1.ConditionPreserved:
+		case c.Type == machinev1alpha1.NodeInPlaceUpdate:
+			result.Insert(string(c.Type) + "=" + c.Reason)
 		case c.Type == corev1.NodeReady:
 			result.Insert(string(c.Type) + "=" + string(c.Status))
 		case c.Status != corev1.ConditionFalse:

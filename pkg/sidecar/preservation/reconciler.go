@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,6 +32,8 @@ const (
 	nodesInterval = 10 * time.Second
 	// callTimeout bounds each call to an API server.
 	callTimeout = 10 * time.Second
+	// annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
+	annotationRevision = "deployment.kubernetes.io/revision"
 )
 
 // Reconciler carries out what is decided on the machines of a MachineDeployment.
@@ -87,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	group, decisions, now, err := r.decide(ctx, r.Source, deployment, busy)
 	// The cache may not know yet what was written last, by this process or by the one before it. What would use up a
 	// share is decided on what the API server has (P1).
-	if err == nil && slices.ContainsFunc(decisions, takesPlace) {
+	if err == nil && slices.ContainsFunc(decisions, func(d preservation.Decision) bool { return d.TakesPlace() }) {
 		group, decisions, now, err = r.decide(ctx, r.SourceReader, deployment, busy)
 	}
 	if err != nil {
@@ -134,20 +137,18 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	return group, preservation.Decide(claimed, now), now, nil
 }
 
-// takesPlace says that a decision uses up a place within the share.
-func takesPlace(d preservation.Decision) bool {
-	return d.Target != nil && d.Target.Failed && d.Target.Cause == v1alpha1.CauseAuto && (d.Current == nil || !d.Current.Failed)
-}
-
 func anyMachine(*machinev1alpha1.Machine) bool { return true }
 
 // group reads those machines of a MachineDeployment that are of interest through reader, and their nodes.
 func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, interesting func(*machinev1alpha1.Machine) bool) (preservation.Group, error) {
 	group := preservation.Group{
-		Replicas: deployment.Spec.Replicas,
-		Timeouts: r.Timeouts,
-		Share:    shareOf(deployment),
-		Timeout:  timeoutOf(deployment),
+		Holder:         r.Holder,
+		Replicas:       deployment.Spec.Replicas,
+		InPlace:        deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
+		Timeouts:       r.Timeouts,
+		NodeConditions: r.NodeConditions,
+		Share:          shareOf(deployment),
+		Timeout:        timeoutOf(deployment),
 	}
 
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
@@ -160,16 +161,12 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 	if err := r.Source.List(ctx, sets, opts...); err != nil {
 		return group, fmt.Errorf("failed to list the MachineSets: %w", err)
 	}
-	owned, active := map[types.UID]bool{}, 0
-	for _, set := range sets.Items {
-		if metav1.IsControlledBy(&set, deployment) {
-			owned[set.UID] = true
-			if set.Spec.Replicas > 0 || set.Status.Replicas > 0 {
-				active++
-			}
-		}
+	sets.Items = slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
+	owned := make(map[types.UID]bool, len(sets.Items))
+	for i := range sets.Items {
+		owned[sets.Items[i].UID] = true
 	}
-	group.Rollout = active > 1
+	group.Rollout = isRollout(sets.Items)
 
 	machines := &machinev1alpha1.MachineList{}
 	if err := reader.List(ctx, machines, opts...); err != nil {
@@ -192,6 +189,27 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 		group.Members = append(group.Members, member)
 	}
 	return group, nil
+}
+
+// isRollout says that there are, or are to be, machines of a MachineSet that is not of the newest revision (P3).
+func isRollout(sets []machinev1alpha1.MachineSet) bool {
+	if len(sets) == 0 {
+		return false
+	}
+	newest := slices.MaxFunc(sets, func(a, b machinev1alpha1.MachineSet) int {
+		return cmp.Or(cmp.Compare(revisionOf(&a), revisionOf(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool { return set.UID != newest.UID && hasMachines(&set) })
+}
+
+func hasMachines(set *machinev1alpha1.MachineSet) bool {
+	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
+}
+
+// revisionOf returns the revision that machine-controller-manager gave a MachineSet, 0 if it has not yet.
+func revisionOf(set *machinev1alpha1.MachineSet) int64 {
+	revision, _ := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
+	return revision
 }
 
 func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error) {

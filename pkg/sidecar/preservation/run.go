@@ -60,7 +60,8 @@ type run struct {
 func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now time.Time) (runs []*run, waits bool) {
 	for i := range decisions {
 		d := &decisions[i]
-		if d.Untouched() {
+		steps := preservation.Steps(r.Holder, *d, r.Timeouts, now)
+		if len(steps) == 0 {
 			continue
 		}
 		if d.NodeUnknown && d.Target == nil {
@@ -72,7 +73,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 			Reconciler: r,
 			decision:   d,
 			pool:       pool,
-			steps:      preservation.Steps(r.Holder, *d, r.Timeouts, now),
+			steps:      steps,
 			machine:    d.Machine,
 			node:       d.Node,
 			held:       make(chan struct{}),
@@ -82,7 +83,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 		if !d.Confirm && !slices.ContainsFunc(run.steps, run.changes) {
 			continue
 		}
-		if takesPlace(*d) {
+		if d.TakesPlace() {
 			run.claimed = d.Machine.DeepCopy()
 			for _, step := range run.steps {
 				if step.Record && step.Machine != nil {
@@ -174,7 +175,7 @@ func (r *run) confirm(ctx context.Context) bool {
 			r.node, member.Node = node, node
 		case apierrors.IsNotFound(err):
 			member.Node = nil
-		case !r.decision.Target.Failed:
+		case !r.decision.Target.Failing():
 			return false
 		default:
 			// The shoot's API server is not there, and the machine will not be either if it is not held (P9).
