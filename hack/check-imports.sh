@@ -27,8 +27,10 @@ must_not_reach() {
   fi
 }
 
-must_not_reach ./pkg/preservation '^(k8s\.io/client-go|sigs\.k8s\.io/controller-runtime)/' \
-  'it decides on objects that are passed in'
+for domain in ./pkg/preservation ./pkg/share; do
+  must_not_reach "$domain" '^(k8s\.io/client-go|sigs\.k8s\.io/controller-runtime)/' \
+    'it decides on objects that are passed in'
+done
 must_not_reach ./cmd/machine-preservation-controller '^github\.com/gardener/gardener/' \
   'it runs once per shoot and must stay small'
 

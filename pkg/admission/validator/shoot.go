@@ -12,7 +12,6 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,6 +21,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // Shoot validates the provider configuration in Shoots. An entry that is disabled is not looked at: nobody reads its
@@ -60,10 +60,11 @@ func validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	if err != nil {
 		return nil, refusal(shoot, err)
 	}
-	if err := validation.ValidateMachinePreservationConfig(config, validation.PoolsOfShoot(shoot.Spec.Provider.Workers), configPath).ToAggregate(); err != nil {
+	pools := share.PoolsOfShoot(shoot.Spec.Provider.Workers)
+	if err := validation.ValidateMachinePreservationConfig(config, pools, configPath).ToAggregate(); err != nil {
 		return nil, refusal(shoot, err)
 	}
-	return warnings(shoot.Spec.Provider.Workers, config, extensionPath), nil
+	return warnings(pools, config, extensionPath), nil
 }
 
 // enabled returns the index of the extension in the Shoot's specification, or -1. gardener-apiserver sees to it that a type
@@ -91,25 +92,13 @@ func refusal(shoot *gardencorev1beta1.Shoot, err error) error {
 type subject struct {
 	Enabled bool
 	Config  *runtime.RawExtension
-	Pools   []pool
-}
-
-type pool struct {
-	validation.Pool
-	Zones   []string
-	Number  *int32
-	Timeout *metav1.Duration
+	Pools   []share.Pool
 }
 
 func subjectOf(shoot *gardencorev1beta1.Shoot) subject {
-	var s subject
+	s := subject{Pools: share.PoolsOfShoot(shoot.Spec.Provider.Workers)}
 	if index := enabled(shoot); index >= 0 {
 		s.Enabled, s.Config = true, shoot.Spec.Extensions[index].ProviderConfig
-	}
-	for i, p := range validation.PoolsOfShoot(shoot.Spec.Provider.Workers) {
-		worker := &shoot.Spec.Provider.Workers[i]
-		settings := settingsOf(worker)
-		s.Pools = append(s.Pools, pool{p, worker.Zones, settings.AutoPreserveFailedMachineMax, settings.MachinePreserveTimeout})
 	}
 	return s
 }

@@ -10,42 +10,38 @@ import (
 	"strconv"
 	"strings"
 
-	extensionsworkercontroller "github.com/gardener/gardener/extensions/pkg/controller/worker"
-	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // warnings returns what the owner of a Shoot should know about a valid configuration. Each names the field, its value where
 // there is one, and what it does not do.
-func warnings(workers []gardencorev1beta1.Worker, config *preservation.MachinePreservationConfig, extensionPath *field.Path) admission.Warnings {
+func warnings(pools []share.Pool, config *preservation.MachinePreservationConfig, extensionPath *field.Path) admission.Warnings {
 	w := &collector{
-		workers:     workers,
-		pools:       validation.PoolsOfShoot(workers),
+		pools:       pools,
 		config:      config,
 		configPath:  extensionPath.Child("providerConfig"),
 		workersPath: field.NewPath("spec", "provider", "workers"),
 	}
-	if len(workers) == 0 {
+	if len(pools) == 0 {
 		w.add(extensionPath, "the Shoot has no workers, no machine is preserved")
 	}
 	for i := range config.Workers {
 		w.ofWorker(i)
 	}
 	w.ofForce(config.MachineControllerManager, settingsPath(w.configPath))
-	for i := range workers {
+	for i := range pools {
 		w.ofZones(i)
 	}
 	return w.warnings
 }
 
 type collector struct {
-	workers                 []gardencorev1beta1.Worker
-	pools                   []validation.Pool
+	pools                   []share.Pool
 	config                  *preservation.MachinePreservationConfig
 	configPath, workersPath *field.Path
 
@@ -56,23 +52,23 @@ func (w *collector) add(fldPath *field.Path, format string, arguments ...any) {
 	w.warnings = append(w.warnings, fldPath.String()+": "+fmt.Sprintf(format, arguments...))
 }
 
-// ofWorker warns of what is set for one worker pool.
+// values returns what the Shoot sets for a worker pool.
+func (w *collector) values(pool int) share.Values {
+	return share.ValuesFor(w.pools[pool], w.workersPath.Index(pool), w.config, w.configPath, nil)
+}
+
+// ofWorker warns of what the configuration sets for one worker pool.
 func (w *collector) ofWorker(index int) {
 	settings := w.config.Workers[index].MachineControllerManager
 	if settings == nil {
 		return
 	}
-	poolIndex := slices.IndexFunc(w.pools, func(p validation.Pool) bool { return p.Name == w.config.Workers[index].Name })
-	own, ownPath := settingsOf(&w.workers[poolIndex]), settingsPath(w.workersPath.Index(poolIndex))
+	poolIndex := slices.IndexFunc(w.pools, func(p share.Pool) bool { return p.Name == w.config.Workers[index].Name })
 	fldPath := settingsPath(w.configPath.Child("workers").Index(index))
 
-	const wins = "%v wins over %v in %s"
-	if ours, theirs := settings.AutoPreserveFailedMax, own.AutoPreserveFailedMachineMax; ours != nil && theirs != nil {
-		w.add(fldPath.Child("autoPreserveFailedMax"), wins, *ours, *theirs, ownPath.Child("autoPreserveFailedMachineMax"))
-	}
-	if ours, theirs := settings.MachinePreserveTimeout, own.MachinePreserveTimeout; ours != nil && theirs != nil {
-		w.add(fldPath.Child("machinePreserveTimeout"), wins, ours.Duration, theirs.Duration, ownPath.Child("machinePreserveTimeout"))
-	}
+	values := w.values(poolIndex)
+	warnOfPrecedence(w, values.AutoPreserveFailedMax)
+	warnOfPrecedence(w, values.MachinePreserveTimeout)
 
 	// autoPreserveFailedMax can only be 0 there, and must be set where the one for all pools is greater.
 	if pool := w.pools[poolIndex]; pool.Limit() == 0 && (settings.MachinePreserveTimeout != nil || settings.ForceDeletePodsWithVolumes != nil) {
@@ -86,6 +82,14 @@ func (w *collector) ofWorker(index int) {
 	w.ofForce(settings, fldPath)
 }
 
+// warnOfPrecedence warns if the configuration sets for a worker pool what the Shoot's own field sets as well. Nothing else
+// goes before that.
+func warnOfPrecedence[T any](w *collector, values share.Ranked[T]) {
+	if len(values) > 1 && values[1].Source == share.SourceShoot {
+		w.add(values[0].Path, "%v wins over %v in %s", values[0].Value, values[1].Value, values[1].Path)
+	}
+}
+
 func (w *collector) ofForce(settings *preservation.MachineControllerManagerSettings, fldPath *field.Path) {
 	if settings != nil && ptr.Deref(settings.ForceDeletePodsWithVolumes, false) {
 		w.add(fldPath.Child("forceDeletePodsWithVolumes"), "if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data")
@@ -94,50 +98,25 @@ func (w *collector) ofForce(settings *preservation.MachineControllerManagerSetti
 
 // ofZones warns if zones of a worker pool get nothing of the number that holds for it.
 func (w *collector) ofZones(index int) {
-	number, fldPath := w.numberFor(index)
-	zones := w.workers[index].Zones
-	if ptr.Deref(number, 0) == 0 {
+	pool, number := w.pools[index], w.values(index).AutoPreserveFailedMax.Effective()
+	if number.Value == 0 {
 		return
 	}
 
 	var shares, without []string
-	for i, zone := range zones {
-		share := extensionsworkercontroller.DistributeOverZones(int32(i), *number, int32(len(zones))) // #nosec G115 -- a pool has a handful of zones
-		shares = append(shares, strconv.Itoa(int(share)))
-		if share == 0 {
-			without = append(without, strconv.Quote(zone))
+	for i, of := range share.OverZones(number.Value, len(pool.Zones)) {
+		shares = append(shares, strconv.Itoa(int(of)))
+		if of == 0 {
+			without = append(without, strconv.Quote(pool.Zones[i]))
 		}
 	}
 	if len(without) > 0 {
-		w.add(fldPath, "%d is distributed over the zones of worker pool %q as %s: nothing is left for %s",
-			*number, w.workers[index].Name, strings.Join(shares, ", "), strings.Join(without, ", "))
+		w.add(number.Path, "%d is distributed over the zones of worker pool %q as %s: nothing is left for %s",
+			number.Value, pool.Name, strings.Join(shares, ", "), strings.Join(without, ", "))
 	}
 }
 
-// numberFor returns how many failed machines of a worker pool are kept and which field says so, nil if none of the Shoot's
-// does.
-func (w *collector) numberFor(index int) (*int32, *field.Path) {
-	for i, worker := range w.config.Workers {
-		if settings := worker.MachineControllerManager; worker.Name == w.workers[index].Name && settings != nil && settings.AutoPreserveFailedMax != nil {
-			return settings.AutoPreserveFailedMax, settingsPath(w.configPath.Child("workers").Index(i)).Child("autoPreserveFailedMax")
-		}
-	}
-	if number := settingsOf(&w.workers[index]).AutoPreserveFailedMachineMax; number != nil {
-		return number, settingsPath(w.workersPath.Index(index)).Child("autoPreserveFailedMachineMax")
-	}
-	if settings := w.config.MachineControllerManager; settings != nil {
-		return settings.AutoPreserveFailedMax, settingsPath(w.configPath).Child("autoPreserveFailedMax")
-	}
-	return nil, nil
-}
-
-// settingsOf returns what the Shoot's own fields set for a worker pool.
-func settingsOf(worker *gardencorev1beta1.Worker) gardencorev1beta1.MachineControllerManagerSettings {
-	return ptr.Deref(worker.MachineControllerManagerSettings, gardencorev1beta1.MachineControllerManagerSettings{})
-}
-
-// settingsPath returns the path of the settings below that of what has them. It is the same in the configuration and in the
-// Shoot.
+// settingsPath returns the path of the settings below that of what has them.
 func settingsPath(fldPath *field.Path) *field.Path {
 	return fldPath.Child("machineControllerManager")
 }

@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // Shares checks that each MachineDeployment has the share that falls to it.
@@ -59,7 +59,7 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 		known    = sets.New[string]()
 	)
 	for i := range workers.Items {
-		config, err := helper.ReadExtension(extension, validation.PoolsOfWorker(&workers.Items[i]))
+		config, err := helper.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[i]))
 		if err != nil {
 			return unhealthy("the configuration is not valid, all shares stay what they are: "+err.Error(), gardencorev1beta1.ErrorConfigurationProblem), nil
 		}

@@ -26,9 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
@@ -65,7 +65,7 @@ func (a *Actuator) Reconcile(ctx context.Context, _ logr.Logger, ex *extensionsv
 	if shoot == nil {
 		return fmt.Errorf("there is no Shoot in Cluster %q", ex.Namespace)
 	}
-	if _, err := helper.ReadExtension(ex, validation.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
+	if _, err := helper.ReadExtension(ex, share.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
 		return v1beta1helper.NewErrorWithCodes(fmt.Errorf("invalid configuration: %w", err), gardencorev1beta1.ErrorConfigurationProblem)
 	}
 

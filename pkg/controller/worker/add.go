@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package worker distributes what is set for worker pools over the MachineDeployments of their zones.
+// Package worker writes what is set for worker pools into the MachineDeployments of their zones.
 package worker
 
 import (

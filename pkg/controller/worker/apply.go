@@ -13,22 +13,23 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
-// Apply writes a share into a MachineDeployment and returns whether that changed anything. Where the resource has fields
-// for machine-controller-manager's own preservation, its timeout is set as well and its number is kept at 0, so that
-// there is one controller that decides.
+// Apply writes the settings of a MachineDeployment into it and returns whether that changed anything. Where the resource
+// has fields for machine-controller-manager's own preservation, its timeout is set as well and its number is kept at 0, so
+// that there is one controller that decides.
 //
 // No machine is rolled by that: machine-controller-manager looks for the MachineSet of a MachineDeployment with
 // EqualIgnoreHash (pkg/controller/deployment_util.go), which leaves out spec.machineConfiguration of the template, where
 // the timeout belongs, and never sees the metadata of the MachineDeployment itself. The annotations are copied to the
 // MachineSet in place (copyMachineDeploymentAnnotationsToMachineSet). Annotations of the template would roll machines.
-func Apply(deployment *machinev1alpha1.MachineDeployment, share Share, nativeFields bool) bool {
+func Apply(deployment *machinev1alpha1.MachineDeployment, settings share.Settings, nativeFields bool) bool {
 	wanted := map[string]string{
-		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.FormatInt(int64(share.AutoPreserveFailedMax), 10),
-		v1alpha1.AnnotationMachinePreserveTimeout: share.MachinePreserveTimeout.String(),
+		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.FormatInt(int64(settings.AutoPreserveFailedMax), 10),
+		v1alpha1.AnnotationMachinePreserveTimeout: settings.MachinePreserveTimeout.String(),
 	}
-	if share.ForceDeletePodsWithVolumes {
+	if settings.ForceDeletePodsWithVolumes {
 		wanted[v1alpha1.AnnotationForceDeletePodsWithVolumes] = "true"
 	}
 	changed := annotate(deployment, wanted)
@@ -44,24 +45,24 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, share Share, nativeFie
 	if template.MachineConfiguration == nil {
 		template.MachineConfiguration = &machinev1alpha1.MachineConfiguration{}
 	}
-	if ptr.Deref(template.MachinePreserveTimeout, metav1.Duration{}).Duration != share.MachinePreserveTimeout {
-		template.MachinePreserveTimeout = &metav1.Duration{Duration: share.MachinePreserveTimeout}
+	if ptr.Deref(template.MachinePreserveTimeout, metav1.Duration{}).Duration != settings.MachinePreserveTimeout {
+		template.MachinePreserveTimeout = &metav1.Duration{Duration: settings.MachinePreserveTimeout}
 		changed = true
 	}
 	return changed
 }
 
-// ShareOf returns the share that Apply wrote into a MachineDeployment, false if there is none.
-func ShareOf(deployment *machinev1alpha1.MachineDeployment) (Share, bool) {
+// ShareOf returns the settings that Apply wrote into a MachineDeployment, false if there are none.
+func ShareOf(deployment *machinev1alpha1.MachineDeployment) (share.Settings, bool) {
 	limit, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32)
 	if err != nil {
-		return Share{}, false
+		return share.Settings{}, false
 	}
 	timeout, err := time.ParseDuration(deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout])
 	if err != nil {
-		return Share{}, false
+		return share.Settings{}, false
 	}
-	return Share{
+	return share.Settings{
 		AutoPreserveFailedMax:      int32(limit),
 		MachinePreserveTimeout:     timeout,
 		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",

@@ -13,12 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("MachineDeployment", func() {
 	var (
 		deployment *machinev1alpha1.MachineDeployment
-		share      = Share{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour}
+		settings   = share.Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour}
 	)
 
 	BeforeEach(func() {
@@ -44,17 +45,17 @@ var _ = Describe("MachineDeployment", func() {
 			"machine-preservation.extensions.gardener.cloud/machine-preserve-timeout": "24h0m0s",
 		}
 
-		Expect(Apply(deployment, share, false)).To(BeTrue())
+		Expect(Apply(deployment, settings, false)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
-		Expect(Apply(deployment, share, false)).To(BeFalse(), "twice changes nothing")
+		Expect(Apply(deployment, settings, false)).To(BeFalse(), "twice changes nothing")
 		Expect(deployment).To(Equal(expected))
 	})
 
 	It("should get the annotation that allows to delete pods with volumes by force only where that is set", func() {
 		const key = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
 		expected := deployment.DeepCopy()
-		Apply(expected, share, false)
-		forcing := share
+		Apply(expected, settings, false)
+		forcing := settings
 		forcing.ForceDeletePodsWithVolumes = true
 
 		Apply(deployment, forcing, false)
@@ -66,36 +67,36 @@ var _ = Describe("MachineDeployment", func() {
 
 		for _, edited := range []string{"true", "false", ""} {
 			deployment.Annotations[key] = edited
-			Expect(Apply(deployment, share, false)).To(BeTrue())
+			Expect(Apply(deployment, settings, false)).To(BeTrue())
 			Expect(deployment).To(Equal(expected))
-			Expect(Apply(deployment, share, false)).To(BeFalse(), "twice changes nothing")
+			Expect(Apply(deployment, settings, false)).To(BeFalse(), "twice changes nothing")
 		}
 	})
 
 	It("should get the native timeout, while the native number is kept at 0", func() {
 		expected := deployment.DeepCopy()
-		Apply(expected, share, false)
+		Apply(expected, settings, false)
 		expected.Spec.AutoPreserveFailedMachineMax = 0
 		expected.Spec.Template.Spec.MachinePreserveTimeout = &metav1.Duration{Duration: 24 * time.Hour}
 
-		Expect(Apply(deployment, share, true)).To(BeTrue())
+		Expect(Apply(deployment, settings, true)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
-		Expect(Apply(deployment, share, true)).To(BeFalse(), "twice changes nothing")
+		Expect(Apply(deployment, settings, true)).To(BeFalse(), "twice changes nothing")
 		Expect(deployment).To(Equal(expected))
 	})
 
 	It("should get the native timeout when its template has no machine configuration", func() {
 		deployment.Spec.Template.Spec.MachineConfiguration = nil
-		Apply(deployment, share, true)
+		Apply(deployment, settings, true)
 		Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
 	})
 
 	DescribeTable("changes of a single value",
 		func(change func(*machinev1alpha1.MachineDeployment)) {
-			Apply(deployment, share, true)
+			Apply(deployment, settings, true)
 			expected := deployment.DeepCopy()
 			change(deployment)
-			Expect(Apply(deployment, share, true)).To(BeTrue())
+			Expect(Apply(deployment, settings, true)).To(BeTrue())
 			Expect(deployment).To(Equal(expected))
 		},
 		Entry("share", func(d *machinev1alpha1.MachineDeployment) {
@@ -112,10 +113,10 @@ var _ = Describe("MachineDeployment", func() {
 		_, ok := ShareOf(deployment)
 		Expect(ok).To(BeFalse())
 
-		Apply(deployment, share, false)
+		Apply(deployment, settings, false)
 		actual, ok := ShareOf(deployment)
 		Expect(ok).To(BeTrue())
-		Expect(actual).To(Equal(share))
+		Expect(actual).To(Equal(settings))
 
 		deployment.Annotations["machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"] = "soon"
 		_, ok = ShareOf(deployment)
@@ -127,7 +128,7 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(Remove(deployment)).To(BeFalse())
 		Expect(deployment).To(Equal(expected))
 
-		Apply(deployment, Share{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true}, false)
+		Apply(deployment, share.Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true}, false)
 		Expect(Remove(deployment)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
 	})

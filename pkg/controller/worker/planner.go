@@ -22,6 +22,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // Planner determines the shares of MachineDeployments. The controller and the webhook share it, so that they never
@@ -56,8 +57,8 @@ func isPreservationExtension(extension *extensionsv1alpha1.Extension) bool {
 // Shares returns the shares of the given MachineDeployments by name, as far as they belong to pools of the Worker, and
 // those that none can be determined for. MachineDeployments that are being deleted have none, and so have those whose
 // MachineClass is not to be found.
-func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker, config *preservation.MachinePreservationConfig, deployments []machinev1alpha1.MachineDeployment) (map[string]Share, []Unplaced, error) {
-	byPool := make(map[string][]Deployment, len(worker.Spec.Pools))
+func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker, config *preservation.MachinePreservationConfig, deployments []machinev1alpha1.MachineDeployment) (map[string]share.Settings, []share.Unplaced, error) {
+	byPool := make(map[string][]share.Deployment, len(worker.Spec.Pools))
 	for i := range deployments {
 		deployment := &deployments[i]
 		pool := PoolOf(deployment)
@@ -76,7 +77,7 @@ func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker,
 			continue
 		}
 
-		byPool[pool] = append(byPool[pool], Deployment{
+		byPool[pool] = append(byPool[pool], share.Deployment{
 			Name:    deployment.Name,
 			Class:   className,
 			Zone:    zoneOf(class),
@@ -85,12 +86,11 @@ func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker,
 	}
 
 	var (
-		shares   = make(map[string]Share, len(deployments))
-		unplaced []Unplaced
+		shares   = make(map[string]share.Settings, len(deployments))
+		unplaced []share.Unplaced
 	)
-	for i := range worker.Spec.Pools {
-		pool := &worker.Spec.Pools[i]
-		poolShares, poolUnplaced := Distribute(pool, worker.Spec.Region, SettingsFor(pool, config, p.Defaults), byPool[pool.Name])
+	for _, pool := range share.PoolsOfWorker(worker) {
+		poolShares, poolUnplaced := share.Distribute(pool, worker.Spec.Region, share.SettingsFor(pool, config, p.Defaults), byPool[pool.Name])
 		maps.Copy(shares, poolShares)
 		unplaced = append(unplaced, poolUnplaced...)
 	}

@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // Reasons of events.
@@ -79,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return r.patchAll(ctx, deployments.Items, Remove)
 	}
 
-	config, err := helper.ReadExtension(extension, validation.PoolsOfWorker(worker))
+	config, err := helper.ReadExtension(extension, share.PoolsOfWorker(worker))
 	if err != nil {
 		// Trying again is of no use. A change of the Extension or the Worker triggers the next attempt.
 		log.Info("Provider configuration is not valid, all shares stay what they are", "reason", err.Error())
@@ -101,8 +101,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	return r.patchAll(ctx, deployments.Items, func(deployment *machinev1alpha1.MachineDeployment) bool {
-		share, ok := shares[deployment.Name]
-		return ok && Apply(deployment, share, nativeFields)
+		settings, ok := shares[deployment.Name]
+		return ok && Apply(deployment, settings, nativeFields)
 	})
 }
 

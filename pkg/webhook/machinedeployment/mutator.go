@@ -16,9 +16,9 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // NewMutator returns a mutator that writes into a MachineDeployment what the worker controller would, so that a write of
@@ -52,47 +52,47 @@ func (m *mutator) Mutate(ctx context.Context, newObj, oldObj client.Object) erro
 		return err
 	}
 
-	share, ok, err := m.share(ctx, extension, deployment)
+	settings, ok, err := m.share(ctx, extension, deployment)
 	if err != nil {
 		logf.FromContext(ctx).Info("Share cannot be determined, it stays what it is", "machineDeployment", client.ObjectKeyFromObject(deployment), "reason", err.Error())
 	}
 	if old, isDeployment := oldObj.(*machinev1alpha1.MachineDeployment); isDeployment && !ok {
-		share, ok = worker.ShareOf(old)
+		settings, ok = worker.ShareOf(old)
 	}
 	if ok {
-		worker.Apply(deployment, share, nativeFields)
+		worker.Apply(deployment, settings, nativeFields)
 	}
 	return nil
 }
 
 // share returns false if none can be determined.
-func (m *mutator) share(ctx context.Context, extension *extensionsv1alpha1.Extension, deployment *machinev1alpha1.MachineDeployment) (worker.Share, bool, error) {
+func (m *mutator) share(ctx context.Context, extension *extensionsv1alpha1.Extension, deployment *machinev1alpha1.MachineDeployment) (share.Settings, bool, error) {
 	workers := &extensionsv1alpha1.WorkerList{}
 	if err := m.planner.Reader.List(ctx, workers, client.InNamespace(deployment.Namespace)); err != nil {
-		return worker.Share{}, false, fmt.Errorf("failed to list Workers: %w", err)
+		return share.Settings{}, false, fmt.Errorf("failed to list Workers: %w", err)
 	}
 	pool := worker.PoolOf(deployment)
 	index := slices.IndexFunc(workers.Items, func(w extensionsv1alpha1.Worker) bool {
 		return slices.ContainsFunc(w.Spec.Pools, func(p extensionsv1alpha1.WorkerPool) bool { return p.Name == pool })
 	})
 	if index < 0 {
-		return worker.Share{}, false, nil
+		return share.Settings{}, false, nil
 	}
 
-	config, err := helper.ReadExtension(extension, validation.PoolsOfWorker(&workers.Items[index]))
+	config, err := helper.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[index]))
 	if err != nil {
-		return worker.Share{}, false, err
+		return share.Settings{}, false, err
 	}
 
 	// The others count because no share may be handed out twice.
 	deployments := &machinev1alpha1.MachineDeploymentList{}
 	if err := m.planner.Reader.List(ctx, deployments, client.InNamespace(deployment.Namespace)); err != nil {
-		return worker.Share{}, false, fmt.Errorf("failed to list MachineDeployments: %w", err)
+		return share.Settings{}, false, fmt.Errorf("failed to list MachineDeployments: %w", err)
 	}
 	all := slices.DeleteFunc(deployments.Items, func(d machinev1alpha1.MachineDeployment) bool { return d.Name == deployment.Name })
 	all = append(all, *deployment)
 
 	shares, _, err := m.planner.Shares(ctx, &workers.Items[index], config, all)
-	share, ok := shares[deployment.Name]
-	return share, ok, err
+	settings, ok := shares[deployment.Name]
+	return settings, ok, err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/install"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var decoder runtime.Decoder
@@ -53,7 +54,7 @@ func DecodeProviderConfig(raw *runtime.RawExtension, fldPath *field.Path) (*pres
 
 // ReadExtension returns the provider configuration of an Extension. An error names each field that is not valid for the
 // given worker pools, its value and what is valid.
-func ReadExtension(extension *extensionsv1alpha1.Extension, pools []validation.Pool) (*preservation.MachinePreservationConfig, error) {
+func ReadExtension(extension *extensionsv1alpha1.Extension, pools []share.Pool) (*preservation.MachinePreservationConfig, error) {
 	fldPath := field.NewPath("spec", "providerConfig")
 	config, err := DecodeProviderConfig(extension.Spec.ProviderConfig, fldPath)
 	if err != nil {

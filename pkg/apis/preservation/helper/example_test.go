@@ -16,6 +16,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("example/shoot.yaml", func() {
@@ -39,6 +40,6 @@ var _ = Describe("example/shoot.yaml", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Workers).To(HaveLen(1))
 		Expect(config.Workers[0].MachineControllerManager.AutoPreserveFailedMax).To(HaveValue(BeEquivalentTo(2)))
-		Expect(validation.ValidateMachinePreservationConfig(config, validation.PoolsOfShoot(shoot.Spec.Provider.Workers), field.NewPath("providerConfig"))).To(BeEmpty())
+		Expect(validation.ValidateMachinePreservationConfig(config, share.PoolsOfShoot(shoot.Spec.Provider.Workers), field.NewPath("providerConfig"))).To(BeEmpty())
 	})
 })

@@ -13,24 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // ValidateMachinePreservationConfig returns what is wrong with a provider configuration for the given worker pools. Each
 // error names the field below fldPath, its value and what is valid.
-func ValidateMachinePreservationConfig(config *preservation.MachinePreservationConfig, pools []Pool, fldPath *field.Path) field.ErrorList {
+func ValidateMachinePreservationConfig(config *preservation.MachinePreservationConfig, pools []share.Pool, fldPath *field.Path) field.ErrorList {
 	var (
 		allErrs field.ErrorList
 		names   = poolNames(pools)
 		seen    = sets.New[string]()
-		// own are the pools with a number in workers, for which that of all pools does not count.
-		own = sets.New[string]()
 	)
 
 	for i, worker := range config.Workers {
 		workerPath := fldPath.Child("workers").Index(i)
 		namePath := workerPath.Child("name")
 
-		index := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Name == worker.Name })
+		index := slices.IndexFunc(pools, func(pool share.Pool) bool { return pool.Name == worker.Name })
 		switch {
 		case worker.Name == "":
 			err := field.Required(namePath, "must be the name of a worker pool")
@@ -49,11 +48,8 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 		if settings := worker.MachineControllerManager; settings != nil {
 			settingsPath := workerPath.Child("machineControllerManager")
 			allErrs = append(allErrs, validateSettings(settings, settingsPath)...)
-			if settings.AutoPreserveFailedMax != nil {
-				own.Insert(worker.Name)
-				if index >= 0 {
-					allErrs = append(allErrs, validateLimit(*settings.AutoPreserveFailedMax, pools[index], settingsPath)...)
-				}
+			if settings.AutoPreserveFailedMax != nil && index >= 0 {
+				allErrs = append(allErrs, validateLimit(*settings.AutoPreserveFailedMax, pools[index], settingsPath)...)
 			}
 		}
 	}
@@ -61,11 +57,9 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 	if settings := config.MachineControllerManager; settings != nil {
 		settingsPath := fldPath.Child("machineControllerManager")
 		allErrs = append(allErrs, validateSettings(settings, settingsPath)...)
-		if settings.AutoPreserveFailedMax != nil {
-			for _, pool := range pools {
-				if !own.Has(pool.Name) && !pool.OwnNumber {
-					allErrs = append(allErrs, validateLimit(*settings.AutoPreserveFailedMax, pool, settingsPath)...)
-				}
+		for _, pool := range pools {
+			if number := share.ValuesFor(pool, nil, config, fldPath, nil).AutoPreserveFailedMax.Effective(); number.Source == share.SourceAllPools {
+				allErrs = append(allErrs, validateLimit(number.Value, pool, settingsPath)...)
 			}
 		}
 	}
@@ -85,7 +79,7 @@ func validateSettings(settings *preservation.MachineControllerManagerSettings, f
 	return allErrs
 }
 
-func validateLimit(value int32, pool Pool, fldPath *field.Path) field.ErrorList {
+func validateLimit(value int32, pool share.Pool, fldPath *field.Path) field.ErrorList {
 	if value <= pool.Limit() {
 		return nil
 	}
@@ -97,7 +91,7 @@ func validateLimit(value int32, pool Pool, fldPath *field.Path) field.ErrorList 
 	return field.ErrorList{field.Invalid(fldPath.Child("autoPreserveFailedMax"), value, detail)}
 }
 
-func poolNames(pools []Pool) []string {
+func poolNames(pools []share.Pool) []string {
 	names := make([]string, 0, len(pools))
 	for _, pool := range pools {
 		names = append(names, pool.Name)

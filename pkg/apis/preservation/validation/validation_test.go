@@ -14,13 +14,14 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("#ValidateMachinePreservationConfig", func() {
-	pools := []Pool{
+	pools := []share.Pool{
 		{Name: "system", Maximum: 5, SystemComponents: true},
 		{Name: "gpu", Maximum: 3},
-		{Name: "native", Maximum: 2, OwnNumber: true},
+		{Name: "native", Maximum: 2, AutoPreserveFailedMax: new(int32(3))},
 	}
 
 	number := func(n int32) *preservation.MachineControllerManagerSettings {

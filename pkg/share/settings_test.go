@@ -2,20 +2,20 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package worker_test
+package share_test
 
 import (
+	"fmt"
 	"time"
 
-	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
-	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("#SettingsFor", func() {
@@ -24,11 +24,7 @@ var _ = Describe("#SettingsFor", func() {
 	DescribeTable("precedence of the number",
 		func(own, shoot, all *int32, expected int) {
 			settings := SettingsFor(
-				&extensionsv1alpha1.WorkerPool{
-					Name:                             "pool",
-					Maximum:                          100,
-					MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: shoot},
-				},
+				Pool{Name: "pool", Maximum: 100, AutoPreserveFailedMax: shoot},
 				&preservation.MachinePreservationConfig{
 					MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: all},
 					Workers: []preservation.Worker{
@@ -53,11 +49,7 @@ var _ = Describe("#SettingsFor", func() {
 	DescribeTable("precedence of the timeout",
 		func(own, shoot, all *metav1.Duration, expected time.Duration) {
 			settings := SettingsFor(
-				&extensionsv1alpha1.WorkerPool{
-					Name:                             "pool",
-					Maximum:                          1,
-					MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{MachinePreserveTimeout: shoot},
-				},
+				Pool{Name: "pool", Maximum: 1, MachinePreserveTimeout: shoot},
 				&preservation.MachinePreservationConfig{
 					MachineControllerManager: &preservation.MachineControllerManagerSettings{MachinePreserveTimeout: all},
 					Workers:                  []preservation.Worker{{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{MachinePreserveTimeout: own}}},
@@ -76,11 +68,7 @@ var _ = Describe("#SettingsFor", func() {
 	DescribeTable("precedence of whether pods with volumes may be deleted by force",
 		func(own, all *bool, expected bool) {
 			settings := SettingsFor(
-				&extensionsv1alpha1.WorkerPool{
-					Name:                             "pool",
-					Maximum:                          1,
-					MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: new(int32(1))},
-				},
+				Pool{Name: "pool", Maximum: 1, AutoPreserveFailedMax: new(int32(1))},
 				&preservation.MachinePreservationConfig{
 					MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: all},
 					Workers: []preservation.Worker{
@@ -102,13 +90,72 @@ var _ = Describe("#SettingsFor", func() {
 
 	It("should fall back to the defaults where nothing is set at all", func() {
 		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(1)), MachinePreserveTimeout: hours(2)}
-		Expect(SettingsFor(&extensionsv1alpha1.WorkerPool{Name: "pool", Maximum: 3}, &preservation.MachinePreservationConfig{}, defaults)).
+		Expect(SettingsFor(Pool{Name: "pool", Maximum: 3}, &preservation.MachinePreservationConfig{}, defaults)).
 			To(Equal(Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: 2 * time.Hour}))
 	})
 
 	It("should cut a default to what is valid for the pool", func() {
 		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(5)), MachinePreserveTimeout: hours(1)}
-		pool := &extensionsv1alpha1.WorkerPool{Maximum: 3, Labels: map[string]string{"worker.gardener.cloud/system-components": "true"}}
+		pool := Pool{Maximum: 3, SystemComponents: true}
 		Expect(SettingsFor(pool, &preservation.MachinePreservationConfig{}, defaults).AutoPreserveFailedMax).To(BeEquivalentTo(2))
+	})
+})
+
+var _ = Describe("#ValuesFor", func() {
+	hours := func(h int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(h) * time.Hour} }
+	// told returns values as text: by whom, where, and what.
+	told := func(values Values) []string {
+		var all []string
+		for _, v := range values.AutoPreserveFailedMax {
+			all = append(all, fmt.Sprintf("%s %s = %d", v.Source, v.Path, v.Value))
+		}
+		for _, v := range values.MachinePreserveTimeout {
+			all = append(all, fmt.Sprintf("%s %s = %s", v.Source, v.Path, v.Value))
+		}
+		for _, v := range values.ForceDeletePodsWithVolumes {
+			all = append(all, fmt.Sprintf("%s %s = %t", v.Source, v.Path, v.Value))
+		}
+		return all
+	}
+	config := &preservation.MachinePreservationConfig{
+		MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(3)), MachinePreserveTimeout: hours(3), ForceDeletePodsWithVolumes: new(true)},
+		Workers: []preservation.Worker{
+			{Name: "other", MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(9)), MachinePreserveTimeout: hours(9)}},
+			{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(-1)), MachinePreserveTimeout: hours(1), ForceDeletePodsWithVolumes: new(false)}},
+			{Name: "empty"},
+		},
+	}
+	defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(4)), MachinePreserveTimeout: hours(4)}
+	configPath, poolPath := field.NewPath("config"), field.NewPath("workers").Index(7)
+
+	It("should name every value that is set in the order of precedence, with its source and field, valid or not", func() {
+		pool := Pool{Name: "pool", AutoPreserveFailedMax: new(int32(2)), MachinePreserveTimeout: hours(2)}
+		Expect(told(ValuesFor(pool, poolPath, config, configPath, defaults))).To(Equal([]string{
+			"pool config.workers[1].machineControllerManager.autoPreserveFailedMax = -1",
+			"shoot workers[7].machineControllerManager.autoPreserveFailedMachineMax = 2",
+			"all-pools config.machineControllerManager.autoPreserveFailedMax = 3",
+			"defaults <nil> = 4",
+			"pool config.workers[1].machineControllerManager.machinePreserveTimeout = 1h0m0s",
+			"shoot workers[7].machineControllerManager.machinePreserveTimeout = 2h0m0s",
+			"all-pools config.machineControllerManager.machinePreserveTimeout = 3h0m0s",
+			"defaults <nil> = 4h0m0s",
+			"pool config.workers[1].machineControllerManager.forceDeletePodsWithVolumes = false",
+			"all-pools config.machineControllerManager.forceDeletePodsWithVolumes = true",
+		}))
+	})
+
+	It("should leave out what is not set", func() {
+		Expect(told(ValuesFor(Pool{Name: "empty", MachinePreserveTimeout: hours(2)}, poolPath, config, configPath, nil))).To(Equal([]string{
+			"all-pools config.machineControllerManager.autoPreserveFailedMax = 3",
+			"shoot workers[7].machineControllerManager.machinePreserveTimeout = 2h0m0s",
+			"all-pools config.machineControllerManager.machinePreserveTimeout = 3h0m0s",
+			"all-pools config.machineControllerManager.forceDeletePodsWithVolumes = true",
+		}))
+	})
+
+	It("should have no source where nothing is set", func() {
+		values := ValuesFor(Pool{Name: "pool"}, nil, &preservation.MachinePreservationConfig{}, nil, nil)
+		Expect(told(values)).To(BeEmpty())
+		Expect(values.AutoPreserveFailedMax.Effective()).To(Equal(Value[int32]{}))
 	})
 })

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package worker
+package share
 
 import (
 	"cmp"
@@ -10,9 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	extensionsworkercontroller "github.com/gardener/gardener/extensions/pkg/controller/worker"
-	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 )
 
 // Deployment is a MachineDeployment, as far as its share depends on it.
@@ -26,9 +23,6 @@ type Deployment struct {
 	// Created is when it was created, zero if it is about to be.
 	Created time.Time
 }
-
-// Share is what falls to one MachineDeployment.
-type Share = Settings
 
 // Unplaced is a MachineDeployment that gets nothing, and why.
 type Unplaced struct {
@@ -45,9 +39,9 @@ type Unplaced struct {
 //
 // Some providers name the zone in no MachineClass: vsphere has a MachineDeployment for each zone, equinix-metal one for all
 // zones. The MachineDeployments of such a pool get what zones would, in the order of their names.
-func Distribute(pool *extensionsv1alpha1.WorkerPool, region string, settings Settings, deployments []Deployment) (map[string]Share, []Unplaced) {
+func Distribute(pool Pool, region string, settings Settings, deployments []Deployment) (map[string]Settings, []Unplaced) {
 	var (
-		shares   = make(map[string]Share, len(deployments))
+		shares   = make(map[string]Settings, len(deployments))
 		unplaced []Unplaced
 		holders  = map[int]string{}
 		zones    = pool.Zones
@@ -62,6 +56,7 @@ func Distribute(pool *extensionsv1alpha1.WorkerPool, region string, settings Set
 		slices.Sort(zones)
 	}
 
+	numbers := OverZones(settings.AutoPreserveFailedMax, max(len(zones), 1))
 	for _, deployment := range oldestFirst(deployments) {
 		index := zoneIndex(zones, region, deployment.Zone)
 		if index < 0 {
@@ -78,12 +73,25 @@ func Distribute(pool *extensionsv1alpha1.WorkerPool, region string, settings Set
 				"MachineDeployment %q of worker pool %q is in the same zone and has its share", holder, pool.Name)})
 		} else {
 			holders[index] = deployment.Name
-			share.AutoPreserveFailedMax = extensionsworkercontroller.DistributeOverZones(int32(index), settings.AutoPreserveFailedMax, int32(max(len(zones), 1))) // #nosec G115 -- a pool has a handful of zones
+			share.AutoPreserveFailedMax = numbers[index]
 		}
 		shares[deployment.Name] = share
 	}
 
 	return shares, unplaced
+}
+
+// OverZones returns how much of a number falls to each of some zones in their order. As Gardener has it for minimum and
+// maximum (DistributeOverZones in extensions/pkg/controller/worker), all get the same, and the first ones what is left.
+func OverZones(number int32, zones int) []int32 {
+	numbers := make([]int32, zones)
+	for i := range numbers {
+		numbers[i] = number / int32(zones) // #nosec G115 -- a pool has a handful of zones
+		if i < int(number)%zones {
+			numbers[i]++
+		}
+	}
+	return numbers
 }
 
 // zoneIndex returns the position of a machine's zone in the zones of its pool, or -1. Some providers, azure for one, put

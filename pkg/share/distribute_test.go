@@ -2,30 +2,30 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package worker_test
+package share_test
 
 import (
 	"fmt"
 	"time"
 
-	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	extensionsworkercontroller "github.com/gardener/gardener/extensions/pkg/controller/worker"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("#Distribute", func() {
 	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-	pool := func(zones ...string) *extensionsv1alpha1.WorkerPool {
-		return &extensionsv1alpha1.WorkerPool{Name: "worker-a", Zones: zones}
+	pool := func(zones ...string) Pool {
+		return Pool{Name: "worker-a", Zones: zones}
 	}
 	// deployment is what a provider creates for a zone.
 	deployment := func(name, zone string) Deployment {
 		return Deployment{Name: name, Class: name + "-12345", Zone: zone, Created: created}
 	}
-	distribute := func(pool *extensionsv1alpha1.WorkerPool, maximum int32, deployments ...Deployment) (map[string]int, []Unplaced) {
+	distribute := func(pool Pool, maximum int32, deployments ...Deployment) (map[string]int, []Unplaced) {
 		shares, unplaced := Distribute(pool, "westeurope", Settings{AutoPreserveFailedMax: maximum, MachinePreserveTimeout: time.Hour}, deployments)
 		numbers := map[string]int{}
 		for name, share := range shares {
@@ -149,6 +149,20 @@ var _ = Describe("#Distribute", func() {
 					sum += share
 				}
 				Expect(sum).To(BeEquivalentTo(maximum), "%d over %d", maximum, zones)
+			}
+		}
+	})
+})
+
+var _ = Describe("#OverZones", func() {
+	It("should give the zones what Gardener gives them", func() {
+		for _, number := range []int32{0, 1, 2, 3, 5, 7, 12, 2147483647} {
+			for zones := range 6 {
+				numbers := OverZones(number, zones)
+				Expect(numbers).To(HaveLen(zones))
+				for i := range zones {
+					Expect(numbers[i]).To(Equal(extensionsworkercontroller.DistributeOverZones(int32(i), number, int32(zones))), "%d, zone %d of %d", number, i, zones)
+				}
 			}
 		}
 	})

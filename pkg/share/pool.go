@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package share says what is set for worker pools and by whom, and how much of it falls to each zone. It is pure.
+package share
+
+import (
+	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Pool is all of a worker pool that its settings and their distribution depend on. It is the same whether read from the
+// Shoot or from the Worker.
+type Pool struct {
+	// Name is the name of the pool.
+	Name string
+	// Maximum is the greatest number of machines of the pool.
+	Maximum int32
+	// SystemComponents says whether the pool may run system components.
+	SystemComponents bool
+	// Zones are the zones of the pool in their order.
+	Zones []string
+	// AutoPreserveFailedMax and MachinePreserveTimeout are what the Shoot's own field sets, nil where it sets nothing.
+	AutoPreserveFailedMax  *int32
+	MachinePreserveTimeout *metav1.Duration
+}
+
+// Limit returns the greatest valid autoPreserveFailedMax of the pool. Where system components may run, one machine is
+// left for them.
+func (p Pool) Limit() int32 {
+	if p.SystemComponents {
+		return max(p.Maximum-1, 0)
+	}
+	return p.Maximum
+}
+
+// PoolsOfShoot returns the worker pools of a Shoot in their order.
+func PoolsOfShoot(workers []gardencorev1beta1.Worker) []Pool {
+	pools := make([]Pool, 0, len(workers))
+	for i := range workers {
+		worker := &workers[i]
+		own := ptr.Deref(worker.MachineControllerManagerSettings, gardencorev1beta1.MachineControllerManagerSettings{})
+		pools = append(pools, Pool{
+			Name:                   worker.Name,
+			Maximum:                worker.Maximum,
+			SystemComponents:       v1beta1helper.SystemComponentsAllowed(worker),
+			Zones:                  worker.Zones,
+			AutoPreserveFailedMax:  own.AutoPreserveFailedMachineMax,
+			MachinePreserveTimeout: own.MachinePreserveTimeout,
+		})
+	}
+	return pools
+}
+
+// PoolsOfWorker returns the worker pools of a Worker resource in their order.
+func PoolsOfWorker(worker *extensionsv1alpha1.Worker) []Pool {
+	pools := make([]Pool, 0, len(worker.Spec.Pools))
+	for i := range worker.Spec.Pools {
+		pool := &worker.Spec.Pools[i]
+		own := ptr.Deref(pool.MachineControllerManagerSettings, gardencorev1beta1.MachineControllerManagerSettings{})
+		pools = append(pools, Pool{
+			Name:                   pool.Name,
+			Maximum:                pool.Maximum,
+			SystemComponents:       pool.Labels[v1beta1constants.LabelWorkerPoolSystemComponents] == "true",
+			Zones:                  pool.Zones,
+			AutoPreserveFailedMax:  own.AutoPreserveFailedMachineMax,
+			MachinePreserveTimeout: own.MachinePreserveTimeout,
+		})
+	}
+	return pools
+}

@@ -1,0 +1,135 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package share
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+)
+
+// Source says who sets a value.
+type Source string
+
+// The sources in the order of precedence.
+const (
+	// SourcePool is providerConfig.workers[], which sets something for one pool.
+	SourcePool Source = "pool"
+	// SourceShoot is the Shoot's own field of the pool, which Gardener has since 1.147.
+	SourceShoot Source = "shoot"
+	// SourceAllPools is providerConfig itself, which sets something for all pools.
+	SourceAllPools Source = "all-pools"
+	// SourceDefaults is the extension's component configuration.
+	SourceDefaults Source = "defaults"
+)
+
+// Value is what a source sets for a field.
+type Value[T any] struct {
+	// Value is what is set.
+	Value T
+	// Source says who sets it.
+	Source Source
+	// Path is the field that has it, nil for a default.
+	Path *field.Path
+}
+
+// Ranked are the values that are set for a field, in the order of precedence.
+type Ranked[T any] []Value[T]
+
+// Effective returns the value that counts, which is zero and has no source if none is set.
+func (r Ranked[T]) Effective() Value[T] {
+	if len(r) == 0 {
+		return Value[T]{}
+	}
+	return r[0]
+}
+
+// Values are what is set for a worker pool. Each field is ranked by itself.
+type Values struct {
+	// AutoPreserveFailedMax is how many failed machines of the pool are kept at a time without being asked for.
+	AutoPreserveFailedMax Ranked[int32]
+	// MachinePreserveTimeout is how long a machine is kept.
+	MachinePreserveTimeout Ranked[time.Duration]
+	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
+	// (P7).
+	ForceDeletePodsWithVolumes Ranked[bool]
+}
+
+// ValuesFor returns what is set for a worker pool, whether valid or not, and by whom. The paths of the pool in the Shoot and
+// of the provider configuration may be nil if no field is to be named, and the defaults if they are not known.
+func ValuesFor(pool Pool, poolPath *field.Path, config *preservation.MachinePreservationConfig, configPath *field.Path, defaults *configv1alpha1.ControllerConfiguration) Values {
+	const child = "machineControllerManager"
+	var v Values
+	for i, worker := range config.Workers {
+		if worker.Name == pool.Name {
+			v.add(SourcePool, worker.MachineControllerManager, configPath.Child("workers").Index(i).Child(child))
+		}
+	}
+	v.add(SourceShoot, &preservation.MachineControllerManagerSettings{
+		AutoPreserveFailedMax:  pool.AutoPreserveFailedMax,
+		MachinePreserveTimeout: pool.MachinePreserveTimeout,
+	}, poolPath.Child(child))
+	v.add(SourceAllPools, config.MachineControllerManager, configPath.Child(child))
+	if defaults != nil {
+		v.add(SourceDefaults, &preservation.MachineControllerManagerSettings{
+			AutoPreserveFailedMax:  defaults.AutoPreserveFailedMax,
+			MachinePreserveTimeout: defaults.MachinePreserveTimeout,
+		}, nil)
+	}
+	return v
+}
+
+// add ranks what a source sets behind what is there.
+func (v *Values) add(source Source, settings *preservation.MachineControllerManagerSettings, fldPath *field.Path) {
+	if settings == nil {
+		return
+	}
+	number := "autoPreserveFailedMax"
+	if source == SourceShoot {
+		number = "autoPreserveFailedMachineMax"
+	}
+	v.AutoPreserveFailedMax = rank(v.AutoPreserveFailedMax, settings.AutoPreserveFailedMax, source, fldPath, number)
+	if timeout := settings.MachinePreserveTimeout; timeout != nil {
+		v.MachinePreserveTimeout = rank(v.MachinePreserveTimeout, &timeout.Duration, source, fldPath, "machinePreserveTimeout")
+	}
+	v.ForceDeletePodsWithVolumes = rank(v.ForceDeletePodsWithVolumes, settings.ForceDeletePodsWithVolumes, source, fldPath, "forceDeletePodsWithVolumes")
+}
+
+func rank[T any](ranked Ranked[T], value *T, source Source, fldPath *field.Path, name string) Ranked[T] {
+	if value == nil {
+		return ranked
+	}
+	if source != SourceDefaults {
+		fldPath = fldPath.Child(name)
+	}
+	return append(ranked, Value[T]{Value: *value, Source: source, Path: fldPath})
+}
+
+// Settings are what holds for a worker pool, or for one of its MachineDeployments: what is not a number is the same for
+// all of them.
+type Settings struct {
+	// AutoPreserveFailedMax is how many failed machines are kept at a time without being asked for. That of a
+	// MachineDeployment is its share of the pool's.
+	AutoPreserveFailedMax int32
+	// MachinePreserveTimeout is how long a machine is kept.
+	MachinePreserveTimeout time.Duration
+	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
+	// (P7).
+	ForceDeletePodsWithVolumes bool
+}
+
+// SettingsFor returns what holds for a worker pool: the values that count, and false and 0 where nothing is set. A number is
+// cut to what is valid for the pool, as a default is that of pools of all sizes.
+func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defaults *configv1alpha1.ControllerConfiguration) Settings {
+	values := ValuesFor(pool, nil, config, nil, defaults)
+	return Settings{
+		AutoPreserveFailedMax:      min(values.AutoPreserveFailedMax.Effective().Value, pool.Limit()),
+		MachinePreserveTimeout:     values.MachinePreserveTimeout.Effective().Value,
+		ForceDeletePodsWithVolumes: values.ForceDeletePodsWithVolumes.Effective().Value,
+	}
+}
