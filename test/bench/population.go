@@ -26,10 +26,11 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
 )
 
-// populate brings the shoot to its number of machines. provider-local would create a few in a second. Hence, while
-// machine-controller-manager is away, copies of a machine are made as it would have left them.
-func (b *bench) populate(ctx context.Context) error {
-	say("Making %d machines", b.machines)
+// populate brings the shoot to a number of machines. provider-local would create a few in a second. Hence, while
+// machine-controller-manager is away, copies of a machine are made as it would have left them. Its processes are new ones
+// then: their memory is that of so many machines.
+func (b *bench) populate(ctx context.Context, machines int) error {
+	say("Making %d machines", machines)
 	var many, few []machinev1alpha1.Machine
 	if err := until(ctx, "there are machines to make copies of", patience, func(ctx context.Context) (bool, error) {
 		var err error
@@ -52,10 +53,10 @@ func (b *bench) populate(ctx context.Context) error {
 	if err := b.landscape.Shoot.ControllerManager.Stop(ctx); err != nil {
 		return err
 	}
-	if err := b.copyMachine(ctx, &many[0], b.machines-len(many)-len(few)); err != nil {
+	if err := b.copyMachine(ctx, &many[0], len(many), machines-len(few)); err != nil {
 		return err
 	}
-	if err := b.setReplicas(ctx, &many[0], b.machines-len(few)); err != nil {
+	if err := b.setReplicas(ctx, &many[0], machines-len(few)); err != nil {
 		return err
 	}
 	names, err := b.names(ctx)
@@ -68,7 +69,7 @@ func (b *bench) populate(ctx context.Context) error {
 
 	say("Waiting until machine-controller-manager has taken them over")
 	if err := until(ctx, "machine-controller-manager knows all machines and nodes", patience, func(ctx context.Context) (bool, error) {
-		return b.complete(ctx, b.machines)
+		return b.complete(ctx, machines)
 	}); err != nil {
 		return err
 	}
@@ -91,8 +92,8 @@ func (b *bench) scaleManager(ctx context.Context, replicas int) error {
 	})
 }
 
-// copyMachine makes copies of a machine, of its VM and of its Node.
-func (b *bench) copyMachine(ctx context.Context, original *machinev1alpha1.Machine, copies int) error {
+// copyMachine makes copies of a machine, of its VM and of its Node, so that there are a number of machines in the end.
+func (b *bench) copyMachine(ctx context.Context, original *machinev1alpha1.Machine, there, wanted int) error {
 	vm, node := &corev1.Pod{}, &corev1.Node{}
 	if err := errors.Join(
 		b.seed.Get(ctx, client.ObjectKey{Namespace: seed.MachineNamespace(b.shootName), Name: vmOf(original.Name)}, vm),
@@ -103,7 +104,7 @@ func (b *bench) copyMachine(ctx context.Context, original *machinev1alpha1.Machi
 
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
-	for i := range copies {
+	for i := there; i < wanted; i++ {
 		group.Go(func() error {
 			machine, vm, node := copyOf(original, vm, node, fmt.Sprintf("%s-%05d", metav1.GetControllerOf(original).Name, i))
 			status := machine.Status

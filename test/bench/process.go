@@ -15,8 +15,9 @@ import (
 
 // memory is what a process occupies, in bytes.
 type memory struct {
-	// resident is what it occupies now, peak what it has ever occupied.
-	resident, peak uint64
+	// resident is what it occupies now, peak what it has ever occupied. Of resident, anonymous belongs to this process alone,
+	// while the rest is the executable, which all processes share that run it.
+	resident, anonymous, peak uint64
 }
 
 // container returns the process that runs an executable of the given name. There is one of each.
@@ -43,7 +44,11 @@ func memoryOf(process procfs.Proc) (memory, error) {
 	if err != nil {
 		return memory{}, err
 	}
-	return memory{resident: status.VmRSS, peak: status.VmHWM}, nil
+	return memory{resident: status.VmRSS, anonymous: status.RssAnon, peak: status.VmHWM}, nil
+}
+
+func (m memory) String() string {
+	return fmt.Sprintf("%s, %s", mebibytes(m.resident), mebibytes(m.anonymous))
 }
 
 // cpuOf returns for how long a process has been running on a core, in user and kernel mode.

@@ -46,19 +46,23 @@ var _ = Describe("Results", func() {
 		BeforeEach(func() {
 			well := func() *results {
 				return &results{
+					machines: 1000,
+					few:      map[string]memory{agentSidecar: {anonymous: 9 << 20}},
 					idle: idle{
-						memory: map[string]memory{agentSidecar: {resident: 35 << 20}, agentManager: {resident: 100 << 20}, agentProvider: {resident: 110 << 20}},
+						memory: map[string]memory{agentSidecar: {anonymous: 16 << 20}},
 						cpu:    map[string]time.Duration{agentSidecar: idlePeriod/100 - time.Millisecond, agentManager: 3 * time.Second},
 						writes: map[string]int{agentManager: 4, agentProvider: 3},
 					},
 					atEnd:       map[string]memory{agentSidecar: {resident: 40 << 20, peak: 50 << 20}},
-					protections: protections{{took: 250 * time.Millisecond, agent: agentSidecar}},
+					protections: protections{{took: 100 * time.Millisecond, agent: agentSidecar}},
 					leads:       []time.Duration{time.Second, 0},
 					drain:       4 * time.Second,
-					writes:      map[string]lifetime{"now": {own: 8, ended: true}, "when-failed": {own: 8, ended: true}, "auto": {own: 8, ended: true}},
+					writes:      map[string]lifetime{"now": {all: 12, ended: true}, "when-failed": {all: 21}, "auto": {all: 22, ended: true}},
 				}
 			}
 			ours, manager = well(), well()
+			ours.protections[0].took = 120 * time.Millisecond
+			ours.writes = map[string]lifetime{"now": {all: 15, ended: true}, "when-failed": {all: 24, ended: true}, "auto": {all: 25, ended: true}}
 		})
 
 		missed := func() []string {
@@ -82,15 +86,15 @@ var _ = Describe("Results", func() {
 				Expect(missed()).To(Equal(goals))
 				Expect(allMet(compare(ours, manager))).To(BeFalse())
 			},
-			Entry("memory", func() {
-				ours.idle.memory = map[string]memory{agentSidecar: {resident: 48<<20 + 1}, agentManager: {resident: 200 << 20}}
-			}, "memory: resident"),
-			Entry("memory beside machine-controller-manager", func() { ours.idle.memory[agentManager] = memory{resident: 99 << 20} }, "memory: share of the machine-controller-manager beside it"),
+			Entry("memory", func() { ours.idle.memory[agentSidecar] = memory{anonymous: 16<<20 + 1} }, "memory of 1000 machines: resident, of which anonymous"),
+			Entry("memory of a small shoot", func() { ours.few[agentSidecar] = memory{anonymous: 9<<20 + 1} }, "memory of 10 machines: resident, of which anonymous"),
 			Entry("protection", func() { ours.protections[0].took++ }, "annotation to protection: p99"),
+			Entry("protection beside a faster machine-controller-manager", func() { manager.protections[0].took-- }, "annotation to protection: p99"),
 			Entry("a late hold", func() { ours.leads[1] = -1 }, "hold: late"),
 			Entry("no hold", func() { ours.notHeld = 1 }, "hold: late"),
-			Entry("writes", func() { ours.writes["auto"] = lifetime{own: 9, ended: true} }, "API writes of a preservation: auto"),
-			Entry("a preservation that does not end", func() { ours.writes["now"] = lifetime{own: 4} }, "API writes of a preservation: now"),
+			Entry("writes", func() { ours.writes["auto"] = lifetime{all: 26, ended: true} }, "API writes of the whole pod: auto"),
+			Entry("writes beside a machine-controller-manager with less", func() { manager.writes["when-failed"] = lifetime{all: 20} }, "API writes of the whole pod: when-failed"),
+			Entry("a preservation that does not end", func() { ours.writes["now"] = lifetime{all: 4} }, "API writes of the whole pod: now"),
 			Entry("drain", func() { ours.drain++ }, "drain: 30 pods gone, after the deadline"),
 			Entry("writes while idle", func() { ours.idle.writes[agentSidecar] = 1 }, "idle for 2m30s: API writes"),
 			Entry("time while idle", func() { ours.idle.cpu[agentSidecar] += time.Millisecond }, "idle for 2m30s: of a core"),
@@ -99,8 +103,15 @@ var _ = Describe("Results", func() {
 		It("should say what was not held, and whose end was not seen", func() {
 			manager.leads, manager.notHeld = []time.Duration{-time.Minute, time.Second}, 3
 			Expect(manager.lateText()).To(Equal("4 of 5, 3 not held 1m30s after it"))
-			Expect(lifetime{own: 5}.ownText()).To(Equal("5, its end not seen"))
-			Expect(lifetime{own: 8, refused: 1, ended: true}.ownText()).To(Equal("8, and 1 refused"))
+			Expect(lifetime{all: 5}.allText()).To(Equal("5, its end not seen"))
+			Expect(lifetime{all: 5, ended: true}.allText()).To(Equal("5"))
+			Expect(lifetime{own: 8}.ownText()).To(Equal("8"))
+			Expect(lifetime{own: 8, refused: 1}.ownText()).To(Equal("8, and 1 refused"))
+		})
+
+		It("should say how much of the memory is the process's own", func() {
+			ours.few[agentSidecar] = memory{resident: 30 << 20, anonymous: 9 << 20}
+			Expect(compare(ours, manager)[1].ours).To(Equal("30.0 MiB, 9.0 MiB"))
 		})
 	})
 

@@ -22,6 +22,8 @@ import (
 )
 
 const (
+	// fewMachines is the size of a small shoot, of which a seed has many.
+	fewMachines = 10
 	// idlePeriod is longer than the two minutes after which Go's runtime collects what is left of a busier time.
 	idlePeriod = 150 * time.Second
 	// preservedWhileIdle is the number of machines that are preserved in the meantime.
@@ -68,10 +70,16 @@ type episode struct {
 
 // measure takes all measures, those that could disturb each other one after the other.
 func (b *bench) measure(ctx context.Context) (*results, error) {
-	if err := b.populate(ctx); err != nil {
+	m := &measurement{bench: b, results: &results{machines: b.machines, writes: map[string]lifetime{}}, seen: newSightings()}
+	if err := b.populate(ctx, fewMachines); err != nil {
 		return nil, err
 	}
-	m := &measurement{bench: b, results: &results{writes: map[string]lifetime{}}, seen: newSightings()}
+	if err := m.measureFew(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.populate(ctx, b.machines); err != nil {
+		return nil, err
+	}
 	if err := m.seen.observe(ctx, b); err != nil {
 		return nil, err
 	}
@@ -102,6 +110,21 @@ func (b *bench) measure(ctx context.Context) (*results, error) {
 		return nil, err
 	}
 	return m.results, m.measureMemory(&m.atEnd)
+}
+
+// measureFew measures the memory that a small shoot takes.
+func (m *measurement) measureFew(ctx context.Context) error {
+	say("Nothing happens for %s", idlePeriod)
+	if err := pause(ctx, idlePeriod); err != nil {
+		return err
+	}
+	if err := m.measureMemory(&m.few); err != nil {
+		return err
+	}
+	for _, name := range m.containers() {
+		say("%s: resident, of which anonymous: %s", name, m.few[name])
+	}
+	return nil
 }
 
 // measureIdle measures what it costs that a few machines are preserved and nothing happens.
@@ -139,7 +162,7 @@ func (m *measurement) measureIdle(ctx context.Context, preserved []machinev1alph
 	}
 	for _, name := range m.containers() {
 		memory := m.idle.memory[name]
-		say("%s: %s resident, %s at its peak, %s on a core", name, mebibytes(memory.resident), mebibytes(memory.peak), m.idle.cpu[name])
+		say("%s: resident, of which anonymous: %s, %s at its peak, %s on a core", name, memory, mebibytes(memory.peak), m.idle.cpu[name])
 	}
 	return m.unchanged(ctx, names)
 }
