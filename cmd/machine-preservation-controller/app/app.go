@@ -9,7 +9,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	goruntime "runtime"
 	"runtime/debug"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/spf13/cobra"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -62,11 +65,19 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-// gcPercent trades time that is not needed for memory that is: nearly nothing happens most of the time, in every shoot.
-const gcPercent = 25
+// These trade time that is not needed for memory that is: nearly nothing happens most of the time, in every shoot.
+const (
+	gcPercent = 25
+	// releasePeriod is how often memory is given back that a busier time has left, or the first look at all objects. Go's
+	// runtime by itself keeps a part of it for good.
+	releasePeriod = time.Minute
+)
 
 func run(ctx context.Context, opts *Options) error {
+	// The samples take memory, too, and nobody can ask for the profile.
+	goruntime.MemProfileRate = 0
 	debug.SetGCPercent(gcPercent)
+	go wait.UntilWithContext(ctx, func(context.Context) { debug.FreeOSMemory() }, releasePeriod)
 
 	controlConfig, err := restConfig(opts.ControlKubeconfig)
 	if err != nil {
