@@ -180,12 +180,14 @@ func (b beside) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (beside) NeedLeaderElection() bool { return false }
 
-// mapperFor returns a provider of a mapper that knows some kinds, and nothing else. It asks nobody.
+// mapperFor returns a provider of a mapper that knows some kinds and their lists, and nothing else. It asks nobody.
 func mapperFor(scope meta.RESTScope, version schema.GroupVersion, kinds ...string) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 		mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{version})
 		for _, kind := range kinds {
 			mapper.Add(version.WithKind(kind), scope)
+			// A cache of some namespaces asks for the scope of lists as well.
+			mapper.Add(version.WithKind(kind+"List"), scope)
 		}
 		return mapper, nil
 	}
