@@ -9,6 +9,11 @@ export GOTOOLCHAIN := local
 
 # The generation of the machine-controller-manager that the local landscape and the demo run: 0.61 or 0.62.
 MCM ?= 0.62
+# A checkout of machine-controller-manager that is built in the place of that generation's module. Optional.
+MCM_SOURCE ?=
+
+export MCM
+export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 
 # For one test package at most; the e2e stories wait for real timeouts of real components.
 INTEGRATION_TIMEOUT ?= 15m
@@ -29,7 +34,7 @@ demo: ## Show what happens to failing machines, live (DEMO_EXIT=1 ends it by its
 	@MCM=$(MCM) go run ./test/demo
 
 .PHONY: landscape-up
-landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, GARDEN=1)
+landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, MCM_SOURCE=dir, GARDEN=1)
 	@$(LANDSCAPE) up --mcm $(MCM) $(if $(GARDEN),--garden)
 
 .PHONY: landscape-down

@@ -37,6 +37,7 @@ const (
 
 const (
 	projectModule = "github.com/gardener/gardener-extension-machine-preservation"
+	mcmModule     = "github.com/gardener/machine-controller-manager"
 	versionPkg    = "k8s.io/component-base/version"
 
 	reportInterval = 10 * time.Second
@@ -160,21 +161,53 @@ type Module struct {
 	Dir string
 }
 
-// Source returns where the source of a Go module is, in the version that the tools module requires.
+// Source returns where the source of a Go module is, in the version that the tools module requires. If a directory takes
+// its place, it is that one, and the version says so.
 func Source(ctx context.Context, name, path string) (Module, error) {
 	environment, err := goEnvironment(ctx)
 	if err != nil {
 		return Module{}, err
 	}
-	output, err := run(ctx, environment.moduleDir(name), "go", "mod", "download", "-json", path)
+	return environment.source(ctx, name, path)
+}
+
+func (e environment) source(ctx context.Context, name, path string) (Module, error) {
+	flags, done, err := e.modFlags(ctx, name)
 	if err != nil {
 		return Module{}, err
 	}
-	var module Module
-	if err := json.Unmarshal(output, &module); err != nil {
-		return Module{}, fmt.Errorf("could not read where the source of %s is: %w", path, err)
+	defer done()
+	var listed struct {
+		Module
+		Replace *Module
 	}
-	return module, nil
+	if err := e.query(ctx, name, &listed, slices.Concat([]string{"list", "-m", "-json"}, flags, []string{path})...); err != nil {
+		return Module{}, err
+	}
+	switch {
+	case listed.Replace != nil && listed.Replace.Version == "":
+		return Module{Version: listed.Version + "-checkout", Dir: listed.Replace.Dir}, nil
+	case listed.Replace != nil:
+		listed.Module = *listed.Replace
+	}
+	if listed.Dir != "" {
+		return listed.Module, nil
+	}
+	var downloaded Module
+	err = e.query(ctx, name, &downloaded, "mod", "download", "-json", path)
+	return downloaded, err
+}
+
+// query decodes what the go command says in the directory of a tools module.
+func (e environment) query(ctx context.Context, name string, answer any, arguments ...string) error {
+	output, err := run(ctx, e.moduleDir(name), "go", arguments...)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(output, answer); err != nil {
+		return fmt.Errorf("could not read what go %s says: %w", strings.Join(arguments, " "), err)
+	}
+	return nil
 }
 
 // Checkout returns the root directory of this project.
@@ -186,6 +219,34 @@ func Checkout(ctx context.Context) (string, error) {
 // environment is what a build depends on beside the files of the module.
 type environment struct {
 	GOMOD, GOVERSION, GOOS, GOARCH string
+	// replacement is optional.
+	replacement replacement
+}
+
+// replacement is a directory that takes the place of a module that a tools module requires.
+type replacement struct {
+	// name is that of the tools module.
+	name string
+	// path is that of the module that is replaced.
+	path, dir string
+}
+
+// mcmCheckout returns what MCM_SOURCE says: a checkout of machine-controller-manager takes the place of the module of the
+// generation that MCM names. The other generation stays as it is. The error names the variable and what is valid.
+func mcmCheckout(getenv func(string) string) (replacement, error) {
+	dir := getenv("MCM_SOURCE")
+	if dir == "" {
+		return replacement{}, nil
+	}
+	r := replacement{name: "mcm-" + getenv("MCM"), path: mcmModule, dir: dir}
+	if r.name != MCM061 && r.name != MCM062 {
+		return r, fmt.Errorf("MCM=%q must say for which generation MCM_SOURCE is built: 0.61 or 0.62", getenv("MCM"))
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil || !filepath.IsAbs(dir) || !strings.HasPrefix(string(content), "module "+mcmModule+"\n") {
+		return r, fmt.Errorf("MCM_SOURCE=%q must be the absolute path of a checkout of %s", dir, mcmModule)
+	}
+	return r, nil
 }
 
 func goEnvironment(ctx context.Context) (environment, error) {
@@ -201,7 +262,8 @@ func goEnvironment(ctx context.Context) (environment, error) {
 	if err != nil || !strings.HasPrefix(string(content), "module "+projectModule+"\n") {
 		return result, fmt.Errorf("the working directory is not in a checkout of %s", projectModule)
 	}
-	return result, nil
+	result.replacement, err = mcmCheckout(os.Getenv)
+	return result, err
 }
 
 func (e environment) root() string { return filepath.Dir(e.GOMOD) }
@@ -240,9 +302,18 @@ func (e environment) ensure(ctx context.Context, out io.Writer, cache, name stri
 	if err := os.RemoveAll(partial); err != nil {
 		return "", err
 	}
-	if err := report(out, name, func() error {
-		arguments := slices.Concat([]string{"build"}, flags, []string{"-o", partial + string(filepath.Separator), "tool"})
-		_, err := run(ctx, e.moduleDir(name), "go", arguments...)
+	what := name
+	if e.replacement.name == name {
+		what += " from " + e.replacement.dir
+	}
+	if err := report(out, what, func() error {
+		modFlags, done, err := e.modFlags(ctx, name)
+		if err != nil {
+			return err
+		}
+		defer done()
+		arguments := slices.Concat([]string{"build"}, modFlags, flags, []string{"-o", partial + string(filepath.Separator), "tool"})
+		_, err = run(ctx, e.moduleDir(name), "go", arguments...)
 		return err
 	}); err != nil {
 		return "", err
@@ -253,6 +324,59 @@ func (e environment) ensure(ctx context.Context, out io.Writer, cache, name stri
 		}
 	}
 	return dir, os.Rename(partial, dir)
+}
+
+// modFlags returns the flags with which the go command reads a tools module: where a directory takes the place of one that
+// it requires, a copy of its go.mod says so. What the directory requires beyond is added there. The copy is to be removed.
+func (e environment) modFlags(ctx context.Context, name string) (flags []string, remove func(), err error) {
+	if e.replacement.name != name {
+		return nil, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", name+"-")
+	if err != nil {
+		return nil, nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	defer func() {
+		if err != nil {
+			remove()
+		}
+	}()
+	for _, file := range []string{"go.mod", "go.sum"} {
+		content, err := os.ReadFile(filepath.Join(e.moduleDir(name), file))
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
+			return nil, nil, err
+		}
+	}
+	modfile := filepath.Join(dir, "go.mod")
+	if _, err := run(ctx, dir, "go", "mod", "edit", "-replace="+e.replacement.path+"="+e.replacement.dir, modfile); err != nil {
+		return nil, nil, err
+	}
+	return []string{"-mod=mod", "-modfile=" + modfile}, remove, nil
+}
+
+// hashDirectory covers all files but those in hidden directories, in which there is nothing to build.
+func hashDirectory(hash io.Writer, dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != dir && strings.HasPrefix(entry.Name(), "."):
+			return filepath.SkipDir
+		case !entry.Type().IsRegular():
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(hash, "%s %d\n", strings.TrimPrefix(path, dir), len(content))
+		_, err = hash.Write(content)
+		return err
+	})
 }
 
 // key changes whenever a build would give something else.
@@ -267,6 +391,11 @@ func (e environment) key(name string, flags []string) (string, error) {
 		hash.Write(content)
 	}
 	fmt.Fprintln(hash, flags, e.GOVERSION, e.GOOS, e.GOARCH)
+	if e.replacement.name == name {
+		if err := hashDirectory(hash, e.replacement.dir); err != nil {
+			return "", fmt.Errorf("could not read %s: %w", e.replacement.dir, err)
+		}
+	}
 	return hex.EncodeToString(hash.Sum(nil))[:12], nil
 }
 

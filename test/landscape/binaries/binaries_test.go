@@ -100,6 +100,78 @@ var _ = Describe("Binaries", func() {
 		})
 	})
 
+	Describe("with a directory in the place of a module", func() {
+		var library string
+
+		BeforeEach(func() {
+			library = GinkgoT().TempDir()
+			write(filepath.Join(library, "go.mod"), "module example.org/library\n\ngo 1.26.0\n")
+			write(filepath.Join(library, "library.go"), "package library\n\nconst Name = \"Ada\"\n")
+			write(filepath.Join(moduleDir, "go.mod"), "module example.org/greeter\n\ngo 1.26.0\n\ntool example.org/greeter\n\nrequire example.org/library v1.2.3\n")
+			write(filepath.Join(moduleDir, "main.go"), "package main\n\nimport \"example.org/library\"\n\nvar greeting string\n\nfunc main() { print(greeting, library.Name) }\n")
+			env.replacement = replacement{name: "greeter", path: "example.org/library", dir: library}
+		})
+
+		build := func(ctx SpecContext) (dir, output string) {
+			GinkgoHelper()
+			dir, err := env.ensure(ctx, out, cache, "greeter")
+			Expect(err).NotTo(HaveOccurred())
+			said, err := exec.CommandContext(ctx, filepath.Join(dir, "greet")).CombinedOutput()
+			Expect(err).NotTo(HaveOccurred())
+			return dir, string(said)
+		}
+
+		It("should build from it, and again when a file of it changes", func(ctx SpecContext) {
+			first, said := build(ctx)
+			Expect(said).To(Equal("helloAda"))
+			before, err := os.ReadFile(filepath.Join(moduleDir, "go.mod"))
+			Expect(err).NotTo(HaveOccurred())
+
+			write(filepath.Join(library, "library.go"), "package library\n\nconst Name = \"Bob\"\n")
+			second, said := build(ctx)
+			Expect(said).To(Equal("helloBob"))
+			Expect(second).NotTo(Equal(first))
+
+			write(filepath.Join(library, ".git", "index"), "something")
+			third, _ := build(ctx)
+			Expect(third).To(Equal(second))
+			Expect(os.ReadFile(filepath.Join(moduleDir, "go.mod"))).To(Equal(before), "the tools module is not touched")
+		})
+
+		It("should know where the source is, and say that it is not the tagged one", func(ctx SpecContext) {
+			Expect(env.source(ctx, "greeter", "example.org/library")).To(Equal(Module{Version: "v1.2.3-checkout", Dir: library}))
+		})
+
+		It("should know the source of what go.mod itself replaces", func(ctx SpecContext) {
+			env.replacement = replacement{}
+			write(filepath.Join(moduleDir, "go.mod"), "module example.org/greeter\n\ngo 1.26.0\n\nrequire example.org/library v1.2.3\n\nreplace example.org/library => "+library+"\n")
+			Expect(env.source(ctx, "greeter", "example.org/library")).To(Equal(Module{Version: "v1.2.3-checkout", Dir: library}))
+		})
+	})
+
+	Describe("#mcmCheckout", func() {
+		DescribeTable("should say what is wrong", func(generation, content, message string) {
+			dir := GinkgoT().TempDir()
+			write(filepath.Join(dir, "go.mod"), content)
+			variables := map[string]string{"MCM": generation, "MCM_SOURCE": dir}
+			_, err := mcmCheckout(func(key string) string { return variables[key] })
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+			Entry("no generation", "", "module "+mcmModule+"\n", `MCM="" must say for which generation MCM_SOURCE is built: 0.61 or 0.62`),
+			Entry("another generation", "0.60", "module "+mcmModule+"\n", `MCM="0.60" must say`),
+			Entry("another module", "0.62", "module example.org/other\n", "must be the absolute path of a checkout of "+mcmModule),
+		)
+
+		It("should take the place of one generation's module", func() {
+			dir := GinkgoT().TempDir()
+			write(filepath.Join(dir, "go.mod"), "module "+mcmModule+"\n\ngo 1.26.0\n")
+			variables := map[string]string{"MCM": "0.61", "MCM_SOURCE": dir}
+			Expect(mcmCheckout(func(key string) string { return variables[key] })).To(Equal(replacement{name: MCM061, path: mcmModule, dir: dir}))
+			delete(variables, "MCM_SOURCE")
+			Expect(mcmCheckout(func(key string) string { return variables[key] })).To(BeZero())
+		})
+	})
+
 	Describe("#key", func() {
 		It("should change with whatever a build depends on", func() {
 			keys := map[string]bool{}
