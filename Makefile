@@ -63,6 +63,10 @@ test-e2e: ## Run the stories on the local landscape, with both generations of th
 	@$(LANDSCAPE) assets >/dev/null
 	@go test -count=1 -p 1 -parallel 3 -v -timeout $(E2E_TIMEOUT) ./test/e2e/...
 
+.PHONY: chaos
+chaos: ## Let things happen at random on the landscape, and watch the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)
+	@CHAOS_MINUTES=$(CHAOS_MINUTES) SEED=$(SEED) go run ./test/chaos
+
 .PHONY: conformance
 conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)
 	@go test -count=1 -v -timeout 0 -run '^TestConformance$$' ./test/conformance \

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"strconv"
 	"sync"
 	"time"
 
@@ -38,7 +39,13 @@ type container struct {
 	state    corev1.ContainerState
 	last     corev1.ContainerState
 	restarts int32
+	// id names the process, empty while there is none.
+	id string
 }
+
+// containerIDPrefix is what the name of a container runtime is in ids of containers. The process id follows: whoever sees
+// the pod can kill a container as a crash would.
+const containerIDPrefix = "process://"
 
 // fail records that the container cannot be started at all.
 func (c *container) fail(reason string, err error) {
@@ -58,6 +65,7 @@ func (c *container) status() corev1.ContainerStatus {
 		Name:                 c.name,
 		Image:                c.image,
 		ImageID:              c.command.Path,
+		ContainerID:          c.id,
 		State:                state,
 		LastTerminationState: c.last,
 		RestartCount:         c.restarts,
@@ -74,7 +82,7 @@ func (c *container) run(ctx context.Context, grace *time.Duration, changed func(
 		startTime := time.Now()
 		child, err := c.startProcess()
 		if err == nil {
-			c.set(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(startTime)}})
+			c.started(startTime, child.PID())
 			changed("")
 			select {
 			case <-child.Done():
@@ -115,10 +123,11 @@ func (c *container) startProcess() (*process.Process, error) {
 	})
 }
 
-func (c *container) set(state corev1.ContainerState) {
+func (c *container) started(startTime time.Time, pid int) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	c.state = state
+	c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(startTime)}}
+	c.id = containerIDPrefix + strconv.Itoa(pid)
 }
 
 func (c *container) ended(startTime time.Time, err error) {
@@ -130,6 +139,7 @@ func (c *container) ended(startTime time.Time, err error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.restarts++
+	c.id = ""
 	c.last = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode:   exitCode,
 		Reason:     "Error",

@@ -1,0 +1,405 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	// overdue is for how long a machine may be kept beyond its expiry.
+	overdue = 45 * time.Second
+	// aftermath is for how long something that was done explains what becomes of a machine: a container that was killed
+	// waits for its lease, and machine-controller-manager looks at an unhealthy machine once a minute.
+	aftermath = 90 * time.Second
+	// marginal is more than the margin before a deadline in which a machine is held that has not failed yet (H4).
+	marginal = 40 * time.Second
+
+	failedPreserved = "Failed:Preserved"
+	deploymentLabel = "name"
+)
+
+// oracle knows what has been done, sees what becomes of the machines, and says what the rules do not allow. It would rather
+// miss something than blame what may be right: a reason counts for everything that it could explain.
+type oracle struct {
+	mutex       sync.Mutex
+	say         func(string)
+	machines    map[string]*history
+	deployments map[string]*deployment
+	// outages are those of the shoot's API server. The last one has no end while it lasts.
+	outages []outage
+	// killed is when the sidecar was killed for the last time.
+	killed     time.Time
+	violations []violation
+	counts     map[string]int
+}
+
+type outage struct{ from, to time.Time }
+
+type violation struct{ machine, text string }
+
+// history is what is known of a machine.
+type history struct {
+	deployment string
+	state      state
+	// since is when the machine began to be kept.
+	since   time.Time
+	reasons []reason
+	blamed  bool
+	lines   []string
+}
+
+// reason is something that may end the preservation of a machine.
+type reason struct {
+	at   time.Time
+	text string
+}
+
+// deployment is what is known of a MachineDeployment.
+type deployment struct {
+	replicas int32
+	shares   []share
+	rolling  bool
+	reasons  []reason
+}
+
+type share struct {
+	from  time.Time
+	value int
+}
+
+// state is what a Machine says about itself.
+type state struct {
+	phase                   machinev1alpha1.MachinePhase
+	cause, subPhase, expiry string
+	terminating             bool
+}
+
+func (s state) kept() bool { return s.cause != "" && !s.terminating }
+
+func (s state) String() string {
+	text := string(s.phase)
+	if s.cause != "" {
+		text = fmt.Sprintf("%s (%s) until %s, phase %s", s.subPhase, s.cause, s.expiry, s.phase)
+	}
+	if s.terminating {
+		text += ", terminating"
+	}
+	return text
+}
+
+func stateOf(m *machinev1alpha1.Machine) state {
+	return state{
+		phase:       m.Status.CurrentStatus.Phase,
+		cause:       m.Annotations[v1alpha1.AnnotationCause],
+		subPhase:    m.Annotations[v1alpha1.AnnotationPhase],
+		expiry:      m.Annotations[v1alpha1.AnnotationExpiryTime],
+		terminating: m.DeletionTimestamp != nil,
+	}
+}
+
+func newOracle(say func(string)) *oracle {
+	return &oracle{say: say, machines: map[string]*history{}, deployments: map[string]*deployment{}, counts: map[string]int{}}
+}
+
+func (o *oracle) historyOf(name string) *history {
+	if o.machines[name] == nil {
+		o.machines[name] = &history{}
+	}
+	return o.machines[name]
+}
+
+func (o *oracle) deploymentOf(name string) *deployment {
+	if o.deployments[name] == nil {
+		o.deployments[name] = &deployment{}
+	}
+	return o.deployments[name]
+}
+
+func (h *history) note(now time.Time, text string) {
+	h.lines = append(h.lines, now.UTC().Format("15:04:05.000 ")+text)
+}
+
+// did says that something was done to a machine. With ends, it may end a preservation.
+func (o *oracle) did(machine, text string, ends bool, now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	h := o.historyOf(machine)
+	h.note(now, "did: "+text)
+	if ends {
+		h.reasons = append(h.reasons, reason{now, text})
+	}
+}
+
+// didToAll says that something was done to the machines of a MachineDeployment that may end preservations.
+func (o *oracle) didToAll(name, text string, now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.explain(name, text, now)
+}
+
+func (o *oracle) explain(name, text string, now time.Time) {
+	d := o.deploymentOf(name)
+	d.reasons = append(d.reasons, reason{now, text})
+	for _, h := range o.machines {
+		if h.deployment == name && !h.state.terminating {
+			h.note(now, "did to its MachineDeployment: "+text)
+		}
+	}
+}
+
+// shootAway says that the shoot's API server goes away or comes back.
+func (o *oracle) shootAway(away bool, now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if away {
+		o.outages = append(o.outages, outage{from: now})
+	} else {
+		o.outages[len(o.outages)-1].to = now
+	}
+}
+
+// killedSidecar says that the sidecar was killed.
+func (o *oracle) killedSidecar(now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.killed = now
+}
+
+// sawDeployment takes a state of a MachineDeployment.
+func (o *oracle) sawDeployment(d *machinev1alpha1.MachineDeployment, now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	known := o.deploymentOf(d.Name)
+	if d.Spec.Replicas < known.replicas {
+		o.explain(d.Name, fmt.Sprintf("scaled down from %d to %d (P2)", known.replicas, d.Spec.Replicas), now)
+	}
+	known.replicas = d.Spec.Replicas
+	rolling := d.Status.UpdatedReplicas < d.Status.Replicas
+	if rolling != known.rolling {
+		o.explain(d.Name, fmt.Sprintf("rolling update under way: %t (P3)", rolling), now)
+	}
+	known.rolling = rolling
+	value, err := strconv.Atoi(d.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax])
+	if err != nil {
+		return // nobody has said so yet
+	}
+	if n := len(known.shares); n == 0 || known.shares[n-1].value != value {
+		if n > 0 && value < known.shares[n-1].value {
+			o.explain(d.Name, fmt.Sprintf("share lowered to %d (T9)", value), now)
+		}
+		known.shares = append(known.shares, share{now, value})
+	}
+}
+
+// rolling says whether a rolling update is under way anywhere.
+func (o *oracle) rolling() bool {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	for _, d := range o.deployments {
+		if d.rolling {
+			return true
+		}
+	}
+	return false
+}
+
+// saw takes a state of a Machine, or its end.
+func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	h, current := o.historyOf(m.Name), stateOf(m)
+	h.deployment = m.Labels[deploymentLabel]
+	if gone {
+		current = state{phase: "gone", terminating: true}
+	}
+	before := h.state
+	if current == before {
+		return
+	}
+	h.state = current
+	h.note(now, "saw: "+current.String())
+	switch {
+	case current.kept() && !before.kept():
+		h.since = now
+		o.tell(m.Name, "kept: "+current.String())
+	case current.kept() && current.subPhase != before.subPhase:
+		o.tell(m.Name, current.String())
+	case before.kept() && !current.kept():
+		o.ended(m.Name, h, before, now)
+	}
+	o.checkShare(h.deployment, now)
+}
+
+// tell counts a transition, and says it.
+func (o *oracle) tell(machine, text string) {
+	what, _, _ := strings.Cut(text, " (")
+	o.counts[what]++
+	o.say(machine + " " + text)
+}
+
+// ended judges the end of a preservation.
+func (o *oracle) ended(name string, h *history, before state, now time.Time) {
+	verb := "let go"
+	if h.state.terminating {
+		verb = "terminated"
+	}
+	why := o.why(h, before, now)
+	if why == "" {
+		o.blame(name, fmt.Sprintf("was %s without a reason while it was %s", verb, before), now)
+		return
+	}
+	o.counts[verb]++
+	o.say(fmt.Sprintf("%s %s: %s", name, verb, why))
+	h.note(now, verb+": "+why)
+}
+
+// why returns why a preservation may end now, empty if nothing is known.
+func (o *oracle) why(h *history, before state, now time.Time) string {
+	if expiry, err := time.Parse(time.RFC3339, before.expiry); err != nil || !now.Add(time.Second).Before(expiry) {
+		return "expiry (T3, T8)"
+	}
+	d := o.deploymentOf(h.deployment)
+	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
+		if o.passed(r.at, now) <= aftermath {
+			return r.text
+		}
+	}
+	auto := before.cause == v1alpha1.CauseAuto
+	switch {
+	case d.rolling:
+		return "rolling update (P3)"
+	case auto && before.subPhase != failedPreserved:
+		return "it recovered, failed again, and found no place (P1)"
+	case before.cause != v1alpha1.CauseNow && h.state.phase == machinev1alpha1.MachineRunning && now.Sub(h.since) <= marginal:
+		return "it was healthy again before its deadline (H4)"
+	}
+	return ""
+}
+
+// passed returns how long ago something was, not counting the time in which the shoot's API server was away.
+func (o *oracle) passed(at, now time.Time) time.Duration {
+	passed := now.Sub(at)
+	for _, outage := range o.outages {
+		from, to := outage.from, outage.to
+		if to.IsZero() || to.After(now) {
+			to = now
+		}
+		if from.Before(at) {
+			from = at
+		}
+		if to.After(from) {
+			passed -= to.Sub(from)
+		}
+	}
+	return passed
+}
+
+// checkShare says whether more machines are auto-preserved than there were places a moment ago (P1).
+func (o *oracle) checkShare(name string, now time.Time) {
+	d, limit, held := o.deploymentOf(name), 0, []string{}
+	for i, share := range d.shares {
+		if last := i == len(d.shares)-1; last || o.passed(d.shares[i+1].from, now) <= aftermath {
+			limit = max(limit, share.value)
+		}
+	}
+	for machine, h := range o.machines {
+		if h.deployment == name && h.state.kept() && h.state.cause == v1alpha1.CauseAuto && h.state.subPhase == failedPreserved {
+			held = append(held, machine)
+		}
+	}
+	if len(held) > limit {
+		slices.Sort(held)
+		for _, machine := range held {
+			o.blame(machine, fmt.Sprintf("is one of %d auto-preserved machines in %s, the share is %d (P1): %s", len(held), failedPreserved, limit, strings.Join(held, ", ")), now)
+		}
+	}
+}
+
+// tick looks for machines that are kept for too long.
+func (o *oracle) tick(now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	disturbed := o.killed
+	if n := len(o.outages); n > 0 {
+		if o.outages[n-1].to.IsZero() {
+			return
+		}
+		if o.outages[n-1].to.After(disturbed) {
+			disturbed = o.outages[n-1].to
+		}
+	}
+	for name, h := range o.machines {
+		expiry, err := time.Parse(time.RFC3339, h.state.expiry)
+		if h.state.kept() && err == nil && now.Sub(expiry) > overdue && now.Sub(disturbed) > overdue {
+			o.blame(name, fmt.Sprintf("is kept for more than %s beyond its expiry: %s", overdue, h.state), now)
+		}
+	}
+}
+
+// blame takes down what the rules do not allow, the first thing of each machine.
+func (o *oracle) blame(name, text string, now time.Time) {
+	h := o.historyOf(name)
+	h.note(now, "VIOLATION: "+text)
+	if h.blamed {
+		return
+	}
+	h.blamed = true
+	o.violations = append(o.violations, violation{name, text})
+	o.say(fmt.Sprintf("VIOLATION: %s %s", name, text))
+}
+
+// leftovers returns what is left on a machine that is neither kept nor going, and on its node.
+func leftovers(m *machinev1alpha1.Machine, node *corev1.Node) []string {
+	var left []string
+	add := func(on, what string) { left = append(left, on+": "+what) }
+	keys := func(on string, annotations map[string]string) {
+		for _, key := range slices.Sorted(maps.Keys(annotations)) {
+			if key == v1alpha1.AnnotationPreserve || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {
+				add(on, key+"="+annotations[key])
+			}
+		}
+	}
+	keys("Machine", m.Annotations)
+	if priority := m.Annotations[v1alpha1.AnnotationMachinePriority]; priority != "" && priority != "3" {
+		add("Machine", v1alpha1.AnnotationMachinePriority+"="+priority)
+	}
+	if phase := m.Status.CurrentStatus.Phase; phase != machinev1alpha1.MachineRunning {
+		add("Machine", "phase "+string(phase))
+	}
+	if m.Status.CurrentStatus.PreserveExpiryTime != nil {
+		add("Machine", "expiry in the status")
+	}
+	if m.DeletionTimestamp != nil {
+		add("Machine", "is going")
+	}
+	if node == nil {
+		add("Node", "there is none")
+		return left
+	}
+	keys("Node", node.Annotations)
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == v1alpha1.TaintPreserved {
+			add("Node", "taint "+taint.Key)
+		}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == "Preserved" && condition.Status == corev1.ConditionTrue {
+			add("Node", "condition Preserved is True: "+condition.Message)
+		}
+	}
+	return left
+}

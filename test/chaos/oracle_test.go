@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strconv"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+var _ = Describe("oracle", func() {
+	const pool = "pool"
+	var (
+		o   *oracle
+		now time.Time
+	)
+
+	after := func(d time.Duration) { now = now.Add(d) }
+	deployment := func(replicas int32, share int, updated int32) {
+		d := &machinev1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: pool, Annotations: map[string]string{
+			v1alpha1.AnnotationAutoPreserveFailedMax: strconv.Itoa(share),
+		}}}
+		d.Spec.Replicas, d.Status.Replicas, d.Status.UpdatedReplicas = replicas, replicas, updated
+		o.sawDeployment(d, now)
+	}
+	machine := func(name string, annotations ...string) *machinev1alpha1.Machine {
+		m := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{deploymentLabel: pool}, Annotations: map[string]string{}}}
+		m.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown
+		for i := 0; i < len(annotations); i += 2 {
+			m.Annotations[annotations[i]] = annotations[i+1]
+		}
+		return m
+	}
+	keptMachine := func(name, cause, phase string, expiry time.Time) *machinev1alpha1.Machine {
+		return machine(name, v1alpha1.AnnotationCause, cause, v1alpha1.AnnotationPhase, phase, v1alpha1.AnnotationExpiryTime, expiry.UTC().Format(time.RFC3339))
+	}
+	terminating := func(m *machinev1alpha1.Machine) *machinev1alpha1.Machine {
+		m.DeletionTimestamp = &metav1.Time{Time: now}
+		return m
+	}
+	violations := func() []string {
+		texts := []string{}
+		for _, v := range o.violations {
+			texts = append(texts, v.machine+" "+v.text)
+		}
+		return texts
+	}
+
+	BeforeEach(func() {
+		o = newOracle(func(text string) { GinkgoWriter.Println(text) })
+		now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+		deployment(3, 1, 3)
+		after(10 * time.Minute)
+	})
+
+	Describe("the end of a preservation", func() {
+		var expiry time.Time
+
+		BeforeEach(func() {
+			expiry = now.Add(10 * time.Minute)
+			o.saw(keptMachine("m", "auto", failedPreserved, expiry), false, now)
+			after(2 * time.Minute)
+		})
+
+		It("should be blamed without a reason, with the history", func() {
+			o.saw(machine("m"), false, now)
+			Expect(violations()).To(ConsistOf(ContainSubstring("m was let go without a reason")))
+			Expect(o.machines["m"].lines).To(ContainElement(ContainSubstring("saw: Failed:Preserved (auto)")))
+		})
+
+		It("should be blamed if the machine is terminated while it is kept, or vanishes", func() {
+			o.saw(terminating(keptMachine("m", "auto", failedPreserved, expiry)), false, now)
+			o.saw(keptMachine("n", "now", "Running:Preserved", expiry), false, now)
+			o.saw(keptMachine("n", "now", "Running:Preserved", expiry), true, now)
+			Expect(violations()).To(ConsistOf(ContainSubstring("m was terminated without"), ContainSubstring("n was terminated without")))
+		})
+
+		DescribeTable("should not be blamed with a reason", func(reason func()) {
+			reason()
+			o.saw(machine("m"), false, now)
+			o.saw(terminating(machine("m")), false, now)
+			Expect(violations()).To(BeEmpty())
+		},
+			Entry("the expiry", func() { now = expiry }),
+			Entry("what was done to it", func() { o.did("m", "request false", true, now); after(time.Minute) }),
+			Entry("a scale-down", func() { deployment(2, 1, 2); after(time.Minute) }),
+			Entry("a lowered share", func() { deployment(3, 0, 3); after(time.Minute) }),
+			Entry("a rolling update that takes long", func() { deployment(3, 1, 0); after(5 * time.Minute) }),
+			Entry("what was done before an outage", func() {
+				o.did("m", "request false", true, now)
+				after(time.Second)
+				o.shootAway(true, now)
+				after(4 * time.Minute)
+				o.shootAway(false, now)
+				after(time.Minute)
+			}),
+		)
+
+		It("should be blamed if the reason is too old, or is none", func() {
+			o.did("m", "request false", true, now)
+			after(aftermath + time.Second)
+			o.did("m", "recovers", false, now)
+			o.saw(machine("m"), false, now)
+			Expect(violations()).To(HaveLen(1))
+		})
+
+		It("should not be blamed if it had recovered and finds no place", func() {
+			o.saw(keptMachine("m", "auto", "Running:Preserved", expiry), false, now)
+			o.saw(machine("m"), false, now)
+			Expect(violations()).To(BeEmpty())
+		})
+	})
+
+	It("should not blame a machine that is let go in the margin", func() {
+		o.saw(keptMachine("m", "auto", failedPreserved, now.Add(time.Hour)), false, now)
+		after(2 * time.Second)
+		healthy := machine("m")
+		healthy.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
+		o.saw(healthy, false, now)
+		Expect(violations()).To(BeEmpty())
+	})
+
+	It("should blame all who share one place, but only a while after the share was lowered", func() {
+		expiry := now.Add(time.Hour)
+		deployment(3, 2, 3)
+		o.saw(keptMachine("m", "auto", failedPreserved, expiry), false, now)
+		o.saw(keptMachine("n", "auto", failedPreserved, expiry), false, now)
+		o.saw(keptMachine("asked", "when-failed", failedPreserved, expiry), false, now)
+		o.saw(keptMachine("healthy", "auto", "Running:Preserved", expiry), false, now)
+		deployment(3, 1, 3)
+		o.saw(machine("other"), false, now)
+		Expect(violations()).To(BeEmpty())
+		after(aftermath + time.Second)
+		o.saw(machine("another"), false, now)
+		Expect(violations()).To(ConsistOf(ContainSubstring("m is one of 2"), ContainSubstring("n is one of 2")))
+	})
+
+	Describe("#tick", func() {
+		BeforeEach(func() { o.saw(keptMachine("m", "auto", failedPreserved, now), false, now) })
+
+		It("should blame what is kept beyond its expiry", func() {
+			after(overdue)
+			o.tick(now)
+			Expect(violations()).To(BeEmpty())
+			after(time.Second)
+			o.tick(now)
+			Expect(violations()).To(ConsistOf(ContainSubstring("m is kept for more than 45s beyond its expiry")))
+		})
+
+		It("should wait for the shoot's API server and for the sidecar", func() {
+			o.shootAway(true, now)
+			after(5 * time.Minute)
+			o.tick(now)
+			o.shootAway(false, now)
+			o.tick(now)
+			after(30 * time.Second)
+			o.killedSidecar(now)
+			after(30 * time.Second)
+			o.tick(now)
+			Expect(violations()).To(BeEmpty())
+			after(30 * time.Second)
+			o.tick(now)
+			Expect(violations()).To(HaveLen(1))
+		})
+	})
+
+	Describe("#leftovers", func() {
+		It("should find nothing on an ordinary machine", func() {
+			m := machine("m", v1alpha1.AnnotationMachinePriority, "3", v1alpha1.AnnotationLastAppliedNodePreserveValue, "")
+			m.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
+			Expect(leftovers(m, &corev1.Node{})).To(BeEmpty())
+		})
+
+		It("should find all that can be left", func() {
+			m := machine("m", v1alpha1.AnnotationMachinePriority, "5", v1alpha1.AnnotationCause, "auto", v1alpha1.AnnotationPreserve, "now")
+			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{}
+			node := &corev1.Node{}
+			node.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
+			node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved}}
+			node.Status.Conditions = []corev1.NodeCondition{{Type: "Preserved", Status: corev1.ConditionTrue}}
+			Expect(leftovers(m, node)).To(ConsistOf(
+				ContainSubstring("cause=auto"), ContainSubstring("preserve=now"), ContainSubstring("machinepriority.machine.sapcloud.io=5"),
+				"Machine: phase Unknown", "Machine: expiry in the status",
+				ContainSubstring("scale-down-disabled-by-mcm=true"), ContainSubstring("Node: taint"), ContainSubstring("condition Preserved is True"),
+			))
+			Expect(leftovers(m, nil)).To(ContainElement("Node: there is none"))
+		})
+	})
+})
