@@ -18,6 +18,7 @@ export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 # For one test package at most; the e2e stories wait for real timeouts of real components.
 INTEGRATION_TIMEOUT ?= 15m
 E2E_TIMEOUT ?= 45m
+LONG_TIMEOUT ?= 90m
 
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
@@ -61,7 +62,12 @@ test-integration: ## Run the tests against a real kube-apiserver
 .PHONY: test-e2e
 test-e2e: ## Run the stories on the local landscape, with both generations of the machine-controller-manager
 	@$(LANDSCAPE) assets >/dev/null
-	@go test -count=1 -p 1 -parallel 3 -v -timeout $(E2E_TIMEOUT) ./test/e2e/...
+	@go test -count=1 -p 1 -parallel 3 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
+
+.PHONY: test-long
+test-long: ## Run what takes too long for `test`: long outages, machines that are updated in place
+	@$(LANDSCAPE) assets >/dev/null
+	@go test -count=1 -p 1 -parallel 2 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/...
 
 .PHONY: chaos
 chaos: ## Let things happen at random on the landscape, and watch the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)

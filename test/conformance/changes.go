@@ -5,6 +5,7 @@
 package conformance
 
 import (
+	"slices"
 	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -12,6 +13,7 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -151,10 +153,7 @@ func rollout(p *Pool) {
 	p.fail(machines[0], KubeletDead)
 	p.preserved(machines[0], failedPreserved, "auto")
 
-	deployment := p.deployment(p)
-	patch := client.MergeFrom(deployment.DeepCopy())
-	metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "conformance", time.Now().UTC().Format(time.RFC3339))
-	p.Expect(p.Seed.Patch(p.ctx, deployment, patch)).To(Succeed())
+	p.roll()
 	p.fail(machines[1], KubeletDead)
 
 	p.gone(machines[0])
@@ -162,6 +161,74 @@ func rollout(p *Pool) {
 	for _, machine := range p.running(2) {
 		p.Expect(machine.Annotations).NotTo(HaveKey(prefix + "cause"))
 	}
+}
+
+// rolloutOfRequested: a new machine that somebody asked for, and that never joins, is replaced at its creation timeout. The
+// rolling update goes on.
+func rolloutOfRequested(p *Pool) {
+	machines := p.running(2)
+	first := p.rollStalled()
+	p.requestOnMachine(first, "now")
+	p.gone(first)
+	p.gone(machines[0])
+	p.gone(machines[1])
+	p.running(2)
+	p.eventually(func(g Gomega) {
+		deployment := p.deployment(g)
+		g.Expect([]int32{deployment.Status.UpdatedReplicas, deployment.Status.Replicas}).To(HaveEach(deployment.Spec.Replicas))
+	})
+}
+
+// protectionInRollout: what machine-controller-manager puts on the nodes of a MachineDeployment that is being rolled stays as
+// it is: on the node of an ordinary machine, and on that of one whose preservation ends meanwhile.
+func protectionInRollout(p *Pool) {
+	machines := p.running(2)
+	machine := machines[0]
+	p.request(machine, "now")
+	p.preserved(machine, runningPreserved, "now")
+	states := []func() []*corev1.Node{p.watchNode(machines[0]), p.watchNode(machines[1])}
+	p.rollStalled()
+	still := func(g Gomega) {
+		for _, m := range machines {
+			g.Expect(p.fresh(g, m).DeletionTimestamp).To(BeNil())
+		}
+	}
+	p.consistently(2*shortly, still)
+	p.withdraw(machine)
+	p.eventually(func(g Gomega) { g.Expect(p.fresh(g, machine).Annotations).NotTo(HaveKey(prefix + "cause")) })
+	p.consistently(45*time.Second, still)
+	for i, m := range machines {
+		seen := states[i]()
+		p.t.Logf("Saw %d states of the node of machine %s", len(seen), m.Name)
+		for _, putOn := range []types.GomegaMatcher{
+			HaveField("Annotations", And(HaveKeyWithValue(scaleDown, "true"), HaveKeyWithValue(scaleDown+"-by-mcm", "true"))),
+			HaveField("Spec.Taints", ContainElement(HaveField("Key", "deployment.machine.sapcloud.io/prefer-no-schedule"))),
+		} {
+			first := slices.IndexFunc(seen, func(node *corev1.Node) bool {
+				matches, err := putOn.Match(node)
+				return err == nil && matches
+			})
+			p.Expect(first).To(BeNumerically(">=", 0), "machine-controller-manager has not put it on")
+			p.Expect(seen[first:]).To(HaveEach(putOn))
+		}
+	}
+}
+
+// roll begins a rolling update.
+func (p *Pool) roll() {
+	p.t.Helper()
+	p.t.Logf("MachineDeployment %s: rolling update", p.deploymentName)
+	deployment := p.deployment(p)
+	patch := client.MergeFrom(deployment.DeepCopy())
+	metav1.SetMetaDataAnnotation(&deployment.Spec.Template.ObjectMeta, "conformance", time.Now().UTC().Format(time.RFC3339))
+	p.Expect(p.Seed.Patch(p.ctx, deployment, patch)).To(Succeed())
+}
+
+// rollStalled begins a rolling update that does not get on before its first machine, which never joins, is replaced. It
+// returns that machine.
+func (p *Pool) rollStalled() *machinev1alpha1.Machine {
+	p.t.Helper()
+	return p.nextNeverJoins(p.roll)
 }
 
 // restart: machine-controller-manager is restarted while machines are preserved and one is about to be. Nothing is lost,

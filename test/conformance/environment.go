@@ -5,6 +5,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -31,8 +32,7 @@ const (
 // Environment is a shoot to try the rules on. What it cannot do makes scenarios not applicable.
 type Environment struct {
 	// Seed and Shoot are clients that read from the API servers.
-	Seed  client.WithWatch
-	Shoot client.Client
+	Seed, Shoot client.WithWatch
 	// Namespace is the shoot's control-plane namespace on the seed.
 	Namespace string
 	// Pools are the worker pools that the scenarios share; empty for all that the shoot has.
@@ -42,8 +42,16 @@ type Environment struct {
 	// InjectNext makes the next machine fail by NeverJoins whose MachineDeployment is the given one. Inject lets it
 	// recover. It is optional.
 	InjectNext func(ctx context.Context, machineDeployment string, fault Fault) error
+	// CrashLoop makes the provider fail to tell about a machine that has a VM and no node, so that it is in phase
+	// CrashLoopBackOff until its creation timeout, and until the returned function is called. It is optional.
+	CrashLoop func(ctx context.Context, machine *machinev1alpha1.Machine) (undo func(ctx context.Context) error, err error)
+	// RefuseEvictions answers each eviction of a pod in namespace default that has the label with 429 and a Retry-After of
+	// hours, until the returned function is called. It is optional.
+	RefuseEvictions func(ctx context.Context, key, value string) (undo func(ctx context.Context) error, err error)
 	// ShootAway takes the shoot's API server away until the returned function is called. It is optional.
 	ShootAway func() (back func() error, err error)
+	// Select says which scenarios are run; nil for all.
+	Select func(Scenario) bool
 }
 
 func needsNeverJoins(e *Environment) string {
@@ -58,4 +66,22 @@ func needsShootAway(e *Environment) string {
 		return "the shoot's API server cannot be taken away through the APIs alone"
 	}
 	return ""
+}
+
+func needsCrashLoop(e *Environment) string {
+	if e.CrashLoop == nil || e.InjectNext == nil {
+		return "the provider cannot be made to fail through the APIs alone"
+	}
+	return ""
+}
+
+func needsRefuseEvictions(e *Environment) string {
+	if e.RefuseEvictions == nil {
+		return "evictions cannot be refused for hours through the APIs alone"
+	}
+	return ""
+}
+
+func needsNeverJoinsAndShootAway(e *Environment) string {
+	return cmp.Or(needsNeverJoins(e), needsShootAway(e))
 }

@@ -32,7 +32,7 @@ func Settings(mcm *appsv1.Deployment, deployment *machinev1alpha1.MachineDeploym
 }
 
 // EnvironmentOf returns the Environment of the flags with clients.
-func (f *Flags) EnvironmentOf(ctx context.Context, seed client.WithWatch, shoot client.Client) (*Environment, error) {
+func (f *Flags) EnvironmentOf(ctx context.Context, seed, shoot client.WithWatch) (*Environment, error) {
 	return f.environment(ctx, seed, shoot)
 }
 

@@ -71,14 +71,14 @@ func (f *Flags) Environment(ctx context.Context) (*Environment, error) {
 	if err != nil {
 		return nil, invalid(flagSeedKubeconfig, f.SeedKubeconfig, "must lead to a seed: %w", err)
 	}
-	shoot, err := client.New(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
+	shoot, err := client.NewWithWatch(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
 	if err != nil {
 		return nil, invalid(flagShootKubeconfig, f.ShootKubeconfig, "must lead to a shoot: %w", err)
 	}
 	return f.environment(ctx, seed, shoot)
 }
 
-func (f *Flags) environment(ctx context.Context, seed client.WithWatch, shoot client.Client) (*Environment, error) {
+func (f *Flags) environment(ctx context.Context, seed, shoot client.WithWatch) (*Environment, error) {
 	e := &Environment{Seed: seed, Shoot: shoot, Namespace: f.Namespace}
 	if f.Namespace == "" {
 		return nil, invalid(flagNamespace, f.Namespace, "must be the control-plane namespace of a shoot: shoot--<project>--<shoot>")

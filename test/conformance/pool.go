@@ -266,9 +266,15 @@ func (p *Pool) fail(machine *machinev1alpha1.Machine, fault Fault) {
 // oneThatNeverJoins adds a machine that gets no node.
 func (p *Pool) oneThatNeverJoins() *machinev1alpha1.Machine {
 	p.t.Helper()
+	return p.nextNeverJoins(func() { p.scale(perZone + 1) })
+}
+
+// nextNeverJoins returns the machine that is added, and gets no node.
+func (p *Pool) nextNeverJoins(add func()) *machinev1alpha1.Machine {
+	p.t.Helper()
 	known := p.running(perZone)
 	p.Expect(p.InjectNext(p.ctx, p.deploymentName, NeverJoins)).To(Succeed())
-	p.scale(perZone + 1)
+	add()
 	var machine *machinev1alpha1.Machine
 	p.eventually(func(g Gomega) {
 		machines := slices.DeleteFunc(p.machines(g), func(m machinev1alpha1.Machine) bool {

@@ -29,6 +29,8 @@ type Scenario struct {
 	Healthy bool
 	// Alone says that no other scenario may run at the same time.
 	Alone bool
+	// Long says that the scenario takes a quarter of an hour.
+	Long bool
 
 	// needs returns why the scenario cannot be tried in an environment, empty if it can.
 	needs func(e *Environment) string
@@ -61,7 +63,7 @@ func Run(ctx context.Context, t *testing.T, e *Environment) *Report {
 		{"alone", 1, func(s Scenario) bool { return s.Alone }},
 	} {
 		t.Run(group.name, func(t *testing.T) {
-			scenarios := slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return !group.members(s) })
+			scenarios := slices.DeleteFunc(Scenarios(), func(s Scenario) bool { return !group.members(s) || e.Select != nil && !e.Select(s) })
 			distribute(scenarios, s.pools, group.atOnce, func(scenario Scenario, pool string) {
 				if ctx.Err() != nil {
 					return // interrupted

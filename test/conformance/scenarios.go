@@ -30,6 +30,11 @@ func Scenarios() []Scenario {
 		{Name: "never-joined-now", Rules: []string{"T1", "T2", "R2", "P9"}, needs: needsNeverJoins, run: neverJoinedNow},
 		{Name: "stopped", Rules: []string{"T8", "R4"}, Share: 1, run: stoppedByFalse},
 		{Name: "rollout", Rules: []string{"P3"}, Share: 1, run: rollout},
+		{Name: "rollout-now", Rules: []string{"P3"}, needs: needsNeverJoins, run: rolloutOfRequested},
+		{Name: "rollout-protection", Rules: []string{"P3"}, Share: 1, needs: needsNeverJoins, run: protectionInRollout},
+		{Name: "margin", Rules: []string{"H4"}, Share: 1, run: healthyBeforeDeadline},
+		{Name: "refused-eviction", Rules: []string{"P7", "P12"}, Share: 2, needs: needsRefuseEvictions, run: refusedEviction},
+		{Name: "crash-loop", Rules: []string{"H3"}, Share: 1, Long: true, needs: needsCrashLoop, run: crashLoop},
 		{Name: "failed-expiry", Rules: []string{"T2", "T8", "P10"}, run: expiryOfFailed},
 		{Name: "auto", Rules: []string{"T5", "T6", "P1", "P7"}, Share: 1, run: autoPreservation},
 		{Name: "at-once", Rules: []string{"T5", "T6", "P1"}, Share: 1, run: failuresAtOnce},
@@ -48,6 +53,7 @@ func Scenarios() []Scenario {
 
 		{Name: "restart", Rules: []string{"P8"}, Share: 2, Alone: true, run: restart},
 		{Name: "shoot-away", Rules: []string{"P9"}, Share: 1, Alone: true, needs: needsShootAway, run: shootAway},
+		{Name: "shoot-away-long", Rules: []string{"H1", "H2", "P9"}, Share: 2, Alone: true, Long: true, needs: needsNeverJoinsAndShootAway, run: shootAwayForLong},
 	}
 }
 

@@ -28,12 +28,20 @@ const (
 	recheck = time.Minute
 	// takeover is how long a new machine-controller-manager waits for the lease of the one before it.
 	takeover = 20 * time.Second
+	// hang is how long machine-controller-manager waits for an answer of an API server that has fallen silent, and for
+	// another one before it is sure.
+	hang = 90 * time.Second
+	// awakening is how long after the end of an outage machine-controller-manager looks at each machine, at the latest.
+	awakening = 2*time.Minute + 30*time.Second
 )
 
 // settings are those of machine-controller-manager on which it depends how long things take, and what makes a machine
 // unhealthy.
 type settings struct {
 	preservation.Timeouts
+	// outage is how long the shoot's API server has to be away so that machine-controller-manager has stopped all work for
+	// certain.
+	outage time.Duration
 	// conditions are the types of those node conditions that make a machine unhealthy.
 	conditions []string
 }
@@ -61,6 +69,7 @@ func readSettings(deployment *appsv1.Deployment) (settings, error) {
 			Creation: options.SafetyOptions.MachineCreationTimeout.Duration,
 			Drain:    options.SafetyOptions.MachineDrainTimeout.Duration,
 		},
+		outage:     options.SafetyOptions.MachineSafetyAPIServerStatusCheckPeriod.Duration + options.SafetyOptions.MachineSafetyAPIServerStatusCheckTimeout.Duration + hang,
 		conditions: strings.Split(options.NodeConditions, ","),
 	}, nil
 }

@@ -6,6 +6,9 @@ package conformance
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
@@ -42,6 +45,67 @@ func blockedDrain(p *Pool) {
 	p.drained(machine)
 	p.Expect(p.exists(app)).To(BeFalse())
 	p.Expect(p.node(p, machine).Spec.Unschedulable).To(BeTrue())
+}
+
+// refusedEviction: an eviction that is answered with "too many requests, try again in hours" holds up neither the other pods
+// of the node nor those of another one.
+func refusedEviction(p *Pool) {
+	machines := p.running(2)
+	label := "conformance-refused"
+	undo, err := p.RefuseEvictions(p.ctx, label, p.scenario)
+	p.Expect(err).NotTo(HaveOccurred())
+	p.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), restoreTimeout)
+		defer cancel()
+		if err := undo(ctx); err != nil {
+			p.t.Errorf("Evictions are still refused: %v", err)
+		}
+	})
+	var refused, others []*corev1.Pod
+	for i, machine := range machines {
+		pod := func(name string, labels map[string]string) *corev1.Pod {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d-%s", p.scenario, i, name), Namespace: metav1.NamespaceDefault, Labels: labels},
+				Spec: corev1.PodSpec{
+					Containers:                    []corev1.Container{{Name: "pause", Image: "registry.k8s.io/pause:3.10"}},
+					NodeSelector:                  map[string]string{corev1.LabelHostname: p.node(p, machine).Labels[corev1.LabelHostname]},
+					TerminationGracePeriodSeconds: new(int64(1)),
+				},
+			}
+			p.create(pod)
+			return pod
+		}
+		// Those come first in any order by name or age.
+		refused = append(refused, pod("a", map[string]string{label: p.scenario}), pod("b", map[string]string{label: p.scenario}))
+		others = append(others, pod("c", nil), pod("d", nil))
+	}
+	p.eventually(func(g Gomega) {
+		for _, pod := range append(slices.Clone(refused), others...) {
+			fresh := &corev1.Pod{}
+			g.Expect(p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(pod), fresh)).To(Succeed())
+			g.Expect(fresh.Status.Phase).To(Equal(corev1.PodRunning))
+		}
+	})
+
+	for _, machine := range machines {
+		p.fail(machine, NodeCondition)
+	}
+	for _, machine := range machines {
+		p.preserved(machine, failedPreserved, "auto")
+		p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(tainted()) })
+	}
+	// Long before the drain timeout, after which pods are deleted by force.
+	p.Eventually(func(g Gomega) {
+		for _, pod := range others {
+			g.Expect(p.exists(pod)).To(BeFalse(), pod.Name)
+		}
+	}).WithContext(p.ctx).WithTimeout(min(p.settings.Drain/2, time.Minute)).WithPolling(pollInterval).Should(Succeed())
+	for _, pod := range refused {
+		p.Expect(p.exists(pod)).To(BeTrue(), pod.Name)
+	}
+	for _, machine := range machines {
+		p.drained(machine)
+	}
 }
 
 // workload starts a DaemonSet and a bare pod on the machine's node, and returns their pods when they run.

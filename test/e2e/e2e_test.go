@@ -51,13 +51,14 @@ func run(t *testing.T, generation string) {
 	l := startLandscape(t, generation, landscape.Options{MCM: generation})
 
 	// Those with failing machines are the most that run at the same time.
-	pools := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return s.Healthy || s.Alone })
+	pools := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return s.Healthy || s.Alone || s.Long })
 	started := time.Now()
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, pools))).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
 	t.Logf("Shoot with %d pools was ready after %s", len(pools), time.Since(started).Round(time.Second))
 
 	environment := environmentOf(g, l)
+	environment.Select = func(s conformance.Scenario) bool { return !s.Long }
 	report := conformance.Run(ctx, t, environment)
 	defer func() { fmt.Fprint(t.Output(), report.Markdown()) }()
 
@@ -92,7 +93,7 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 	seedConfig, shootConfig := unlimited(l.Seed.Config), unlimited(l.Shoot.Config)
 	seedClient, err := client.NewWithWatch(seedConfig, client.Options{Scheme: kubernetesclient.SeedScheme})
 	g.Expect(err).NotTo(HaveOccurred())
-	shootClient, err := client.New(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
+	shootClient, err := client.NewWithWatch(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
 	g.Expect(err).NotTo(HaveOccurred())
 	var neverJoining sync.Mutex
 	machinePod := func(name string) *corev1.Pod {
@@ -141,6 +142,12 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 				}
 			}()
 			return inject(ctx, namespace, fault)
+		},
+		CrashLoop: func(ctx context.Context, machine *machinev1alpha1.Machine) (func(context.Context) error, error) {
+			return crashLoop(ctx, seedClient, machine)
+		},
+		RefuseEvictions: func(ctx context.Context, key, value string) (func(context.Context) error, error) {
+			return refuseEvictions(ctx, shootClient, key, value)
 		},
 		ShootAway: l.FreezeShoot,
 	}
