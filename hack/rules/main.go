@@ -27,10 +27,10 @@ var columns = []struct {
 	roots []string
 }{
 	{"decisions and writes", []string{"pkg/preservation"}},
-	{"controllers", []string{"pkg/controller", "pkg/drain", "test/integration"}},
+	{"controllers", []string{"pkg/controller", "pkg/sidecar", "pkg/drain", "test/integration"}},
 }
 
-var ruleID = regexp.MustCompile(`\b[RTP][0-9]{1,2}\b`)
+var ruleID = regexp.MustCompile(`\b[RTPH][0-9]{1,2}\b`)
 
 func main() {
 	if err := run(); err != nil {

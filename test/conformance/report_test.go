@@ -58,7 +58,7 @@ var _ = Describe("Report", func() {
 			Expect(lines[:7]).To(Equal([]string{
 				"# Somewhere",
 				"",
-				"26 rules: 0 passed, 2 failed, 2 not applicable, 22 not run.",
+				"31 rules: 0 passed, 2 failed, 2 not applicable, 27 not run.",
 				"",
 				"| rule | result         | scenarios |",
 				"| ---- | -------------- | --------- |",

@@ -32,7 +32,7 @@ func Rules() []Rule {
 		{"T10", "A deletion is never blocked."},
 		{"P1", "All machines in Failed:Preserved count towards the share. It is never exceeded by auto-preservation."},
 		{"P2", "Preserved machines count as replicas, and are the last to go in a scale-down."},
-		{"P3", "During a rolling update no failed machine is newly preserved."},
+		{"P3", "A machine that fails during a rolling update is replaced, whatever the request. What machine-controller-manager puts on nodes then is its own."},
 		{"P4", "Hibernation overrides preservation."},
 		{"P5", "The protection from the cluster-autoscaler is put back. A user's own outlives the preservation."},
 		{"P6", "A changed timeout applies to what begins after it. An edited expiry is obeyed."},
@@ -41,5 +41,10 @@ func Rules() []Rule {
 		{"P9", "Without a Node, or without the shoot's API server, machines are held all the same."},
 		{"P10", "Nothing is held for ever, also without the controller."},
 		{"P11", "Every transition is visible."},
+		{"P12", "One machine's trouble delays no hold, release or expiry of another."},
+		{"H1", "A machine is healthy when its node says so, whatever its phase: after an outage of the shoot's API server all is as before."},
+		{"H2", "A machine that never joined does not stay for ever: when its preservation ends, it is replaced."},
+		{"H3", "What fails without a health deadline is held before machine-controller-manager acts, or not claimed to be."},
+		{"H4", "A machine that is healthy again before its deadline never failed: nothing is left of its hold."},
 	}
 }
