@@ -107,7 +107,7 @@ func fail(failure simulator.Failure) func(context.Context, *chaos, event) (strin
 		if m == nil {
 			return "", err
 		}
-		c.oracle.did(m.Name, string(failure), false, time.Now())
+		c.oracle.breaks(m.Name, string(failure), time.Now())
 		c.mutex.Lock()
 		c.broken[m.Name] = true
 		c.mutex.Unlock()
@@ -120,7 +120,7 @@ func recoverOne(ctx context.Context, c *chaos, e event) (string, error) {
 	if m == nil {
 		return "", err
 	}
-	c.oracle.did(m.Name, "recovers", false, time.Now())
+	c.oracle.breaks(m.Name, "", time.Now())
 	c.mutex.Lock()
 	delete(c.broken, m.Name)
 	c.mutex.Unlock()
@@ -130,7 +130,7 @@ func recoverOne(ctx context.Context, c *chaos, e event) (string, error) {
 // requests are those that people make, with a timeout or none, nil for none at all. Most are good ones.
 var requests = [][2]any{
 	{"now", nil}, {"now", nil}, {"now", "20s"}, {"now", "90s"}, {"now", "soon"}, {"true", nil},
-	{"when-failed", nil}, {"when-failed", nil}, {"when-failed", "45s"}, {"when-failed", "-1h"},
+	{"when-failed", nil}, {"when-failed", "8m"}, {"when-failed", "45s"}, {"when-failed", "-1h"},
 	{"false", nil}, {"false", nil}, {nil, nil}, {nil, nil}, {nil, nil}, {"", nil}, {"nwo", nil}, {"when failed", "5m"},
 }
 
@@ -158,7 +158,7 @@ func (c *chaos) request(ctx context.Context, in client.Client, m *machinev1alpha
 	request := requests[(e.which>>16)%uint64(len(requests))]
 	text := fmt.Sprintf("request %v, timeout %v on %T", request[0], request[1], object)
 	// Also `now` may end what `when-failed` has begun, and the other way round.
-	c.oracle.did(m.Name, text, true, time.Now())
+	c.oracle.did(m.Name, text, time.Now())
 	return m.Name + " " + text, c.annotate(ctx, in, object, map[string]any{v1alpha1.AnnotationPreserve: request[0], v1alpha1.AnnotationTimeout: request[1]})
 }
 
@@ -170,7 +170,7 @@ func editExpiry(ctx context.Context, c *chaos, e event) (string, error) {
 	}
 	expiry := time.Now().Add(e.between(5*time.Second, 2*time.Minute)).Truncate(time.Second)
 	text := "expiry " + expiry.UTC().Format(time.RFC3339)
-	c.oracle.did(m.Name, text, true, time.Now())
+	c.oracle.did(m.Name, text, time.Now())
 	if m.Status.CurrentStatus.PreserveExpiryTime == nil {
 		return m.Name + " " + text, c.annotate(ctx, c.seed, m, map[string]any{v1alpha1.AnnotationExpiryTime: expiry.UTC().Format(time.RFC3339)})
 	}
@@ -190,7 +190,7 @@ func deleteNode(ctx context.Context, c *chaos, e event) (string, error) {
 	if node == nil {
 		return "", err
 	}
-	c.oracle.did(m.Name, "Node deleted (T10)", true, time.Now())
+	c.oracle.did(m.Name, "Node deleted (T10)", time.Now())
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return m.Name, c.shoot.Delete(ctx, node)
@@ -201,7 +201,7 @@ func deleteMachine(ctx context.Context, c *chaos, e event) (string, error) {
 	if m == nil {
 		return "", err
 	}
-	c.oracle.did(m.Name, "Machine deleted (T10)", true, time.Now())
+	c.oracle.did(m.Name, "Machine deleted (T10)", time.Now())
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return m.Name, c.seed.Delete(ctx, m)

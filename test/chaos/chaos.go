@@ -304,10 +304,10 @@ func (c *chaos) ask(ctx context.Context, m *machinev1alpha1.Machine, node *corev
 	wish := map[string]any{v1alpha1.AnnotationPreserve: request, v1alpha1.AnnotationTimeout: nil}
 	switch none := map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationTimeout: nil}; {
 	case node != nil && wants(node.Annotations):
-		c.oracle.did(m.Name, fmt.Sprintf("request %v on the Node", request), true, time.Now())
+		c.oracle.did(m.Name, fmt.Sprintf("request %v on the Node", request), time.Now())
 		return client.IgnoreNotFound(c.annotate(ctx, c.shoot, node, wish))
 	case node == nil && wants(m.Annotations):
-		c.oracle.did(m.Name, fmt.Sprintf("request %v on the Machine", request), true, time.Now())
+		c.oracle.did(m.Name, fmt.Sprintf("request %v on the Machine", request), time.Now())
 		return client.IgnoreNotFound(c.annotate(ctx, c.seed, m, wish))
 	// Machine-controller-manager >= 0.62 keeps requests of its own there as long as something is kept.
 	case node != nil && request == nil && m.Annotations[v1alpha1.AnnotationCause] == "" && wants(m.Annotations):
@@ -321,6 +321,7 @@ func (c *chaos) healAll(ctx context.Context) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	for name := range c.broken {
+		c.oracle.breaks(name, "", time.Now())
 		if err := c.inject(ctx, name, nil); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -25,8 +25,13 @@ const (
 	// aftermath is for how long something that was done explains what becomes of a machine: a container that was killed
 	// waits for its lease, and machine-controller-manager looks at an unhealthy machine once a minute.
 	aftermath = 90 * time.Second
+	// noticed is how long after it broke a machine may still be taken for healthy: the shoot takes 8 seconds to notice.
+	noticed = 20 * time.Second
 	// marginal is more than the margin before a deadline in which a machine is held that has not failed yet (H4).
 	marginal = 40 * time.Second
+
+	// lag is how far the two watches may be apart: what becomes of a MachineDeployment may be seen after what follows from it.
+	lag = 2 * time.Second
 
 	failedPreserved = "Failed:Preserved"
 	deploymentLabel = "name"
@@ -42,9 +47,17 @@ type oracle struct {
 	// outages are those of the shoot's API server. The last one has no end while it lasts.
 	outages []outage
 	// killed is when the sidecar was killed for the last time.
-	killed     time.Time
+	killed time.Time
+	// judgements are those that are to come, in their order.
+	judgements []judgement
 	violations []violation
 	counts     map[string]int
+}
+
+// judgement is about what was seen at a time.
+type judgement struct {
+	at   time.Time
+	pass func()
 }
 
 type outage struct{ from, to time.Time }
@@ -56,7 +69,9 @@ type history struct {
 	deployment string
 	state      state
 	// since is when the machine began to be kept.
-	since   time.Time
+	since time.Time
+	// broken is since when the machine cannot be healthy; zero if it can.
+	broken  time.Time
 	reasons []reason
 	blamed  bool
 	lines   []string
@@ -133,15 +148,27 @@ func (h *history) note(now time.Time, text string) {
 	h.lines = append(h.lines, now.UTC().Format("15:04:05.000 ")+text)
 }
 
-// did says that something was done to a machine. With ends, it may end a preservation.
-func (o *oracle) did(machine, text string, ends bool, now time.Time) {
+// did says that something was done to a machine that may end its preservation.
+func (o *oracle) did(machine, text string, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	h := o.historyOf(machine)
 	h.note(now, "did: "+text)
-	if ends {
-		h.reasons = append(h.reasons, reason{now, text})
+	h.reasons = append(h.reasons, reason{now, text})
+}
+
+// breaks says that a machine is made to fail, or with nothing that it recovers.
+func (o *oracle) breaks(machine, failure string, now time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	h := o.historyOf(machine)
+	if failure == "" {
+		h.broken = time.Time{}
+		h.note(now, "did: recovers")
+		return
 	}
+	h.broken = now
+	h.note(now, "did: "+failure)
 }
 
 // didToAll says that something was done to the machines of a MachineDeployment that may end preservations.
@@ -238,10 +265,19 @@ func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
 		o.tell(m.Name, "kept: "+current.String())
 	case current.kept() && current.subPhase != before.subPhase:
 		o.tell(m.Name, current.String())
+		if before.subPhase == failedPreserved && !h.broken.IsZero() && o.passed(h.broken, now) > noticed {
+			o.blame(m.Name, "is taken for healthy although it is not (H1): "+current.String(), now)
+		}
 	case before.kept() && !current.kept():
-		o.ended(m.Name, h, before, now)
+		since := h.since
+		o.judge(now, func() { o.ended(m.Name, h, before, current, since, now) })
 	}
 	o.checkShare(h.deployment, now)
+}
+
+// judge has a judgement passed on what was seen, when all that explains it has been seen as well.
+func (o *oracle) judge(at time.Time, pass func()) {
+	o.judgements = append(o.judgements, judgement{at, pass})
 }
 
 // tell counts a transition, and says it.
@@ -252,29 +288,29 @@ func (o *oracle) tell(machine, text string) {
 }
 
 // ended judges the end of a preservation.
-func (o *oracle) ended(name string, h *history, before state, now time.Time) {
+func (o *oracle) ended(name string, h *history, before, current state, since, at time.Time) {
 	verb := "let go"
-	if h.state.terminating {
+	if current.terminating {
 		verb = "terminated"
 	}
-	why := o.why(h, before, now)
+	why := o.why(h, before, current, since, at)
 	if why == "" {
-		o.blame(name, fmt.Sprintf("was %s without a reason while it was %s", verb, before), now)
+		o.blame(name, fmt.Sprintf("was %s without a reason while it was %s", verb, before), at)
 		return
 	}
 	o.counts[verb]++
 	o.say(fmt.Sprintf("%s %s: %s", name, verb, why))
-	h.note(now, verb+": "+why)
+	h.note(at, verb+": "+why)
 }
 
-// why returns why a preservation may end now, empty if nothing is known.
-func (o *oracle) why(h *history, before state, now time.Time) string {
-	if expiry, err := time.Parse(time.RFC3339, before.expiry); err != nil || !now.Add(time.Second).Before(expiry) {
+// why returns why a preservation ended, empty if nothing is known.
+func (o *oracle) why(h *history, before, current state, since, at time.Time) string {
+	if expiry, err := time.Parse(time.RFC3339, before.expiry); err != nil || !at.Add(time.Second).Before(expiry) {
 		return "expiry (T3, T8)"
 	}
 	d := o.deploymentOf(h.deployment)
 	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
-		if o.passed(r.at, now) <= aftermath {
+		if o.passed(r.at, at) <= aftermath {
 			return r.text
 		}
 	}
@@ -284,7 +320,7 @@ func (o *oracle) why(h *history, before state, now time.Time) string {
 		return "rolling update (P3)"
 	case auto && before.subPhase != failedPreserved:
 		return "it recovered, failed again, and found no place (P1)"
-	case before.cause != v1alpha1.CauseNow && h.state.phase == machinev1alpha1.MachineRunning && now.Sub(h.since) <= marginal:
+	case before.cause != v1alpha1.CauseNow && current.phase == machinev1alpha1.MachineRunning && at.Sub(since) <= marginal:
 		return "it was healthy again before its deadline (H4)"
 	}
 	return ""
@@ -308,31 +344,44 @@ func (o *oracle) passed(at, now time.Time) time.Duration {
 	return passed
 }
 
-// checkShare says whether more machines are auto-preserved than there were places a moment ago (P1).
-func (o *oracle) checkShare(name string, now time.Time) {
-	d, limit, held := o.deploymentOf(name), 0, []string{}
-	for i, share := range d.shares {
-		if last := i == len(d.shares)-1; last || o.passed(d.shares[i+1].from, now) <= aftermath {
-			limit = max(limit, share.value)
-		}
-	}
+// checkShare says whether more machines are auto-preserved than there are places, or have been a while before (P1, T9).
+func (o *oracle) checkShare(name string, at time.Time) {
+	var held []string
 	for machine, h := range o.machines {
 		if h.deployment == name && h.state.kept() && h.state.cause == v1alpha1.CauseAuto && h.state.subPhase == failedPreserved {
 			held = append(held, machine)
 		}
 	}
-	if len(held) > limit {
-		slices.Sort(held)
-		for _, machine := range held {
-			o.blame(machine, fmt.Sprintf("is one of %d auto-preserved machines in %s, the share is %d (P1): %s", len(held), failedPreserved, limit, strings.Join(held, ", ")), now)
-		}
+	if len(held) == 0 {
+		return
 	}
+	slices.Sort(held)
+	o.judge(at, func() {
+		limit, shares := 0, o.deploymentOf(name).shares
+		for i, share := range shares {
+			begun := !share.from.After(at.Add(lag))
+			ended := i+1 < len(shares) && o.passed(shares[i+1].from, at) > aftermath
+			if begun && !ended {
+				limit = max(limit, share.value)
+			}
+		}
+		if len(held) <= limit {
+			return
+		}
+		for _, machine := range held {
+			o.blame(machine, fmt.Sprintf("was one of %d auto-preserved machines in %s, the share was %d (P1): %s", len(held), failedPreserved, limit, strings.Join(held, ", ")), at)
+		}
+	})
 }
 
-// tick looks for machines that are kept for too long.
+// tick passes the judgements that are due, and looks for machines that are kept for too long.
 func (o *oracle) tick(now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
+	for len(o.judgements) > 0 && now.Sub(o.judgements[0].at) > lag {
+		o.judgements[0].pass()
+		o.judgements = o.judgements[1:]
+	}
 	disturbed := o.killed
 	if n := len(o.outages); n > 0 {
 		if o.outages[n-1].to.IsZero() {

@@ -148,6 +148,7 @@ func crashLoop(p *Pool) {
 		})
 		p.requestOnMachine(machine, "false")
 	}
+	p.fail(machine, NoFault) // nor could the provider delete it
 	p.gone(machine)
 	if !held {
 		p.Expect(p.events(machine, "MachinePreserved")).To(BeEmpty())

@@ -77,12 +77,35 @@ func runLong(t *testing.T, generation string) {
 	report.Run(t, "in-place-never-joined", []string{"H2"}, inPlace((*life).neverJoinInPlace))
 }
 
-// failInManualUpdate has a machine fail while the MachineDeployment has two MachineSets, which it has for as long as nobody
-// selects its nodes for the update. That is no rolling update.
+// failInManualUpdate has a machine fail while the MachineDeployment has machines in two MachineSets, which it has for as long
+// as nobody selects the other nodes for the update. That is no rolling update.
 func (l *life) failInManualUpdate() {
-	machine := l.machineOf(inPlaceManualPool)
-	l.patchDeployment(machine, `{"spec":{"template":{"metadata":{"annotations":{"e2e":"update"}}}}}`)
-	l.eventually(func(g Gomega) { g.Expect(l.machineSetsOf(g, machine)).To(HaveLen(2)) })
+	updated := l.machineOf(inPlaceManualPool)
+	l.patchDeployment(updated, `{"spec":{"template":{"metadata":{"annotations":{"e2e":"update"}}}}}`)
+	l.eventually(func(g Gomega) { g.Expect(l.machineSetsOf(g, updated)).To(HaveLen(2)) })
+
+	// What a person does, and what gardener-node-agent says in the end.
+	l.label(updated, machinev1alpha1.LabelKeyNodeSelectedForUpdate, "true")
+	l.eventually(func(g Gomega) {
+		g.Expect(l.nodeOf(g, updated).Status.Conditions).To(ContainElement(And(
+			HaveField("Type", machinev1alpha1.NodeInPlaceUpdate), HaveField("Reason", machinev1alpha1.ReadyForUpdate))))
+	})
+	l.label(updated, machinev1alpha1.LabelKeyNodeUpdateResult, machinev1alpha1.LabelValueNodeUpdateSuccessful)
+	var machine *machinev1alpha1.Machine
+	l.eventually(func(g Gomega) {
+		for name, replicas := range l.machineSetsOf(g, updated) {
+			g.Expect(replicas).To(BeEquivalentTo(1), name)
+		}
+		machines := &machinev1alpha1.MachineList{}
+		g.Expect(l.Seed.List(l.ctx, machines, client.InNamespace(l.Namespace), client.MatchingLabels{"name": updated.Labels["name"]})).To(Succeed())
+		g.Expect(machines.Items).To(HaveLen(2))
+		for _, m := range machines.Items {
+			if m.Name != updated.Name {
+				machine = &m
+			}
+		}
+	})
+	l.t.Logf("Machine %s is updated, and %s is not", updated.Name, machine.Name)
 
 	l.Expect(l.Inject(l.ctx, machine, conformance.KubeletDead)).To(Succeed())
 	held := func(g Gomega) {
@@ -94,6 +117,13 @@ func (l *life) failInManualUpdate() {
 	l.eventually(held)
 	l.Consistently(held).WithTimeout(endurance).WithPolling(pollInterval).Should(Succeed())
 	l.Expect(l.machineSetsOf(l, machine)).To(HaveLen(2))
+}
+
+// label sets a label of the machine's node.
+func (l *life) label(machine *machinev1alpha1.Machine, key, value string) {
+	l.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, key, value)
+	l.Expect(l.Shoot.Patch(l.ctx, l.nodeOf(l, machine), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
 }
 
 // neverJoinInPlace has a machine never join whose health timeout is disabled, as it is by default in pools that are updated
@@ -131,14 +161,14 @@ func (l *life) patchDeployment(machine *machinev1alpha1.Machine, patch string) {
 	l.Expect(l.Seed.Patch(l.ctx, deployment, client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
 }
 
-// machineSetsOf returns the names of the MachineSets of the machine's MachineDeployment.
-func (l *life) machineSetsOf(g Gomega, machine *machinev1alpha1.Machine) (names []string) {
-	sets := &machinev1alpha1.MachineSetList{}
+// machineSetsOf returns the numbers of machines in the MachineSets of the machine's MachineDeployment, by their names.
+func (l *life) machineSetsOf(g Gomega, machine *machinev1alpha1.Machine) map[string]int32 {
+	sets, replicas := &machinev1alpha1.MachineSetList{}, map[string]int32{}
 	g.Expect(l.Seed.List(l.ctx, sets, client.InNamespace(l.Namespace))).To(Succeed())
 	for _, set := range sets.Items {
 		if owner := metav1.GetControllerOf(&set); owner != nil && owner.Name == machine.Labels["name"] {
-			names = append(names, set.Name)
+			replicas[set.Name] = set.Status.Replicas
 		}
 	}
-	return names
+	return replicas
 }
