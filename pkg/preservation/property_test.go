@@ -62,8 +62,6 @@ const (
 	// controller has not seen, an operator's edit goes with it; and when MCM begins it anew by itself, its own expiry is
 	// taken for an edit. P6, P10.
 	skipForgottenExpiry = true
-	// skipRefusedRequest: MCM >= 0.62 obeys a request that the rules refuse, so that the machine stays. P3, T8, P4.
-	skipRefusedRequest = true
 	// skipStaleSync: the request of a node that is gone stays synced to the machine, and counts again when the nodes are
 	// not known; as "now" if MCM >= 0.62 synced it from the hold. R2, P9.
 	skipStaleSync = true
@@ -344,7 +342,7 @@ func (w *world) loseNode(m *machine) {
 
 // editExpiry edits the end of a preservation where an operator does (P6).
 func (w *world) editExpiry(m *machine) {
-	if m.kept == nil || !w.shows(m) {
+	if m.kept == nil || !w.shows(m) || m.stopped { // what has been ended cannot be prolonged
 		return
 	}
 	minutes := rapid.SampledFrom([]int{-10, 0, 1, 7, 300, 10000}).Draw(w.t, "minutes from now")
@@ -669,9 +667,6 @@ func (w *world) checkQuiet() {
 		}
 		if w.newMCM && w.down && w.spares(m) {
 			continue // MCM obeys the request on its own
-		}
-		if skipRefusedRequest && w.newMCM && asksMCM(m) {
-			continue
 		}
 		w.fail("T6: %s has failed, is not preserved and still there", m.name)
 	}
