@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	longOutage = "the shoot's API server is away for minutes"
+	kubeletDies = "kubelet dies"
+	longOutage  = "the shoot's API server is away for minutes"
 	// calm is how long a container must have run before it is killed again: else it would be started with a delay.
 	calm = 70 * time.Second
 	// leastReplicas and mostReplicas are those of each pool.
@@ -44,7 +45,7 @@ var actions []action
 
 func init() {
 	actions = []action{
-		{"kubelet dies", 12, fail(simulator.KubeletDead)},
+		{kubeletDies, 12, fail(simulator.KubeletDead)},
 		{"node gets not ready", 4, fail(simulator.NodeNotReady)},
 		{"recovers", 10, recoverOne},
 		{"request on the Node", 16, requestOnNode},

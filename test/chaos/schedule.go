@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -13,8 +14,9 @@ import (
 const (
 	// pace is the mean time between two events.
 	pace = 3 * time.Second
-	// longOutageAfter is how long a run has to be so that the shoot's API server is away for minutes in it, once.
-	longOutageAfter = 5 * time.Minute
+	// longOutageAfter is how long a run has to be so that the shoot's API server is away for minutes in it, once, and comes
+	// back before the end.
+	longOutageAfter = 7 * time.Minute
 )
 
 // event is something that befalls the landscape.
@@ -51,9 +53,13 @@ func schedule(seed uint64, length time.Duration) []event {
 		events = append(events, event{at: at, action: urn[random.IntN(len(urn))], which: random.Uint64()})
 	}
 	if length >= longOutageAfter {
-		long := event{at: length/4 + time.Duration(random.Int64N(int64(length/4))), action: longOutage, which: random.Uint64()}
-		i, _ := slices.BinarySearchFunc(events, long, func(a, b event) int { return int(a.at - b.at) })
-		events = slices.Insert(events, i, long)
+		at := length/4 + time.Duration(random.Int64N(int64(length/4)))
+		events = append(events, event{at: at, action: longOutage, which: random.Uint64()})
+		// Some are held then, and are not to be taken for healthy.
+		for range 3 {
+			events = append(events, event{at: at - 45*time.Second, action: kubeletDies, which: random.Uint64()})
+		}
+		slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	}
 	return events
 }

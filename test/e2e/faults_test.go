@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -33,12 +34,17 @@ func crashLoop(ctx context.Context, c client.Client, machine *machinev1alpha1.Ma
 	if err := c.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.Class.Name}, class); err != nil {
 		return nil, err
 	}
-	before := class.DeepCopy()
-	class.ProviderSpec.Raw = []byte(`{"apiVersion":"local.provider.extensions.gardener.cloud/v1alpha1","kind":"ProviderSpec","image":""}`)
-	if err := c.Patch(ctx, class, client.MergeFrom(before)); err != nil {
+	var providerSpec struct{ Image string }
+	if err := json.Unmarshal(class.ProviderSpec.Raw, &providerSpec); err != nil {
 		return nil, err
 	}
-	undo = func(ctx context.Context) error { return c.Patch(ctx, before.DeepCopy(), client.MergeFrom(class)) }
+	setImage := func(ctx context.Context, image string) error {
+		return c.Patch(ctx, class, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"providerSpec":{"image":%q}}`, image)))
+	}
+	if err := setImage(ctx, ""); err != nil {
+		return nil, err
+	}
+	undo = func(ctx context.Context) error { return setImage(ctx, providerSpec.Image) }
 	patch := []byte(`{"status":{"currentStatus":{"phase":"CrashLoopBackOff"}}}`)
 	if err := c.Status().Patch(ctx, machine.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return nil, errors.Join(err, undo(ctx))
