@@ -63,6 +63,8 @@ const (
 	RuleDeleted       Rule = "T10"
 	RuleShareUsedUp   Rule = "P1"
 	RuleRollout       Rule = "P3"
+	// RuleClaims is a claim that comes or goes beside another one: claims add up, and none ends another.
+	RuleClaims Rule = "claims"
 	// RuleMargin is a hold that is made, or given up, before the deadline: nothing has failed.
 	RuleMargin Rule = "H4"
 )
@@ -100,10 +102,14 @@ type Decision struct {
 	healthy bool
 	// updating says that the MachineDeployment is being updated, rolling that the machine is part of that (P3).
 	updating, rolling bool
+	// asked says that the claim of a person stands.
+	asked bool
 	// claims says that the machine asks for a place within the share, late that it would have if it was not too late.
 	claims, late bool
 	// native says that machine-controller-manager is about to do by itself what is left to be done.
 	native bool
+	// left says that what machine-controller-manager preserves by itself is left to it.
+	left bool
 }
 
 // Decide returns a decision for each member of the group, in their order. It depends on nothing but its arguments: the
@@ -130,10 +136,10 @@ func decide(g Group, m Member, now time.Time) Decision {
 
 	var margin time.Duration
 	d.Deadline, margin = deadline(m.Machine, g.Timeouts, now)
-	if d.Current != nil && !d.Current.FailsAt.IsZero() {
-		d.Deadline = d.Current.FailsAt // the timer may have been shifted by the hold
-	}
 	nearAt := d.Deadline.Add(-margin)
+	if d.Current != nil && !d.Current.FailsAt.IsZero() { // the timer may have been shifted by the hold, which was made near it
+		d.Deadline, nearAt = d.Current.FailsAt, time.Time{}
+	}
 	d.near = !d.Deadline.IsZero() && !now.Before(nearAt)
 	d.due = !d.Deadline.IsZero() && !now.Before(d.Deadline)
 	d.healthy = isHealthy(m, g.NodeConditions)
@@ -154,7 +160,11 @@ func decide(g Group, m Member, now time.Time) Decision {
 	}
 	if d.Target != nil {
 		g.Holder.cooperate(&d, g, now)
-		d.lookAt(d.Target.Expiry())
+		for _, claim := range d.Target.Claims {
+			if claim.Expiry.After(now) {
+				d.lookAt(claim.Expiry)
+			}
+		}
 	}
 	return d
 }
@@ -167,6 +177,8 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case g.Replicas == 0: // P4
 	case d.near && d.rolling: // P3
 		d.refuseRequest("its MachineDeployment is being updated")
+	case d.near && cannotBeHeld(d):
+		d.refuseRequest("its node is there, and the critical components on it are not ready")
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(reasonLate)
 		d.late = d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != ""
@@ -181,7 +193,9 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case d.Request.Value == v1alpha1.RequestWhenFailed:
 		d.begin(g, v1alpha1.CauseWhenFailed, now)
 		d.Rule, d.Reason = RuleWhenFailed, reasonWhenFailed
-	case d.Machine.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil:
+	case d.autoPreservedNatively() && g.Share == nil:
+		d.left = true // to machine-controller-manager, until the share is known
+	case d.autoPreservedNatively():
 		d.begin(g, v1alpha1.CauseAuto, now)
 		d.Target.Claims[0].Expiry = d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time
 		d.Rule, d.Reason, d.claims = RuleAuto, "machine-controller-manager had preserved it", true
@@ -193,6 +207,23 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	if d.Target != nil && d.Target.Provisional {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
 	}
+}
+
+// autoPreservedNatively says that machine-controller-manager >= 0.62 has preserved the machine without being asked.
+func (d *Decision) autoPreservedNatively() bool {
+	return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil
+}
+
+// nativeExpiry returns the expiry of a preservation that machine-controller-manager >= 0.62 began by itself at a person's
+// request while nobody else was there; the person may know it, and an operator may have edited it (P6). What is younger is
+// a race that the pool's timeout wins.
+func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
+	status := d.Machine.Status.CurrentStatus
+	if status.PreserveExpiryTime == nil || expiryInStatus(d.Machine) || d.Request.Timeout > 0 || !d.Request.explicit() ||
+		now.Sub(status.LastUpdateTime.Time) < nativePatience || !now.Before(status.PreserveExpiryTime.Time) {
+		return time.Time{}, false
+	}
+	return status.PreserveExpiryTime.Time, true
 }
 
 // refuseRequest refuses what was asked for. machine-controller-manager >= 0.62 would obey the request by itself.
@@ -237,11 +268,15 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.ConsumeRequest = true
 	default:
 		d.settleClaims(g, now)
-		if !now.Before(d.Target.Expiry()) { // of what is left, if anything
+		switch {
+		case !now.Before(d.Target.Expiry()): // of what is left, if anything
 			d.release(d.Reason)
-			return
+		case d.near && cannotBeHeld(d):
+			d.release("its node is there, and the critical components on it are not ready")
+			d.ConsumeRequest = true
+		default:
+			d.settleFailure()
 		}
-		d.settleFailure()
 	}
 }
 
@@ -253,15 +288,21 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 	switch claim := target.personal(); {
 	case claim != nil && d.withdrawn(*claim):
 		target.drop(claim.Cause)
-		d.Rule, d.Reason = RuleRelease, "the request was withdrawn"
+		d.Rule, d.Reason = RuleClaims, "the request was withdrawn"
 	case claim != nil && d.Request.explicit():
 		claim.Cause = causeOf(d.Request.Value)
-	case claim == nil && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && d.Current.Failed):
-		cause := causeOf(d.Request.Value)
-		target.Claims = append(target.Claims, Claim{Cause: cause, Expiry: d.expiry(g, now)})
-		target.Provisional = false
-		d.Rule, d.Reason = RuleBegin, "it was asked for"
+	case claim == nil && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
+		if target.Provisional { // nothing has failed that the share could have a claim for
+			target.Claims = nil
+			target.Provisional = d.Request.Value == v1alpha1.RequestWhenFailed
+		}
+		target.Claims = append(target.Claims, Claim{Cause: causeOf(d.Request.Value), Expiry: d.expiry(g, now)})
+		if !target.Provisional {
+			d.Rule, d.Reason = RuleClaims, "it was asked for"
+		}
 	}
+	claim := target.personal()
+	d.asked = claim != nil && now.Before(claim.Expiry)
 }
 
 // withdrawn says that the request which a person's claim rests on is gone: also when now, on a machine that has not
@@ -276,42 +317,70 @@ func (d *Decision) withdrawn(claim Claim) bool {
 
 // settleFailure follows the health of a preserved machine: T2, T7, P3, H1, H4.
 func (d *Decision) settleFailure() {
-	target := d.Target
-	running := d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+	// Until both agree, the hold would not be seen to be needed again (H1).
+	recovered := d.healthy && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	switch {
-	case target.Failed && d.rolling:
-		d.release("the machine failed and its MachineDeployment is being updated")
-		d.Rule, d.ConsumeRequest = RuleRollout, true
-	case target.Failed && running && d.healthy: // until both agree, the hold would not be seen to be needed again (H1)
-		target.Failed, target.FailedSince = false, time.Time{}
+	case d.Target.Failed:
+		d.settleFailed(recovered)
+	case !d.Target.FailsAt.IsZero():
+		d.settleFailing(recovered)
+	case d.near && (d.due || !d.rolling):
+		d.settleDoubted()
+	}
+}
+
+// settleFailed is for a machine in Failed:Preserved.
+func (d *Decision) settleFailed(recovered bool) {
+	switch {
+	case d.rolling:
+		d.replace()
+	case recovered:
+		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
 		d.Rule, d.Reason = RuleRecover, "the node is healthy again"
-	case target.Failed:
-	case !target.FailsAt.IsZero() && running && d.healthy: // H4
+	}
+}
+
+// settleFailing is for a machine that is held because its deadline is near (H4).
+func (d *Decision) settleFailing(recovered bool) {
+	switch {
+	case recovered:
 		d.Deadline = time.Time{}
-		if target.Provisional {
-			d.release("the machine did not fail")
-			d.Rule = RuleMargin
+		if d.Target.Provisional {
+			d.end(RuleMargin, "the machine did not fail")
 			return
 		}
-		target.FailsAt, target.FailedSince = time.Time{}, time.Time{}
-	case !target.FailsAt.IsZero() && !d.due, !d.near:
-	case !target.FailsAt.IsZero() && d.healthy: // machine-controller-manager has yet to see it
-	case d.rolling && !d.due:
+		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
+		if d.Target.claim(v1alpha1.CauseAuto) != nil { // what was asked for in case it failed came with the deadline
+			d.Target.drop(v1alpha1.CauseWhenFailed)
+		}
+	case !d.due, d.healthy: // machine-controller-manager has yet to see it
 	case d.rolling:
-		d.release("the machine failed and its MachineDeployment is being updated")
-		d.Rule, d.ConsumeRequest = RuleRollout, true
-	case !target.FailsAt.IsZero():
-		d.fail()
+		d.replace()
 	default:
-		target.FailedSince, target.FailsAt = failedSince(d.Machine), d.Deadline
-		if d.Rule == "" {
-			d.Rule, d.Reason = RuleMargin, reasonMargin
-		}
-		d.claims = target.personal() == nil
-		if d.due {
-			d.fail()
-		}
+		d.fail()
 	}
+}
+
+// settleDoubted is for a preserved machine whose deadline has come near.
+func (d *Decision) settleDoubted() {
+	if d.rolling {
+		d.replace()
+		return
+	}
+	d.Target.FailedSince, d.Target.FailsAt = failedSince(d.Machine), d.Deadline
+	if d.Rule == "" {
+		d.Rule, d.Reason = RuleMargin, reasonMargin
+	}
+	d.claims = !d.asked
+	if d.due {
+		d.fail()
+	}
+}
+
+// replace lets go of a machine that failed during an update of its MachineDeployment (P3).
+func (d *Decision) replace() {
+	d.end(RuleRollout, "the machine failed and its MachineDeployment is being updated")
+	d.ConsumeRequest = true
 }
 
 // fail is the transition at the deadline itself (H4).
@@ -344,6 +413,10 @@ func (d *Decision) stopped() bool {
 // exist until its deadline (H4).
 func (d *Decision) begin(g Group, cause string, now time.Time) {
 	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, now)}}}
+	d.asked = cause != v1alpha1.CauseAuto
+	if native, ok := d.nativeExpiry(now); ok {
+		d.Target.Claims[0].Expiry = native
+	}
 	switch {
 	case d.due:
 		d.Target.Failed, d.Target.FailedSince = true, failedSince(d.Machine)
@@ -355,14 +428,19 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 
 // release ends the preservation: T8 for a failed machine, T3 for any other.
 func (d *Decision) release(reason string) {
-	d.Rule, d.Reason = RuleRelease, reason
-	switch {
-	case d.Current.Failed:
-		d.Rule = RuleReleaseFailed
-	case d.Current.Provisional: // nobody was told that it had begun
-		d.Rule = RuleMargin
+	rule := RuleRelease
+	if d.Current.Failed {
+		rule = RuleReleaseFailed
 	}
-	d.Target, d.claims = nil, false
+	d.end(rule, reason)
+}
+
+// end ends the preservation by a rule.
+func (d *Decision) end(rule Rule, reason string) {
+	if d.Current.Provisional { // nobody was told that it had begun
+		rule = RuleMargin
+	}
+	d.Rule, d.Reason, d.Target, d.claims = rule, reason, nil, false
 }
 
 // expiry is in whole seconds, as it is written: the machine is released neither before nor after what people read.

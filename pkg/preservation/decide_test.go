@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -133,8 +134,22 @@ var _ = Describe("Decide", func() {
 		Entry("H3: a machine with a VM that cannot be created", onMachine(Phase(machinev1alpha1.MachineCrashLoopBackOff, now)), int32(1),
 			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", expiry}}, Failed: true, Share: 1}, Next: expiry}),
 		Entry("H3: without a VM", onMachine(Phase(machinev1alpha1.MachineCrashLoopBackOff, now), func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }), int32(1), outcome{}),
-		Entry("H3: a machine whose update in place failed", onMachine(Phase(machinev1alpha1.MachineInPlaceUpdateFailed, now.Add(-10*time.Minute))), int32(1),
-			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{"auto", expiry}}, Failed: true, Share: 1}, Next: expiry}),
+		Entry("H3: a machine whose update in place failed is not terminated", onMachine(Phase(machinev1alpha1.MachineInPlaceUpdateFailed, now.Add(-10*time.Minute))), int32(1), outcome{}),
+		Entry("H2: a machine that waits for the components on its node cannot be held",
+			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now)), Node: Node("m", Taint("node.gardener.cloud/critical-components-not-ready", now))}, int32(1), outcome{}),
+		Entry("H2: nor if it was asked for before",
+			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Annotation(preserve, "now"), Preserved("Pending:Preserved", "now", later)), Node: Node("m", Taint("node.gardener.cloud/critical-components-not-ready", now))}, int32(1),
+			outcome{Rule: "T3", Consume: true}),
+		Entry("H4: now in the margin of one that is held already", onNode("now", near, HeldUntil(deadline, "auto", later), Annotation(share, "1")), int32(1),
+			outcome{Rule: RuleClaims, Target: &Record{Claims: []Claim{{"now", expiry}}, FailsAt: deadline, Share: 1}, Next: deadline}),
+		Entry("T4: when-failed on an auto-preserved machine that is about to fail again is not limited by the share",
+			unhealthy(near, Annotation(preserve, "when-failed"), Preserved("Unknown:Preserved", "auto", later)), int32(0),
+			outcome{Rule: RuleClaims, Target: &Record{Claims: []Claim{{"auto", later}, {"when-failed", expiry}}, FailsAt: deadline}, Next: deadline}),
+		Entry("P6: what machine-controller-manager preserved while nobody else was there keeps its expiry",
+			onNode("now", func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(later))
+			}), int32(0),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", later}}}, Next: later}),
 		Entry("H4: the margin before the deadline", onMachine(near), int32(1),
 			outcome{Rule: "H4", Target: &Record{Claims: []Claim{{"auto", expiry}}, FailsAt: deadline, Provisional: true, Share: 1}, Next: deadline}),
 		Entry("H4: when-failed in the margin", onNode("when-failed", near), int32(0),
@@ -181,9 +196,9 @@ var _ = Describe("Decide", func() {
 		Entry("P10: an expiry that was made unreadable begins anew", onNode("now", Preserved("Running:Preserved", "now", later), Annotation("machine-preservation.extensions.gardener.cloud/expiry-time", "soon")), int32(0),
 			outcome{Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 		Entry("claims add up: a person asks for an auto-preserved machine", onNode("now", failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
-			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"auto", later}, {"now", expiry}}, Failed: true, Share: 1}, Next: expiry}),
+			outcome{Rule: RuleClaims, Target: &Record{Claims: []Claim{{"auto", later}, {"now", expiry}}, Failed: true, Share: 1}, Next: later}),
 		Entry("claims add up: the request is withdrawn", onMachine(failing, Preserved("Failed:Preserved", "now", expiry), twoClaims, Annotation(share, "1")), int32(1),
-			outcome{Rule: "T3", Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}),
+			outcome{Rule: RuleClaims, Target: &Record{Claims: []Claim{{"auto", later}}, Failed: true, Share: 1}, Next: later}),
 		Entry("claims add up: the last expiry ends all", onNode("now", failing, Preserved("Failed:Preserved", "now", past), twoClaims), int32(1),
 			outcome{Rule: "T8", Consume: true}),
 		Entry("claims add up: false ends all", onNode("false", failing, Preserved("Failed:Preserved", "now", expiry), twoClaims), int32(1), outcome{Rule: "T8"}),

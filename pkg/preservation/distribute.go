@@ -39,7 +39,7 @@ func count(decisions []Decision) *places {
 			p.claims = append(p.claims, d)
 		case d.Target.hasPlace():
 			p.used++
-			if d.Target.personal() == nil {
+			if !d.asked {
 				p.auto = append(p.auto, d)
 			}
 		case d.Current.hasPlace():
@@ -57,8 +57,8 @@ func (p *places) letGo(share int32) {
 	})
 	for _, d := range p.auto {
 		if p.used > share && (d.Current.Share == 0 || d.Current.Share > share) {
-			d.release("the share was lowered")
-			d.Rule, d.Next = RuleShareLowered, time.Time{}
+			d.end(RuleShareLowered, "the share was lowered")
+			d.Next = time.Time{}
 			p.used--
 			continue
 		}
@@ -88,8 +88,8 @@ func (p *places) serve(share *int32) {
 			// than being let go and taken anew.
 			d.wait()
 		case d.Current != nil:
-			d.release("the machine failed again and the share is used up")
-			d.Rule, d.Next = RuleShareUsedUp, time.Time{}
+			d.end(RuleShareUsedUp, "the machine failed again and the share is used up")
+			d.Next = time.Time{}
 		default:
 			d.refusePlace(share)
 		}

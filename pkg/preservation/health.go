@@ -41,7 +41,8 @@ func (t Timeouts) For(machine *machinev1alpha1.Machine) Timeouts {
 
 // deadline returns when machine-controller-manager takes a machine for failed that is unhealthy, or has not joined yet,
 // and the margin before it from which on the machine is held, so that the hold is there before machine-controller-manager
-// acts. For a machine in phase Failed the deadline is now. It is zero for a machine that none runs for.
+// acts. For a machine in phase Failed the deadline is now. It is zero for a machine that none runs for: one whose update in
+// place has failed counts itself as being replaced, so that machine-controller-manager marks it by no timeout.
 func deadline(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time) (at time.Time, margin time.Duration) {
 	var (
 		timeouts = defaults.For(machine)
@@ -50,7 +51,7 @@ func deadline(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time
 	switch status.Phase {
 	case machinev1alpha1.MachineFailed:
 		return now, 0
-	case machinev1alpha1.MachineUnknown, machinev1alpha1.MachineInPlaceUpdateFailed:
+	case machinev1alpha1.MachineUnknown:
 		if c := machine.Spec.MachineConfiguration; c != nil && ptr.Deref(c.DisableHealthTimeout, false) {
 			return time.Time{}, 0
 		}
@@ -95,6 +96,17 @@ func isHealthy(m Member, unhealthy []string) bool {
 		}
 	}
 	return ready
+}
+
+// taintCriticalComponents is on a node as long as Gardener's components on it are not ready.
+const taintCriticalComponents = "node.gardener.cloud/critical-components-not-ready"
+
+// cannotBeHeld says that the machine waits for nothing but components on its node, in the phase for that. In each phase in
+// which it could be held, machine-controller-manager would take it for joined, and would never replace it.
+func cannotBeHeld(d *Decision) bool {
+	phase := d.Machine.Status.CurrentStatus.Phase
+	return (phase == machinev1alpha1.MachinePending || phase == machinev1alpha1.MachineCrashLoopBackOff) && d.healthy &&
+		slices.ContainsFunc(d.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintCriticalComponents })
 }
 
 // neverJoined says that machine-controller-manager has never seen the machine's node: it copies the conditions of each.

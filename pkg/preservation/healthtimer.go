@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -56,18 +57,13 @@ func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
 	steps := []Step{{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
 	if d.Target.Failing() {
 		// The record has been written on this very machine. Its phase may only be replaced if it is still that one.
-		lock := !isTimed(d.Machine.Status.CurrentStatus.Phase)
+		lock := d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown
 		steps = append(steps, Step{Hold: true, Status: true, Lock: lock, Machine: func(m *machinev1alpha1.Machine) {
 			status := &m.Status.CurrentStatus
-			switch {
-			case isTimed(status.Phase):
-			case isGhost(m):
-			// A machine in Failed is one that machine-controller-manager >= 0.62 left there before it was downgraded.
-			case status.Phase == machinev1alpha1.MachinePending, status.Phase == machinev1alpha1.MachineCrashLoopBackOff, status.Phase == machinev1alpha1.MachineFailed:
-			default:
-				return
-			}
-			if !isTimed(status.Phase) {
+			if status.Phase != machinev1alpha1.MachineUnknown {
+				if !isGhost(m) && !slices.Contains(untimed, status.Phase) {
+					return
+				}
 				status.Phase = machinev1alpha1.MachineUnknown
 			}
 			status.LastUpdateTime = metav1.NewTime(d.Target.Expiry().Add(-timeouts.Health))
@@ -76,10 +72,9 @@ func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
 	return steps
 }
 
-// isTimed says that machine-controller-manager runs the health timer in a phase.
-func isTimed(phase machinev1alpha1.MachinePhase) bool {
-	return phase == machinev1alpha1.MachineUnknown || phase == machinev1alpha1.MachineInPlaceUpdateFailed
-}
+// untimed are the phases that are replaced by the one that the health timer runs in. A machine in Failed is one that
+// machine-controller-manager >= 0.62 left there before it was downgraded.
+var untimed = []machinev1alpha1.MachinePhase{machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff, machinev1alpha1.MachineFailed}
 
 func (HealthTimer) settle(d Decision) []Step {
 	if _, ok := setAside(d.Machine, true); !ok || d.Node == nil {
@@ -111,7 +106,7 @@ func putBack(machine *machinev1alpha1.Machine, d Decision, timeouts Timeouts, no
 	case isMisplaced(machine, d.Current):
 		status.Phase = machinev1alpha1.MachinePending
 		status.LastUpdateTime = machine.CreationTimestamp
-	case d.Current != nil && isTimed(status.Phase):
+	case d.Current != nil && status.Phase == machinev1alpha1.MachineUnknown:
 		since := d.Current.FailedSince
 		if latest := now.Add(-timeouts.Health - time.Second).Truncate(time.Second); d.Current.Failed && since.After(latest) || since.IsZero() {
 			since = latest // a failed machine is to go now, whatever became of the timeout since

@@ -38,9 +38,9 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
 	switch {
-	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning:
+	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && d.healthy: // the phase alone proves nothing (H1)
 		delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	case d.Current != nil && d.Current.Failing():
+	case d.Current != nil && (d.Current.Failed || d.Current.Failing() && d.due && !d.healthy):
 		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
 	}
 }

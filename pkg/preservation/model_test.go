@@ -43,7 +43,9 @@ type modelMachine struct {
 	// broken says that the VM cannot be initialised, unlimited that machine-controller-manager has no health timeout for it.
 	broken, unlimited bool
 	// spared says that machine-controller-manager does not terminate the machine when it is Failed: it obeys the request.
-	spared    bool
+	spared bool
+	// native is when a preservation ends that machine-controller-manager has begun by itself some time ago.
+	native    time.Time
 	onNode    ask
 	onMachine ask
 	// synced is the request that was on the node when it was last synced to the machine (R2).
@@ -143,7 +145,7 @@ func (m *model) lookAt(x *modelMachine, now time.Time) (claims bool) {
 }
 
 func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
-	if x.phase == machinev1alpha1.MachineRunning && !x.ghost() {
+	if x.phase == machinev1alpha1.MachineRunning && x.well() && !x.ghost() {
 		x.released = false // T8: what fails next is another failure
 	}
 	if !x.nodeUnknown && !x.hasNode {
@@ -185,8 +187,11 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 		x.release(now)
 		return false
 	case k.person.IsZero():
-		if request == "now" || request == "when-failed" && k.failed { // T1, T4
-			k.cause, k.person, k.tentative = request, m.expiryFor(x, now), false
+		if request == "now" || request == "when-failed" && (k.failed || x.near(now)) { // T1, T4
+			k.cause, k.person = request, m.expiryFor(x, now)
+			if k.tentative { // H4: nothing has failed
+				k.auto, k.tentative = time.Time{}, request == "when-failed"
+			}
 		}
 	case request == "", // T3, T8: withdrawn
 		k.cause == "now" && request == "when-failed" && !k.failed: // T3; a gap: asks for nothing yet, so now was withdrawn
@@ -215,6 +220,8 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 	case !k.failsAt.IsZero() && recovered: // H4
 		if k.failsAt = (time.Time{}); k.tentative {
 			x.kept = nil
+		} else if !k.auto.IsZero() && k.cause == "when-failed" {
+			k.cause, k.person = "", time.Time{}
 		}
 	case !x.near(now), !k.failsAt.IsZero() && !x.due(now), !k.failsAt.IsZero() && x.well(): // H4
 	case m.rollout && !x.due(now):
@@ -223,7 +230,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 		x.consume()
 	case !k.failsAt.IsZero(): // T2, T4, T5
 		k.failed, k.failsAt, k.tentative = true, time.Time{}, false
-	case k.person.IsZero(): // P1: it gave its place back when it recovered
+	case !now.Before(k.person): // P1: it gave its place back when it recovered, and nobody asks any more
 		return true
 	default: // T2
 		x.startFailing(now)
@@ -234,7 +241,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 // letGo is T9: once the share was lowered, the oldest of what is above it go.
 func (m *model) letGo(share int32, now time.Time) {
 	auto := slices.DeleteFunc(slices.Clone(m.machines), func(x *modelMachine) bool {
-		return !x.kept.failing() || !x.kept.person.IsZero()
+		return !x.kept.failing() || now.Before(x.kept.person)
 	})
 	slices.SortFunc(auto, func(a, b *modelMachine) int {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
@@ -304,6 +311,9 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 		x.kept.auto = m.expiryFor(x, now)
 	} else {
 		x.kept.cause, x.kept.person = cause, m.expiryFor(x, now)
+		if !x.native.IsZero() { // P6
+			x.kept.person = x.native
+		}
 	}
 	if x.near(now) {
 		x.startFailing(now)
@@ -312,7 +322,7 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 }
 
 func (x *modelMachine) release(now time.Time) {
-	x.released = x.kept.failing() && (x.phase != machinev1alpha1.MachineRunning || x.ghost())
+	x.released = (x.kept.failed || !x.kept.failsAt.IsZero() && x.due(now) && !x.well()) && !(x.phase == machinev1alpha1.MachineRunning && x.well() && !x.ghost())
 	x.kept = nil
 }
 
@@ -366,6 +376,9 @@ func (x *modelMachine) due(now time.Time) bool {
 
 // near says that the deadline is so near that the hold must be made (H4).
 func (x *modelMachine) near(now time.Time) bool {
+	if x.kept != nil && !x.kept.failsAt.IsZero() {
+		return true
+	}
 	at := x.nearAt(now)
 	return !at.IsZero() && !now.Before(at)
 }
@@ -431,7 +444,7 @@ func (m *model) next(now time.Time) (next time.Time) {
 	for _, x := range m.machines {
 		times := []time.Time{x.nearAt(now), x.failsAt(now)}
 		if x.kept != nil {
-			times = append(times, x.kept.expiry())
+			times = append(times, x.kept.auto, x.kept.person)
 		}
 		for _, t := range times {
 			next = earlier(next, t, now)

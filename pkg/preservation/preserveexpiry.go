@@ -76,6 +76,7 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 
 	carried, onNode := machine.Annotations[v1alpha1.AnnotationPreserve], d.nodeCarries()
 	if onNode {
+		restoreOnMachine(machine) // what held there is no request
 		carried = d.Node.Annotations[v1alpha1.AnnotationPreserve]
 	} else {
 		machine.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
@@ -99,9 +100,12 @@ func (d *Decision) nodeCarries() bool {
 }
 
 func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
+	// The phase may only be replaced if it is still that one.
+	replacesPhase := d.Target.Failing() && (d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(d.Machine, d.Target))
 	var (
-		annotate = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
-		expire   = Step{Hold: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		annotate        = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
+		annotateAndMark = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}
+		expire          = Step{Hold: true, Status: true, Lock: replacesPhase, Machine: func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry()}
 			if !d.Target.Failing() {
 				return
@@ -117,15 +121,13 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 		}}
 	)
 	switch {
-	case d.beingCreated():
-		return []Step{annotate}
-	case d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil:
+	case d.beingCreated(), d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil:
 		return []Step{annotate}
 	case d.native:
-		return []Step{{Hold: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
-	case d.carriesNow():
+		return []Step{annotateAndMark}
+	case d.carriesNow() && (d.Current == nil || d.Current.Expiry().Equal(d.Target.Expiry())): // else it would pass for an edit
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
-		return []Step{expire, {Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}}
+		return []Step{expire, annotateAndMark}
 	case d.nodeCarries():
 		setNow := Step{Hold: true, Lock: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
 		return []Step{annotate, setNow, expire}
@@ -166,7 +168,7 @@ func (d *Decision) carriesNow() bool {
 }
 
 func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
-	if isTimed(machine.Status.CurrentStatus.Phase) && !record.FailedSince.IsZero() {
+	if machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && !record.FailedSince.IsZero() {
 		machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(record.FailedSince)
 	}
 }
@@ -180,6 +182,9 @@ func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
 		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
+			if d.Current == nil && m.Status.CurrentStatus.PreserveExpiryTime != nil && m.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved {
+				delete(m.Annotations, v1alpha1.AnnotationPreserve) // else machine-controller-manager begins anew at once
+			}
 			// machine-controller-manager would obey the Machine's request, which the empty one of the Node beats (R2).
 			if d.Request.OnNode && d.Request.Value == "" && d.Request.Invalid == "" && m.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {
 				delete(m.Annotations, v1alpha1.AnnotationPreserve)

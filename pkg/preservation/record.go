@@ -28,6 +28,11 @@ type Claim struct {
 	Expiry time.Time
 }
 
+// personal says that a person asked.
+func (c Claim) personal() bool {
+	return c.Cause == v1alpha1.CauseNow || c.Cause == v1alpha1.CauseWhenFailed
+}
+
 // Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
 type Record struct {
 	// Claims are why the machine is kept, in the order in which they came; never empty, and at most one of a person.
@@ -68,10 +73,8 @@ func (r *Record) Expiry() time.Time {
 
 // personal returns the claim of a person, or nil.
 func (r *Record) personal() *Claim {
-	for i := range r.Claims {
-		if r.Claims[i].Cause != v1alpha1.CauseAuto {
-			return &r.Claims[i]
-		}
+	if i := slices.IndexFunc(r.Claims, Claim.personal); i >= 0 {
+		return &r.Claims[i]
 	}
 	return nil
 }

@@ -41,15 +41,18 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 	var steps []Step
 	switch {
 	case d.Target != nil:
+		marks := !d.Target.Provisional && !d.native
 		steps = holder.hold(d, timeouts)
-		if !d.Target.Provisional && !d.native {
+		if marks {
 			steps = append(steps, protection(d, now))
 		}
 		steps = append(steps, holder.settle(d)...)
-		if !d.Target.Provisional && !d.native {
+		if marks {
 			steps = append(steps, Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true})
 		}
 		return steps
+	case d.left:
+		return nil
 	case d.Machine.DeletionTimestamp != nil:
 		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true, Record: true, Lock: true})
 	case d.Current == nil && holder.obeys(d) && !d.ConsumeRequest:

@@ -160,6 +160,11 @@ func (w *world) round(called bool) (wrote, changed bool) {
 		expiry, request := m.obj.Status.CurrentStatus.PreserveExpiryTime, m.request()
 		m.spared = w.newMCM && (expiry != nil && expiry.After(w.now) ||
 			expiry == nil && (m.node != nil || m.nodeUnknown || !m.labelled()) && (request == "now" || request == "when-failed"))
+		m.native = time.Time{}
+		own, err := time.ParseDuration(m.timeout())
+		if expiry != nil && expiry.After(w.now) && !m.expiryInStatus() && (err != nil || own <= 0) && w.now.Sub(m.obj.Status.CurrentStatus.LastUpdateTime.Time) >= nativePatience {
+			m.native = expiry.Time
+		}
 		before[i] = m.copy()
 	}
 	w.model.look(w.now)
@@ -187,7 +192,7 @@ func (w *world) round(called bool) (wrote, changed bool) {
 func (w *world) adopt(m *machine, before *modelMachine) {
 	disturbed := w.crashed || w.shootAway && before.kept != nil && m.kept == nil
 	changed := !m.keptLike(before)
-	if m.kept != nil && before.kept == nil {
+	if m.kept != nil && !m.kept.person.IsZero() && (before.kept == nil || before.kept.person.IsZero()) {
 		m.begun = w.now
 	}
 	if w.young(m) && m.obj.Status.CurrentStatus.PreserveExpiryTime != nil && m.expiryInStatus() {

@@ -44,6 +44,7 @@ var reasons = map[preservation.Rule]string{
 	preservation.RuleBegin:         EventPreserved,
 	preservation.RuleWhenFailed:    EventPreserved,
 	preservation.RuleAuto:          EventPreserved,
+	preservation.RuleClaims:        EventPreserved,
 	preservation.RuleFail:          EventFailed,
 	preservation.RuleRecover:       EventRecovered,
 	preservation.RuleRelease:       EventReleased,
@@ -88,9 +89,6 @@ func (r *Reconciler) transition(d *preservation.Decision, pool string) {
 		return
 	}
 	if d.Target != nil {
-		if reason == EventReleased { // one claim has ended, and another one stands
-			reason = EventPreserved
-		}
 		r.Events.both(d, corev1.EventTypeNormal, reason, "Machine is %s until %s as %s (cause %s)",
 			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), d.Target.Expiry().UTC().Format(time.RFC3339), d.Reason, d.Target.Cause())
 		return
