@@ -178,7 +178,7 @@ var _ = Describe("Transitions", func() {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("false")))
 				e.settle(ctx)
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(HavePrefix(prefix)))
-				Expect(e.machine(ctx, "m").Status.CurrentStatus).To(HaveField("LastUpdateTime.Time", BeTemporally("==", now.Add(-570*time.Second))))
+				Expect(e.machine(ctx, "m").Status.CurrentStatus).To(HaveField("LastUpdateTime.Time", BeTemporally("==", now.Add(-10*time.Minute))))
 				Expect(e.api.writtenTo("Node/")).To(BeZero())
 			})
 
@@ -189,6 +189,53 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Running:Preserved", "auto", "2026-03-04T13:00:00Z")
 				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z as the node is healthy again (cause auto)")
+			})
+
+			DescribeTable("T7 H1: should not take a machine for healthy because of its phase", func(ctx SpecContext, unhealthy NodeOption) {
+				e := preserved(ctx, Machine("m", failing(now)), Node("m", unhealthy))
+				e.editMachine(ctx, "m", running)
+				e.settle(ctx)
+				Expect(e.held(ctx)).To(ConsistOf("m"))
+				Expect(e.node(ctx, "m").Spec.Taints).To(HaveLen(1))
+				Expect(e.recorder.take()).To(BeEmpty())
+			},
+				Entry("when its node is not ready", NotReady),
+				Entry("when its node has one of the node conditions", Condition("KernelDeadlock", corev1.ConditionTrue, "", "")),
+			)
+
+			It("H3 T5: should not claim to preserve a machine that is being terminated", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now)), Node("m"))
+				e.settle(ctx)
+				Expect(e.api.written()).To(BeEmpty())
+				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced as machine-controller-manager had marked it Failed before it could be held")
+			})
+
+			It("H3 T4: should preserve a machine in phase Failed only where machine-controller-manager obeys the request by itself", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now)), Node("m", with("when-failed")))
+				e.settle(ctx)
+				if name == "PreserveExpiry" {
+					expectPreserved(ctx, e, "Failed:Preserved", "when-failed", "2026-03-04T13:00:00Z")
+					return
+				}
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced as machine-controller-manager had marked it Failed before it could be held")
+			})
+
+			It("should keep an auto-preserved machine for as long as somebody asks for, and no longer when the request is withdrawn", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.pass(time.Hour)
+				e.editNode(ctx, "m", with("now"))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-04T14:00:00Z")
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"claims", "auto=2026-03-04T13:00:00Z,now=2026-03-04T14:00:00Z"))
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T14:00:00Z as it was asked for (cause now)")
+
+				e.editNode(ctx, "m", without(preserve))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "auto", "2026-03-04T13:00:00Z")
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "claims"))
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as the request was withdrawn (cause auto)")
 			})
 
 			It("T8: should release a failed machine at the expiry, and not hold it once more", func(ctx SpecContext) {
@@ -215,7 +262,7 @@ var _ = Describe("Transitions", func() {
 				e.editNode(ctx, "m", with("false"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", now.Add(-570*time.Second)))
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", now.Add(-10*time.Minute)))
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
 				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation was stopped by node.machine.sapcloud.io/preserve=false (cause was auto)")
 			})
