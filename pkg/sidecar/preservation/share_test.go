@@ -251,14 +251,16 @@ var _ = Describe("Share", func() {
 			})
 
 			It("P3: should release failed machines when a rolling update begins, and the others when they fail", func(ctx SpecContext) {
-				e := newEnvironment(holder, deployment, set, failed("a", 0), Machine("running", Of(set), Annotation(preserve, "now")))
+				e := newEnvironment(holder, deployment, set, failed("a", 0), Node("a", NotReady), Machine("running", Of(set), Annotation(preserve, "now")))
 				e.settle(ctx)
 				e.recorder.take()
 				Expect(e.seed.Create(ctx, Set("new", deployment, Revision("10"), SetReplicas(1, 0)))).To(Succeed())
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(BeEmpty())
 				ended := "MachinePreservationEnded: Machine is no longer preserved as the machine failed and its MachineDeployment is being updated"
-				Expect(e.recorder.take()).To(ConsistOf("Machine/a Normal " + ended + " (cause was auto)"))
+				Expect(e.recorder.take()).To(ConsistOf("Machine/a Normal "+ended+" (cause was auto)", "Node/a Normal "+ended+" (cause was auto)"))
+				Expect(e.node(ctx, "a").Spec.Taints).To(BeEmpty())
+				Expect(e.node(ctx, "a").Annotations).To(HaveKeyWithValue(disabled, "true"), "it is machine-controller-manager's now")
 				Expect(e.machine(ctx, "running").Annotations).To(HaveKeyWithValue(prefix+"phase", "Running:Preserved"))
 
 				e.editMachine(ctx, "running", near(e.now()))

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -327,4 +328,40 @@ var _ = Describe("Transitions", func() {
 			)
 		})
 	}
+
+	Context("T1: what machine-controller-manager >= 0.62 does by itself", func() {
+		native := func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour}}
+		}
+		begun := func(ctx SpecContext) *environment {
+			GinkgoHelper()
+			e := withMachine(preservation.PreserveExpiry{}, Machine("m", native), Node("m", with("now")))
+			Expect(e.settle(ctx).RequeueAfter).To(Equal(10 * time.Second))
+			Expect(e.api.written()).To(ConsistOf("Machine/m"))
+			Expect(e.recorder.take()).To(ConsistOf(HavePrefix("Machine/m Normal MachinePreserved: "), HavePrefix("Node/m Normal MachinePreserved: ")))
+			return e
+		}
+
+		It("should be left to it, and its expiry be taken over", func(ctx SpecContext) {
+			e := begun(ctx)
+			e.pass(time.Second)
+			e.editMachine(ctx, "m", func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: e.now().Add(72 * time.Hour)}
+			})
+			e.editNode(ctx, "m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))
+			e.settle(ctx)
+			Expect(e.api.written()).To(ConsistOf("Machine/m", "Machine/m"))
+			Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-04T13:00:01Z"))
+			Expect(e.recorder.take()).To(BeEmpty())
+		})
+
+		It("should be done in its place when it has not for a while", func(ctx SpecContext) {
+			e := begun(ctx)
+			e.pass(10 * time.Second)
+			e.settle(ctx)
+			Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now.Add(72*time.Hour)))
+			Expect(e.node(ctx, "m").Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
+			Expect(e.recorder.take()).To(BeEmpty())
+		})
+	})
 })
