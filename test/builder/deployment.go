@@ -43,9 +43,17 @@ func Replicas(count int32) DeploymentOption {
 	return func(d *machinev1alpha1.MachineDeployment) { d.Spec.Replicas = count }
 }
 
+// InPlace makes machines be updated in place.
+func InPlace(d *machinev1alpha1.MachineDeployment) {
+	d.Spec.Strategy.Type = machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType
+}
+
+// SetOption changes a MachineSet.
+type SetOption func(*machinev1alpha1.MachineSet)
+
 // Set returns a MachineSet of a MachineDeployment with as many replicas.
-func Set(name string, deployment *machinev1alpha1.MachineDeployment) *machinev1alpha1.MachineSet {
-	return &machinev1alpha1.MachineSet{
+func Set(name string, deployment *machinev1alpha1.MachineDeployment, opts ...SetOption) *machinev1alpha1.MachineSet {
+	set := &machinev1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:            name,
 			Namespace:       Namespace,
@@ -59,6 +67,22 @@ func Set(name string, deployment *machinev1alpha1.MachineDeployment) *machinev1a
 		},
 		Status: machinev1alpha1.MachineSetStatus{Replicas: deployment.Spec.Replicas},
 	}
+	for _, opt := range opts {
+		opt(set)
+	}
+	return set
+}
+
+// Revision sets the revision as machine-controller-manager writes it.
+func Revision(value string) SetOption {
+	return func(s *machinev1alpha1.MachineSet) {
+		s.Annotations = map[string]string{"deployment.kubernetes.io/revision": value}
+	}
+}
+
+// SetReplicas sets how many machines the MachineSet is to have, and how many it has.
+func SetReplicas(spec, status int32) SetOption {
+	return func(s *machinev1alpha1.MachineSet) { s.Spec.Replicas, s.Status.Replicas = spec, status }
 }
 
 // Of makes the machine one of a MachineSet.

@@ -48,6 +48,7 @@ var _ = Describe("Strip", func() {
 			return builder.Node("n", builder.Taint("node.kubernetes.io/unreachable", builder.Start),
 				builder.Condition("DiskPressure", corev1.ConditionTrue, "Full", "disk"), builder.Condition("NetworkUnavailable", corev1.ConditionFalse, "", ""),
 				builder.Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until 2026-03-04T13:00:00Z."),
+				builder.Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.SelectedForUpdate, "selected"),
 				func(n *corev1.Node) {
 					n.ManagedFields = managed
 					n.Labels = map[string]string{"topology.kubernetes.io/zone": "a", "kubernetes.io/os": "linux"}
@@ -58,15 +59,16 @@ var _ = Describe("Strip", func() {
 				})
 		}
 		set = func() *machinev1alpha1.MachineSet {
-			s := builder.Set("s", builder.Deployment("d"))
+			s := builder.Set("s", builder.Deployment("d"), builder.Revision("2"))
 			s.ManagedFields = managed
 			s.Status.FailedMachines = &[]machinev1alpha1.MachineSummary{{Name: "m"}}
 			return s
 		}
 		deployment = func() *machinev1alpha1.MachineDeployment {
-			d := builder.Deployment("d", builder.Share("1"), builder.DeploymentAnnotation("machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes", "true"))
+			d := builder.Deployment("d", builder.Share("1"), builder.InPlace, builder.DeploymentAnnotation("machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes", "true"))
 			d.ManagedFields = managed
 			d.Spec.Template.Spec.Class.Name = "class"
+			d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"worker.gardener.cloud/pool": "pool"}
 			d.Status.FailedMachines = []*machinev1alpha1.MachineSummary{{Name: "m"}}
 			return d
 		}
@@ -89,6 +91,9 @@ var _ = Describe("Strip", func() {
 		Expect(m.Status.CurrentStatus).To(Equal(want.Status.CurrentStatus))
 		want.ManagedFields = nil
 		Expect(m.ObjectMeta).To(Equal(want.ObjectMeta))
+		unseen := machine()
+		builder.NeverJoined(unseen)
+		Expect(strip(unseen).(*machinev1alpha1.Machine).Status.Conditions).To(BeEmpty(), "H2")
 
 		n := strip(node()).(*corev1.Node)
 		Expect(n.Spec.Taints).To(Equal(node().Spec.Taints))
@@ -96,26 +101,33 @@ var _ = Describe("Strip", func() {
 			node().Status.Conditions[0],
 			corev1.NodeCondition{Type: "DiskPressure", Status: corev1.ConditionTrue},
 			node().Status.Conditions[3],
-		), "H1: Ready, Preserved, and of the others what makes a machine unhealthy")
+			corev1.NodeCondition{Type: machinev1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: machinev1alpha1.SelectedForUpdate},
+		), "H1, P3: Ready, Preserved, and of the others what makes a machine unhealthy, or tells that it is being updated")
 		Expect(n.Annotations).To(Equal(node().Annotations))
 
 		s := strip(set()).(*machinev1alpha1.MachineSet)
 		Expect([]int32{s.Spec.Replicas, s.Status.Replicas}).To(Equal([]int32{3, 3}))
 		Expect(s.OwnerReferences).To(Equal(set().OwnerReferences))
 		Expect(s.Labels).To(Equal(set().Labels))
+		Expect(s.Annotations).To(Equal(set().Annotations), "P3: the revision")
 
 		d := strip(deployment()).(*machinev1alpha1.MachineDeployment)
 		Expect(d.Spec.Replicas).To(Equal(int32(3)))
 		Expect(d.Spec.Selector).To(Equal(deployment().Spec.Selector))
+		Expect(d.Spec.Strategy.Type).To(Equal(machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType), "P3")
+		Expect(d.Spec.Template.Spec.NodeTemplateSpec.Labels).To(Equal(deployment().Spec.Template.Spec.NodeTemplateSpec.Labels))
 		Expect(d.Annotations).To(Equal(deployment().Annotations))
 	})
 
 	It("should drop what is large", func() {
-		Expect(strip(machine()).(*machinev1alpha1.Machine).Status).To(Equal(machinev1alpha1.MachineStatus{CurrentStatus: machine().Status.CurrentStatus}))
+		Expect(strip(machine()).(*machinev1alpha1.Machine).Status).To(Equal(machinev1alpha1.MachineStatus{
+			CurrentStatus: machine().Status.CurrentStatus,
+			Conditions:    []corev1.NodeCondition{{Type: corev1.NodeReady}},
+		}), "H2: of the conditions, that there are any")
 		Expect(strip(node()).(*corev1.Node).Status.Images).To(BeEmpty())
 		Expect(strip(node()).(*corev1.Node).Labels).To(BeEmpty())
 		Expect(strip(set()).(*machinev1alpha1.MachineSet).Status.FailedMachines).To(BeNil())
-		Expect(strip(deployment()).(*machinev1alpha1.MachineDeployment).Spec.Template).To(Equal(machinev1alpha1.MachineTemplateSpec{}))
+		Expect(strip(deployment()).(*machinev1alpha1.MachineDeployment).Spec.Template.Spec.Class).To(Equal(machinev1alpha1.ClassSpec{}))
 		for _, object := range []client.Object{machine(), node(), set(), deployment()} {
 			Expect(strip(object).GetManagedFields()).To(BeEmpty())
 		}

@@ -141,14 +141,22 @@ var _ = Describe("P8: crash", func() {
 		}
 		healthy = machine()
 		failed  = machine(failing(now))
+		nearly  = func(opts ...MachineOption) func() *machinev1alpha1.Machine {
+			return machine(append(opts, near(now))...)
+		}
 		joining = machine(Phase(machinev1alpha1.MachinePending, Start), func(m *machinev1alpha1.Machine) { m.Labels = map[string]string{"name": "pool"} })
 
 		fails = func(ctx context.Context, e *environment) { e.editMachine(ctx, "m", failing(e.now())) }
 		heals = func(ctx context.Context, e *environment) {
 			e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineRunning, e.now()))
 		}
-		expire  = func(_ context.Context, e *environment) { e.pass(71 * time.Hour) } // an hour has passed
-		deletes = func(ctx context.Context, e *environment) {
+		nothingMore = func(context.Context, *environment) {} // but that the deadline has passed
+		notReady    = func(opts ...NodeOption) func() *corev1.Node {
+			return func() *corev1.Node { return Node("m", append(opts, NotReady)...) }
+		}
+		healsBeforeIt = func(ctx context.Context, e *environment) { e.heal(ctx, "m") }
+		expire        = func(_ context.Context, e *environment) { e.pass(71 * time.Hour) } // an hour has passed
+		deletes       = func(ctx context.Context, e *environment) {
 			Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
 		}
 		lower   = func(ctx context.Context, e *environment) { e.editDeployment(ctx, Share("0")) }
@@ -166,26 +174,52 @@ var _ = Describe("P8: crash", func() {
 	)
 
 	transitions := map[string]transition{
-		"T1 by the node":                       {healthy, byNode("now"), nil, nil, ""},
-		"T1 by the machine":                    {asked("now"), plain, nil, nil, ""},
-		"T1 by the machine, without a node":    {asked("now"), noNode, nil, nil, ""},
-		"T2 by the node":                       {healthy, byNode("now"), fails, nil, ""},
-		"T2 by the machine":                    {asked("now"), plain, fails, nil, ""},
-		"T2 of an auto-preserved machine":      {failed, plain, func(ctx context.Context, e *environment) { heals(ctx, e); e.settle(ctx); fails(ctx, e) }, nil, ""},
-		"T3 by expiry, node":                   {healthy, byNode("now"), expire, nothing, ""},
-		"T3 by expiry, machine":                {asked("now"), plain, expire, nothing, ""},
-		"T3 by false on the node":              {healthy, byNode("now"), setNode(with("false")), nothing, ""},
-		"T3 by false on the machine":           {asked("now"), plain, setMachine(Annotation(preserve, "false")), nothing, ""},
-		"T3 by withdrawal from the node":       {healthy, byNode("now"), setNode(without(preserve)), nothing, ""},
-		"T3 by an empty value on the node":     {healthy, byNode("now"), setNode(with("")), nothing, ""},
-		"T3 by withdrawal from the machine":    {asked("now"), plain, setMachine(withdraw), nothing, ""},
-		"T3 by when-failed on the node":        {healthy, byNode("now"), setNode(with("when-failed")), nothing, ""},
-		"T3 by when-failed on the machine":     {asked("now"), plain, setMachine(Annotation(preserve, "when-failed")), nothing, ""},
-		"T4 by the node":                       {failed, byNode("when-failed"), nil, nil, ""},
-		"T4 by the machine":                    {asked("when-failed", failing(now)), plain, nil, nil, ""},
-		"T5":                                   {failed, plain, nil, nil, ""},
-		"T5 without a node":                    {failed, noNode, nil, nil, ""},
-		"T5 of a machine that never joined":    {joining, noNode, nil, nil, ""},
+		"T1 by the node":                              {healthy, byNode("now"), nil, nil, ""},
+		"T1 by the machine":                           {asked("now"), plain, nil, nil, ""},
+		"T1 by the machine, without a node":           {asked("now"), noNode, nil, nil, ""},
+		"T2 by the node":                              {healthy, byNode("now"), fails, nil, ""},
+		"T2 by the machine":                           {asked("now"), plain, fails, nil, ""},
+		"T2 of an auto-preserved machine":             {failed, plain, func(ctx context.Context, e *environment) { heals(ctx, e); e.settle(ctx); fails(ctx, e) }, nil, ""},
+		"T3 by expiry, node":                          {healthy, byNode("now"), expire, nothing, ""},
+		"T3 by expiry, machine":                       {asked("now"), plain, expire, nothing, ""},
+		"T3 by false on the node":                     {healthy, byNode("now"), setNode(with("false")), nothing, ""},
+		"T3 by false on the machine":                  {asked("now"), plain, setMachine(Annotation(preserve, "false")), nothing, ""},
+		"T3 by withdrawal from the node":              {healthy, byNode("now"), setNode(without(preserve)), nothing, ""},
+		"T3 by an empty value on the node":            {healthy, byNode("now"), setNode(with("")), nothing, ""},
+		"T3 by withdrawal from the machine":           {asked("now"), plain, setMachine(withdraw), nothing, ""},
+		"T3 by when-failed on the node":               {healthy, byNode("now"), setNode(with("when-failed")), nothing, ""},
+		"T3 by when-failed on the machine":            {asked("now"), plain, setMachine(Annotation(preserve, "when-failed")), nothing, ""},
+		"T4 by the node":                              {failed, byNode("when-failed"), nil, nil, ""},
+		"T4 by the machine":                           {asked("when-failed", failing(now)), plain, nil, nil, ""},
+		"T5":                                          {failed, plain, nil, nil, ""},
+		"T5 without a node":                           {failed, noNode, nil, nil, ""},
+		"T5 of a machine that never joined":           {joining, noNode, nil, nil, ""},
+		"H4 of an auto-preserved machine":             {nearly(), notReady(), nil, nil, ""},
+		"H4 by the node":                              {nearly(), notReady(with("when-failed")), nil, nil, ""},
+		"H4 without a node":                           {nearly(), noNode, nil, nil, ""},
+		"H4 to T5":                                    {nearly(), notReady(), nothingMore, nil, ""},
+		"H4 to T5 without a node":                     {nearly(), noNode, nothingMore, nil, ""},
+		"H4 to T4 by the node":                        {nearly(), notReady(with("when-failed")), nothingMore, nil, ""},
+		"H4 to T4 by the machine":                     {nearly(Annotation(preserve, "when-failed")), notReady(), nothingMore, nil, ""},
+		"H4 to T2 by the node":                        {nearly(), notReady(with("now")), nothingMore, nil, ""},
+		"H4 to T2 by the machine":                     {nearly(Annotation(preserve, "now")), notReady(), nothingMore, nil, ""},
+		"H4 let go, auto":                             {nearly(), notReady(), healsBeforeIt, nothing, ""},
+		"H4 let go, node":                             {nearly(), notReady(with("when-failed")), healsBeforeIt, nothing, ""},
+		"H4 let go, machine":                          {nearly(Annotation(preserve, "when-failed")), notReady(), healsBeforeIt, nothing, ""},
+		"a claim is added by now on the node":         {failed, plain, setNode(with("now")), nil, ""},
+		"a claim is added by the machine":             {failed, plain, setMachine(Annotation(preserve, "when-failed")), nil, ""},
+		"a claim is added by when-failed on the node": {failed, plain, setNode(with("when-failed")), nil, ""},
+		"a claim is added without a node":             {failed, noNode, setMachine(Annotation(preserve, "when-failed")), nil, ""},
+		"a claim goes from the node": {failed, plain, func(ctx context.Context, e *environment) {
+			setNode(with("now"))(ctx, e)
+			e.settle(ctx)
+			setNode(without(preserve))(ctx, e)
+		}, nil, ""},
+		"a claim goes from the machine": {failed, plain, func(ctx context.Context, e *environment) {
+			setMachine(Annotation(preserve, "when-failed"))(ctx, e)
+			e.settle(ctx)
+			setMachine(withdraw)(ctx, e)
+		}, nil, ""},
 		"T7 of an auto-preserved machine":      {failed, plain, heals, nil, ""},
 		"T7 by the node":                       {failed, byNode("when-failed"), heals, nil, ""},
 		"T8 by expiry, auto":                   {failed, plain, expire, mark, ""},

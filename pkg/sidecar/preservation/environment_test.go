@@ -117,14 +117,15 @@ func (e *environment) restart() {
 		})
 	}
 	e.Reconciler = &Reconciler{
-		Source:       source,
-		SourceReader: direct,
-		Nodes:        nodes{Client: shoot, known: &e.nodesKnown},
-		NodeReader:   e.api.intercept("shoot", e.shoot),
-		Holder:       e.holder,
-		Timeouts:     preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
-		Clock:        e.clock,
-		Events:       Events{Source: e.recorder, Shoot: e.recorder},
+		Source:         source,
+		SourceReader:   direct,
+		Nodes:          nodes{Client: shoot, known: &e.nodesKnown},
+		NodeReader:     e.api.intercept("shoot", e.shoot),
+		Holder:         e.holder,
+		Timeouts:       preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+		NodeConditions: preservation.DefaultNodeConditions,
+		Clock:          e.clock,
+		Events:         Events{Source: e.recorder, Shoot: e.recorder},
 	}
 }
 
@@ -207,6 +208,34 @@ func (e *environment) editNode(ctx context.Context, name string, opts ...NodeOpt
 	Expect(e.shoot.Update(ctx, node)).To(Succeed())
 }
 
+// editNodeStatus changes a node's status behind the Reconciler's back.
+func (e *environment) editNodeStatus(ctx context.Context, name string, opts ...NodeOption) {
+	GinkgoHelper()
+	node := e.node(ctx, name)
+	for _, opt := range opts {
+		opt(node)
+	}
+	Expect(e.shoot.Status().Update(ctx, node)).To(Succeed())
+}
+
+// heal makes a machine and its node healthy behind the Reconciler's back.
+func (e *environment) heal(ctx context.Context, name string) {
+	GinkgoHelper()
+	e.editMachine(ctx, name, Phase(machinev1alpha1.MachineRunning, e.now()))
+	e.editNodeStatus(ctx, name, Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""))
+}
+
+// editSet changes a MachineSet behind the Reconciler's back.
+func (e *environment) editSet(ctx context.Context, name string, opts ...SetOption) {
+	GinkgoHelper()
+	set := &machinev1alpha1.MachineSet{}
+	Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, set)).To(Succeed())
+	for _, opt := range opts {
+		opt(set)
+	}
+	Expect(e.seed.Update(ctx, set)).To(Succeed())
+}
+
 // editDeployment changes the MachineDeployment behind the Reconciler's back.
 func (e *environment) editDeployment(ctx context.Context, opts ...DeploymentOption) {
 	GinkgoHelper()
@@ -251,10 +280,16 @@ func (r *recorder) take() []string {
 	return taken
 }
 
-// failing is a machine that has just come so close to its health deadline that it counts as failed.
+// margin is how long before its health deadline a machine is held (H4).
+const margin = 30 * time.Second
+
+// failing is a machine whose health deadline has just come.
 func failing(now time.Time) MachineOption {
-	return Phase(machinev1alpha1.MachineUnknown, now.Add(-570*time.Second))
+	return Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
 }
+
+// near is a machine whose health deadline has just come so near that the machine is to be held.
+func near(now time.Time) MachineOption { return failing(now.Add(margin)) }
 
 // with returns a node annotation that carries a request.
 func with(request string) NodeOption { return NodeAnnotation(preserve, request) }

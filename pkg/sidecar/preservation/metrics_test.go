@@ -18,15 +18,16 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-// metric returns the series of a metric with its values, or the number of observations of a histogram, by their label
-// values in the order of the label names: "auto a".
+// metric returns the series of a metric with its values, or of a histogram the number of its observations or their _sum,
+// by their label values in the order of the label names: "auto a".
 func metric(name string) map[string]float64 {
 	GinkgoHelper()
 	families, err := metrics.Registry.Gather()
 	Expect(err).NotTo(HaveOccurred())
 	series := map[string]float64{}
 	for _, family := range families {
-		if family.GetName() != "machine_preservation_"+name {
+		histogram, sum := strings.CutSuffix(name, "_sum")
+		if family.GetName() != "machine_preservation_"+histogram {
 			continue
 		}
 		for _, m := range family.GetMetric() {
@@ -34,7 +35,11 @@ func metric(name string) map[string]float64 {
 			for _, label := range m.GetLabel() {
 				labels = append(labels, label.GetValue())
 			}
-			series[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			observed := float64(m.GetHistogram().GetSampleCount())
+			if sum {
+				observed = m.GetHistogram().GetSampleSum()
+			}
+			series[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + observed
 		}
 	}
 	return series

@@ -32,22 +32,23 @@ var _ = Describe("Predicates", func() {
 		Entry("the timeout", DeploymentAnnotation(prefix+"machine-preserve-timeout", "1h"), true),
 		Entry("an annotation goes", func(d *machinev1alpha1.MachineDeployment) { d.Annotations = nil }, true),
 		Entry("P4: the replicas", Replicas(0), true),
+		Entry("P3: the way of updates", InPlace, true),
 		Entry("nothing", func(*machinev1alpha1.MachineDeployment) {}, false),
 		Entry("the status", func(d *machinev1alpha1.MachineDeployment) { d.Status.ReadyReplicas = 2 }, false),
 		Entry("the template", func(d *machinev1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "other" }, false),
 	)
 
-	DescribeTable("P3: MachineSet", func(oldSpec, oldStatus, newSpec, newStatus int32, want bool) {
-		before, after := Set("set", Deployment("pool")), Set("set", Deployment("pool"))
-		before.Spec.Replicas, before.Status.Replicas = oldSpec, oldStatus
-		after.Spec.Replicas, after.Status.Replicas = newSpec, newStatus
-		Expect(MachineSetChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(want))
+	DescribeTable("P3: MachineSet", func(before, after SetOption, want bool) {
+		o, n := Set("set", Deployment("pool"), before), Set("set", Deployment("pool"), after)
+		Expect(MachineSetChanged().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: n})).To(Equal(want))
 	},
-		Entry("gets its first machine", int32(0), int32(0), int32(1), int32(0), true),
-		Entry("loses its last machine", int32(0), int32(1), int32(0), int32(0), true),
-		Entry("still has one", int32(1), int32(1), int32(0), int32(1), false),
-		Entry("grows", int32(1), int32(1), int32(5), int32(1), false),
-		Entry("nothing", int32(0), int32(0), int32(0), int32(0), false),
+		Entry("gets its first machine", SetReplicas(0, 0), SetReplicas(1, 0), true),
+		Entry("loses its last machine", SetReplicas(0, 1), SetReplicas(0, 0), true),
+		Entry("still has one", SetReplicas(1, 1), SetReplicas(0, 1), false),
+		Entry("grows", SetReplicas(1, 1), SetReplicas(5, 1), false),
+		Entry("nothing", SetReplicas(0, 0), SetReplicas(0, 0), false),
+		Entry("becomes the newest again", Revision("1"), Revision("3"), true),
+		Entry("keeps its revision", Revision("1"), Revision("1"), false),
 	)
 
 	DescribeTable("Machine", func(change MachineOption, want bool) {
@@ -62,6 +63,7 @@ var _ = Describe("Predicates", func() {
 		Entry("an annotation goes", func(m *machinev1alpha1.Machine) { m.Annotations = nil }, true),
 		Entry("P9: the node", func(m *machinev1alpha1.Machine) { m.Labels = map[string]string{"node": "other"} }, true),
 		Entry("T10: the deletion", Deleted(now.Time), true),
+		Entry("H2: it joins", func(m *machinev1alpha1.Machine) { m.Status.Conditions = nil }, true),
 		Entry("its own timeouts", func(m *machinev1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}}
 		}, true),
@@ -91,6 +93,7 @@ var _ = Describe("Predicates", func() {
 		Entry("H1: the node becomes unhealthy in a further way", Condition("DiskPressure", corev1.ConditionTrue, "", ""), true),
 		Entry("H1: the node is healthy again", Condition("KernelDeadlock", corev1.ConditionFalse, "", ""), true),
 		Entry("H1: a new condition that nobody could determine", Condition("NetworkUnavailable", corev1.ConditionUnknown, "", ""), true),
+		Entry("P3: the update in place", Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.SelectedForUpdate, ""), true),
 		Entry("a new condition that is well", Condition("NetworkUnavailable", corev1.ConditionFalse, "", ""), false),
 		Entry("the reason of readiness", Condition("Ready", corev1.ConditionTrue, "KubeletReady", "kubelet is ready"), false),
 		Entry("the kubelet's heartbeats", func(n *corev1.Node) {

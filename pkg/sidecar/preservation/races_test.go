@@ -67,10 +67,7 @@ var _ = Describe("Races", func() {
 			It("P11: should keep a condition that the kubelet changes meanwhile", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
 				e.meanwhile("Node/m/status", func() {
-					node := e.node(ctx, "m")
-					Condition("Ready", corev1.ConditionUnknown, "NodeStatusUnknown", "")(node)
-					Condition("DiskPressure", corev1.ConditionTrue, "", "")(node)
-					Expect(e.shoot.Status().Update(ctx, node)).To(Succeed())
+					e.editNodeStatus(ctx, "m", Condition("Ready", corev1.ConditionUnknown, "NodeStatusUnknown", ""), Condition("DiskPressure", corev1.ConditionTrue, "", ""))
 				})
 				e.persist(ctx)
 				Expect(e.node(ctx, "m").Status.Conditions).To(ConsistOf(
@@ -87,16 +84,19 @@ var _ = Describe("Races", func() {
 				Expect(e.held(ctx)).To(BeEmpty())
 			})
 
-			It("T10: should not take the phase back of a machine that is terminated meanwhile", func(ctx SpecContext) {
+			DescribeTable("T10: should not take the phase back of a machine that is terminated meanwhile", func(ctx SpecContext, phase machinev1alpha1.MachinePhase) {
 				finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
-				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now), finalizer), Node("m"))
+				e := withMachine(holder, Machine("m", Phase(phase, Start), finalizer), Node("m"))
 				e.meanwhile("Machine/m/status", func() {
 					Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
 					e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineTerminating, now))
 				})
 				e.persist(ctx)
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineTerminating))
-			})
+			},
+				Entry("that waited for its node", machinev1alpha1.MachinePending),
+				Entry("that waited for its VM", machinev1alpha1.MachineCrashLoopBackOff),
+			)
 
 			It("R4: should not overwrite a false that a user writes on the node meanwhile", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))

@@ -5,6 +5,7 @@
 package preservation_test
 
 import (
+	"context"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -39,31 +40,35 @@ var _ = Describe("Requeue", func() {
 			Entry("T5: at the creation deadline minus 30s", []client.Object{Machine("a", Of(set), Phase(machinev1alpha1.MachinePending, now), Created(now))}, 19*time.Minute+30*time.Second),
 			Entry("T1: at the expiry", []client.Object{Machine("a", Of(set), Annotation(preserve, "now"), Annotation(prefix+"timeout", "90m"))}, 90*time.Minute),
 			Entry("T2: at the deadline of a preserved machine, if that comes first", []client.Object{unknown("a", time.Minute, Annotation(preserve, "now"))}, 8*time.Minute+30*time.Second),
-			Entry("T4: at the expiry of a failed machine, not at its deadline", []client.Object{unknown("a", 570*time.Second, Annotation(preserve, "when-failed"))}, 72*time.Hour),
+			Entry("H4: at the deadline of a machine that is held as that is near", []client.Object{unknown("a", 571*time.Second)}, 29*time.Second),
+			Entry("T4: at the expiry of a failed machine, not at its deadline", []client.Object{unknown("a", 10*time.Minute, Annotation(preserve, "when-failed"))}, 72*time.Hour),
 			Entry("the earliest of many", []client.Object{
 				unknown("a", time.Minute), unknown("b", 2*time.Minute), Machine("c", Of(set), Annotation(preserve, "now")),
 			}, 7*time.Minute+30*time.Second),
-			Entry("T6: never for a machine that must not be preserved", []client.Object{unknown("a", 570*time.Second, Annotation(preserve, "false"))}, time.Duration(0)),
+			Entry("T6: never for a machine that must not be preserved", []client.Object{unknown("a", 10*time.Minute, Annotation(preserve, "false"))}, time.Duration(0)),
 		)
 
 		It(name+" T6: should not look again for a machine that was refused", func(ctx SpecContext) {
-			e := newEnvironment(holder, Deployment("pool", Share("1")), set, unknown("a", 571*time.Second), unknown("b", 570*time.Second))
+			e := newEnvironment(holder, Deployment("pool", Share("1")), set, unknown("a", 601*time.Second), unknown("b", 600*time.Second))
 			Expect(e.settle(ctx).RequeueAfter).To(Equal(72 * time.Hour))
 		})
 
-		It(name+" T5: should do nothing when it looks too early, and act when it looks in time", func(ctx SpecContext) {
+		It(name+" T5 H4: should do nothing when it looks too early, and act when it looks in time", func(ctx SpecContext) {
 			e := newEnvironment(holder, Deployment("pool", Share("1")), set, unknown("a", time.Minute))
 			wait := e.settle(ctx).RequeueAfter
-			e.pass(wait - time.Nanosecond)
-			Expect(e.settle(ctx).RequeueAfter).To(Equal(time.Millisecond), "no shorter wait, so that it cannot spin")
-			Expect(e.held(ctx)).To(BeEmpty())
-			e.pass(time.Nanosecond)
-			e.settle(ctx)
-			Expect(e.held(ctx)).To(ConsistOf("a"))
+			for _, state := range []func(context.Context) []string{e.placed, e.held} {
+				e.pass(wait - time.Nanosecond)
+				Expect(e.settle(ctx).RequeueAfter).To(Equal(time.Millisecond), "no shorter wait, so that it cannot spin")
+				Expect(state(ctx)).To(BeEmpty())
+				e.pass(time.Nanosecond)
+				wait = e.settle(ctx).RequeueAfter
+				Expect(state(ctx)).To(ConsistOf("a"))
+			}
+			Expect(e.now()).To(Equal(now.Add(9 * time.Minute)))
 		})
 
 		It(name+" P6: should obey an edited expiry to the second", func(ctx SpecContext) {
-			e := newEnvironment(holder, Deployment("pool", Share("1")), set, unknown("a", 570*time.Second))
+			e := newEnvironment(holder, Deployment("pool", Share("1")), set, unknown("a", 10*time.Minute))
 			e.settle(ctx)
 			e.editMachine(ctx, "a", func(m *machinev1alpha1.Machine) {
 				if name == "PreserveExpiry" {

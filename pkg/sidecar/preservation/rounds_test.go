@@ -86,21 +86,26 @@ var _ = Describe("Rounds", func() {
 	for name, holder := range holders {
 		Context(name, func() {
 			for _, kind := range []string{"Machine/bad", "Node/bad"} {
-				It("P12: should hold a machine in time although each write is denied to "+kind, func(ctx SpecContext) {
+				It("P12 H4: should hold a machine in time, and mark it at its deadline, although each write is denied to "+kind, func(ctx SpecContext) {
 					deployment, set := pool("2")
-					deadline := now.Add(100 * time.Second)
-					e := newEnvironment(holder, deployment, set, Node("bad"), Node("good"),
-						Machine("bad", Of(set), failing(now)), Machine("good", Of(set), failing(deadline)))
+					holdAt := now.Add(100 * time.Second)
+					e := newEnvironment(holder, deployment, set, Node("bad"), Node("good", NotReady),
+						Machine("bad", Of(set), failing(now)), Machine("good", Of(set), near(holdAt)))
 					e.api.failing(kind, denied)
-					for e.now().Before(deadline) {
-						Expect(e.held(ctx)).NotTo(ContainElement("good"))
-						wait := e.failingRound(ctx)
-						Expect(e.now().Add(wait)).To(BeTemporally("<=", deadline))
-						e.pass(wait)
+					roundsUntil := func(at time.Time, state func(context.Context) []string) {
+						GinkgoHelper()
+						for e.now().Before(at) {
+							Expect(state(ctx)).NotTo(ContainElement("good"))
+							wait := e.failingRound(ctx)
+							Expect(e.now().Add(wait)).To(BeTemporally("<=", at))
+							e.pass(wait)
+						}
+						Expect(e.now()).To(Equal(at))
+						e.failingRound(ctx)
+						Expect(state(ctx)).To(ContainElement("good"))
 					}
-					Expect(e.now()).To(Equal(deadline))
-					e.failingRound(ctx)
-					Expect(e.held(ctx)).To(ContainElement("good"))
+					roundsUntil(holdAt, e.placed)
+					roundsUntil(holdAt.Add(margin), e.held)
 				})
 			}
 
@@ -185,10 +190,10 @@ var _ = Describe("Rounds", func() {
 				Expect(took).To(BeNumerically("<", patience))
 				Eventually(func() int { return e.api.writtenTo("Node/") }).Should(Equal(60))
 
-				Expect(e.seed.Create(ctx, Machine("failing", Of(set), failing(now)))).To(Succeed())
+				Expect(e.seed.Create(ctx, Machine("failing", Of(set), near(now)))).To(Succeed())
 				_, took = e.timed(ctx)
 				Expect(took).To(BeNumerically("<", patience))
-				Eventually(func() []string { return e.held(ctx) }).Should(ConsistOf("failing"))
+				Eventually(func() []string { return e.placed(ctx) }).Should(ConsistOf("failing"))
 				Expect(e.api.writtenTo("Node/")).To(Equal(60), "a machine that is busy is left alone")
 
 				release(denied)
@@ -208,17 +213,17 @@ var _ = Describe("Rounds", func() {
 
 			It("P12: should hold a machine in time while the writes of 20 other holds hang", func(ctx SpecContext) {
 				deployment, set := pool("100")
-				objects := []client.Object{deployment, set, Machine("z", Of(set), failing(now))}
+				objects := []client.Object{deployment, set, Machine("z", Of(set), near(now))}
 				for i := range 20 {
-					objects = append(objects, Machine(fmt.Sprintf("m%02d", i), Of(set), failing(now)))
+					objects = append(objects, Machine(fmt.Sprintf("m%02d", i), Of(set), near(now)))
 				}
 				e := newEnvironment(holder, objects...)
 				release := e.api.hanging("Machine/m")
 				_, took := e.timed(ctx)
 				Expect(took).To(BeNumerically("<", patience))
-				Eventually(func() []string { return e.held(ctx) }).Should(ConsistOf("z"))
+				Eventually(func() []string { return e.placed(ctx) }).Should(ConsistOf("z"))
 				release(nil)
-				Eventually(func() []string { return e.held(ctx) }).Should(HaveLen(21))
+				Eventually(func() []string { return e.placed(ctx) }).Should(HaveLen(21))
 			})
 
 			It("P1 P12: should not give a place to another machine that is on its way to be written", func(ctx SpecContext) {
@@ -320,7 +325,7 @@ var _ = Describe("Rounds", func() {
 			})
 
 			It("P9: should hold a machine that fails although it cannot be seen whether the request still stands", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("now")))
+				e := withMachine(holder, Machine("m", near(now)), Node("m", with("now"), NotReady))
 				e.nodeCache = e.snapshotNodes(ctx)
 				e.restart()
 				e.api.read = func(cluster string) error {
@@ -329,7 +334,12 @@ var _ = Describe("Rounds", func() {
 					}
 					return nil
 				}
-				e.failingRound(ctx)
+				_, err := e.reconcile(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(e.placed(ctx)).To(ConsistOf("m"))
+				e.pass(margin)
+				_, err = e.reconcile(ctx)
+				Expect(err).NotTo(HaveOccurred())
 				Expect(e.held(ctx)).To(ConsistOf("m"))
 			})
 		})

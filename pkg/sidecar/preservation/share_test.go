@@ -22,12 +22,28 @@ import (
 // held returns the names of the machines that are in Failed:Preserved.
 func (e *environment) held(ctx context.Context) []string {
 	GinkgoHelper()
+	return e.named(ctx, func(machine *machinev1alpha1.Machine) bool {
+		return machine.Annotations[prefix+"phase"] == "Failed:Preserved"
+	})
+}
+
+// placed returns the names of the machines that have a place: those in Failed:Preserved, and those whose deadline is near.
+func (e *environment) placed(ctx context.Context) []string {
+	GinkgoHelper()
+	return e.named(ctx, func(machine *machinev1alpha1.Machine) bool {
+		_, near := machine.Annotations[prefix+"fails-at"]
+		return near || machine.Annotations[prefix+"phase"] == "Failed:Preserved"
+	})
+}
+
+func (e *environment) named(ctx context.Context, wanted func(*machinev1alpha1.Machine) bool) []string {
+	GinkgoHelper()
 	machines := &machinev1alpha1.MachineList{}
 	Expect(e.seed.List(ctx, machines)).To(Succeed())
 	var names []string
-	for _, machine := range machines.Items {
-		if machine.Annotations[prefix+"phase"] == "Failed:Preserved" {
-			names = append(names, machine.Name)
+	for i := range machines.Items {
+		if wanted(&machines.Items[i]) {
+			names = append(names, machines.Items[i].Name)
 		}
 	}
 	return names
@@ -56,9 +72,14 @@ var _ = Describe("Share", func() {
 	var (
 		now        = Start.Add(time.Hour)
 		deployment = Deployment("pool", Share("2"), Replicas(8))
-		set        = Set("set", deployment)
+		set        = Set("set", deployment, Revision("9"))
 
-		// failed returns a machine whose timer was started at now - 570s - ago.
+		none  []string
+		older = func(spec, status int32) SetOption {
+			return func(s *machinev1alpha1.MachineSet) { Revision("2")(s); SetReplicas(spec, status)(s) }
+		}
+
+		// failed returns a machine whose deadline was so long ago.
 		failed = func(name string, ago time.Duration, opts ...MachineOption) *machinev1alpha1.Machine {
 			return Machine(name, append([]MachineOption{Of(set), failing(now.Add(-ago))}, opts...)...)
 		}
@@ -140,8 +161,8 @@ var _ = Describe("Share", func() {
 				Expect(e.api.written()).To(BeEmpty())
 			})
 
-			It("P1: should decide on what the API server has when the cache is late", func(ctx SpecContext) {
-				e := newEnvironment(holder, deployment, set, failed("m1", 0))
+			DescribeTable("P1: should decide on what the API server has when the cache is late", func(ctx SpecContext, state func(time.Time) MachineOption) {
+				e := newEnvironment(holder, deployment, set, Machine("m1", Of(set), state(now)))
 				cache := e.snapshot(ctx)
 				e.cache = cache
 				e.restart()
@@ -149,17 +170,20 @@ var _ = Describe("Share", func() {
 				for i := 2; i <= 6; i++ {
 					_, _ = e.reconcile(ctx) // conflicts are retried
 					for _, c := range []client.Client{e.seed, cache} {
-						Expect(c.Create(ctx, failed(fmt.Sprintf("m%d", i), time.Duration(i)*time.Second))).To(Succeed())
+						Expect(c.Create(ctx, Machine(fmt.Sprintf("m%d", i), Of(set), state(now.Add(-time.Duration(i)*time.Second))))).To(Succeed())
 					}
 				}
 				_, _ = e.reconcile(ctx)
-				Expect(e.held(ctx)).To(ConsistOf("m1", "m2"))
+				Expect(e.placed(ctx)).To(ConsistOf("m1", "m2"))
 
 				e.cache = nil
 				e.restart()
 				e.settle(ctx)
-				Expect(e.held(ctx)).To(ConsistOf("m1", "m2"))
-			})
+				Expect(e.placed(ctx)).To(ConsistOf("m1", "m2"))
+			},
+				Entry("for machines that have failed", failing),
+				Entry("H4: for machines that are about to", near),
+			)
 
 			It("P1 T2: should not exceed the share when preserved machines fail again and the cache is late", func(ctx SpecContext) {
 				recovered := Preserved("Running:Preserved", "auto", now.Add(time.Hour))
@@ -191,35 +215,101 @@ var _ = Describe("Share", func() {
 				Expect(e.held(ctx)).To(ConsistOf("asked"))
 			})
 
-			It("P3: should preserve nothing anew while a rolling update is under way, and again when it is over", func(ctx SpecContext) {
-				e := newEnvironment(holder, deployment, set, Set("new", deployment),
+			It("P1 H4: should count those that are about to fail, also when it is restarted, and until they are healthy again", func(ctx SpecContext) {
+				e := newEnvironment(holder, Deployment("pool", Share("1")), set, Machine("a", Of(set), near(now)), Node("a", NotReady))
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(ConsistOf("a"))
+				e.restart()
+				Expect(e.seed.Create(ctx, Machine("b", Of(set), near(now.Add(-time.Second))))).To(Succeed())
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(ConsistOf("a"))
+				e.heal(ctx, "a")
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(ConsistOf("b"))
+			})
+
+			It("P1 H4: should not read from the API server at the deadline: the place is taken", func(ctx SpecContext) {
+				e := newEnvironment(holder, deployment, set, Machine("a", Of(set), near(now)), Node("a", NotReady))
+				e.settle(ctx)
+				e.SourceReader = nil
+				e.pass(margin)
+				e.settle(ctx)
+				Expect(e.held(ctx)).To(ConsistOf("a"))
+			})
+
+			It("P3: should preserve nothing while a rolling update is under way, and again when it is over", func(ctx SpecContext) {
+				e := newEnvironment(holder, deployment, set, Set("new", deployment, Revision("10"), SetReplicas(1, 0)),
 					failed("a", 0), failed("asked", 0, Annotation(preserve, "when-failed")))
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(BeEmpty())
+				Expect(e.machine(ctx, "asked").Annotations).NotTo(HaveKey(preserve))
+				Expect(e.recorder.take()).To(ConsistOf("Machine/asked Normal MachinePreservationRefused: Machine failed and is replaced as its MachineDeployment is being updated"))
 
-				retired := &machinev1alpha1.MachineSet{}
-				Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "new"}, retired)).To(Succeed())
-				retired.Spec.Replicas, retired.Status.Replicas = 0, 0
-				Expect(e.seed.Update(ctx, retired)).To(Succeed())
+				e.editSet(ctx, "set", SetReplicas(0, 0))
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(ConsistOf("a", "asked"))
 			})
 
-			DescribeTable("P3: what is a rolling update", func(ctx SpecContext, change func(*machinev1alpha1.MachineSet), held []string) {
-				second := Set("second", deployment)
-				second.Spec.Replicas, second.Status.Replicas = 0, 0
-				change(second)
-				e := newEnvironment(holder, deployment, set, second, failed("a", 0))
+			It("P3: should release failed machines when a rolling update begins, and the others when they fail", func(ctx SpecContext) {
+				e := newEnvironment(holder, deployment, set, failed("a", 0), Node("a", NotReady), Machine("running", Of(set), Annotation(preserve, "now")))
 				e.settle(ctx)
-				Expect(e.held(ctx)).To(Equal(held))
+				e.recorder.take()
+				Expect(e.seed.Create(ctx, Set("new", deployment, Revision("10"), SetReplicas(1, 0)))).To(Succeed())
+				e.settle(ctx)
+				Expect(e.held(ctx)).To(BeEmpty())
+				ended := "MachinePreservationEnded: Machine is no longer preserved as the machine failed and its MachineDeployment is being updated"
+				Expect(e.recorder.take()).To(ConsistOf("Machine/a Normal "+ended+" (cause was auto)", "Node/a Normal "+ended+" (cause was auto)"))
+				Expect(e.node(ctx, "a").Spec.Taints).To(BeEmpty())
+				Expect(e.node(ctx, "a").Annotations).To(HaveKeyWithValue(disabled, "true"), "it is machine-controller-manager's now")
+				Expect(e.machine(ctx, "running").Annotations).To(HaveKeyWithValue(prefix+"phase", "Running:Preserved"))
+
+				e.editMachine(ctx, "running", near(e.now()))
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(BeEmpty())
+				e.pass(margin)
+				e.settle(ctx)
+				Expect(e.machine(ctx, "running").Annotations).NotTo(Or(HaveKey(prefix+"cause"), HaveKey(preserve)))
+				Expect(e.recorder.take()).To(ConsistOf("Machine/running Normal " + ended + " (cause was now)"))
+			})
+
+			It("P3: should leave machine-controller-manager's protection on the nodes of a rolling update", func(ctx SpecContext) {
+				node := Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"), Taint("deployment.machine.sapcloud.io/prefer-no-schedule", Start))
+				e := newEnvironment(holder, deployment, set, Set("new", deployment, Revision("10"), SetReplicas(1, 0)),
+					Machine("m", Of(set), failing(now)), node)
+				e.settle(ctx)
+				Expect(e.api.written()).To(BeEmpty())
+			})
+
+			DescribeTable("P3: what is a rolling update", func(ctx SpecContext, placed []string, deployment *machinev1alpha1.MachineDeployment, sets ...SetOption) {
+				objects := []client.Object{deployment, set, Machine("a", Of(set), failing(now)), Node("a")}
+				for i, option := range sets {
+					objects = append(objects, Set(fmt.Sprintf("set-%d", i), deployment, SetReplicas(0, 0), option))
+				}
+				e := newEnvironment(holder, objects...)
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(Equal(placed))
 			},
-				Entry("a MachineSet that has machines but wants none", func(s *machinev1alpha1.MachineSet) { s.Status.Replicas = 1 }, []string(nil)),
-				Entry("a MachineSet that wants machines but has none", func(s *machinev1alpha1.MachineSet) { s.Spec.Replicas = 1 }, []string(nil)),
-				Entry("not a MachineSet that is only history", func(*machinev1alpha1.MachineSet) {}, []string{"a"}),
-				Entry("not a MachineSet of another MachineDeployment", func(s *machinev1alpha1.MachineSet) {
-					s.Status.Replicas = 1
+				Entry("the newest MachineSet only", []string{"a"}, deployment),
+				Entry("an older MachineSet that wants machines but has none", none, deployment, older(1, 0)),
+				Entry("an older MachineSet that has machines but wants none", none, deployment, older(0, 1)),
+				Entry("not an older MachineSet that is only history", []string{"a"}, deployment, older(0, 0)),
+				Entry("a newer MachineSet that neither wants nor has machines yet", none, deployment, Revision("10")),
+				Entry("not a MachineSet of another MachineDeployment", []string{"a"}, deployment, func(s *machinev1alpha1.MachineSet) {
+					older(1, 1)(s)
 					s.OwnerReferences = Set("any", Deployment("other")).OwnerReferences
-				}, []string{"a"}),
+				}),
+				Entry("not the two MachineSets of manual updates in place", []string{"a"}, Deployment("pool", Share("2"), InPlace), older(1, 1)),
+			)
+
+			DescribeTable("P3: which machines an update in place is about", func(ctx SpecContext, condition NodeOption, placed []string) {
+				e := newEnvironment(holder, Deployment("pool", Share("2"), InPlace), set, Set("new", deployment, Revision("10"), SetReplicas(1, 1)),
+					failed("a", 0), Node("a", condition))
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(Equal(placed))
+			},
+				Entry("one that is selected", Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.SelectedForUpdate, ""), none),
+				Entry("not one that is a candidate", Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.CandidateForUpdate, ""), []string{"a"}),
+				Entry("not one that nobody has an update for", NotReady, []string{"a"}),
 			)
 
 			It("P4: should preserve nothing anew when no machine is wanted", func(ctx SpecContext) {

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -178,7 +179,7 @@ var _ = Describe("Transitions", func() {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("false")))
 				e.settle(ctx)
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(HavePrefix(prefix)))
-				Expect(e.machine(ctx, "m").Status.CurrentStatus).To(HaveField("LastUpdateTime.Time", BeTemporally("==", now.Add(-570*time.Second))))
+				Expect(e.machine(ctx, "m").Status.CurrentStatus).To(HaveField("LastUpdateTime.Time", BeTemporally("==", now.Add(-10*time.Minute))))
 				Expect(e.api.writtenTo("Node/")).To(BeZero())
 			})
 
@@ -189,6 +190,53 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectPreserved(ctx, e, "Running:Preserved", "auto", "2026-03-04T13:00:00Z")
 				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until 2026-03-04T13:00:00Z as the node is healthy again (cause auto)")
+			})
+
+			DescribeTable("T7 H1: should not take a machine for healthy because of its phase", func(ctx SpecContext, unhealthy NodeOption) {
+				e := preserved(ctx, Machine("m", failing(now)), Node("m", unhealthy))
+				e.editMachine(ctx, "m", running)
+				e.settle(ctx)
+				Expect(e.held(ctx)).To(ConsistOf("m"))
+				Expect(e.node(ctx, "m").Spec.Taints).To(HaveLen(1))
+				Expect(e.recorder.take()).To(BeEmpty())
+			},
+				Entry("when its node is not ready", NotReady),
+				Entry("when its node has one of the node conditions", Condition("KernelDeadlock", corev1.ConditionTrue, "", "")),
+			)
+
+			It("H3 T5: should not claim to preserve a machine that is being terminated", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now)), Node("m"))
+				e.settle(ctx)
+				Expect(e.api.written()).To(BeEmpty())
+				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced as machine-controller-manager had marked it Failed before it could be held")
+			})
+
+			It("H3 T4: should preserve a machine in phase Failed only where machine-controller-manager obeys the request by itself", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", Phase(machinev1alpha1.MachineFailed, now)), Node("m", with("when-failed")))
+				e.settle(ctx)
+				if name == "PreserveExpiry" {
+					expectPreserved(ctx, e, "Failed:Preserved", "when-failed", "2026-03-04T13:00:00Z")
+					return
+				}
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+				expectEvent(e, "MachinePreservationRefused: Machine failed and is replaced as machine-controller-manager had marked it Failed before it could be held")
+			})
+
+			It("should keep an auto-preserved machine for as long as somebody asks for, and no longer when the request is withdrawn", func(ctx SpecContext) {
+				e := failedAuto(ctx)
+				e.pass(time.Hour)
+				e.editNode(ctx, "m", with("now"))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-04T14:00:00Z")
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"claims", "auto=2026-03-04T13:00:00Z,now=2026-03-04T14:00:00Z"))
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T14:00:00Z as it was asked for (cause now)")
+
+				e.editNode(ctx, "m", without(preserve))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "auto", "2026-03-04T13:00:00Z")
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "claims"))
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as the request was withdrawn (cause auto)")
 			})
 
 			It("T8: should release a failed machine at the expiry, and not hold it once more", func(ctx SpecContext) {
@@ -215,7 +263,7 @@ var _ = Describe("Transitions", func() {
 				e.editNode(ctx, "m", with("false"))
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", now.Add(-570*time.Second)))
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", now.Add(-10*time.Minute)))
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
 				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation was stopped by node.machine.sapcloud.io/preserve=false (cause was auto)")
 			})
@@ -280,4 +328,40 @@ var _ = Describe("Transitions", func() {
 			)
 		})
 	}
+
+	Context("T1: what machine-controller-manager >= 0.62 does by itself", func() {
+		native := func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour}}
+		}
+		begun := func(ctx SpecContext) *environment {
+			GinkgoHelper()
+			e := withMachine(preservation.PreserveExpiry{}, Machine("m", native), Node("m", with("now")))
+			Expect(e.settle(ctx).RequeueAfter).To(Equal(10 * time.Second))
+			Expect(e.api.written()).To(ConsistOf("Machine/m"))
+			Expect(e.recorder.take()).To(ConsistOf(HavePrefix("Machine/m Normal MachinePreserved: "), HavePrefix("Node/m Normal MachinePreserved: ")))
+			return e
+		}
+
+		It("should be left to it, and its expiry be taken over", func(ctx SpecContext) {
+			e := begun(ctx)
+			e.pass(time.Second)
+			e.editMachine(ctx, "m", func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: e.now().Add(72 * time.Hour)}
+			})
+			e.editNode(ctx, "m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))
+			e.settle(ctx)
+			Expect(e.api.written()).To(ConsistOf("Machine/m", "Machine/m"))
+			Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-04T13:00:01Z"))
+			Expect(e.recorder.take()).To(BeEmpty())
+		})
+
+		It("should be done in its place when it has not for a while", func(ctx SpecContext) {
+			e := begun(ctx)
+			e.pass(10 * time.Second)
+			e.settle(ctx)
+			Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now.Add(72*time.Hour)))
+			Expect(e.node(ctx, "m").Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
+			Expect(e.recorder.take()).To(BeEmpty())
+		})
+	})
 })

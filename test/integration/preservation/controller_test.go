@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -131,8 +131,8 @@ func (w statusWrite) Patch(ctx context.Context, obj client.Object, patch client.
 	return w.write.do(ctx, func(ctx context.Context) error { return w.SubResourceWriter.Patch(ctx, obj, patch, opts...) })
 }
 
-func newNode(name string) *corev1.Node {
-	node := builder.Node(name)
+func newNode(name string, opts ...builder.NodeOption) *corev1.Node {
+	node := builder.Node(name, opts...)
 	node.UID = ""
 	return node
 }

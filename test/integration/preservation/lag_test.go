@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -54,8 +54,7 @@ var _ = Describe("Lagging cache", func() {
 		generation := generations["machine-controller-manager 0.62"]
 		api := start(ctx, generation)
 		set := pool(ctx, api, "pool", builder.Share("1"))
-		node := newNode("node")
-		builder.NodeAnnotation("node.machine.sapcloud.io/preserve", "now")(node)
+		node := newNode("node", builder.NodeAnnotation("node.machine.sapcloud.io/preserve", "now"))
 		Expect(api.Create(ctx, node)).To(Succeed())
 		machine := newMachine("m", node.Name, set)
 		Expect(api.Create(ctx, machine)).To(Succeed())

@@ -51,6 +51,11 @@ var _ = Describe("Lifecycle", func() {
 				patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value))
 				Expect(api.Patch(ctx, node, patch)).To(Succeed())
 			}
+			setReady := func(ctx SpecContext, status corev1.ConditionStatus) {
+				GinkgoHelper()
+				patch := client.RawPatch("application/strategic-merge-patch+json", fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status))
+				Expect(api.Status().Patch(ctx, node, patch)).To(Succeed())
+			}
 			// newPod creates a pod on the node. No kubelet runs it or ends it.
 			newPod := func(ctx SpecContext, name string) {
 				GinkgoHelper()
@@ -85,9 +90,18 @@ var _ = Describe("Lifecycle", func() {
 				startController(ctx, api, generation.holder, timeouts, nil)
 			}, NodeTimeout(2*time.Minute))
 
-			It("T5: should hold a machine that fails and mark its node", func(ctx SpecContext) {
-				builder.Phase(machinev1alpha1.MachineUnknown, time.Now().Add(-time.Hour+10*time.Second))(machine)
+			It("T5 H4: should hold a machine whose deadline is near, and mark its node when it has failed", func(ctx SpecContext) {
+				deadline := time.Now().Add(10 * time.Second)
+				setReady(ctx, corev1.ConditionUnknown)
+				builder.Phase(machinev1alpha1.MachineUnknown, deadline.Add(-timeouts.Health))(machine)
 				Expect(api.Status().Update(ctx, machine)).To(Succeed())
+
+				Eventually(ctx, func(g Gomega) {
+					g.Expect(getMachine(g, ctx).Annotations).To(And(HaveKey(prefix+"fails-at"), Not(HaveKey(prefix+"phase"))))
+				}).Should(Succeed())
+				Expect(time.Now()).To(BeTemporally("<", deadline))
+				Expect(getNode(Default, ctx).Annotations).To(BeEmpty())
+				Expect(preservation.PreservedCondition(node)).To(BeNil())
 
 				Eventually(ctx, func(g Gomega) {
 					g.Expect(getMachine(g, ctx).Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
@@ -128,6 +142,7 @@ var _ = Describe("Lifecycle", func() {
 					builder.Phase(machinev1alpha1.MachineRunning, time.Now())(getMachine(Default, ctx))
 					return api.Status().Update(ctx, machine)
 				}).Should(Succeed())
+				setReady(ctx, corev1.ConditionTrue)
 				Eventually(ctx, func(g Gomega) {
 					g.Expect(getMachine(g, ctx).Annotations).To(HaveKeyWithValue(prefix+"phase", "Running:Preserved"))
 					g.Expect(getNode(g, ctx).Spec.Taints).NotTo(ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved")))

@@ -64,7 +64,7 @@ func (m *mcm) act(ctx context.Context) int {
 	held, left := 0, 0
 	for i := range machines {
 		machine := &machines[i]
-		if machine.Annotations[prefix+"phase"] == "Failed:Preserved" {
+		if _, near := machine.Annotations[prefix+"fails-at"]; near || machine.Annotations[prefix+"phase"] == "Failed:Preserved" {
 			held++
 		}
 		if m.leavesAlone(machine, time.Now()) {
@@ -102,7 +102,7 @@ func (m *mcm) clean(ctx context.Context, nodes []*corev1.Node) {
 		}
 		Expect(m.Delete(ctx, current)).To(Succeed())
 		Eventually(ctx, func() error {
-			nodes[i] = newNode(current.Name)
+			nodes[i] = newNode(current.Name, builder.NotReady)
 			return m.Create(ctx, nodes[i])
 		}).Should(Or(Succeed(), Satisfy(apierrors.IsAlreadyExists)))
 	}

@@ -67,7 +67,7 @@ var _ = Describe("Share", func() {
 			var (
 				api   *server
 				nodes []*corev1.Node
-				// The hold is due after 27s, and machine-controller-manager terminates after 30s.
+				// The hold is due after 27s, and the failure, upon which machine-controller-manager terminates, after 30s.
 				timeouts = preservation.Timeouts{Health: 30 * time.Second, Creation: time.Minute, Drain: time.Minute}
 			)
 
@@ -75,7 +75,7 @@ var _ = Describe("Share", func() {
 				api = start(ctx, generation)
 				nodes = make([]*corev1.Node, machineCount)
 				all(machineCount, func(i int) {
-					nodes[i] = newNode(fmt.Sprintf("node-%03d", i))
+					nodes[i] = newNode(fmt.Sprintf("node-%03d", i), builder.NotReady)
 					Expect(api.Create(ctx, nodes[i])).To(Succeed())
 				})
 			}, NodeTimeout(2*time.Minute))
@@ -104,23 +104,27 @@ var _ = Describe("Share", func() {
 
 					Eventually(ctx, m.act).Should(Equal(5))
 					Consistently(ctx, m.act).WithTimeout(time.Second).Should(Equal(5))
+					held := map[string]bool{}
+					Eventually(ctx, func(g Gomega) {
+						for _, machine := range m.machines(ctx) {
+							held[machine.Labels["node"]] = true
+							g.Expect(machine.Annotations).To(And(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"), HaveKeyWithValue(prefix+"cause", "auto")))
+							current := &corev1.Node{}
+							g.Expect(api.Get(ctx, client.ObjectKey{Name: machine.Labels["node"]}, current)).To(Succeed())
+							g.Expect(current.Annotations).To(HaveKeyWithValue(disabled, "true"))
+						}
+					}).Should(Succeed())
 					second.stop()
 					Expect(m.touched).To(BeEmpty())
 					Expect(m.mostHeld).To(Equal(5))
 
-					held := map[string]bool{}
-					for _, machine := range m.machines(ctx) {
-						held[machine.Labels["node"]] = true
-						Expect(machine.Annotations).To(And(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"), HaveKeyWithValue(prefix+"cause", "auto")))
-					}
 					for _, node := range nodes {
+						if held[node.Name] {
+							continue
+						}
 						current := &corev1.Node{}
 						Expect(api.Get(ctx, client.ObjectKeyFromObject(node), current)).To(Succeed())
-						if held[node.Name] {
-							Expect(current.Annotations).To(HaveKeyWithValue("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"))
-						} else {
-							Expect(current.ResourceVersion).To(Equal(node.ResourceVersion), node.Name)
-						}
+						Expect(current.ResourceVersion).To(Equal(node.ResourceVersion), node.Name)
 					}
 				}, SpecTimeout(time.Minute))
 			}

@@ -65,7 +65,7 @@ var _ = Describe("Command", func() {
 		generation := generations["machine-controller-manager 0.62"]
 		api := start(ctx, generation)
 		set := pool(ctx, api, "pool", builder.Share("1"))
-		node := newNode("node")
+		node := newNode("node", builder.NotReady)
 		Expect(api.Create(ctx, node)).To(Succeed())
 		machine := newMachine("m", node.Name, set)
 		Expect(api.Create(ctx, machine)).To(Succeed())
