@@ -318,9 +318,9 @@ func (o *oracle) why(h *history, before, current state, since, at time.Time) str
 	switch {
 	case d.rolling:
 		return "rolling update (P3)"
-	case auto && before.subPhase != failedPreserved:
+	case auto && before.subPhase != "" && before.subPhase != failedPreserved: // without one it is held before its deadline
 		return "it recovered, failed again, and found no place (P1)"
-	case before.cause != v1alpha1.CauseNow && current.phase == machinev1alpha1.MachineRunning && at.Sub(since) <= marginal:
+	case before.subPhase == "" && current.phase == machinev1alpha1.MachineRunning && at.Sub(since) <= marginal:
 		return "it was healthy again before its deadline (H4)"
 	}
 	return ""
@@ -348,7 +348,7 @@ func (o *oracle) passed(at, now time.Time) time.Duration {
 func (o *oracle) checkShare(name string, at time.Time) {
 	var held []string
 	for machine, h := range o.machines {
-		if h.deployment == name && h.state.kept() && h.state.cause == v1alpha1.CauseAuto && h.state.subPhase == failedPreserved {
+		if h.deployment == name && h.state.kept() && h.state.cause == v1alpha1.CauseAuto && (h.state.subPhase == failedPreserved || h.state.subPhase == "") {
 			held = append(held, machine)
 		}
 	}

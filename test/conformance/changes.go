@@ -194,22 +194,29 @@ func protectionInRollout(p *Pool) {
 		}
 	}
 	p.consistently(2*shortly, still)
+	seen := make([][]*corev1.Node, len(machines))
+	if p.fresh(p, machine).Status.CurrentStatus.PreserveExpiryTime != nil {
+		// Machine-controller-manager >= 0.62 takes the protection off itself when a request is withdrawn.
+		seen[0] = states[0]()
+	}
 	p.withdraw(machine)
 	p.eventually(func(g Gomega) { g.Expect(p.fresh(g, machine).Annotations).NotTo(HaveKey(prefix + "cause")) })
 	p.consistently(45*time.Second, still)
 	for i, m := range machines {
-		seen := states[i]()
-		p.t.Logf("Saw %d states of the node of machine %s", len(seen), m.Name)
+		if seen[i] == nil {
+			seen[i] = states[i]()
+		}
+		p.t.Logf("Saw %d states of the node of machine %s", len(seen[i]), m.Name)
 		for _, putOn := range []types.GomegaMatcher{
 			HaveField("Annotations", And(HaveKeyWithValue(scaleDown, "true"), HaveKeyWithValue(scaleDown+"-by-mcm", "true"))),
 			HaveField("Spec.Taints", ContainElement(HaveField("Key", "deployment.machine.sapcloud.io/prefer-no-schedule"))),
 		} {
-			first := slices.IndexFunc(seen, func(node *corev1.Node) bool {
+			first := slices.IndexFunc(seen[i], func(node *corev1.Node) bool {
 				matches, err := putOn.Match(node)
 				return err == nil && matches
 			})
 			p.Expect(first).To(BeNumerically(">=", 0), "machine-controller-manager has not put it on")
-			p.Expect(seen[first:]).To(HaveEach(putOn))
+			p.Expect(seen[i][first:]).To(HaveEach(putOn))
 		}
 	}
 }

@@ -303,7 +303,8 @@ var _ = Describe("P8: crash", func() {
 							break
 						}
 						crashCases++
-						_, begun := e.machine(ctx, "m").Annotations[prefix+"cause"]
+						machine := e.machine(ctx, "m")
+						begun := metav1.HasAnnotation(machine.ObjectMeta, prefix+"cause") || machine.Status.CurrentStatus.PreserveExpiryTime != nil
 
 						e.api.read, e.api.write = nil, nil
 						e.pass(downtime)
