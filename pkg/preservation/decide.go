@@ -143,7 +143,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 	d.near = !d.Deadline.IsZero() && !now.Before(nearAt)
 	d.due = !d.Deadline.IsZero() && !now.Before(d.Deadline)
 	d.healthy = isHealthy(m, g.NodeConditions)
-	d.rolling = g.Rollout && (!g.InPlace || isSelectedForUpdate(m.Node))
+	d.rolling = g.Rollout && (!g.InPlace || IsSelectedForUpdate(m.Node))
 
 	if d.Current == nil {
 		d.decideNew(g, now)

@@ -118,8 +118,8 @@ func isGhost(machine *machinev1alpha1.Machine) bool {
 	return machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && neverJoined(machine)
 }
 
-// isSelectedForUpdate says that the machine's node is being updated in place.
-func isSelectedForUpdate(node *corev1.Node) bool {
+// IsSelectedForUpdate says that machine-controller-manager drains the node to update it in place.
+func IsSelectedForUpdate(node *corev1.Node) bool {
 	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == machinev1alpha1.NodeInPlaceUpdate && c.Reason == machinev1alpha1.SelectedForUpdate
 	})

@@ -272,8 +272,11 @@ func (m *modelMachine) letGo(kept *keptModel, now time.Time) {
 
 // young says that a request for now is so new that MCM >= 0.62 is left to do by itself what follows from it.
 func (w *world) young(m *machine) bool {
-	return w.newMCM && w.nativeOurs && m.kept != nil && m.kept.cause == "now" && m.kept.auto.IsZero() && !m.kept.failing() &&
-		w.now.Before(m.begun.Add(nativePatience+time.Second))
+	if !w.newMCM || !w.nativeOurs || m.kept == nil || m.kept.cause != "now" || !m.kept.auto.IsZero() || m.kept.failing() {
+		return false
+	}
+	anew := m.kept.person.Add(-w.group.Timeout) // MCM may have begun it anew
+	return w.now.Before(m.begun.Add(nativePatience+time.Second)) || !w.now.Before(anew) && w.now.Before(anew.Add(nativePatience+time.Second))
 }
 
 // frozen says that MCM does nothing as the shoot's API server is away.

@@ -149,12 +149,19 @@ var _ = Describe("oracle", func() {
 	})
 
 	It("should not blame a machine that is let go in the margin", func() {
-		o.saw(keptMachine("m", "auto", failedPreserved, now.Add(time.Hour)), false, now)
+		o.saw(keptMachine("m", "auto", "", now.Add(time.Hour)), false, now)
 		after(2 * time.Second)
 		healthy := machine("m")
 		healthy.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
 		o.saw(healthy, false, now)
 		Expect(violations()).To(BeEmpty())
+	})
+
+	It("should blame a machine that is lost in the margin", func() {
+		o.saw(keptMachine("m", "auto", "", now.Add(time.Hour)), false, now)
+		after(2 * time.Second)
+		o.saw(machine("m"), true, now)
+		Expect(violations()).To(ConsistOf(ContainSubstring("m was")))
 	})
 
 	Describe("the share", func() {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -71,7 +72,7 @@ func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 func drainChanges() predicate.TypedPredicate[*corev1.Node] {
 	type view struct{ draining, reachable, selected bool }
 	of := func(node *corev1.Node) view {
-		return view{isDraining(node), drain.IsReachable(node), isSelectedForUpdate(node)}
+		return view{isDraining(node), drain.IsReachable(node), preservation.IsSelectedForUpdate(node)}
 	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return isDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew)

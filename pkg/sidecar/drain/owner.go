@@ -9,7 +9,6 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -32,18 +31,12 @@ const (
 func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node) owner {
 	record := preservation.ReadRecord(machine)
 	switch {
-	case machine.DeletionTimestamp != nil, isSelectedForUpdate(node):
+	case machine.DeletionTimestamp != nil, preservation.IsSelectedForUpdate(node):
 		return ownerMCM
 	case record != nil && record.Failed && isDraining(node):
 		return ownerPreservation
 	}
 	return ownerNobody
-}
-
-// isSelectedForUpdate says that machine-controller-manager drains the node to update it in place.
-func isSelectedForUpdate(node *corev1.Node) bool {
-	_, c := nodeutil.GetNodeCondition(&node.Status, machinev1alpha1.NodeInPlaceUpdate)
-	return c != nil && c.Reason == machinev1alpha1.SelectedForUpdate
 }
 
 // isDraining says that the node is marked as that of a failed, preserved machine, and that pods are left on it.

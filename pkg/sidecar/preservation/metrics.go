@@ -44,7 +44,7 @@ var (
 	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
 		Name:      "refusals_total",
-		Help:      "Failed machines that were not preserved as no share was left.",
+		Help:      "Failed machines that were not preserved although they might have been.",
 	}, []string{"pool"})
 	holdLead = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace,

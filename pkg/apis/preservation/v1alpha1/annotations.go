@@ -61,8 +61,8 @@ const (
 	// there before is what machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine
 	// that is restored after a migration of the control plane has a new UID and an empty status.
 	AnnotationExpiryInStatus = annotationPrefix + "expiry-in-status"
-	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is the status.currentStatus.lastUpdateTime with
-	// which machine-controller-manager started the health timer, in RFC 3339. The release puts it back.
+	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is when the timer was started that it misses, in
+	// RFC 3339: the status.currentStatus.lastUpdateTime of the health timer, which the release puts back, or the creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
 	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
 	// preserved once more for the same failure.
@@ -106,7 +106,7 @@ const (
 	CauseAuto = "auto"
 	// CauseNow says that RequestNow is, or was, on the machine or its node (T1).
 	CauseNow = "now"
-	// CauseWhenFailed says that the machine failed with RequestWhenFailed (T4).
+	// CauseWhenFailed says that the machine failed, or is about to fail, with RequestWhenFailed (T4).
 	CauseWhenFailed = "when-failed"
 )
 
