@@ -275,7 +275,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			d.release("its node is there, and the critical components on it are not ready")
 			d.ConsumeRequest = true
 		default:
-			d.settleFailure()
+			d.settleFailure(now)
 		}
 	}
 }
@@ -316,14 +316,14 @@ func (d *Decision) withdrawn(claim Claim) bool {
 }
 
 // settleFailure follows the health of a preserved machine: T2, T7, P3, H1, H4.
-func (d *Decision) settleFailure() {
+func (d *Decision) settleFailure(now time.Time) {
 	// Until both agree, the hold would not be seen to be needed again (H1).
 	recovered := d.healthy && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	switch {
 	case d.Target.Failed:
 		d.settleFailed(recovered)
 	case !d.Target.FailsAt.IsZero():
-		d.settleFailing(recovered)
+		d.settleFailing(recovered, now)
 	case d.near && (d.due || !d.rolling):
 		d.settleDoubted()
 	}
@@ -341,7 +341,7 @@ func (d *Decision) settleFailed(recovered bool) {
 }
 
 // settleFailing is for a machine that is held because its deadline is near (H4).
-func (d *Decision) settleFailing(recovered bool) {
+func (d *Decision) settleFailing(recovered bool, now time.Time) {
 	switch {
 	case recovered:
 		d.Deadline = time.Time{}
@@ -352,6 +352,9 @@ func (d *Decision) settleFailing(recovered bool) {
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
 		if d.Target.claim(v1alpha1.CauseAuto) != nil { // what was asked for in case it failed came with the deadline
 			d.Target.drop(v1alpha1.CauseWhenFailed)
+		}
+		if !now.Before(d.Target.Expiry()) {
+			d.release("the preservation expired")
 		}
 	case !d.due, d.healthy: // machine-controller-manager has yet to see it
 	case d.rolling:

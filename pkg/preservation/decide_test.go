@@ -22,6 +22,8 @@ const (
 	timeout  = "machine-preservation.extensions.gardener.cloud/timeout"
 	share    = "machine-preservation.extensions.gardener.cloud/share"
 	released = "machine-preservation.extensions.gardener.cloud/released"
+
+	criticalComponents = "node.gardener.cloud/critical-components-not-ready"
 )
 
 var _ = Describe("Decide", func() {
@@ -136,9 +138,9 @@ var _ = Describe("Decide", func() {
 		Entry("H3: without a VM", onMachine(Phase(machinev1alpha1.MachineCrashLoopBackOff, now), func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }), int32(1), outcome{}),
 		Entry("H3: a machine whose update in place failed is not terminated", onMachine(Phase(machinev1alpha1.MachineInPlaceUpdateFailed, now.Add(-10*time.Minute))), int32(1), outcome{}),
 		Entry("H2: a machine that waits for the components on its node cannot be held",
-			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now)), Node: Node("m", Taint("node.gardener.cloud/critical-components-not-ready", now))}, int32(1), outcome{}),
+			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now)), Node: Node("m", Taint(criticalComponents, now))}, int32(1), outcome{}),
 		Entry("H2: nor if it was asked for before",
-			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Annotation(preserve, "now"), Preserved("Pending:Preserved", "now", later)), Node: Node("m", Taint("node.gardener.cloud/critical-components-not-ready", now))}, int32(1),
+			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Annotation(preserve, "now"), Preserved("Pending:Preserved", "now", later)), Node: Node("m", Taint(criticalComponents, now))}, int32(1),
 			outcome{Rule: "T3", Consume: true}),
 		Entry("H4: now in the margin of one that is held already", onNode("now", near, HeldUntil(deadline, "auto", later), Annotation(share, "1")), int32(1),
 			outcome{Rule: RuleClaims, Target: &Record{Claims: []Claim{{"now", expiry}}, FailsAt: deadline, Share: 1}, Next: deadline}),

@@ -38,6 +38,8 @@ type modelMachine struct {
 
 	hasNode     bool
 	nodeUnknown bool
+	// waits says that components on the node are not ready, without which MCM does not take the machine for joined.
+	waits bool
 	// healthy says that the node is what the rules call healthy, joined that machine-controller-manager has seen it.
 	healthy, joined bool
 	// broken says that the VM cannot be initialised, unlimited that machine-controller-manager has no health timeout for it.
@@ -155,7 +157,7 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 	asked := request == "now" || request == "when-failed"
 	switch {
 	case m.replicas == 0: // P4
-	case x.near(now) && m.rollout, x.near(now) && x.phase == machinev1alpha1.MachineFailed && !x.spared: // P3, H3
+	case x.near(now) && x.cannotBeHeld(), x.near(now) && m.rollout, x.near(now) && x.phase == machinev1alpha1.MachineFailed && !x.spared: // P3, H3
 		if asked && x.due(now) {
 			x.consume()
 		}
@@ -203,6 +205,11 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 		x.release(now)
 		return false
 	}
+	if x.near(now) && x.cannotBeHeld() {
+		x.release(now)
+		x.consume()
+		return false
+	}
 	return m.followHealth(x, now)
 }
 
@@ -222,6 +229,9 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 			x.kept = nil
 		} else if !k.auto.IsZero() && k.cause == "when-failed" {
 			k.cause, k.person = "", time.Time{}
+			if !now.Before(k.expiry()) {
+				x.release(now)
+			}
 		}
 	case !x.near(now), !k.failsAt.IsZero() && !x.due(now), !k.failsAt.IsZero() && x.well(): // H4
 	case m.rollout && !x.due(now):
@@ -364,6 +374,11 @@ func (x *modelMachine) timeout() string {
 
 // well is what the rules call healthy (H1).
 func (x *modelMachine) well() bool { return x.hasNode && !x.nodeUnknown && x.healthy }
+
+// cannotBeHeld says that MCM would take the machine for joined in each phase in which it can be held (H2).
+func (x *modelMachine) cannotBeHeld() bool {
+	return x.waits && x.well() && (x.phase == machinev1alpha1.MachinePending || x.phase == machinev1alpha1.MachineCrashLoopBackOff)
+}
 
 // ghost says that machine-controller-manager takes the machine for running, and has never seen its node (H2).
 func (x *modelMachine) ghost() bool { return x.phase == machinev1alpha1.MachineRunning && !x.joined }

@@ -110,9 +110,14 @@ func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 }
 
 func (w *world) addAny() {
-	kind := rapid.SampledFrom([]string{"running", "running", "running", "joining", "creating", "crashing"}).Draw(w.t, "machine")
+	kind := rapid.SampledFrom([]string{"running", "running", "running", "joining", "creating", "crashing", "waiting"}).Draw(w.t, "machine")
 	age := time.Duration(rapid.IntRange(0, 3).Draw(w.t, "age")) * time.Minute
 	m := w.add(age, kind == "running")
+	if kind == "waiting" {
+		w.join(m)
+		m.waits = true
+		Taint(criticalComponents, w.now)(m.node)
+	}
 	if kind == "crashing" {
 		m.broken, m.phase = true, machinev1alpha1.MachineCrashLoopBackOff
 		Phase(m.phase, m.since)(m.obj)

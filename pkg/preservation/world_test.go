@@ -562,7 +562,7 @@ func (w *world) watchHealth(m *machine) (acted bool) {
 	switch {
 	case phase == machinev1alpha1.MachineCrashLoopBackOff:
 		return false
-	case healthy && phase != machinev1alpha1.MachineRunning:
+	case healthy && phase != machinev1alpha1.MachineRunning && !(m.waits && phase == machinev1alpha1.MachinePending):
 		w.setPhase(m, machinev1alpha1.MachineRunning)
 	case !healthy && phase == machinev1alpha1.MachineRunning && m.joined && !w.now.Before(w.blindUntil):
 		w.setPhase(m, machinev1alpha1.MachineUnknown)
@@ -807,13 +807,14 @@ func (w *world) configure(m *machine) {
 
 // join makes the node of a machine come, or be ready again.
 func (w *world) join(m *machine) {
-	m.healthy, m.hasNode, m.hasVM, m.broken = true, true, true, false
+	m.healthy, m.hasNode, m.hasVM, m.broken, m.waits = true, true, true, false, false
 	m.obj.Labels["node"] = m.name
 	m.obj.Spec.ProviderID = "local:///" + m.name
 	if m.node == nil {
 		m.node = Node(m.name)
 		m.node.Annotations = nil
 	}
+	m.node.Spec.Taints = slices.DeleteFunc(slices.Clone(m.node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == criticalComponents })
 	m.showHealth()
 }
 
