@@ -347,7 +347,7 @@ func (w *world) loseNode(m *machine) {
 
 // editExpiry edits the end of a preservation where an operator does (P6).
 func (w *world) editExpiry(m *machine) {
-	if m.kept == nil || !w.shows(m) || m.stopped { // what has been ended cannot be prolonged
+	if m.kept == nil || !w.shows(m) || m.stopped || !w.now.Before(m.kept.expiry()) { // what has been ended cannot be prolonged
 		return
 	}
 	minutes := rapid.SampledFrom([]int{-10, 0, 1, 7, 300, 10000}).Draw(w.t, "minutes from now")
