@@ -374,7 +374,9 @@ func (d *Decision) settleDoubted() {
 	if d.Rule == "" {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
 	}
-	d.claims = !d.asked
+	if d.claims = !d.asked; d.asked {
+		d.Target.Share = 0 // the place was given back with the recovery (P1)
+	}
 	if d.due {
 		d.fail()
 	}

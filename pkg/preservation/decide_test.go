@@ -301,6 +301,12 @@ var _ = Describe("Decide", func() {
 			Expect(kept(group(1, again, auto("a", Annotation(share, "1"))))).To(ConsistOf("a"))
 		})
 
+		It("should not be exceeded by one that failed again for a person who asks no more", func() {
+			both := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+expiry.Format(time.RFC3339))
+			again := unknown("again", Start, Preserved("Failed:Preserved", "now", expiry), both)
+			Expect(kept(group(1, again, auto("a", Annotation(share, "1"))))).To(ConsistOf("a"))
+		})
+
 		It("T2: should wait for a place that is about to be free", func() {
 			again := unknown("again", Start, Preserved("Running:Preserved", "auto", later))
 			ending := auto("ending", Annotation(share, "1"), Annotation(preserve, "false"))

@@ -50,14 +50,17 @@ func count(decisions []Decision) *places {
 	return p
 }
 
-// letGo releases the oldest auto-preserved machines of what is above a share that was lowered (T9).
+// letGo releases the oldest auto-preserved machines of what is above a share that was lowered (T9), and those that failed
+// without a place: for a person who asks no more, or while nobody knew the share (P1).
 func (p *places) letGo(share int32) {
 	slices.SortFunc(p.auto, func(a, b *Decision) int {
 		return cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time), cmp.Compare(a.Machine.Name, b.Machine.Name))
 	})
 	for _, d := range p.auto {
 		if p.used > share && (d.Current.Share == 0 || d.Current.Share > share) {
-			d.end(RuleShareLowered, "the share was lowered")
+			if d.end(RuleShareLowered, "the share was lowered"); d.Current.Share == 0 {
+				d.end(RuleShareUsedUp, "the share is used up")
+			}
 			d.Next = time.Time{}
 			p.used--
 			continue

@@ -244,6 +244,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 		return true
 	default: // T2
 		x.startFailing(now)
+		k.unplaced = !k.auto.IsZero()
 	}
 	return false
 }

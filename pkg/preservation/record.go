@@ -48,7 +48,7 @@ type Record struct {
 	// FailedSince is the start of the timer whose deadline the machine missed or is about to miss. Zero otherwise.
 	FailedSince time.Time
 	// Share is the share that the machine was given a place within (T9). Only used for CauseAuto. Zero if the machine
-	// failed again while nobody knew the share: it may have to go when that is known (P1).
+	// failed again without a place, for a person or while nobody knew the share: it may have to go later (P1).
 	Share int32
 }
 

@@ -717,8 +717,18 @@ func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
 
 // forgetExpiry makes the model forget the expiry that was in the status.
 func (w *world) forgetExpiry(m *machine) {
-	if skipForgottenExpiry && m.kept != nil {
-		m.kept.edit(m.expiry())
+	if !skipForgottenExpiry || m.kept == nil {
+		return
+	}
+	m.kept.edit(m.expiry())
+	for part := range strings.SplitSeq(m.obj.Annotations[prefix+"claims"], ",") {
+		cause, value, _ := strings.Cut(part, "=")
+		switch at, _ := time.Parse(time.RFC3339, value); {
+		case cause == "auto" && !m.kept.auto.IsZero():
+			m.kept.auto = at
+		case cause != "" && cause != "auto" && !m.kept.person.IsZero():
+			m.kept.person = at
+		}
 	}
 }
 
