@@ -100,13 +100,12 @@ func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step 
 // what waited for its node when it was held waits again, until its creation deadline (H2).
 func putBack(machine *machinev1alpha1.Machine, d Decision, timeouts Timeouts, now time.Time) {
 	status := &machine.Status.CurrentStatus
-	released := machine.Annotations[v1alpha1.AnnotationReleased] != "" || d.Current != nil && d.Current.Failing()
+	held := d.Current != nil && d.Current.Failing()
 	switch {
-	case !released:
-	case isMisplaced(machine, d.Current):
+	case held && isMisplaced(machine, d.Current), d.Node == nil && neverJoined(machine) && isMisplaced(machine, nil): // only we bring it there
 		status.Phase = machinev1alpha1.MachinePending
 		status.LastUpdateTime = machine.CreationTimestamp
-	case d.Current != nil && status.Phase == machinev1alpha1.MachineUnknown:
+	case held && status.Phase == machinev1alpha1.MachineUnknown:
 		since := d.Current.FailedSince
 		if latest := now.Add(-timeouts.Health - time.Second).Truncate(time.Second); d.Current.Failed && since.After(latest) || since.IsZero() {
 			since = latest // a failed machine is to go now, whatever became of the timeout since

@@ -94,6 +94,14 @@ var _ = Describe("Steps", func() {
 				))
 			})
 
+			It("H4: should write nothing but the hold before the deadline, and the rest at the deadline", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+				Expect(carryOut(holder, &m, now.Add(-time.Second))).To(Equal(slices.Concat(hold, after)))
+				Expect(carryOut(holder, &m, now.Add(-time.Second))).To(BeEmpty())
+				Expect(m.Node).To(Equal(Node("m", NotReady)))
+				Expect(carryOut(holder, &m, now)).To(Equal([]string{"machine", "node", "node/status"}))
+			})
+
 			It("P9: should hold a machine that has no node", func() {
 				m := Member{Machine: Machine("m", failing)}
 				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(hold, after)))

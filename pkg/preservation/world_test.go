@@ -209,7 +209,7 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 		if m.node != nil && !has(m.node.Annotations, preserve) && !has(m.node.Annotations, timeout) {
 			m.onNode = ask{} // deleted already
 		}
-		if w.shows(m) {
+		if w.noteCrash(m); w.shows(m) {
 			return
 		}
 		w.fail("%s is preserved neither as before nor as decided", m.name)
@@ -229,7 +229,7 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 	case skipStaleSync && !aside:
 		m.synced = "now"
 	}
-	if m.kept == nil && !m.deleted && (m.released || before.kept.failing()) {
+	if m.kept == nil && !m.deleted && !m.nodeUnknown {
 		m.letGo(before.kept, w.now)
 	}
 	if w.newMCM && !has(m.obj.Annotations, preserve) && m.onMachine.value != "false" &&
@@ -248,21 +248,30 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 			m.since = m.kept.since
 		}
 	}
-	if w.crashed && m.phase != m.phaseOf() { // some of it was written
-		m.phase = m.phaseOf()
-		if m.phase == machinev1alpha1.MachineUnknown && m.kept != nil {
-			m.since = m.kept.since
-		}
-	}
+	w.noteCrash(m)
 	m.traces = m.traces || m.kept != nil || m.released
+}
+
+// noteCrash tells the model what of the phase and the timer was written before a crash.
+func (w *world) noteCrash(m *machine) {
+	if !w.crashed {
+		return
+	}
+	m.phase = m.phaseOf()
+	switch {
+	case m.phase != machinev1alpha1.MachineUnknown:
+	case m.kept.failing():
+		m.since = m.kept.since
+	}
 }
 
 // letGo is what the release does to the phase and to the timer of a machine that was held (T8, H2).
 func (m *modelMachine) letGo(kept *keptModel, now time.Time) {
-	switch {
-	case m.ghost(), (!m.joined || kept != nil && kept.since.Equal(m.created)) && m.phase == machinev1alpha1.MachineUnknown:
+	held := kept.failing()
+	switch misplaced := m.ghost() || m.phase == machinev1alpha1.MachineUnknown; {
+	case misplaced && !m.joined && (held || !m.hasNode), held && kept.since.Equal(m.created) && m.phase == machinev1alpha1.MachineUnknown:
 		m.phase, m.since = machinev1alpha1.MachinePending, m.created
-	case kept != nil && m.phase == machinev1alpha1.MachineUnknown:
+	case held && m.phase == machinev1alpha1.MachineUnknown:
 		m.since = kept.since
 		if latest := now.Add(-m.health - time.Second).Truncate(time.Second); kept.failed && m.since.After(latest) {
 			m.since = latest

@@ -84,6 +84,14 @@ var _ = Describe("Races", func() {
 				Expect(e.held(ctx)).To(BeEmpty())
 			})
 
+			It("H3: should not tell of a machine that is terminated before its hold is complete", func(ctx SpecContext) {
+				finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
+				e := withMachine(holder, Machine("m", failing(now), finalizer), Node("m"))
+				e.meanwhile("Machine/m/status", func() { Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed()) })
+				e.persist(ctx)
+				Expect(e.recorder.take()).NotTo(ContainElement(ContainSubstring("MachinePreserved:")))
+			})
+
 			DescribeTable("T10: should not take the phase back of a machine that is terminated meanwhile", func(ctx SpecContext, phase machinev1alpha1.MachinePhase) {
 				finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
 				e := withMachine(holder, Machine("m", Phase(phase, Start), finalizer), Node("m"))

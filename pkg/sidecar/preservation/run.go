@@ -46,7 +46,7 @@ type run struct {
 	machine *machinev1alpha1.Machine
 	// node is nil if there is none, or none any more.
 	node                *corev1.Node
-	told, gone          bool
+	recorded, gone      bool
 	machineErr, nodeErr error
 
 	// held is closed when the steps that make the hold were run, proceed when the others may be, ended after those.
@@ -148,6 +148,10 @@ func (r *run) hold(ctx context.Context) {
 	}
 	r.carry(ctx, r.steps[:others])
 	r.steps = r.steps[others:]
+	// A machine that is being terminated by now is not told to be preserved (H3).
+	if r.recorded && !r.gone && r.machine.DeletionTimestamp == nil {
+		r.transition(r.decision, r.pool)
+	}
 }
 
 // confirm says that the machine is not preserved yet and that the request still stands, whatever the caches know: it
@@ -253,9 +257,11 @@ func (r *run) write(ctx context.Context, step preservation.Step) {
 	}
 	r.machine = edited.(*machinev1alpha1.Machine)
 	// The record is the transition: whatever fails after it is caught up with in silence.
-	if step.Record && r.decision.Rule != "" && !r.told {
+	if !step.Record || r.decision.Rule == "" || r.recorded {
+		return
+	}
+	if r.recorded = true; !step.Hold {
 		r.transition(r.decision, r.pool)
-		r.told = true
 	}
 }
 
