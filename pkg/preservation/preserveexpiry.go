@@ -59,7 +59,7 @@ func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
 	}
 	d.native = true
 	d.lookAt(until)
-	if native != nil {
+	if native != nil && d.Current == nil { // what was told once stays
 		claim.Expiry = native.Time
 	}
 }
@@ -123,7 +123,7 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	switch {
 	case d.beingCreated(), d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil:
 		return []Step{annotate}
-	case d.native:
+	case d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time.Equal(d.Target.Expiry()):
 		return []Step{annotateAndMark}
 	case d.carriesNow() && (d.Current == nil || d.Current.Expiry().Equal(d.Target.Expiry())): // else it would pass for an edit
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.

@@ -342,17 +342,38 @@ var _ = Describe("Transitions", func() {
 			return e
 		}
 
-		It("should be left to it, and its expiry be taken over", func(ctx SpecContext) {
-			e := begun(ctx)
-			e.pass(time.Second)
+		// expires is what machine-controller-manager does at the given time.
+		expires := func(ctx SpecContext, e *environment, at time.Time) {
+			GinkgoHelper()
 			e.editMachine(ctx, "m", func(m *machinev1alpha1.Machine) {
-				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: e.now().Add(72 * time.Hour)}
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: at.Add(72 * time.Hour)}
 			})
 			e.editNode(ctx, "m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))
+		}
+
+		It("should be left to it", func(ctx SpecContext) {
+			e := begun(ctx)
+			expires(ctx, e, e.now())
 			e.settle(ctx)
 			Expect(e.api.written()).To(ConsistOf("Machine/m", "Machine/m"))
-			Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-04T13:00:01Z"))
 			Expect(e.recorder.take()).To(BeEmpty())
+		})
+
+		It("should have its expiry taken over if it was first", func(ctx SpecContext) {
+			e := withMachine(preservation.PreserveExpiry{}, Machine("m", native), Node("m", with("now")))
+			expires(ctx, e, e.now().Add(-time.Second))
+			e.settle(ctx)
+			Expect(e.api.written()).To(ConsistOf("Machine/m"))
+			Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-04T12:59:59Z"))
+		})
+
+		It("should not change the expiry that people were told", func(ctx SpecContext) {
+			e := begun(ctx)
+			e.pass(time.Second)
+			expires(ctx, e, e.now())
+			e.settle(ctx)
+			Expect(e.api.written()).To(ConsistOf("Machine/m", "Machine/m/status", "Machine/m"))
+			Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now.Add(72*time.Hour)))
 		})
 
 		It("should be done in its place when it has not for a while", func(ctx SpecContext) {
