@@ -196,7 +196,7 @@ func (p *Pool) watchNode(machine *machinev1alpha1.Machine) (states func() []*cor
 	}
 }
 
-// events returns the texts of the Events on the machine with that reason, each as often as it was told.
+// transitionsOf returns the texts of the Events that tell of the machine's preservation, by their reasons.
 func (p *Pool) transitionsOf(machine *machinev1alpha1.Machine) map[string][]string {
 	p.t.Helper()
 	told := map[string][]string{}
@@ -206,6 +206,7 @@ func (p *Pool) transitionsOf(machine *machinev1alpha1.Machine) map[string][]stri
 	return told
 }
 
+// events returns the texts of the Events on the machine with that reason, each as often as it was told.
 func (p *Pool) events(machine *machinev1alpha1.Machine, reason string) (texts []string) {
 	p.t.Helper()
 	events := &eventsv1.EventList{}
