@@ -131,6 +131,18 @@ check-lint:
 	@echo "> golangci-lint"
 	@hack/golangci-lint.sh run ./...
 
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in what the binaries call (asks vuln.go.dev)
+	@go tool -modfile=hack/tools/security/go.mod govulncheck ./cmd/...
+
+# It does not know that coder/quartz has the MIT No Attribution licence, and need not be told ours.
+.PHONY: licences
+licences: ## List the modules in the binaries with their licences, and refuse those that would bind whoever ships them
+	@licenses="$$(go tool -modfile=hack/tools/security/go.mod -n go-licenses)"; \
+	ignored="--ignore=$$(go list -m) --ignore=github.com/coder/quartz"; \
+	"$$licenses" check $$ignored --disallowed_types=forbidden,restricted,unknown ./cmd/...; \
+	"$$licenses" report $$ignored ./cmd/...
+
 .PHONY: clean
 clean: ## Stop the landscape and remove what builds and tests left in the checkout
 	@if [[ -d .landscape ]]; then $(LANDSCAPE) down; fi
