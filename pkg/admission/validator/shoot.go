@@ -83,7 +83,7 @@ func refusal(shoot *gardencorev1beta1.Shoot, err error) error {
 	return apierrors.NewInvalid(gardencorev1beta1.Kind("Shoot"), shoot.Name, allErrs)
 }
 
-// subject is all of a Shoot that errors and warnings depend on.
+// subject is all of a Shoot that errors and warnings depend on. MatchConditions have the same in CEL.
 type subject struct {
 	Enabled bool
 	Config  *runtime.RawExtension
