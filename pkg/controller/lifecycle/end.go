@@ -26,8 +26,13 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 )
 
-// shootTimeout bounds each request to the shoot's API server.
-const shootTimeout = 10 * time.Second
+const (
+	// shootTimeout bounds each request to the shoot's API server.
+	shootTimeout = 10 * time.Second
+	// nodesTimeout is how long Delete tries to clean the nodes of preserved machines, counted from the deletion of the
+	// Extension. It includes the time until the container is gone. A shoot that denies it must not keep the machines (P14).
+	nodesTimeout = removalTimeout + 5*time.Minute
+)
 
 // acts says that a preservation controller is at work, wherever its container still runs.
 func (a *Actuator) acts(ctx context.Context, namespace string) (bool, error) {
@@ -44,9 +49,9 @@ func (a *Actuator) acts(ctx context.Context, namespace string) (bool, error) {
 	return a.Clock.Since(lease.Spec.RenewTime.Time) < time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second, nil
 }
 
-// endPreservations ends all preservations of a shoot that goes on without this extension (P10). Of a shoot that is
-// deleted, the machines go anyway (T10).
-func (a *Actuator) endPreservations(ctx context.Context, namespace string) error {
+// endPreservations ends all preservations of a shoot that goes on without this extension (P10), and cleans its nodes if
+// they are to be waited for. Of a shoot that is deleted, the machines go anyway (T10).
+func (a *Actuator) endPreservations(ctx context.Context, namespace string, waitForNodes bool) error {
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
@@ -71,9 +76,11 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string) error
 	if canExpire {
 		holder = domain.PreserveExpiry{}
 	}
-	shootClient, err := a.ShootClient(ctx, namespace)
-	if err != nil {
-		return fmt.Errorf("failed to create the client for the shoot: %w", err)
+	var shootClient client.Client
+	if waitForNodes {
+		if shootClient, err = a.ShootClient(ctx, namespace); err != nil {
+			return fmt.Errorf("failed to create the client for the shoot: %w", err)
+		}
 	}
 	return (&preservation.Reconciler{
 		Source:       a.Client,
@@ -86,10 +93,10 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string) error
 	}).End(ctx, namespace)
 }
 
-// nodes are read from the API server.
+// nodes are read from the API server, if there is a client.
 type nodes struct{ client.Client }
 
-func (nodes) Known() bool { return true }
+func (n nodes) Known() bool { return n.Client != nil }
 
 // shootClient returns a function that makes a client for a shoot's nodes, with the kubeconfig that Gardener has in the
 // control-plane namespace.
