@@ -113,7 +113,9 @@ func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) [
 			continue
 		}
 		// What failed is repeated at the end of its back-off, and what has a deadline is in time, whatever the pace.
-		if f == nil && !isUrgent(run.decision) || f != nil && now.Before(f.until) {
+		repeated := f != nil && !now.Before(f.until)
+		urgent := isUrgent(run.decision, now) && (f == nil || f.intent.rule != run.decision.Rule)
+		if !repeated && !urgent {
 			if wait := m.paces.Take(run.uid(), now); wait > 0 {
 				m.postponed = earliest(m.postponed, now.Add(wait))
 				continue
@@ -125,12 +127,12 @@ func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) [
 	return begun
 }
 
-// isUrgent says that a decision follows from a deadline of the machine: it is to be held as it is about to fail, has
-// failed, or is to be let go of. None of them comes again before the machine was preserved anew, or another health timeout
-// has passed.
-func isUrgent(d *preservation.Decision) bool {
+// isUrgent says that a decision follows from a deadline of the machine: it is to be held as it is about to fail, or has
+// failed, or its time is over. None of them comes again before the machine was let go of and held anew, or another health
+// timeout has passed.
+func isUrgent(d *preservation.Decision, now time.Time) bool {
 	if d.Target == nil {
-		return d.Current != nil
+		return d.Current != nil && !now.Before(d.Current.Expiry())
 	}
 	return d.Target.Failing() && (d.Current == nil || !d.Current.Failing() || d.Target.Failed && !d.Current.Failed)
 }

@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -153,13 +154,15 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 	// A run takes no more writes than this, and no more runs begin in a minute than that, the burst aside.
 	const runWrites, runsPerMinute, burst = 6, 6, 10
 
+	var now = Start.Add(time.Hour)
+
 	for name, holder := range holders {
 		Context(name, func() {
 			// others are a machine that fails in the middle of what goes on, and one that expires.
 			others := func(ctx SpecContext, e *environment) {
 				GinkgoHelper()
 				set := Set("set", Deployment("pool"))
-				Expect(e.seed.Create(ctx, Machine("fails", Of(set), failing(e.now().Add(5*time.Minute))))).To(Succeed())
+				Expect(e.seed.Create(ctx, Machine("fails", Of(set), failing(e.now().Add(5*time.Minute)), Annotation(preserve, "when-failed")))).To(Succeed())
 				Expect(e.seed.Create(ctx, Machine("expires", Of(set), Annotation(preserve, "now"), Annotation(prefix+"timeout", "5m")))).To(Succeed())
 			}
 			inTime := func(ctx SpecContext, e *environment) {
@@ -189,10 +192,11 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 				Expect(writes).To(BeNumerically("<=", burst+6*runsPerMinute))
 				inTime(ctx, e)
 
-				e.pass(10 * time.Second)
-				e.settle(ctx)
-				e.editNode(ctx, "m", without(disabled))
-				result := e.settle(ctx)
+				var result reconcile.Result
+				for range 3 {
+					e.editNode(ctx, "m", without(disabled))
+					result = e.settle(ctx)
+				}
 				Expect(e.node(ctx, "m").Annotations).NotTo(HaveKey(disabled))
 				Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 10*time.Second)))
 				e.pass(result.RequeueAfter)
@@ -204,7 +208,15 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 				e := withMachine(holder, Machine("m"), Node("m"))
 				others(ctx, e)
 				writes := war(ctx, e, func(i int) { e.editNode(ctx, "m", with([]string{"now", "false"}[i%2])) })
-				// Each begin is followed by an end.
+				Expect(writes).To(BeNumerically("<=", runWrites*(burst+6*runsPerMinute)))
+				inTime(ctx, e)
+			})
+
+			It("R4: should follow a request for a failed machine that comes back each time, but not as often", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m", NotReady))
+				others(ctx, e)
+				writes := war(ctx, e, func(i int) { e.editNode(ctx, "m", with([]string{"now", "false"}[i%2])) })
+				// A hold does not wait, the end before it does.
 				Expect(writes).To(BeNumerically("<=", 2*runWrites*(burst+6*runsPerMinute)))
 				inTime(ctx, e)
 			})
