@@ -26,6 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	nodeutil "k8s.io/component-helpers/node/util"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -305,10 +307,10 @@ func reasonOf(err error) string {
 		return fmt.Sprintf("no answer within %s", callTimeout)
 	}
 	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
-		return cut(cause.Message)
+		return text.Cut(cause.Message)
 	}
 	if failed := (*url.Error)(nil); errors.As(err, &failed) {
 		err = failed.Err
 	}
-	return cut(err.Error())
+	return text.Cut(err.Error())
 }

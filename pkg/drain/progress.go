@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 )
 
 const (
@@ -24,8 +23,6 @@ const (
 
 	// maxNamed is how many blockers are named, and maxBlockers how many are told apart and counted.
 	maxNamed, maxBlockers = 5, 100
-	// maxReason is how many characters of what budgets and webhooks say are passed on.
-	maxReason = 128
 )
 
 // Progress is what a step found and did.
@@ -116,27 +113,4 @@ func interval(p Progress, reachable, unanswered bool, age, timeout time.Duration
 		next = min(next, left)
 	}
 	return next
-}
-
-// cut returns the beginning of what somebody else wrote, without what cannot be printed.
-func cut(text string) string {
-	var (
-		b     strings.Builder
-		count int
-	)
-	for _, r := range text {
-		if count == maxReason {
-			break
-		}
-		switch {
-		case unicode.IsPrint(r):
-		case unicode.IsSpace(r):
-			r = ' '
-		default:
-			continue
-		}
-		b.WriteRune(r)
-		count++
-	}
-	return b.String()
 }

@@ -88,6 +88,9 @@ type Decision struct {
 	// Confirm says that the decision rests on there being no preservation yet, and on the request, which are to be read
 	// live before the first write: a cache may lag, and what was preserved already would get another expiry.
 	Confirm bool
+	// NodeDenied says that the end of a preservation must not wait any longer for the Node to be cleaned, which is still
+	// tried (P14). It is not decided here: whoever carries decisions out knows for how long it was tried.
+	NodeDenied bool
 	// Request is the request that counts.
 	Request Request
 	// Next is when to look again even if nothing changes until then; zero for never.
@@ -175,6 +178,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 // decideNew decides on a machine that is not preserved: T1, T4, T5, T6.
 func (d *Decision) decideNew(g Group, now time.Time) {
 	released := d.Machine.Annotations[v1alpha1.AnnotationReleased] != ""
+	d.ConsumeRequest = d.Request.Spent != "" && !g.Disabled
 	switch {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4

@@ -32,10 +32,15 @@ type Holder interface {
 
 // finish removes the preservation from the Machine's metadata, and leaves a mark if the machine is to be terminated.
 func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
+	aside, onNode := setAside(machine, true)
 	dropRecord(machine)
 	if d.ConsumeRequest {
 		consume(machine.Annotations)
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
+	}
+	setOrDelete(machine, v1alpha1.AnnotationSpentRequest, d.unconsumed())
+	if onNode && d.NodeDenied { // what is on the Node is still the hold's, and nobody's request
+		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(true) + aside
 	}
 	switch {
 	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && d.healthy: // the phase alone proves nothing (H1)

@@ -194,12 +194,16 @@ func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []
 			if h.obeys(d) && !d.ConsumeRequest {
 				return // what is left is machine-controller-manager's own doing
 			}
-			// A failed machine is terminated at its expiry whether or not that is cleared.
-			expiry := m.Status.CurrentStatus.PreserveExpiryTime
-			if expiry != nil && !expiry.After(now) && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed {
-				return
+			// A failed machine is terminated at its expiry whether or not that is cleared. Without one, machine-controller-
+			// manager would begin anew with a request that cannot be deleted.
+			expiry, spent := m.Status.CurrentStatus.PreserveExpiryTime, d.unconsumed() != ""
+			switch {
+			case expiry != nil && !expiry.After(now) && (spent || m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed):
+			case spent:
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: now.Truncate(time.Second)}
+			default:
+				m.Status.CurrentStatus.PreserveExpiryTime = nil
 			}
-			m.Status.CurrentStatus.PreserveExpiryTime = nil
 		}},
 	}
 }

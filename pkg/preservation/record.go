@@ -96,6 +96,18 @@ func (r *Record) hasPlace() bool { return r != nil && r.Failing() }
 // Failing says that machine-controller-manager would terminate the machine if it was not held.
 func (r *Record) Failing() bool { return r.Failed || !r.FailsAt.IsZero() }
 
+// FailedAt returns the deadline of the timer that the machine missed, or is about to miss; zero if it did not fail.
+func (r *Record) FailedAt(machine *machinev1alpha1.Machine, defaults Timeouts) time.Time {
+	switch timeouts := defaults.For(machine); {
+	case r.FailedSince.IsZero():
+		return time.Time{}
+	case r.FailedSince.Equal(machine.CreationTimestamp.Time):
+		return r.FailedSince.Add(timeouts.Creation)
+	default:
+		return r.FailedSince.Add(timeouts.Health)
+	}
+}
+
 func (r *Record) clone() *Record {
 	c := *r
 	c.Claims = slices.Clone(r.Claims)

@@ -24,6 +24,8 @@ type Request struct {
 	Value string
 	// Invalid is the value as written if it is not a valid one (R3).
 	Invalid string
+	// Spent is a valid value on the Node that has had its time and could not be deleted there. It asks for nothing any more.
+	Spent string
 	// OnNode says that the Node carries the request and not the Machine (R2).
 	OnNode bool
 	// Timeout overrides the pool's timeout; 0 if there is none or an invalid one (R5).
@@ -68,6 +70,9 @@ func RequestOf(m Member) Request {
 	case "", preserveValueAutoPreserved:
 	default:
 		request.Invalid = value
+	}
+	if request.OnNode && request.explicit() && request.Value == m.Machine.Annotations[v1alpha1.AnnotationSpentRequest] {
+		request.Value, request.Spent = "", request.Value
 	}
 
 	if value, ok := annotations[v1alpha1.AnnotationTimeout]; ok {

@@ -65,14 +65,17 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 	default:
 		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)
 	}
-	if d.Current == nil && !slices.ContainsFunc(steps, func(step Step) bool { return step.changes(d.Member) }) {
+	for i := range steps {
+		steps[i].AfterNode = steps[i].AfterNode && !d.NodeDenied
+	}
+	if d.Current == nil && !slices.ContainsFunc(steps, func(step Step) bool { return step.Changes(d.Member) }) {
 		return nil
 	}
 	return steps
 }
 
-// changes says that a step would change its object as it is now.
-func (s Step) changes(m Member) bool {
+// Changes says that a step would change its object as it is now.
+func (s Step) Changes(m Member) bool {
 	if s.Machine != nil {
 		edited := *m.Machine
 		edited.Annotations = maps.Clone(m.Machine.Annotations)
@@ -140,6 +143,17 @@ func cleanNode(d Decision, now time.Time) []Step {
 		}},
 		{Node: func(node *corev1.Node) { setReleased(node, now) }, Status: true},
 	}
+}
+
+// unconsumed returns the request on the Node that has had its time and cannot be deleted there, empty for none.
+func (d *Decision) unconsumed() string {
+	switch {
+	case !d.NodeDenied:
+		return ""
+	case d.ConsumeRequest && d.Request.OnNode && d.Request.explicit():
+		return d.Request.Value
+	}
+	return d.Request.Spent
 }
 
 // dropRecord removes all that the preservation has written on the Machine's metadata, but not the request.

@@ -77,6 +77,55 @@ var _ = Describe("Steps", func() {
 	} {
 		respite, hold := []string{"machine/status"}, []string{"machine", "machine/status"}
 		Context(fmt.Sprintf("%T", holder), func() {
+			// deny applies the steps to a machine whose node cannot be written to any more.
+			deny := func(m *Member, d Decision) {
+				GinkgoHelper()
+				d.NodeDenied = true
+				for _, step := range Steps(holder, d, timeouts, now) {
+					Expect(step.AfterNode).To(BeFalse())
+					if step.Machine != nil {
+						m.Machine = m.Machine.DeepCopy()
+						step.Machine(m.Machine)
+					}
+				}
+			}
+
+			It("P14: should end a preservation without its node, and not begin anew with the request that is left there", func() {
+				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "true"))}
+				carryOut(holder, &m, now)
+				deny(&m, decideAt(holder, m, expiry))
+				Expect(ReadRecord(m.Machine)).To(BeNil())
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"spent-request", "now"))
+
+				d := decideAt(holder, m, expiry)
+				Expect(d.Target).To(BeNil())
+				Expect(d.Request).To(Equal(Request{OnNode: true, Spent: "now"}))
+				before := m.Machine
+				deny(&m, d)
+				Expect(m.Machine).To(Equal(before), "nothing the second time")
+
+				carryOut(holder, &m, expiry)
+				Expect(m.Node.Annotations).To(BeEmpty())
+				Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "spent-request"))
+			})
+
+			It("P14: should listen to another request than the one that is left", func() {
+				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				carryOut(holder, &m, now)
+				deny(&m, decideAt(holder, m, expiry))
+				m.Node.Annotations[preserve] = "when-failed"
+				Expect(decideAt(holder, m, expiry).Request).To(Equal(Request{OnNode: true, Value: "when-failed"}))
+			})
+
+			It("P14: should not take for a request what the hold has left on a node", func() {
+				m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+				carryOut(holder, &m, now)
+				d := decideAt(holder, m, expiry)
+				d.ConsumeRequest = false
+				deny(&m, d)
+				Expect(RequestOf(m).Value).To(Equal("when-failed"))
+			})
+
 			It("P8 T5: should write the hold and the expiry before it marks the node, and nothing the second time", func() {
 				m := Member{Machine: Machine("m", failing), Node: Node("m")}
 				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(respite, hold, []string{"node"}, after, []string{"node/status"})))

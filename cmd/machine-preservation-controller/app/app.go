@@ -122,6 +122,7 @@ func run(ctx context.Context, opts *Options) error {
 	}
 
 	connection := &shoot.Connection{}
+	targetConfig.Wrap(shoot.Limit)
 	targetConfig.Wrap(connection.Wrap)
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
@@ -135,7 +136,9 @@ func run(ctx context.Context, opts *Options) error {
 	if err != nil {
 		return err
 	}
-	nodes.Report(connection)
+	if err := nodes.Report(connection); err != nil {
+		return fmt.Errorf("failed to report whether the shoot is known: %w", err)
+	}
 	pods, err := kubernetes.NewForConfig(targetConfig)
 	if err != nil {
 		return fmt.Errorf("failed to create the client for pods: %w", err)

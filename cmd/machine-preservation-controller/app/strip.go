@@ -5,6 +5,8 @@
 package app
 
 import (
+	"strings"
+
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +55,7 @@ func stripNode(obj any) (any, error) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.ManagedFields = nil
 		n.Labels = nil
+		n.Annotations = readAnnotations(n.Annotations)
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
 		// The array behind the conditions must not be kept for a few of them.
 		var conditions []corev1.NodeCondition
@@ -69,4 +72,35 @@ func stripNode(obj any) (any, error) {
 		n.Status = corev1.NodeStatus{Conditions: conditions}
 	}
 	return obj, nil
+}
+
+const (
+	// maxValue is more than any value has that means something.
+	maxValue = 128
+	// annotationStripped stands for the annotations that were stripped. Without it, a patch that removes the last of the
+	// others would remove all that the Node has.
+	annotationStripped = v1alpha1.GroupName + "/stripped"
+)
+
+// readAnnotations returns those annotations of a Node that are read: what else is changed there causes no look at the
+// machine, and takes no memory (P14). A value that is too long stays one that is not valid.
+func readAnnotations(annotations map[string]string) map[string]string {
+	var read map[string]string
+	for _, key := range []string{
+		v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout,
+		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM,
+	} {
+		value, ok := annotations[key]
+		if !ok {
+			continue
+		}
+		if len(value) > maxValue {
+			value = strings.Clone(value[:maxValue]) + "..."
+		}
+		if read == nil {
+			read = map[string]string{annotationStripped: ""}
+		}
+		read[key] = value
+	}
+	return read
 }

@@ -49,6 +49,7 @@ var _ = Describe("Strip", func() {
 				builder.Condition("DiskPressure", corev1.ConditionTrue, "Full", "disk"), builder.Condition("NetworkUnavailable", corev1.ConditionFalse, "", ""),
 				builder.Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until 2026-03-04T13:00:00Z."),
 				builder.Condition(machinev1alpha1.NodeInPlaceUpdate, corev1.ConditionTrue, machinev1alpha1.SelectedForUpdate, "selected"),
+				builder.NodeAnnotation("node.machine.sapcloud.io/preserve", "now"), builder.NodeAnnotation("flannel.alpha.coreos.com/public-ip", "10.0.0.1"),
 				func(n *corev1.Node) {
 					n.ManagedFields = managed
 					n.Labels = map[string]string{"topology.kubernetes.io/zone": "a", "kubernetes.io/os": "linux"}
@@ -103,7 +104,7 @@ var _ = Describe("Strip", func() {
 			node().Status.Conditions[3],
 			corev1.NodeCondition{Type: machinev1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: machinev1alpha1.SelectedForUpdate},
 		), "H1, P3: Ready, Preserved, and of the others what makes a machine unhealthy, or tells that it is being updated")
-		Expect(n.Annotations).To(Equal(node().Annotations))
+		Expect(n.Annotations).To(And(HaveKeyWithValue("node.machine.sapcloud.io/preserve", "now"), Not(HaveKey("flannel.alpha.coreos.com/public-ip"))))
 
 		s := strip(set()).(*machinev1alpha1.MachineSet)
 		Expect([]int32{s.Spec.Replicas, s.Status.Replicas}).To(Equal([]int32{3, 3}))
@@ -131,6 +132,26 @@ var _ = Describe("Strip", func() {
 		for _, object := range []client.Object{machine(), node(), set(), deployment()} {
 			Expect(strip(object).GetManagedFields()).To(BeEmpty())
 		}
+	})
+
+	It("P14: should keep no more of a node's annotations than is read, and no value that means nothing at length", func() {
+		n := strip(builder.Node("n",
+			builder.NodeAnnotation("evil", strings.Repeat("x", 1<<18)),
+			builder.NodeAnnotation("node.machine.sapcloud.io/preserve", strings.Repeat("x", 1<<18)),
+			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/timeout", strings.Repeat("1h", 1<<10)),
+			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"),
+			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", ""),
+		)).(*corev1.Node)
+		Expect(n.Annotations).To(Equal(map[string]string{
+			"machine-preservation.extensions.gardener.cloud/stripped":     "",
+			"node.machine.sapcloud.io/preserve":                           strings.Repeat("x", 128) + "...",
+			"machine-preservation.extensions.gardener.cloud/timeout":      strings.Repeat("1h", 64) + "...",
+			"cluster-autoscaler.kubernetes.io/scale-down-disabled":        "true",
+			"cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm": "",
+		}))
+		request := preservation.RequestOf(preservation.Member{Machine: machine(), Node: n})
+		Expect(request.Timeout).To(BeZero(), "what was cut must not become valid")
+		Expect(request.InvalidTimeout).NotTo(BeEmpty())
 	})
 
 	It("should pass on what is none of its business", func() {

@@ -24,7 +24,9 @@ import (
 
 const (
 	portNameMetrics = "metrics"
-	runbooks        = "https://github.com/gardener/gardener-extension-machine-preservation/blob/main/docs/operations/troubleshooting.md"
+	// sampleLimit is more than a shoot with 100 pools in three zones and 5,000 preserved machines can have.
+	sampleLimit = 30000
+	runbooks    = "https://github.com/gardener/gardener-extension-machine-preservation/blob/main/docs/operations/troubleshooting.md"
 )
 
 // metrics are what the shoot's Prometheus keeps.
@@ -77,7 +79,8 @@ func (p *preservationController) deployMonitoring(ctx context.Context) error {
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, serviceMonitor, func() error {
 		serviceMonitor.Labels = labels
 		serviceMonitor.Spec = monitoringv1.ServiceMonitorSpec{
-			Selector: metav1.LabelSelector{MatchLabels: map[string]string{v1beta1constants.LabelApp: Name}},
+			Selector:    metav1.LabelSelector{MatchLabels: map[string]string{v1beta1constants.LabelApp: Name}},
+			SampleLimit: new(int64(sampleLimit)),
 			Endpoints: []monitoringv1.Endpoint{{
 				Port:                 portNameMetrics,
 				MetricRelabelConfigs: monitoringutils.StandardMetricRelabelConfig(metrics...),

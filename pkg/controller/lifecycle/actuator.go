@@ -98,7 +98,8 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 		}
 		log.Info("Giving up waiting for the container to be removed", "containerName", preservationcontroller.Name)
 	}
-	if err := a.endPreservations(ctx, ex.Namespace); err != nil {
+	waitForNodes := a.Clock.Since(ex.DeletionTimestamp.Time) < nodesTimeout
+	if err := a.endPreservations(ctx, ex.Namespace, waitForNodes); err != nil {
 		return fmt.Errorf("failed to end the preservations: %w", err)
 	}
 	return a.destroy(ctx, ex.Namespace)

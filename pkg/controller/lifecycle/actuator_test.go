@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gardener/gardener/extensions/pkg/controller/extension"
@@ -27,8 +28,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/events"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -285,6 +288,33 @@ var _ = Describe("Actuator", func() {
 				Expect(c.Update(ctx, managedResource)).To(Succeed())
 				actuator.(*Actuator).ShootClient = ShootClient(c)
 				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			})
+
+			It("P14: should not wait without end for a shoot that cannot be reached", func() {
+				shootError = errors.New("fake")
+				clock.Step(10*time.Minute - time.Second)
+				Expect(actuator.Delete(ctx, log, ex)).NotTo(Succeed())
+				clock.Step(time.Second)
+				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+				Expect(machine().Annotations).NotTo(HaveKey(cause))
+				Expect(deployed()).To(BeFalse())
+			})
+
+			It("P14: should not wait without end for a shoot that denies to change nodes", func() {
+				shoot = interceptor.NewClient(shoot.(client.WithWatch), interceptor.Funcs{
+					Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+						return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "m", errors.New("denied by evil "+strings.Repeat("x", 1<<20)))
+					},
+				})
+				err := actuator.Delete(ctx, log, ex)
+				Expect(err).To(MatchError(ContainSubstring("denied by evil")))
+				Expect(len(err.Error())).To(BeNumerically("<", 300))
+				Expect(machine().Annotations).To(HaveKey(cause))
+				clock.Step(10 * time.Minute)
+				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+				Expect(machine().Annotations).NotTo(HaveKey(cause))
+				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved")))
+				Expect(recorder.Events).To(Receive(ContainSubstring("Machine is released although its node was not cleaned")))
 			})
 
 			It("T10: should leave the machines of a shoot alone that is deleted", func() {

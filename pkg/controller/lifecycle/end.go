@@ -17,7 +17,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -29,8 +28,13 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 )
 
-// shootTimeout bounds each request to the shoot's API server.
-const shootTimeout = 10 * time.Second
+const (
+	// shootTimeout bounds each request to the shoot's API server.
+	shootTimeout = 10 * time.Second
+	// nodesTimeout is how long Delete tries to clean the nodes of preserved machines, counted from the deletion of the
+	// Extension. It includes the time until the container is gone. A shoot that denies it must not keep the machines (P14).
+	nodesTimeout = removalTimeout + 5*time.Minute
+)
 
 // acts says that a preservation controller is at work, wherever its container still runs.
 func (a *Actuator) acts(ctx context.Context, namespace string) (bool, error) {
@@ -47,9 +51,9 @@ func (a *Actuator) acts(ctx context.Context, namespace string) (bool, error) {
 	return a.Clock.Since(lease.Spec.RenewTime.Time) < time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second, nil
 }
 
-// endPreservations ends all preservations of a shoot that goes on without this extension (P10). Of a shoot that is
-// deleted, the machines go anyway (T10).
-func (a *Actuator) endPreservations(ctx context.Context, namespace string) error {
+// endPreservations ends all preservations of a shoot that goes on without this extension (P10), and cleans its nodes if
+// they are to be waited for. Of a shoot that is deleted, the machines go anyway (T10).
+func (a *Actuator) endPreservations(ctx context.Context, namespace string, waitForNodes bool) error {
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
@@ -74,13 +78,13 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string) error
 	if canExpire {
 		holder = domain.PreserveExpiry{}
 	}
-	shootClient, err := a.ShootClient(ctx, namespace)
-	if apierrors.IsNotFound(err) {
-		// What is deployed is taken away when all has ended, the access secret first. An operator's annotations may be left.
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("failed to create the client for the shoot: %w", err)
+	var shootClient client.Client
+	if waitForNodes {
+		// Without the access secret nodes cannot be cleaned. Usually it was taken away when all had ended, and what is left on
+		// machines is an operator's.
+		if shootClient, err = a.ShootClient(ctx, namespace); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("failed to create the client for the shoot: %w", err)
+		}
 	}
 	return (&preservation.Reconciler{
 		Source:       a.Client,
@@ -93,10 +97,10 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string) error
 	}).End(ctx, namespace)
 }
 
-// nodes are read from the API server.
+// nodes are read from the API server, if there is a client.
 type nodes struct{ client.Client }
 
-func (nodes) Known() bool { return true }
+func (n nodes) Known() bool { return n.Client != nil }
 
 // shootClient returns a function that makes a client for a shoot's nodes, with the identity and the permissions of the
 // preservation controller. The error is a NotFound if its access secret does not exist.

@@ -27,11 +27,12 @@ const (
 )
 
 // ownerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
-// is updated in place, else the preservation of a failed machine.
-func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node) owner {
+// is updated in place, else the preservation of a failed machine. That a node was selected for an update is the shoot's to
+// write: it counts for a machine that is not of the newest MachineSet.
+func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated bool) owner {
 	record := preservation.ReadRecord(machine)
 	switch {
-	case machine.DeletionTimestamp != nil, preservation.IsSelectedForUpdate(node):
+	case machine.DeletionTimestamp != nil, outdated && preservation.IsSelectedForUpdate(node):
 		return ownerMCM
 	case record != nil && record.Failed && isDraining(node):
 		return ownerPreservation
@@ -60,14 +61,7 @@ func isDraining(node *corev1.Node) bool {
 // of long ago must not skip PodDisruptionBudgets, and none and one that is yet to come must not keep the drain from
 // timing out.
 func drainBegan(machine *machinev1alpha1.Machine, node *corev1.Node, timeouts preservation.Timeouts, now time.Time) time.Time {
-	var failed time.Time
-	if since := preservation.ReadRecord(machine).FailedSince; !since.IsZero() {
-		failed = since.Add(timeouts.Health)
-		if since.Equal(machine.CreationTimestamp.Time) {
-			failed = since.Add(timeouts.Creation)
-		}
-	}
-
+	failed := preservation.ReadRecord(machine).FailedAt(machine, timeouts)
 	began, _ := preservation.TaintedSince(node)
 	if began.IsZero() {
 		// Somebody else put the taint on: the condition tells since when the machine is preserved.

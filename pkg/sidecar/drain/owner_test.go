@@ -28,7 +28,7 @@ var _ = Describe("Owner", func() {
 	)
 
 	DescribeTable("P7: who empties a node", func(machine *machinev1alpha1.Machine, node *corev1.Node, want string) {
-		Expect(OwnerOf(machine, node)).To(BeEquivalentTo(want))
+		Expect(OwnerOf(machine, node, true)).To(BeEquivalentTo(want))
 	},
 		Entry("nobody", Machine("m"), Node("m"), ""),
 		Entry("nobody when the machine has not failed", Machine("m", running), Node("m", reason("Preserved")), ""),
@@ -47,4 +47,11 @@ var _ = Describe("Owner", func() {
 		Entry("not MCM while the node is a candidate only", Machine("m", failed), Node("m", tainted, draining, inPlace("CandidateForUpdate")), "preservation"),
 		Entry("not MCM after the update", Machine("m", failed), Node("m", tainted, draining, inPlace("UpdateFailed")), "preservation"),
 	)
+
+	It("P14: should not be stopped by a node that says that it is updated when there is no update", func() {
+		node := Node("m", tainted, draining, inPlace("SelectedForUpdate"))
+		Expect(OwnerOf(Machine("m", failed), node, false)).To(BeEquivalentTo("preservation"))
+		Expect(OwnerOf(Machine("m", failed), node, true)).To(BeEquivalentTo("machine-controller-manager"))
+		Expect(OwnerOf(Machine("m", failed, gone), node, false)).To(BeEquivalentTo("machine-controller-manager"))
+	})
 })

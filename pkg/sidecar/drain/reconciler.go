@@ -25,6 +25,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Reasons of the Events on Nodes (P11).
@@ -91,11 +92,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if machine == nil || ownerOf(machine, node) == ownerMCM {
+	if machine == nil {
 		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	}
-	if ownerOf(machine, node) != ownerPreservation {
+	outdated, err := shoot.IsOutdated(ctx, r.Source, machine)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	switch ownerOf(machine, node, outdated) {
+	case ownerPreservation:
+	case ownerMCM:
+		r.Drainer.Forget(node.Name)
+		return reconcile.Result{}, nil
+	default:
 		// Either cache may be behind the other: the mark on the node may be on its way in or out.
 		return reconcile.Result{RequeueAfter: markInterval}, nil
 	}
@@ -156,7 +166,7 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 	writeCtx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if err := r.Nodes.Status().Patch(writeCtx, edited, client.StrategicMergeFrom(node)); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", err))
+		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", text.CutError(err)))
 	}
 
 	if progress.Forced > 0 {

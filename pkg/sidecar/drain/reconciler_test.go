@@ -242,13 +242,26 @@ var _ = Describe("Reconciler", func() {
 		Entry("the node of a machine that is deleted", held(Deleted(now)), draining()),
 		Entry("a node without a machine", nil, draining()),
 		Entry("the node of a machine that is deleted, on which pods were kept", held(Deleted(now)), draining(Condition("Preserved", corev1.ConditionTrue, "PodsKept", until))),
-		Entry("a node that machine-controller-manager drains for an update in place", held(), draining(Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", ""))),
 		Entry("the node of another machine", held(func(m *machinev1alpha1.Machine) { m.Labels["node"] = "other" }), draining()),
 		Entry("a node without the taint", held(), Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until))),
 		Entry("a node without the condition", held(), Node("m", tainted)),
 		Entry("a node whose preservation has ended", held(), draining(Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))),
 		Entry("a node whose condition is not true", held(), draining(Condition("Preserved", corev1.ConditionFalse, "Draining", until))),
 		Entry("a node that is drained", held(), draining(Condition("Preserved", corev1.ConditionTrue, "Drained", "Preserved node drained successfully. "+until))),
+	)
+
+	DescribeTable("P14: a node that says that it was selected for an update in place", func(ctx SpecContext, steps int, newest ...client.Object) {
+		e := newEnvironment(held(Of(set())), draining(Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", "")))
+		for _, object := range append(newest, deployment(), set()) {
+			Expect(e.seed.Create(ctx, object)).To(Succeed())
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.drainer.steps).To(Equal(steps))
+	},
+		Entry("is machine-controller-manager's where there is a newer MachineSet", 0, Set("pool-2", deployment(), Revision("2"))),
+		Entry("is drained where there is none: the shoot can write that as it likes", 1),
+		Entry("is drained where there is one of another MachineDeployment only", 1, Set("other-2", Deployment("other"), Revision("2"))),
 	)
 
 	DescribeTable("P11: progress in the condition and in Events", func(ctx SpecContext, progress drain.Progress, reason, message string, told ...string) {

@@ -19,7 +19,7 @@ import (
 
 // End ends all preservations in a namespace, for a shoot that is to do without them (P10). Nobody else may be carrying
 // out decisions at the same time. It returns the errors of all machines, which do not keep others waiting (P12): some are
-// left then, and it may be called again.
+// left then, and it may be called again. Where the nodes are not known, it goes on without them (P14).
 func (r *Reconciler) End(ctx context.Context, namespace string) error {
 	deployments := &machinev1alpha1.MachineDeploymentList{}
 	if err := r.SourceReader.List(ctx, deployments, client.InNamespace(namespace)); err != nil {
@@ -39,7 +39,11 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	}
 	group.Disabled = true
 	now := r.Clock.Now()
-	runs, waits := r.pending(preservation.Decide(group, now), poolOf(deployment), now)
+	decisions := preservation.Decide(group, now)
+	for i := range decisions {
+		decisions[i].NodeDenied = decisions[i].NodeUnknown
+	}
+	runs, _ := r.pending(decisions, poolOf(deployment), now)
 	memory := &memory{}
 	r.carryOut(ctx, memory, memory.begin(runs, nil, now), func() {})
 
@@ -47,9 +51,6 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	for _, run := range runs {
 		<-run.ended
 		errs = append(errs, run.error())
-	}
-	if waits {
-		errs = append(errs, fmt.Errorf("the nodes of MachineDeployment %s are not known", deployment.Name))
 	}
 	return errors.Join(errs...)
 }

@@ -6,9 +6,7 @@ package preservation
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Reasons of the Events on Machines and Nodes (P11).
@@ -30,6 +29,9 @@ const (
 	EventRecovered = "PreservedMachineRecovered"
 	// EventReleased says that a preservation has ended.
 	EventReleased = "MachinePreservationEnded"
+	// EventNodeDenied says that the end of a preservation did not wait any longer for its traces to be removed from the Node,
+	// and why they could not be (P14).
+	EventNodeDenied = "PreservedNodeDenied"
 	// EventRefused says that a machine failed and is not preserved, and why not.
 	EventRefused = "MachinePreservationRefused"
 	// EventInvalidRequest says that a request is not a valid one (R3).
@@ -55,13 +57,7 @@ var reasons = map[preservation.Rule]string{
 	preservation.RuleRollout:       EventReleased,
 }
 
-const (
-	eventAction = "Preserve"
-
-	// What others wrote is cut to so many characters: a value of a user, an error of an API server.
-	maxValueLength = 128
-	maxErrorLength = 512
-)
+const eventAction = "Preserve"
 
 // Events tells people what happens, on the Machine in the seed and on the Node in the shoot.
 type Events struct {
@@ -144,26 +140,11 @@ func invalid(request preservation.Request) map[string]string {
 	notes := map[string]string{}
 	if request.Invalid != "" {
 		notes[EventInvalidRequest] = fmt.Sprintf("Annotation %s=%q is ignored, valid are %q, %q, %q and %q",
-			v1alpha1.AnnotationPreserve, cut(request.Invalid, maxValueLength), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
+			v1alpha1.AnnotationPreserve, text.Cut(request.Invalid), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	}
 	if request.InvalidTimeout != "" {
 		notes[EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored, valid is a duration greater than 0, for example %q",
-			v1alpha1.AnnotationTimeout, cut(request.InvalidTimeout, maxValueLength), "36h")
+			v1alpha1.AnnotationTimeout, text.Cut(request.InvalidTimeout), "36h")
 	}
 	return notes
-}
-
-// cut returns the first characters of a text that others wrote, at most limit of them, and all of them printable (P14).
-func cut(text string, limit int) string {
-	var b strings.Builder
-	for _, char := range text {
-		if limit--; limit < 0 {
-			break
-		}
-		if !unicode.IsPrint(char) {
-			char = ' '
-		}
-		b.WriteRune(char)
-	}
-	return b.String()
 }

@@ -14,6 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
+)
+
+const (
+	// vetoTimeout is for how long the end of a preservation waits for its traces to be removed from a Node that cannot be
+	// written to: the shoot must not keep a machine by denying that (P14).
+	vetoTimeout = 5 * time.Minute
+	// paceBurst and paceInterval bound how often a machine is written to because somebody changes it, or its Node, again and
+	// again: a request that comes back, a protection that is taken away each time (P5). That is tried again sooner than
+	// anything that fails (P12).
+	paceBurst, paceInterval = 10, 10 * time.Second
 )
 
 // backoff says when a failed run is repeated: after 1 s at first, after 30 s in the end (P12).
@@ -26,9 +37,17 @@ type memory struct {
 	notices sets.Set[notice]
 
 	mutex sync.Mutex
+	// paces are those of the machines. Postponed is when the first one may be written to that the last round left alone for
+	// its pace; zero for none.
+	paces     pace.Pace[types.UID]
+	postponed time.Time
 	// runs are those that are under way.
 	runs     map[types.UID]*run
 	failures map[types.UID]*failure
+}
+
+func newMemory() *memory {
+	return &memory{paces: pace.Pace[types.UID]{Burst: paceBurst, Interval: paceInterval}}
 }
 
 // failure is a run that failed.
@@ -38,9 +57,11 @@ type failure struct {
 	backoff wait.Backoff
 	// until is when the back-off ends.
 	until time.Time
+	// deniedSince is since when all runs failed on the Node; zero if the last one did not.
+	deniedSince time.Time
 }
 
-// intent is what a run is about. One with another intent does not wait for the end of the back-off.
+// intent is what a run is about. One with another intent does not wait for the end of the back-off, but keeps the pace.
 type intent struct {
 	rule                  preservation.Rule
 	reason, machine, node string
@@ -62,7 +83,7 @@ func (m *memory) busy() map[types.UID]*run {
 }
 
 // begin returns those of the pending runs that are to be begun, and counts them as under way. A machine that is busy is
-// left alone, and so is one whose back-off has not ended.
+// left alone, and so is one whose back-off has not ended, or that was written to too often.
 func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) []*run {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
@@ -84,15 +105,52 @@ func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) [
 	}
 	m.failures = failures
 
+	m.postponed = time.Time{}
 	var begun []*run
 	for _, run := range pending {
 		f := failures[run.uid()]
-		if busy[run.uid()] == nil && (f == nil || f.intent != intentOf(run.decision) || !now.Before(f.until)) {
-			m.runs[run.uid()] = run
-			begun = append(begun, run)
+		if busy[run.uid()] != nil || f != nil && f.intent == intentOf(run.decision) && now.Before(f.until) {
+			continue
 		}
+		// What failed is repeated at the end of its back-off, and what has a deadline is in time, whatever the pace.
+		repeated := f != nil && !now.Before(f.until)
+		urgent := isUrgent(run.decision, now) && (f == nil || f.intent.rule != run.decision.Rule)
+		if !repeated && !urgent {
+			if wait := m.paces.Take(run.uid(), now); wait > 0 {
+				m.postponed = earliest(m.postponed, now.Add(wait))
+				continue
+			}
+		}
+		m.runs[run.uid()] = run
+		begun = append(begun, run)
 	}
 	return begun
+}
+
+// isUrgent says that a decision follows from a deadline of the machine: it is to be held as it is about to fail, or has
+// failed, or its time is over. None of them comes again before the machine was let go of and held anew, or another health
+// timeout has passed.
+func isUrgent(d *preservation.Decision, now time.Time) bool {
+	if d.Target == nil {
+		return d.Current != nil && !now.Before(d.Current.Expiry())
+	}
+	return d.Target.Failing() && (d.Current == nil || !d.Current.Failing() || d.Target.Failed && !d.Current.Failed)
+}
+
+// denied says that the end of a machine's preservation does not wait for the Node any longer: it could not be written to
+// since the timeout, or at the end of the expiry, which a restarted controller knows of as well.
+func (m *memory) denied(d *preservation.Decision, now time.Time) bool {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	f := m.failures[d.Machine.UID]
+	if f == nil || f.deniedSince.IsZero() {
+		return false
+	}
+	since := f.deniedSince
+	if d.Current != nil {
+		since = earliest(since, d.Current.Expiry())
+	}
+	return !now.Before(since.Add(vetoTimeout))
 }
 
 // leave parts a round from the runs that it has begun, and returns those that have ended.
@@ -118,12 +176,13 @@ type outcome struct {
 	news    bool
 }
 
-// end counts a run as under way no longer. The text says why it failed, and is empty if it was successful.
-func (m *memory) end(run *run, text string, now time.Time) outcome {
+// end counts a run as under way no longer.
+func (m *memory) end(run *run, now time.Time) outcome {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.runs, run.uid())
-	if text == "" {
+	err := run.error()
+	if err == nil {
 		delete(m.failures, run.uid())
 		return outcome{left: run.left}
 	}
@@ -132,16 +191,22 @@ func (m *memory) end(run *run, text string, now time.Time) outcome {
 		f = &failure{backoff: backoff}
 		m.failures[run.uid()] = f
 	}
-	o := outcome{left: run.left, backoff: f.backoff.Step(), news: f.text != text}
-	f.intent, f.text, f.until = intentOf(run.decision), text, now.Add(o.backoff)
+	o := outcome{left: run.left, backoff: f.backoff.Step(), news: f.text != err.Error()}
+	f.intent, f.text, f.until = intentOf(run.decision), err.Error(), now.Add(o.backoff)
+	switch {
+	case run.nodeErr == nil:
+		f.deniedSince = time.Time{}
+	case f.deniedSince.IsZero():
+		f.deniedSince = now
+	}
 	return o
 }
 
-// retry returns when the first back-off ends, zero for never.
+// retry returns when the first back-off ends, or the first machine may be written to again; zero for never.
 func (m *memory) retry() time.Time {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	var first time.Time
+	first := m.postponed
 	for uid, failure := range m.failures {
 		if m.runs[uid] == nil {
 			first = earliest(first, failure.until)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 func deploymentChanged() predicate.Predicate {
@@ -27,7 +28,7 @@ func deploymentChanged() predicate.Predicate {
 
 func machineSetChanged() predicate.Predicate {
 	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return hasMachines(o) != hasMachines(n) || o.Annotations[annotationRevision] != n.Annotations[annotationRevision]
+		return hasMachines(o) != hasMachines(n) || shoot.RevisionOf(o) != shoot.RevisionOf(n)
 	})
 }
 

@@ -5,7 +5,6 @@
 package preservation
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,6 +24,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -32,8 +33,6 @@ const (
 	nodesInterval = 10 * time.Second
 	// callTimeout bounds each call to an API server.
 	callTimeout = 10 * time.Second
-	// annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
-	annotationRevision = "deployment.kubernetes.io/revision"
 )
 
 // Reconciler carries out what is decided on the machines of a MachineDeployment.
@@ -82,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("failed to read the MachineDeployment: %w", err)
 	}
 
-	value, _ := r.memories.LoadOrStore(req, &memory{})
+	value, _ := r.memories.LoadOrStore(req, newMemory())
 	memory := value.(*memory)
 	// This comes before the reads: a run that ends in between is counted as under way, and not as one that never was.
 	busy := memory.busy()
@@ -97,6 +96,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 
+	for i := range decisions {
+		decisions[i].NodeDenied = memory.denied(&decisions[i], now)
+	}
 	pool := poolOf(deployment)
 	pending, waits := r.pending(decisions, pool, now)
 	ended := r.carryOut(ctx, memory, memory.begin(pending, busy, now), func() {
@@ -193,12 +195,7 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 
 // isRollout says that there are, or are to be, machines of a MachineSet that is not of the newest revision (P3).
 func isRollout(sets []machinev1alpha1.MachineSet) bool {
-	if len(sets) == 0 {
-		return false
-	}
-	newest := slices.MaxFunc(sets, func(a, b machinev1alpha1.MachineSet) int {
-		return cmp.Or(cmp.Compare(revisionOf(&a), revisionOf(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
-	})
+	newest := shoot.Newest(sets)
 	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool { return set.UID != newest.UID && hasMachines(&set) })
 }
 
@@ -206,19 +203,16 @@ func hasMachines(set *machinev1alpha1.MachineSet) bool {
 	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
 }
 
-// revisionOf returns the revision that machine-controller-manager gave a MachineSet, 0 if it has not yet.
-func revisionOf(set *machinev1alpha1.MachineSet) int64 {
-	revision, _ := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
-	return revision
-}
-
 func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	if err := r.Nodes.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	// End reads it from the shoot.
+	if err := call(ctx, callTimeout, func(ctx context.Context) error {
+		return r.Nodes.Get(ctx, client.ObjectKey{Name: name}, node)
+	}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("failed to read node %s: %w", name, err)
+		return nil, fmt.Errorf("failed to read node %s: %w", name, text.CutError(err))
 	}
 	return node, nil
 }

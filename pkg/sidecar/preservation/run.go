@@ -21,6 +21,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // patience is how long a round waits for the runs that it has begun.
@@ -64,7 +65,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 		if len(steps) == 0 {
 			continue
 		}
-		if d.NodeUnknown && d.Target == nil {
+		if d.NodeUnknown && d.Target == nil && !d.NodeDenied {
 			// The marks on the node, and the request there, outlive the record if they are not removed before it.
 			waits = true
 			continue
@@ -80,7 +81,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 			proceed:    make(chan struct{}),
 			ended:      make(chan struct{}),
 		}
-		if !d.Confirm && !slices.ContainsFunc(run.steps, run.changes) {
+		if !d.Confirm && !slices.ContainsFunc(steps, func(step preservation.Step) bool { return step.Changes(d.Member) }) {
 			continue
 		}
 		if d.TakesPlace() {
@@ -216,12 +217,6 @@ func (r *run) edit(step preservation.Step) (original, edited client.Object) {
 	return nil, nil
 }
 
-// changes says that a step has something to write.
-func (r *run) changes(step preservation.Step) bool {
-	original, edited := r.edit(step)
-	return !apiequality.Semantic.DeepEqual(original, edited)
-}
-
 // write patches what a step changes.
 func (r *run) write(ctx context.Context, step preservation.Step) {
 	original, edited := r.edit(step)
@@ -263,6 +258,14 @@ func (r *run) write(ctx context.Context, step preservation.Step) {
 	if r.recorded = true; !step.Hold {
 		r.transition(r.decision, r.pool)
 	}
+	why := r.nodeErr
+	if why == nil && r.decision.NodeUnknown {
+		why = errors.New("it was waited for long enough")
+	}
+	if r.decision.Target == nil && why != nil {
+		logf.FromContext(ctx).Info("Released a machine without its node", "machine", r.machine.Name, "pool", r.pool, "reason", why.Error())
+		r.Events.both(r.decision, corev1.EventTypeWarning, EventNodeDenied, "Machine is released although its node was not cleaned: %s", why)
+	}
 }
 
 // failed notes why a call for an object failed, if it did. An object that is gone needs nothing.
@@ -273,11 +276,11 @@ func (r *run) failed(object client.Object, err error) {
 	case isNode && apierrors.IsNotFound(err):
 		r.node = nil
 	case isNode:
-		r.nodeErr = fmt.Errorf("failed to handle node %s: %w", object.GetName(), err)
+		r.nodeErr = fmt.Errorf("failed to handle node %s: %w", object.GetName(), text.CutError(err))
 	case apierrors.IsNotFound(err):
 		r.gone = true
 	default:
-		r.machineErr = fmt.Errorf("failed to handle machine %s: %w", object.GetName(), err)
+		r.machineErr = fmt.Errorf("failed to handle machine %s: %w", object.GetName(), text.CutError(err))
 	}
 }
 
@@ -286,12 +289,9 @@ func (r *run) error() error { return errors.Join(r.machineErr, r.nodeErr) }
 
 // report has the memory know of the end of the run, and people of its failure.
 func (r *run) report(ctx context.Context, m *memory) outcome {
-	var text string
-	if err := r.error(); err != nil {
-		text = cut(err.Error(), maxErrorLength)
-	}
-	o := m.end(r, text, r.Clock.Now())
-	if text == "" || ctx.Err() != nil {
+	o := m.end(r, r.Clock.Now())
+	failure := r.error()
+	if failure == nil || ctx.Err() != nil {
 		return o
 	}
 
@@ -305,9 +305,9 @@ func (r *run) report(ctx context.Context, m *memory) outcome {
 		}
 	}
 	if trouble && o.news {
-		log.Error(errors.New(text), "Failed to carry out a decision")
+		log.Error(failure, "Failed to carry out a decision")
 	} else {
-		log.V(1).Info("Decision could not be carried out", "reason", text)
+		log.V(1).Info("Decision could not be carried out", "reason", failure.Error())
 	}
 	return o
 }

@@ -38,33 +38,17 @@ func (n *Nodes) Synced() bool {
 	return n.Known() && (n.connection == nil || !n.connection.lost.Load())
 }
 
-// Report serves a metric that tells whether the nodes are synced over a connection.
-func (n *Nodes) Report(connection *Connection) {
+// Report serves a metric that tells whether the nodes are synced over a connection. It is not served where nobody reports:
+// the package is also part of a process that has no shoot.
+func (n *Nodes) Report(connection *Connection) error {
 	n.connection = connection
-	synced.nodes.Store(n)
-}
-
-var synced = &syncedCollector{desc: prometheus.NewDesc("machine_preservation_shoot_synced",
-	"1 if the shoot's nodes are known as they are now, 0 if their API server is away or denies access.", nil, nil)}
-
-func init() { metrics.Registry.MustRegister(synced) }
-
-// syncedCollector serves nothing where nothing is reported: the package is also part of a process that has no shoot.
-type syncedCollector struct {
-	desc  *prometheus.Desc
-	nodes atomic.Pointer[Nodes]
-}
-
-// Describe implements prometheus.Collector.
-func (c *syncedCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c *syncedCollector) Collect(ch chan<- prometheus.Metric) {
-	if nodes := c.nodes.Load(); nodes != nil {
-		value := 0.0
-		if nodes.Synced() {
-			value = 1
+	return metrics.Registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "machine_preservation_shoot_synced",
+		Help: "1 if the shoot's nodes are known as they are now, 0 if their API server is away or denies access.",
+	}, func() float64 {
+		if n.Synced() {
+			return 1
 		}
-		ch <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value)
-	}
+		return 0
+	}))
 }

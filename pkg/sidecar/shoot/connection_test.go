@@ -81,7 +81,7 @@ var _ = Describe("Nodes", func() {
 		Expect(err).NotTo(HaveOccurred())
 		nodes, err := NewNodes(ctx, shoot)
 		Expect(err).NotTo(HaveOccurred())
-		nodes.Report(connection)
+		Expect(nodes.Report(connection)).To(Succeed())
 		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		DeferCleanup(cancel)
 		go func() {

@@ -6,14 +6,19 @@
 package shoot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -22,6 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 // IndexNode is the index of Machines by the name of their node.
@@ -57,17 +64,39 @@ func (n *Nodes) GetEventRecorder(name string) events.EventRecorder {
 	return n.cluster.GetEventRecorder(name)
 }
 
+// changeBurst and changeInterval bound how often what changes all the time is looked at.
+const changeBurst, changeInterval = 10, time.Second
+
 // Source returns a source of requests for nodes that are added, removed, or changed as the predicate says. It does not
-// wait for the nodes.
+// wait for the nodes. Requests that come too often are put off, and become one (P14): whatever is due at a certain time
+// anyway is in time (P12).
 func (n *Nodes) Source(mapNode func(context.Context, *corev1.Node) []reconcile.Request, changed predicate.TypedPredicate[*corev1.Node]) source.Source {
 	return &source.Informer{
 		Informer: n.informer,
-		Handler: handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, obj client.Object) []reconcile.Request {
-			return mapNode(ctx, obj.(*corev1.Node))
-		}),
+		Handler:  enqueuePaced(mapNode),
 		Predicates: []predicate.Predicate{predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return changed.Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: e.ObjectOld.(*corev1.Node), ObjectNew: e.ObjectNew.(*corev1.Node)})
 		}}},
+	}
+}
+
+func enqueuePaced(mapNode func(context.Context, *corev1.Node) []reconcile.Request) handler.EventHandler {
+	paces := &pace.Pace[reconcile.Request]{Burst: changeBurst, Interval: changeInterval}
+	enqueue := func(ctx context.Context, obj client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		for _, request := range mapNode(ctx, obj.(*corev1.Node)) {
+			queue.AddAfter(request, paces.Take(request, time.Now()))
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(ctx, e.Object, queue)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(ctx, e.ObjectNew, queue)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			enqueue(ctx, e.Object, queue)
+		},
 	}
 }
 
@@ -94,6 +123,41 @@ func DeploymentOf(ctx context.Context, reader client.Reader, machine *machinev1a
 		return nil, err
 	}
 	return deployment, nil
+}
+
+// annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
+const annotationRevision = "deployment.kubernetes.io/revision"
+
+// RevisionOf returns the revision that machine-controller-manager gave a MachineSet, 0 if it has not yet.
+func RevisionOf(set *machinev1alpha1.MachineSet) int64 {
+	revision, _ := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
+	return revision
+}
+
+// Newest returns that of the MachineSets of a MachineDeployment which is of the newest revision, nil for none.
+func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
+	var newest *machinev1alpha1.MachineSet
+	for i := range sets {
+		set := &sets[i]
+		if newest == nil || cmp.Or(cmp.Compare(RevisionOf(set), RevisionOf(newest)), set.CreationTimestamp.Compare(newest.CreationTimestamp.Time)) > 0 {
+			newest = set
+		}
+	}
+	return newest
+}
+
+// IsOutdated says that the MachineDeployment of a machine has a newer MachineSet than the machine's.
+func IsOutdated(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (bool, error) {
+	deployment, err := DeploymentOf(ctx, reader, machine)
+	if err != nil || deployment == nil {
+		return false, err
+	}
+	sets := &machinev1alpha1.MachineSetList{}
+	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
+		return false, fmt.Errorf("failed to list the MachineSets: %w", err)
+	}
+	newest := Newest(slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) }))
+	return newest != nil && !metav1.IsControlledBy(machine, newest), nil
 }
 
 // readController reads the object of a kind that controls the given one, and returns false if there is none.

@@ -57,6 +57,9 @@ const (
 	// AnnotationRequest on a preserved Machine is the request as a person wrote it, while the hold occupies
 	// AnnotationPreserve: the kind of the object that carries the request, a colon, and the value, empty for none.
 	AnnotationRequest = annotationPrefix + "request"
+	// AnnotationSpentRequest on a Machine is a request on its Node that has had its time and could not be deleted there, as
+	// the shoot denied it. It counts for nothing until it is another one.
+	AnnotationSpentRequest = annotationPrefix + "spent-request"
 	// AnnotationExpiryInStatus on a preserved Machine is its UID, once the expiry was written into its status. What is
 	// there before is what machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine
 	// that is restored after a migration of the control plane has a new UID and an empty status.

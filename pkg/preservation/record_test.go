@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Record", func() {
+	var (
+		now      = Start.Add(time.Hour)
+		timeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute}
+		own      = func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}}
+		}
+	)
+
+	DescribeTable("#FailedAt", func(machine *machinev1alpha1.Machine, since, want time.Time) {
+		Expect((&Record{FailedSince: since}).FailedAt(machine, timeouts)).To(Equal(want))
+	},
+		Entry("the deadline of its health", Machine("m"), now, now.Add(10*time.Minute)),
+		Entry("by its own timeout", Machine("m", own), now, now.Add(time.Minute)),
+		Entry("the deadline of its creation, when it never joined", Machine("m"), Start, Start.Add(20*time.Minute)),
+		Entry("never", Machine("m"), time.Time{}, time.Time{}),
+	)
+})
