@@ -6,9 +6,12 @@
 package validation
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
 // ValidateControllerConfiguration returns what is wrong with a configuration that has been defaulted.
@@ -18,8 +21,18 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 	if limit := config.AutoPreserveFailedMax; limit != nil && *limit < 0 {
 		allErrs = append(allErrs, field.Invalid(field.NewPath("autoPreserveFailedMax"), *limit, "must not be negative"))
 	}
-	if timeout := config.MachinePreserveTimeout; timeout != nil && timeout.Duration <= 0 {
-		allErrs = append(allErrs, field.Invalid(field.NewPath("machinePreserveTimeout"), timeout.Duration.String(), "must be longer than 0s"))
+	longest := config.MaxMachinePreserveTimeout
+	if longest != nil && longest.Duration < v1alpha1.MinMachinePreserveTimeout {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("maxMachinePreserveTimeout"), longest.Duration.String(), fmt.Sprintf("must be at least %s", v1alpha1.MinMachinePreserveTimeout)))
+	}
+	if timeout := config.MachinePreserveTimeout; timeout != nil {
+		fldPath := field.NewPath("machinePreserveTimeout")
+		switch {
+		case timeout.Duration <= 0:
+			allErrs = append(allErrs, field.Invalid(fldPath, timeout.Duration.String(), "must be longer than 0s"))
+		case longest != nil && timeout.Duration > longest.Duration:
+			allErrs = append(allErrs, field.Invalid(fldPath, timeout.Duration.String(), fmt.Sprintf("must not be longer than maxMachinePreserveTimeout, which is %s", longest.Duration)))
+		}
 	}
 
 	return allErrs
