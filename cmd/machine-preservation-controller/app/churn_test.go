@@ -60,6 +60,9 @@ func (c *churned) GetEventRecorder(string) events.EventRecorder { return &events
 func (c *churned) change(informer *controllertest.FakeInformer, edit func(*corev1.Node)) {
 	c.mutex.Lock()
 	before, after := c.node, c.node.DeepCopy()
+	if after.Annotations == nil {
+		after.Annotations = map[string]string{}
+	}
 	edit(after)
 	stripped, _ := StripNode(after)
 	c.node = stripped.(*corev1.Node)
