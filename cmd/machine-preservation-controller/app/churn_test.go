@@ -143,8 +143,9 @@ func churn(b *testing.B, edit func(int, *corev1.Node)) {
 			case *machinev1alpha1.Machine:
 				*obj = *machines[key.Name]
 			case *corev1.Node:
-				*obj = *c.node
-				obj.Name = key.Name
+				if *obj = *c.node; key.Name != obj.Name {
+					*obj = *builder.Node(key.Name)
+				}
 			}
 			return nil
 		},
