@@ -15,6 +15,8 @@ MCM_SOURCE ?=
 export MCM
 export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 
+# For each fuzz test. The default for making interesting inputs smaller would take all of it.
+FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
 INTEGRATION_TIMEOUT ?= 15m
 E2E_TIMEOUT ?= 45m
@@ -68,6 +70,16 @@ test-e2e: ## Run the stories on the local landscape, with both generations of th
 test-long: ## Run what takes too long for `test`: long outages, machines that are updated in place
 	@$(LANDSCAPE) assets >/dev/null
 	@go test -count=1 -p 1 -parallel 2 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/...
+
+.PHONY: fuzz
+fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
+	@for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd pkg | xargs -n 1 dirname | sort -u); do \
+	  names="$$(go test -list '^Fuzz' "./$$dir" | grep '^Fuzz')"; \
+	  for name in $$names; do \
+	    echo "> $$dir $$name"; \
+	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 1s "./$$dir"; \
+	  done; \
+	done
 
 .PHONY: chaos
 chaos: ## Let things happen at random on the landscape, and watch the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)
@@ -130,6 +142,18 @@ check-vet:
 check-lint:
 	@echo "> golangci-lint"
 	@hack/golangci-lint.sh run ./...
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in what the binaries call (asks vuln.go.dev)
+	@go tool -modfile=hack/tools/security/go.mod govulncheck ./cmd/...
+
+# It does not know that coder/quartz has the MIT No Attribution licence, and need not be told ours.
+.PHONY: licences
+licences: ## List the modules in the binaries with their licences, and refuse those that would bind whoever ships them
+	@licenses="$$(go tool -modfile=hack/tools/security/go.mod -n go-licenses)"; \
+	ignored="--ignore=$$(go list -m) --ignore=github.com/coder/quartz"; \
+	"$$licenses" check $$ignored --disallowed_types=forbidden,restricted,unknown ./cmd/...; \
+	"$$licenses" report $$ignored ./cmd/...
 
 .PHONY: clean
 clean: ## Stop the landscape and remove what builds and tests left in the checkout

@@ -65,7 +65,7 @@ var _ = Describe("Dockerfile", func() {
 	})
 
 	It("should run as a user who is not root", func() {
-		Expect(instructions).To(ContainElement(HaveExactElements("FROM", MatchRegexp(`^gcr\.io/distroless/static-debian\d+:nonroot$`), "AS", "distroless-static")))
+		Expect(instructions).To(ContainElement(HaveExactElements("FROM", MatchRegexp(`^gcr\.io/distroless/static-debian\d+:nonroot@sha256:[0-9a-f]{64}$`), "AS", "distroless-static")))
 		Expect(instructions).NotTo(ContainElement(ContainElement("USER")))
 	})
 
@@ -74,7 +74,7 @@ var _ = Describe("Dockerfile", func() {
 
 		wanted := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read("../go.mod"))
 		Expect(wanted).To(HaveLen(2))
-		used := regexp.MustCompile(`(?m)^FROM --platform=\$BUILDPLATFORM golang:(\S+) AS builder$`).FindStringSubmatch(read("../Dockerfile"))
+		used := regexp.MustCompile(`(?m)^FROM --platform=\$BUILDPLATFORM golang:([^@\s]+)@sha256:[0-9a-f]{64} AS builder$`).FindStringSubmatch(read("../Dockerfile"))
 		Expect(used).To(HaveLen(2))
 		Expect(semver.MustParse(used[1]).LessThan(semver.MustParse(wanted[1]))).To(BeFalse())
 	})
@@ -107,6 +107,22 @@ var _ = Describe("Version", func() {
 })
 
 var _ = Describe("Workflows", func() {
+	// Gardener's own workflows are taken from a branch that pins what they use, as everywhere in Gardener.
+	It("should use nothing of others that can be exchanged", func() {
+		var files []string
+		for _, pattern := range []string{"../.github/workflows/*.yaml", "../.github/actions/*/*.yaml"} {
+			matches, err := filepath.Glob(pattern)
+			Expect(err).NotTo(HaveOccurred())
+			files = append(files, matches...)
+		}
+		Expect(len(files)).To(BeNumerically(">", 1))
+		for _, file := range files {
+			for _, uses := range regexp.MustCompile(`(?m)^[ -]*uses: (.+)$`).FindAllStringSubmatch(read(file), -1) {
+				Expect(uses[1]).To(MatchRegexp(`^(\./\S+|gardener/cc-utils/\S+@v1|\S+@[0-9a-f]{40} # v\d+(\.\d+){2})$`), file)
+			}
+		}
+	})
+
 	It("should build the images and charts that there are", func() {
 		var workflow struct {
 			Jobs map[string]struct {

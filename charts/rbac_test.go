@@ -52,11 +52,20 @@ var _ = Describe("Permissions", func() {
 				}
 			})
 
-			It("should allow to list and watch only one Secret outside of the own namespace", func() {
+			It("should give access to no other Secrets outside of the own namespace than those of the sidecar", func() {
 				for _, rule := range cluster {
-					if slices.Contains(rule.Resources, "secrets") && sets.New(rule.Verbs...).HasAny("list", "watch") {
-						Expect(rule.ResourceNames).To(Equal([]string{"shoot-access-machine-preservation-controller"}))
+					if !slices.Contains(rule.Resources, "secrets") {
+						continue
 					}
+					if slices.Equal(rule.Verbs, []string{"create"}) {
+						continue // names cannot restrict it
+					}
+					Expect(rule.ResourceNames).NotTo(BeEmpty())
+					allowed := []string{"shoot-access-machine-preservation-controller"}
+					if !sets.New(rule.Verbs...).HasAny("list", "watch") {
+						allowed = append(allowed, "managedresource-extension-machine-preservation-shoot")
+					}
+					Expect(allowed).To(ContainElements(rule.ResourceNames))
 				}
 			})
 
@@ -98,6 +107,6 @@ var _ = Describe("Permissions", func() {
 				}
 			}
 		}
-		Expect(nameless).To(ConsistOf("extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "secrets", "events"))
+		Expect(nameless).To(ConsistOf("extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "events"))
 	})
 })

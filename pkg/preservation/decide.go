@@ -101,6 +101,8 @@ type Decision struct {
 
 	// near says that the deadline is at most the margin away, due that it has passed.
 	near, due bool
+	// overdue says that machine-controller-manager marks the machine Failed as soon as it looks at it, and has yet to look.
+	overdue bool
 	// healthy says that the machine is healthy, whatever its phase (H1).
 	healthy bool
 	// updating says that the MachineDeployment is being updated, rolling that the machine is part of that (P3).
@@ -139,6 +141,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 
 	var margin time.Duration
 	d.Deadline, margin = deadline(m.Machine, g.Timeouts, now)
+	d.overdue = d.isOverdue(g, now)
 	nearAt := d.Deadline.Add(-margin)
 	if d.Current != nil && !d.Current.FailsAt.IsZero() { // the timer may have been shifted by the hold, which was made near it
 		d.Deadline, nearAt = d.Current.FailsAt, time.Time{}
@@ -211,6 +214,14 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	if d.Target != nil && d.Target.Provisional {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
 	}
+}
+
+// isOverdue is called with the deadline that the Machine shows. A request is not relied upon: machine-controller-manager
+// may be unable to see it, or to read it.
+func (d *Decision) isOverdue(g Group, now time.Time) bool {
+	unasked := Decision{Member: d.Member}
+	return !d.Deadline.IsZero() && !now.Before(d.Deadline) && d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed &&
+		!g.Holder.spares(unasked, now)
 }
 
 // autoPreservedNatively says that machine-controller-manager >= 0.62 has preserved the machine without being asked.

@@ -101,7 +101,7 @@ func (d *Decision) nodeCarries() bool {
 
 func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	// The phase may only be replaced if it is still that one.
-	replacesPhase := d.Target.Failing() && (d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(d.Machine, d.Target))
+	replacesPhase := d.overdue || d.Target.Failing() && (d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(d.Machine, d.Target))
 	var (
 		annotate        = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
 		annotateAndMark = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}

@@ -12,6 +12,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -42,7 +43,10 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 	switch {
 	case d.Target != nil:
 		marks := !d.Target.Provisional && !d.native
-		steps = holder.hold(d, timeouts)
+		if d.overdue {
+			steps = append(steps, reprieve(timeouts, now))
+		}
+		steps = append(steps, holder.hold(d, timeouts)...)
 		if marks {
 			steps = append(steps, protection(d, now))
 		}
@@ -89,6 +93,18 @@ func (s Step) Changes(m Member) bool {
 	return !maps.Equal(edited.Annotations, m.Node.Annotations) ||
 		len(edited.Spec.Taints) != len(m.Node.Spec.Taints) ||
 		!slices.Equal(edited.Status.Conditions, m.Node.Status.Conditions)
+}
+
+// respite is how far away the deadline is put of a machine that is overdue.
+const respite = time.Minute
+
+// reprieve puts the deadline off of a machine that has missed it and was not held (H3). machine-controller-manager looks
+// at the machine with our first write, and would have it terminated before the hold is complete.
+func reprieve(timeouts Timeouts, now time.Time) Step {
+	return Step{Hold: true, Lock: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		m.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown // the phase whose timer can be shifted
+		m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(now.Add(respite - timeouts.Health).Truncate(time.Second))
+	}}
 }
 
 // record writes the preservation that is to be on the Machine.

@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -74,7 +75,7 @@ var _ = Describe("Steps", func() {
 		// It says that the expiry in the status is to be believed.
 		PreserveExpiry{}: {"machine"},
 	} {
-		hold := []string{"machine", "machine/status"}
+		respite, hold := []string{"machine/status"}, []string{"machine", "machine/status"}
 		Context(fmt.Sprintf("%T", holder), func() {
 			// deny applies the steps to a machine whose node cannot be written to any more.
 			deny := func(m *Member, d Decision) {
@@ -127,7 +128,7 @@ var _ = Describe("Steps", func() {
 
 			It("P8 T5: should write the hold and the expiry before it marks the node, and nothing the second time", func() {
 				m := Member{Machine: Machine("m", failing), Node: Node("m")}
-				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(hold, []string{"node"}, after, []string{"node/status"})))
+				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(respite, hold, []string{"node"}, after, []string{"node/status"})))
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 				Expect(m.Machine.Annotations).To(And(
 					HaveKeyWithValue(prefix+"cause", "auto"),
@@ -153,8 +154,27 @@ var _ = Describe("Steps", func() {
 
 			It("P9: should hold a machine that has no node", func() {
 				m := Member{Machine: Machine("m", failing)}
-				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(hold, after)))
+				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(respite, hold, after)))
 			})
+
+			DescribeTable("H3: should put the deadline off of a machine that is overdue, before anything else makes machine-controller-manager look",
+				func(overdue MachineOption) {
+					m := Member{Machine: Machine("m", overdue)}
+					first := Steps(holder, decideAt(holder, m, now), DefaultTimeouts, now)[0]
+					Expect(first).To(And(HaveField("Hold", true), HaveField("Lock", true), HaveField("Status", true)))
+					first.Machine(m.Machine)
+					Expect(m.Machine.Status.CurrentStatus).To(Equal(machinev1alpha1.CurrentStatus{
+						Phase: machinev1alpha1.MachineUnknown, LastUpdateTime: metav1.NewTime(now.Add(-9 * time.Minute)),
+					}))
+
+					m.Machine = Machine("m", overdue)
+					carryOut(holder, &m, now)
+					Expect(ReadRecord(m.Machine).FailedSince).To(BeTemporally("<", now.Add(-9*time.Minute)))
+				},
+				Entry("and doubted", failing),
+				Entry("and waited for", Phase(machinev1alpha1.MachinePending, now.Add(-time.Hour))),
+				Entry("and cannot be initialised", Phase(machinev1alpha1.MachineCrashLoopBackOff, now.Add(-time.Minute))),
+			)
 
 			It("T7: should take the taint off and keep the protection when the node is healthy again", func() {
 				m := Member{Machine: Machine("m", failing), Node: Node("m")}
@@ -338,7 +358,7 @@ var _ = Describe("Steps", func() {
 
 		It("should put the annotation on the node where that one carries the request, and remember what was asked for", func() {
 			m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
-			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine", "node", "machine/status", "node", "machine", "node/status"}))
+			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "machine/status", "node", "machine", "node/status"}))
 			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
 			Expect(m.Machine.Annotations).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "Node:when-failed")))
 			Expect(decideAt(PreserveExpiry{}, m, now).Target.Cause()).To(Equal("when-failed"))

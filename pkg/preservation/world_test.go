@@ -262,6 +262,8 @@ func (w *world) noteCrash(m *machine) {
 	case m.phase != machinev1alpha1.MachineUnknown:
 	case m.kept.failing():
 		m.since = m.kept.since
+	case m.kept == nil:
+		m.since = m.obj.Status.CurrentStatus.LastUpdateTime.Time // the respite of what was overdue (H3)
 	}
 }
 
@@ -350,8 +352,12 @@ func (w *world) reconcile(before []modelMachine) (wrote bool) {
 		if i := slices.IndexFunc(r.steps, func(step Step) bool { return !step.Hold }); i >= 0 {
 			holds = i
 		}
-		r.do(r.steps[:holds])
-		r.steps = r.steps[holds:]
+		for ; holds > 0; holds-- {
+			r.do(r.steps[:1])
+			if r.steps = r.steps[1:]; holds > 1 {
+				r.checkRespite()
+			}
+		}
 	}
 	for _, r := range runs {
 		r.do(r.steps)
@@ -405,6 +411,17 @@ func (r *run) do(steps []Step) {
 		case r.machine.node != nil && !r.nodeFailed:
 			r.onNode(step)
 		}
+	}
+}
+
+// checkRespite looks at a machine whose hold is half done as MCM does, which every write calls.
+func (r *run) checkRespite() {
+	m := r.machine
+	if m.phaseOf() == machinev1alpha1.MachineFailed || r.crashed || r.newMCM && r.spares(m) {
+		return
+	}
+	if next := r.nextMCM(m); !next.IsZero() && !next.After(r.now.Add(time.Second)) {
+		r.fail("H3: MCM terminates %s before its hold is complete", m.name)
 	}
 }
 

@@ -7,6 +7,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -152,12 +153,16 @@ func (m *measurement) lifetimeOf(all writes, e *episode) lifetime {
 			failure = len(to(m.control).untilDeletion())
 		}
 	}
+	var containers []string
+	for _, name := range m.containers() {
+		containers = append(containers, fmt.Sprintf("%s: %s", name, counted.of(name)))
+	}
 	return lifetime{
 		own:     len(own) - len(own.refused()) - drain - failure,
 		refused: len(own.refused()),
 		all:     len(counted),
 		ended:   e.ended,
-		text:    fmt.Sprintf("%s; %d of them for the drain, %d for the failure", own, drain, failure),
+		text:    fmt.Sprintf("%s (%d of the preservation's for the drain, %d for the failure)", strings.Join(containers, "; "), drain, failure),
 	}
 }
 

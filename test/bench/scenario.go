@@ -31,10 +31,10 @@ const (
 	burst              = 5
 	// releasedMachines is the number of running machines whose preservations are counted from beginning to end.
 	releasedMachines = 10
-	// shortTimeout is that of a preservation that is to end soon. It is that of pool few.
-	shortTimeout = 30 * time.Second
-	drainedPods  = 30
-	podGrace     = 5
+	// releasedAfter is for how long they are preserved.
+	releasedAfter = 30 * time.Second
+	drainedPods   = 30
+	podGrace      = 5
 	// afterDeadline is for how long the holds of failed machines are waited for once their deadline has passed.
 	afterDeadline = 90 * time.Second
 	// endTimeout is for how long the end of a failed machine's preservation is waited for, from its failure on.
@@ -210,7 +210,7 @@ func (m *measurement) protect(ctx context.Context, machines []machinev1alpha1.Ma
 		protected := m.seen.expectProtection(nodeOf(&machines[i]))
 		group.Go(func() error {
 			sent := time.Now()
-			if err := m.annotate(groupCtx, &machines[i], map[string]any{v1alpha1.AnnotationPreserve: v1alpha1.RequestNow}); err != nil {
+			if err := m.ask(groupCtx, &machines[i], v1alpha1.RequestNow); err != nil {
 				return err
 			}
 			select {
@@ -252,8 +252,8 @@ func (m *measurement) measureFailures(ctx context.Context, few, many, running []
 		ask = m.askOnMachine
 	}
 	if err := errors.Join(
-		ask(ctx, whenFailed.machine, v1alpha1.RequestWhenFailed, shortTimeout),
-		ask(ctx, m.control.machine, v1alpha1.RequestFalse, shortTimeout),
+		ask(ctx, whenFailed.machine, v1alpha1.RequestWhenFailed),
+		ask(ctx, m.control.machine, v1alpha1.RequestFalse),
 	); err != nil {
 		return err
 	}
@@ -392,20 +392,17 @@ func (m *measurement) measureDrain(ctx context.Context, machine *machinev1alpha1
 	return nil
 }
 
-// preserveAndRelease asks for a running machine and waits until its preservation has ended: at the expiry, or, as
-// machine-controller-manager looks at expiries every ten minutes only, when the request is withdrawn at that time.
+// preserveAndRelease asks for a running machine, withdraws the request and waits until the preservation has ended.
 func (m *measurement) preserveAndRelease(ctx context.Context, e *episode) error {
 	e.from = time.Now()
-	if err := m.ask(ctx, e.machine, v1alpha1.RequestNow, shortTimeout); err != nil {
+	if err := m.ask(ctx, e.machine, v1alpha1.RequestNow); err != nil {
 		return err
 	}
-	if err := pause(ctx, shortTimeout); err != nil {
+	if err := pause(ctx, releasedAfter); err != nil {
 		return err
 	}
-	if !m.sidecar {
-		if err := m.annotate(ctx, e.machine, map[string]any{v1alpha1.AnnotationPreserve: nil}); err != nil {
-			return err
-		}
+	if err := m.annotate(ctx, e.machine, map[string]any{v1alpha1.AnnotationPreserve: nil}); err != nil {
+		return err
 	}
 	if err := m.untilReleased(ctx, e.machine); err != nil {
 		return err
@@ -438,14 +435,13 @@ func (m *measurement) untilReleased(ctx context.Context, machine *machinev1alpha
 	})
 }
 
-// ask requests the preservation of a machine on its Node. machine-controller-manager does not know the timeout: that of
-// the pool counts.
-func (b *bench) ask(ctx context.Context, machine *machinev1alpha1.Machine, request string, timeout time.Duration) error {
-	return b.annotate(ctx, machine, map[string]any{v1alpha1.AnnotationPreserve: request, v1alpha1.AnnotationTimeout: timeout.String()})
+// ask requests the preservation of a machine on its Node.
+func (b *bench) ask(ctx context.Context, machine *machinev1alpha1.Machine, request string) error {
+	return b.annotate(ctx, machine, map[string]any{v1alpha1.AnnotationPreserve: request})
 }
 
 // askOnMachine requests the preservation of a machine on the Machine itself.
-func (b *bench) askOnMachine(ctx context.Context, machine *machinev1alpha1.Machine, request string, _ time.Duration) error {
+func (b *bench) askOnMachine(ctx context.Context, machine *machinev1alpha1.Machine, request string) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationPreserve, request)
 	if err := b.seed.Patch(ctx, machine.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("could not annotate machine %s: %w", machine.Name, err)

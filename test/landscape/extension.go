@@ -61,7 +61,7 @@ func (l *Landscape) startExtension(ctx context.Context, path string, withoutSide
 		Name:    extension,
 		Path:    path,
 		Args:    args,
-		Env:     []string{"KUBECONFIG=" + kubeconfig},
+		Env:     []string{"KUBECONFIG=" + kubeconfig, "GARDENER_SHOOT_CLIENT=external"}, // no names are resolved as in a cluster
 		LogFile: l.Directory.Log(extension),
 	}, func(ctx context.Context) error {
 		if err := healthy(ctx); err != nil {

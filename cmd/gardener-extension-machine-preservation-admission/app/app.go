@@ -113,7 +113,7 @@ func run(ctx context.Context, opts *options) error {
 	}
 
 	log.Info("Adding webhooks to manager")
-	if _, err := opts.webhooks.Completed().AddToManager(ctx, mgr, runtimeCluster); err != nil {
+	if err := addWebhooks(ctx, mgr, runtimeCluster, opts); err != nil {
 		return fmt.Errorf("failed to add webhooks: %w", err)
 	}
 

@@ -7,7 +7,7 @@
 // In a seed it is configured by its Helm chart. It runs outside of the cluster as well, on the machine that the API
 // server runs on:
 //
-//	KUBECONFIG=seed.kubeconfig gardener-extension-machine-preservation \
+//	KUBECONFIG=seed.kubeconfig GARDENER_SHOOT_CLIENT=external gardener-extension-machine-preservation \
 //	  --leader-election-namespace=$NAMESPACE \
 //	  --heartbeat-namespace=$NAMESPACE \
 //	  --webhook-config-namespace=$NAMESPACE \
@@ -24,8 +24,10 @@
 // $NAMESPACE must exist: it holds the Leases and the Secrets with the webhook's certificates, and it owns the
 // registration of the webhooks unless --webhook-config-owner-namespace names another one that exists.
 // --ignore-operation-annotation is for a cluster without gardenlet: Extensions are reconciled at every change, rather
-// than when gardenlet asks for it. With --config=FILE, a component configuration replaces the defaults. The image of the
-// preservation controller is overwritten with an image vector in the file that IMAGEVECTOR_OVERWRITE names.
+// than when gardenlet asks for it. GARDENER_SHOOT_CLIENT=external is for a process that cannot resolve the names of the
+// cluster: it reaches a shoot by the address that the Shoot advertises. With --config=FILE, a component configuration
+// replaces the defaults. The image of the preservation controller is overwritten with an image vector in the file that
+// IMAGEVECTOR_OVERWRITE names.
 package app
 
 import (

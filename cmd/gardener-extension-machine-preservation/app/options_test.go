@@ -50,7 +50,7 @@ var _ = Describe("ConfigOptions", func() {
 		},
 		Entry("unknown field", head+"foo: bar", `failed to decode --config: strict decoding error: unknown field "foo"`),
 		Entry("no kind", "autoPreserveFailedMax: 1", "failed to decode --config: Object 'Kind' is missing"),
-		Entry("bad value", head+"machinePreserveTimeout: 0s", `invalid --config: machinePreserveTimeout: Invalid value: "0s": must be longer than 0s`),
+		Entry("bad value", head+"machinePreserveTimeout: 0s", `invalid --config: machinePreserveTimeout: Invalid value: "0s": must be at least 10s`),
 	)
 
 	It("should fail without the file", func() {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -55,13 +54,9 @@ func validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	}
 
 	extensionPath := field.NewPath("spec", "extensions").Index(index)
-	configPath := extensionPath.Child("providerConfig")
-	config, err := helper.DecodeProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, configPath)
-	if err != nil {
-		return nil, refusal(shoot, err)
-	}
 	pools := share.PoolsOfShoot(shoot.Spec.Provider.Workers)
-	if err := validation.ValidateMachinePreservationConfig(config, pools, configPath).ToAggregate(); err != nil {
+	config, err := helper.ReadProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, pools, extensionPath.Child("providerConfig"))
+	if err != nil {
 		return nil, refusal(shoot, err)
 	}
 	return warnings(pools, config, extensionPath), nil
@@ -88,7 +83,7 @@ func refusal(shoot *gardencorev1beta1.Shoot, err error) error {
 	return apierrors.NewInvalid(gardencorev1beta1.Kind("Shoot"), shoot.Name, allErrs)
 }
 
-// subject is all of a Shoot that errors and warnings depend on.
+// subject is all of a Shoot that errors and warnings depend on. MatchConditions have the same in CEL.
 type subject struct {
 	Enabled bool
 	Config  *runtime.RawExtension

@@ -6,6 +6,8 @@ package validator_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -13,9 +15,14 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apiserveradmission "k8s.io/apiserver/pkg/admission"
+	admissioncel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/cel/environment"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/admission/validator"
@@ -74,6 +81,32 @@ func removed(shoot *gardencorev1beta1.Shoot) {
 
 func workerless(shoot *gardencorev1beta1.Shoot) { shoot.Spec.Provider.Workers = nil }
 
+// sent says whether gardener-apiserver sends a request to the webhook. There is no old Shoot if one is created.
+func sent(oldShoot, newShoot *gardencorev1beta1.Shoot) bool {
+	GinkgoHelper()
+	var expressions []admissioncel.ExpressionAccessor
+	for _, condition := range validator.MatchConditions() {
+		expressions = append(expressions, new(matchconditions.MatchCondition(condition)))
+	}
+	compiler := admissioncel.NewConditionCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	matcher := matchconditions.NewMatcher(compiler.CompileCondition(expressions, admissioncel.OptionalVariableDeclarations{}, environment.NewExpressions),
+		new(admissionregistrationv1.Fail), "webhook", "validating", "test")
+
+	// A nil of the type of a Shoot would not be taken for none.
+	var oldObject runtime.Object
+	operation := apiserveradmission.Create
+	if oldShoot != nil {
+		oldObject, operation = oldShoot, apiserveradmission.Update
+	}
+	attributes := apiserveradmission.NewAttributesRecord(newShoot, oldObject, gardencorev1beta1.SchemeGroupVersion.WithKind("Shoot"), newShoot.Namespace, newShoot.Name,
+		gardencorev1beta1.SchemeGroupVersion.WithResource("shoots"), "", operation, nil, false, nil)
+	result := matcher.Match(context.Background(), &apiserveradmission.VersionedAttributes{
+		Attributes: attributes, VersionedObject: newShoot, VersionedOldObject: oldObject,
+	}, nil, nil)
+	Expect(result.Error).NotTo(HaveOccurred())
+	return result.Matches
+}
+
 // bad is a configuration that is never valid, and invalid is what is said about it.
 const (
 	bad     = "workers: [{name: x}]"
@@ -87,6 +120,7 @@ var _ = Describe("Shoot", func() {
 		// What is wrong with a configuration is up to the packages helper and validation, and tested there.
 		DescribeTable("should name the path in the Shoot",
 			func(with option, messages ...string) {
+				Expect(sent(nil, newShoot(with))).To(BeTrue())
 				warnings, err := validator.Shoot{}.ValidateCreate(ctx, newShoot(with))
 				Expect(warnings).To(BeEmpty())
 				Expect(err).To(Satisfy(apierrors.IsInvalid))
@@ -103,7 +137,7 @@ var _ = Describe("Shoot", func() {
 				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers`,
 				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
 			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
-				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be longer than 0s`,
+				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`,
 				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 8 for worker pool "a", which is one less than its maximum because system components may run there`,
 				`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 9: must be at most 4 for worker pool "b", which is its maximum`),
 		)
@@ -189,6 +223,31 @@ var _ = Describe("Shoot", func() {
 		Expect(validator.Shoot{}.ValidateCreate(ctx, shoot)).To(BeEmpty())
 	})
 
+	Describe("match conditions", func() {
+		It("should not send a new Shoot without the extension", func() {
+			Expect(sent(nil, newShoot(removed))).To(BeFalse())
+			Expect(sent(nil, newShoot(disabled))).To(BeFalse())
+		})
+
+		// gardener-apiserver refuses a Shoot if the evaluation costs more than it allows.
+		It("should be affordable for more worker pools than fit into a Shoot", func() {
+			many := func(shoot *gardencorev1beta1.Shoot) {
+				worker := gardencorev1beta1.Worker{Maximum: 3, Zones: []string{"1", "2", "3"}, MachineControllerManagerSettings: &gardencorev1beta1.MachineControllerManagerSettings{
+					AutoPreserveFailedMachineMax: new(int32(1)), MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+				}}
+				for i := range 10000 {
+					worker.Name = fmt.Sprintf("worker-%d", i)
+					shoot.Spec.Provider.Workers = append(shoot.Spec.Provider.Workers, worker)
+				}
+			}
+			raw, err := json.Marshal(newShoot(many))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(len(raw)).To(BeNumerically(">", 1536<<10), "etcd takes no more")
+			Expect(sent(newShoot(many), newShoot(many))).To(BeFalse())
+			Expect(sent(newShoot(many), newShoot(many, pool(10000, func(w *gardencorev1beta1.Worker) { w.Maximum++ })))).To(BeTrue())
+		})
+	})
+
 	Describe("updates", func() {
 		update := func(oldShoot, newShoot *gardencorev1beta1.Shoot) error {
 			warnings, err := validator.Shoot{}.ValidateUpdate(ctx, oldShoot, newShoot)
@@ -198,6 +257,7 @@ var _ = Describe("Shoot", func() {
 
 		DescribeTable("should refuse what is invalid after the update",
 			func(oldShoot, newShoot *gardencorev1beta1.Shoot, message string) {
+				Expect(sent(oldShoot, newShoot)).To(BeTrue())
 				Expect(update(oldShoot, newShoot)).To(MatchError(ContainSubstring(message)))
 			},
 			Entry("new extension", newShoot(removed), newShoot(config(bad)), invalid),
@@ -224,7 +284,10 @@ var _ = Describe("Shoot", func() {
 		)
 
 		DescribeTable("should let through",
-			func(oldShoot, newShoot *gardencorev1beta1.Shoot) { Expect(update(oldShoot, newShoot)).To(Succeed()) },
+			func(oldShoot, newShoot *gardencorev1beta1.Shoot) {
+				Expect(sent(oldShoot, newShoot)).To(BeFalse())
+				Expect(update(oldShoot, newShoot)).To(Succeed())
+			},
 			Entry("a Shoot in deletion", newShoot(), newShoot(config(bad), func(shoot *gardencorev1beta1.Shoot) { shoot.DeletionTimestamp = new(metav1.Now()) })),
 			Entry("what was invalid before", newShoot(config(bad)), newShoot(config(bad))),
 			Entry("other fields of what was invalid before", newShoot(config(bad)), newShoot(config(bad), func(shoot *gardencorev1beta1.Shoot) {
@@ -249,6 +312,7 @@ var _ = Describe("Shoot", func() {
 
 		DescribeTable("should warn of what the update changes",
 			func(oldShoot, newShoot *gardencorev1beta1.Shoot) {
+				Expect(sent(oldShoot, newShoot)).To(BeTrue())
 				Expect(validator.Shoot{}.ValidateUpdate(ctx, oldShoot, newShoot)).To(HaveLen(1))
 			},
 			Entry("a new extension", newShoot(removed, own(0, new(int32(1)), 0)), newShoot(own(0, new(int32(1)), 0))),

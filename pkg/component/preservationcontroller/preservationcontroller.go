@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/controllerutils"
@@ -36,6 +37,8 @@ const (
 	// ManagedResourceName is the name of the ManagedResource with the permissions in the shoot.
 	ManagedResourceName = "extension-machine-preservation-shoot"
 
+	manifestsSecretName = managedresources.SecretPrefix + ManagedResourceName
+
 	origin          = "gardener-extension-machine-preservation"
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
 	// waitTimeout is how long Wait and WaitCleanup wait at most.
@@ -58,30 +61,22 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 		return err
 	}
 
-	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
-		AddAllAndSerialize(p.shootResources()...)
-	if err != nil {
-		return fmt.Errorf("failed to serialize the resources for the shoot: %w", err)
+	if err := p.deployManagedResource(ctx); err != nil {
+		return err
 	}
-	if err := managedresources.CreateForShoot(ctx, p.client, p.namespace, ManagedResourceName, origin, false, data); err != nil {
-		return fmt.Errorf("failed to deploy ManagedResource: %w", err)
-	}
-
 	if err := p.deployMonitoring(ctx); err != nil {
 		return err
 	}
-	if err := p.accessSecret().Reconcile(ctx, p.client); err != nil {
-		return fmt.Errorf("failed to deploy access secret: %w", err)
-	}
-	return nil
+	return p.deployAccessSecret(ctx)
 }
 
-// Destroy deletes all resources. It does not wait. A container that is still there loses its identity by that.
+// Destroy deletes all resources, the access secret first: whoever still finds it can rely on the permissions in the shoot.
+// It does not wait. A container that is still there loses its identity by that.
 func (p *preservationController) Destroy(ctx context.Context) error {
-	if err := managedresources.DeleteForShoot(ctx, p.client, p.namespace, ManagedResourceName); err != nil {
-		return fmt.Errorf("failed to delete ManagedResource: %w", err)
+	if err := kubernetesutils.DeleteObject(ctx, p.client, p.accessSecret().Secret); err != nil {
+		return fmt.Errorf("failed to delete access secret: %w", err)
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.accessSecret().Secret, p.roleBinding(), p.role(), p.prometheusRule(), p.serviceMonitor(), p.service())
+	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.prometheusRule(), p.serviceMonitor(), p.service())
 }
 
 // Wait waits until the resources in the shoot are healthy.
@@ -132,6 +127,53 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 		return nil
 	}); err != nil {
 		return fmt.Errorf("failed to deploy RoleBinding: %w", err)
+	}
+	return nil
+}
+
+// deployManagedResource deploys what gardener-resource-manager brings into the shoot. Other than with Gardener's helpers, the
+// name of the Secret does not depend on what is in it: it can be given in a role.
+func (p *preservationController) deployManagedResource(ctx context.Context) error {
+	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
+		AddAllAndSerialize(p.shootResources()...)
+	if err != nil {
+		return fmt.Errorf("failed to serialize the resources for the shoot: %w", err)
+	}
+	manifests := p.manifests()
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, manifests, func() error {
+		manifests.Type = corev1.SecretTypeOpaque
+		manifests.Data = data
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy the Secret of the ManagedResource: %w", err)
+	}
+
+	managedResource := p.managedResource()
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, managedResource, func() error {
+		metav1.SetMetaDataLabel(&managedResource.ObjectMeta, managedresources.LabelKeyOrigin, origin)
+		managedResource.Spec = resourcesv1alpha1.ManagedResourceSpec{
+			SecretRefs:   []corev1.LocalObjectReference{{Name: manifests.Name}},
+			InjectLabels: map[string]string{v1beta1constants.ShootNoCleanup: "true"},
+			KeepObjects:  new(false),
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy ManagedResource: %w", err)
+	}
+	return nil
+}
+
+// deployAccessSecret has gardener-resource-manager write a token into the Secret for the container, and the CA bundle for
+// who has no kubeconfig of the shoot.
+func (p *preservationController) deployAccessSecret(ctx context.Context) error {
+	access := p.accessSecret()
+	if err := access.Reconcile(ctx, p.client); err != nil {
+		return fmt.Errorf("failed to deploy access secret: %w", err)
+	}
+	patch := client.MergeFrom(access.Secret.DeepCopy())
+	metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, resourcesv1alpha1.ServiceAccountInjectCABundle, "true")
+	if err := p.client.Patch(ctx, access.Secret, patch); err != nil {
+		return fmt.Errorf("failed to ask for the CA bundle in the access secret: %w", err)
 	}
 	return nil
 }
@@ -187,6 +229,14 @@ func (p *preservationController) shootResources() []client.Object {
 
 func (p *preservationController) accessSecret() *gardenerutils.AccessSecret {
 	return gardenerutils.NewShootAccessSecret(Name, p.namespace)
+}
+
+func (p *preservationController) manifests() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manifestsSecretName, Namespace: p.namespace}}
+}
+
+func (p *preservationController) managedResource() *resourcesv1alpha1.ManagedResource {
+	return &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: ManagedResourceName, Namespace: p.namespace}}
 }
 
 func (p *preservationController) role() *rbacv1.Role {

@@ -6,6 +6,7 @@ package preservationcontroller_test
 
 import (
 	"context"
+	"errors"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
@@ -18,8 +19,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
@@ -70,8 +73,9 @@ var _ = Describe("PreservationController", func() {
 			"resources.gardener.cloud/class":   "shoot",
 		}))
 		Expect(secret.Annotations).To(Equal(map[string]string{
-			"serviceaccount.resources.gardener.cloud/name":      "machine-preservation-controller",
-			"serviceaccount.resources.gardener.cloud/namespace": "kube-system",
+			"serviceaccount.resources.gardener.cloud/name":             "machine-preservation-controller",
+			"serviceaccount.resources.gardener.cloud/namespace":        "kube-system",
+			"serviceaccount.resources.gardener.cloud/inject-ca-bundle": "true",
 		}))
 	})
 
@@ -105,6 +109,58 @@ var _ = Describe("PreservationController", func() {
 				Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "machine-preservation-controller", Namespace: "kube-system"}},
 			},
 		))
+	})
+
+	It("should use only Secrets that a role can name", func() {
+		names := sets.New[string]()
+		remember := func(object client.Object) {
+			if _, ok := object.(*corev1.Secret); ok {
+				names.Insert(object.GetName())
+			}
+		}
+		controller = New(interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				object.SetName(key.Name)
+				remember(object)
+				return c.Get(ctx, key, object, opts...)
+			},
+			Create: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+				remember(object)
+				return c.Create(ctx, object, opts...)
+			},
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+				remember(object)
+				return c.Delete(ctx, object, opts...)
+			},
+		}), namespace)
+
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		managedResource := get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot").(*resourcesv1alpha1.ManagedResource)
+		managedResource.Spec.SecretRefs = []corev1.LocalObjectReference{{Name: "gardenlet-kubeconfig"}}
+		Expect(c.Update(ctx, managedResource)).To(Succeed())
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		managedResource = get(managedResource, managedResource.Name).(*resourcesv1alpha1.ManagedResource)
+		Expect(managedResource.Spec.SecretRefs).To(Equal([]corev1.LocalObjectReference{{Name: "managedresource-extension-machine-preservation-shoot"}}))
+		managedResource.Spec.SecretRefs = []corev1.LocalObjectReference{{Name: "gardenlet-kubeconfig"}}
+		Expect(c.Update(ctx, managedResource)).To(Succeed())
+		Expect(controller.Destroy(ctx)).To(Succeed())
+
+		Expect(names.UnsortedList()).To(ConsistOf("shoot-access-machine-preservation-controller", "managedresource-extension-machine-preservation-shoot"))
+	})
+
+	It("should take the permissions in the shoot away after the access to it", func() {
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		failing := New(interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+			Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+				if object.GetName() == "shoot-access-machine-preservation-controller" {
+					return errors.New("fake")
+				}
+				return c.Delete(ctx, object, opts...)
+			},
+		}), namespace)
+
+		Expect(failing.Destroy(ctx)).To(MatchError("failed to delete access secret: fake"))
+		get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot")
 	})
 
 	It("should leave nothing behind", func() {

@@ -271,6 +271,25 @@ var _ = Describe("Actuator", func() {
 				Expect(deployed()).To(BeTrue())
 			})
 
+			It("should go on taking away what is deployed, whatever annotations are left on machines", func() {
+				managedResource := &resourcesv1alpha1.ManagedResource{}
+				Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "extension-machine-preservation-shoot"}, managedResource)).To(Succeed())
+				managedResource.Finalizers = []string{"resources.gardener.cloud/gardener-resource-manager"}
+				Expect(c.Update(ctx, managedResource)).To(Succeed())
+				impatient, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+				defer cancel()
+				Expect(actuator.Delete(impatient, log, ex)).To(MatchError(ContainSubstring("failed to wait for the preservation controller to be deleted")))
+
+				kept := machine()
+				metav1.SetMetaDataAnnotation(&kept.ObjectMeta, "machine-preservation.extensions.gardener.cloud/timeout", "1h")
+				Expect(c.Update(ctx, kept)).To(Succeed())
+				Expect(c.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(Succeed())
+				managedResource.Finalizers = nil
+				Expect(c.Update(ctx, managedResource)).To(Succeed())
+				actuator.(*Actuator).ShootClient = ShootClient(c)
+				Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			})
+
 			It("P14: should not wait without end for a shoot that cannot be reached", func() {
 				shootError = errors.New("fake")
 				clock.Step(10*time.Minute - time.Second)

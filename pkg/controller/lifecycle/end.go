@@ -7,17 +7,19 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
-	extensionsconfigv1alpha1 "github.com/gardener/gardener/extensions/pkg/apis/config/v1alpha1"
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
-	"github.com/gardener/gardener/extensions/pkg/util"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -78,7 +80,9 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string, waitF
 	}
 	var shootClient client.Client
 	if waitForNodes {
-		if shootClient, err = a.ShootClient(ctx, namespace); err != nil {
+		// Without the access secret nodes cannot be cleaned. Usually it was taken away when all had ended, and what is left on
+		// machines is an operator's.
+		if shootClient, err = a.ShootClient(ctx, namespace); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("failed to create the client for the shoot: %w", err)
 		}
 	}
@@ -98,14 +102,49 @@ type nodes struct{ client.Client }
 
 func (n nodes) Known() bool { return n.Client != nil }
 
-// shootClient returns a function that makes a client for a shoot's nodes, with the kubeconfig that Gardener has in the
-// control-plane namespace.
+// shootClient returns a function that makes a client for a shoot's nodes, with the identity and the permissions of the
+// preservation controller. The error is a NotFound if its access secret does not exist.
 func shootClient(seed client.Client) func(ctx context.Context, namespace string) (client.Client, error) {
 	return func(ctx context.Context, namespace string) (client.Client, error) {
+		secret := &corev1.Secret{}
+		if err := seed.Get(ctx, client.ObjectKey{Namespace: namespace, Name: preservationcontroller.AccessSecretName}, secret); err != nil {
+			return nil, fmt.Errorf("failed to get access secret: %w", err)
+		}
+		token, ca := secret.Data[resourcesv1alpha1.DataKeyToken], secret.Data[resourcesv1alpha1.DataKeyCABundle]
+		if len(token) == 0 || len(ca) == 0 {
+			return nil, fmt.Errorf("gardener-resource-manager has not yet written both %s and %s into Secret %q",
+				resourcesv1alpha1.DataKeyToken, resourcesv1alpha1.DataKeyCABundle, secret.Name)
+		}
+		server, err := shootServer(ctx, seed, namespace)
+		if err != nil {
+			return nil, err
+		}
+
 		mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 		mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
-		_, c, err := util.NewClientForShoot(ctx, seed, namespace, client.Options{Mapper: mapper},
-			extensionsconfigv1alpha1.RESTOptions{Timeout: new(shootTimeout)})
-		return c, err
+		return client.New(&rest.Config{
+			Host:            server,
+			BearerToken:     string(token),
+			TLSClientConfig: rest.TLSClientConfig{CAData: ca},
+			Timeout:         shootTimeout,
+		}, client.Options{Mapper: mapper})
 	}
+}
+
+// shootServer returns the address of a shoot's API server in the seed, or the one outside of it where Gardener's own
+// clients of shoots are to use that.
+func shootServer(ctx context.Context, seed client.Client, namespace string) (string, error) {
+	if os.Getenv("GARDENER_SHOOT_CLIENT") != "external" {
+		return fmt.Sprintf("https://%s.%s.svc", v1beta1constants.DeploymentNameKubeAPIServer, namespace), nil
+	}
+	shoot, err := extensionscontroller.GetShoot(ctx, seed, namespace)
+	if err != nil {
+		return "", fmt.Errorf("failed to get Shoot: %w", err)
+	}
+	for _, address := range shoot.Status.AdvertisedAddresses {
+		if address.Name == v1beta1constants.AdvertisedAddressExternal {
+			return address.URL, nil
+		}
+	}
+	return "", fmt.Errorf("the Shoot in Cluster %q has no advertised address %q", namespace, v1beta1constants.AdvertisedAddressExternal)
 }

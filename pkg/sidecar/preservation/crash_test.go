@@ -265,8 +265,11 @@ var _ = Describe("P8: crash", func() {
 				decorators = append(decorators, Pending)
 			}
 			It(holderName+" "+name, decorators, func(ctx SpecContext) {
-				undisturbed := func(later time.Duration) end {
+				undisturbed := func(later time.Duration, status ...machinev1alpha1.CurrentStatus) end {
 					e := begin(ctx, holder, t, later)
+					for _, status := range status {
+						e.editMachine(ctx, "m", Phase(status.Phase, status.LastUpdateTime.Time))
+					}
 					e.settle(ctx)
 					return e.end(ctx)
 				}
@@ -303,7 +306,11 @@ var _ = Describe("P8: crash", func() {
 							break
 						}
 						crashCases++
-						machine := e.machine(ctx, "m")
+						machine, crashedAt := e.machine(ctx, "m"), e.now()
+						isPutOff := func(m *machinev1alpha1.Machine) bool {
+							status := m.Status.CurrentStatus
+							return status.Phase == machinev1alpha1.MachineUnknown && status.LastUpdateTime.Time.Equal(crashedAt.Add(-9*time.Minute))
+						}
 						begun := metav1.HasAnnotation(machine.ObjectMeta, prefix+"cause") || machine.Status.CurrentStatus.PreserveExpiryTime != nil
 
 						e.api.read, e.api.write = nil, nil
@@ -315,6 +322,11 @@ var _ = Describe("P8: crash", func() {
 						want := want
 						if _, begins := want.Machine[prefix+"cause"]; number == 1 && !c.applied || begins && !begun {
 							want = wantLater // nothing was on record
+						}
+						if isPutOff(machine) && isPutOff(e.machine(ctx, "m")) { // then it is not near
+							e.pass(time.Minute)
+							e.settle(ctx)
+							want = undisturbed(downtime+time.Minute, machine.Status.CurrentStatus)
 						}
 						Expect(e.end(ctx)).To(Equal(want), "crashed at write %d, %s: %v", number, c.name, e.api.written())
 					}

@@ -51,8 +51,8 @@ func (e *environment) failingRound(ctx context.Context) time.Duration {
 	return result.RequeueAfter
 }
 
-// holdWrites is how many writes make a hold.
-const holdWrites = 2
+// holdWrites is how many writes make a hold that comes at the last moment: the deadline is put off first (H3).
+const holdWrites = 3
 
 var _ = Describe("Faulty API", func() {
 	var now = Start.Add(time.Hour)

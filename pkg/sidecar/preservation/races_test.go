@@ -49,13 +49,16 @@ var _ = Describe("Races", func() {
 				Expect(e.recorder.take()).To(BeEmpty())
 			})
 
-			It("T7: should not take the phase back of a machine that recovers between the record and the hold", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
-				e.meanwhile("Machine/m/status", func() { e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineRunning, now)) })
+			DescribeTable("H4: should not take the phase back of a machine that recovers before its hold is complete", func(ctx SpecContext, doubted MachineOption) {
+				e := withMachine(holder, Machine("m", doubted), Node("m", NotReady))
+				e.meanwhile("Machine/m/status", func() { e.heal(ctx, "m") })
 				e.persist(ctx)
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
-				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"phase", "Running:Preserved"))
-			})
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+			},
+				Entry("and is near its deadline", near(now)),
+				Entry("and is overdue", failing(now)),
+			)
 
 			It("P7: should keep a taint that somebody else adds meanwhile", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m"))

@@ -171,6 +171,8 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 			HaveField("Name", "validator.machine-preservation-admission.extensions.gardener.cloud"),
 			HaveField("FailurePolicy", HaveValue(Equal(admissionregistrationv1.Fail))),
 			HaveField("ObjectSelector.MatchLabels", Equal(map[string]string{"extensions.extensions.gardener.cloud/machine-preservation": "true"})),
+			HaveField("TimeoutSeconds", HaveValue(BeEquivalentTo(5))),
+			HaveField("MatchConditions", HaveLen(3)),
 			HaveField("Rules", HaveExactElements(HaveField("Rule.Resources", HaveExactElements("shoots")))),
 		)))
 		Expect(runtimeCluster.client.Get(ctx, client.ObjectKeyFromObject(registration), registration)).To(Satisfy(apierrors.IsNotFound))
@@ -221,7 +223,7 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 
 			It("should refuse a bad configuration after a good one", func() {
 				expectRefused(newShoot(with.name, with.fields, config("workers: [{name: worker-a, machineControllerManager: {machinePreserveTimeout: 0s}}]")),
-					ofPool+`.machinePreserveTimeout: Invalid value: "0s": must be longer than 0s`)
+					ofPool+`.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`)
 			})
 
 			It("should refuse a smaller pool under a good configuration", func() {
@@ -266,7 +268,7 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 		Entry("values", config("machineControllerManager: {autoPreserveFailedMax: -1, machinePreserveTimeout: -1h}\nworkers: [{name: worker-a, machineControllerManager: {autoPreserveFailedMax: 6}}]"),
 			ofPool+`.autoPreserveFailedMax: Invalid value: 6: must be at most 5 for worker pool "worker-a", which is one less than its maximum because system components may run there`,
 			forAll+`.autoPreserveFailedMax: Invalid value: -1: must not be negative`,
-			forAll+`.machinePreserveTimeout: Invalid value: "-1h0m0s": must be longer than 0s`),
+			forAll+`.machinePreserveTimeout: Invalid value: "-1h0m0s": must be at least 10s`),
 	)
 
 	It("should give all warnings at once", func() {
@@ -320,12 +322,26 @@ workers:
 		expectApplied(shoot, "created", "spec.extensions[0]: the Shoot has no workers, no machine is preserved")
 	})
 
-	It("should be waited for by Shoots with the extension only", func() {
+	It("should be waited for by nobody but who changes what is validated", func() {
+		expectApplied(newShoot("waits"), "created")
 		stopAdmission()
-		result := garden.apply(newShoot("waits"))
-		Expect(result.err).To(HaveOccurred())
-		Expect(result.stderr).To(ContainSubstring("failed calling webhook"))
+		for _, shoot := range []*gardencorev1beta1.Shoot{
+			newShoot("new"),
+			newShoot("waits", maximum(7)),
+			newShoot("waits", own),
+			newShoot("waits", config("workers: []")),
+			newShoot("disabled"),
+		} {
+			result := garden.apply(shoot)
+			Expect(result.err).To(HaveOccurred())
+			Expect(result.stderr).To(ContainSubstring("failed calling webhook"))
+		}
+
 		expectApplied(newShoot("goes-on", removed), "created")
 		expectApplied(newShoot("disabled", disabled, config("workers: []")), "configured")
+		expectApplied(newShoot("waits", purpose("development")), "configured")
+		expectApplied(newShoot("waits", func(shoot *gardencorev1beta1.Shoot) { shoot.Spec.Provider.Workers[0].Minimum = 1 }), "configured")
+		expectApplied(newShoot("waits", disabled), "configured")
+		expectApplied(newShoot("waits", removed), "configured")
 	})
 })

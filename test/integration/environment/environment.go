@@ -17,6 +17,7 @@ import (
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/component/autoscaling/vpa"
@@ -172,7 +173,7 @@ func (e *Environment) CreateShootNamespace(ctx context.Context, enabled bool) st
 	return namespace.Name
 }
 
-// CreateCluster creates the Cluster that gardenlet creates for a shoot.
+// CreateCluster creates the Cluster that gardenlet creates for a shoot. The API server is that of the shoot as well.
 func (e *Environment) CreateCluster(ctx context.Context, namespace string, workers ...gardencorev1beta1.Worker) {
 	GinkgoHelper()
 	raw := func(object any) runtime.RawExtension {
@@ -186,6 +187,9 @@ func (e *Environment) CreateCluster(ctx context.Context, namespace string, worke
 
 	shoot := &gardencorev1beta1.Shoot{TypeMeta: typeMeta("Shoot")}
 	shoot.Spec.Provider.Workers = workers
+	server, _, err := rest.DefaultServerUrlFor(e.Config)
+	Expect(err).NotTo(HaveOccurred())
+	shoot.Status.AdvertisedAddresses = []gardencorev1beta1.ShootAdvertisedAddress{{Name: v1beta1constants.AdvertisedAddressExternal, URL: server.String()}}
 	Expect(e.Client.Create(ctx, &extensionsv1alpha1.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: extensionsv1alpha1.ClusterSpec{

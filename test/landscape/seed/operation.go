@@ -178,7 +178,9 @@ func (o *operation) delete(ctx context.Context) error {
 }
 
 func (o *operation) syncCluster(ctx context.Context) error {
-	return extensions.SyncClusterResourceToSeed(ctx, o.client, o.namespace, o.shoot, o.cloudProfile, o.seed)
+	shoot := o.shoot.DeepCopy()
+	shoot.Status.AdvertisedAddresses = []gardencorev1beta1.ShootAdvertisedAddress{{Name: v1beta1constants.AdvertisedAddressExternal, URL: o.landscape.shootServer}}
+	return extensions.SyncClusterResourceToSeed(ctx, o.client, o.namespace, shoot, o.cloudProfile, o.seed)
 }
 
 func (o *operation) deleteCluster(ctx context.Context) error {

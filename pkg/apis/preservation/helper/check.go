@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
 )
 
 // check returns what is wrong with the JSON value of a field.
@@ -48,6 +49,9 @@ func checkWorkers(value any, fldPath *field.Path) field.ErrorList {
 
 	var allErrs field.ErrorList
 	for i, item := range items {
+		if validation.Enough(allErrs) {
+			break
+		}
 		allErrs = append(allErrs, checkObject(item, fldPath.Index(i), map[string]check{
 			"name":                     checkString,
 			"machineControllerManager": checkSettings,
@@ -73,6 +77,9 @@ func checkObject(value any, fldPath *field.Path, known map[string]check) field.E
 
 	var allErrs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if validation.Enough(allErrs) {
+			break
+		}
 		child := fldPath.Child(name)
 		if checkField, ok := known[name]; !ok {
 			valid := strings.Join(slices.Sorted(maps.Keys(known)), ", ")

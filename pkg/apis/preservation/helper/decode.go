@@ -29,39 +29,56 @@ func init() {
 	decoder = serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder(preservation.SchemeGroupVersion)
 }
 
-// DecodeProviderConfig returns the internal version of a provider configuration, which is empty if there is none. An
-// error names the field below fldPath, its value and what is valid.
-func DecodeProviderConfig(raw *runtime.RawExtension, fldPath *field.Path) (*preservation.MachinePreservationConfig, error) {
-	if raw == nil || len(raw.Raw) == 0 {
-		return &preservation.MachinePreservationConfig{}, nil
-	}
+// maxSize is how many bytes of a provider configuration are read. One that sets everything for a hundred worker pools has a
+// quarter of them.
+const maxSize = 64 << 10
 
-	object, kind, err := decoder.Decode(raw.Raw, nil, nil)
-	// The decoder takes the internal version as well, with the names of the fields in Go.
-	if config, ok := object.(*preservation.MachinePreservationConfig); ok && err == nil && kind.Version != runtime.APIVersionInternal {
-		return config, nil
-	}
-
-	// The decoder knows neither the paths of malformed values nor which fields it would have known.
-	var document any
-	if json.Unmarshal(raw.Raw, &document) == nil {
-		if allErrs := checkConfig(document, fldPath); len(allErrs) > 0 {
-			return nil, allErrs.ToAggregate()
-		}
-	}
-	return nil, fmt.Errorf("%s: %w", fldPath, err)
-}
-
-// ReadExtension returns the provider configuration of an Extension. An error names each field that is not valid for the
-// given worker pools, its value and what is valid.
-func ReadExtension(extension *extensionsv1alpha1.Extension, pools []share.Pool) (*preservation.MachinePreservationConfig, error) {
-	fldPath := field.NewPath("spec", "providerConfig")
-	config, err := DecodeProviderConfig(extension.Spec.ProviderConfig, fldPath)
+// ReadProviderConfig returns the internal version of a provider configuration, which is empty if there is none. An error
+// names the first fields below fldPath that are not valid for the given worker pools, their values and what is valid.
+//
+// It is where a shoot owner's input comes in, for the admission component and all of the extension: time and memory grow
+// with the size of the input only, and what an error shows of it is cut.
+func ReadProviderConfig(raw *runtime.RawExtension, pools []share.Pool, fldPath *field.Path) (*preservation.MachinePreservationConfig, error) {
+	config, err := decode(raw, fldPath)
 	if err != nil {
 		return nil, err
 	}
-	if err := validation.ValidateMachinePreservationConfig(config, pools, fldPath).ToAggregate(); err != nil {
+	if err := aggregate(validation.ValidateMachinePreservationConfig(config, pools, fldPath), fldPath); err != nil {
 		return nil, err
+	}
+	return config, nil
+}
+
+// ReadExtension returns the provider configuration of an Extension. An error names fields that are not valid for the given
+// worker pools, their values and what is valid.
+func ReadExtension(extension *extensionsv1alpha1.Extension, pools []share.Pool) (*preservation.MachinePreservationConfig, error) {
+	return ReadProviderConfig(extension.Spec.ProviderConfig, pools, field.NewPath("spec", "providerConfig"))
+}
+
+func decode(raw *runtime.RawExtension, fldPath *field.Path) (*preservation.MachinePreservationConfig, error) {
+	config := &preservation.MachinePreservationConfig{}
+	if raw == nil || len(raw.Raw) == 0 {
+		return config, nil
+	}
+	if size := len(raw.Raw); size > maxSize {
+		err := field.TooLong(fldPath, nil, maxSize)
+		err.Detail = fmt.Sprintf("has %d bytes, may not have more than %d", size, maxSize)
+		return nil, err
+	}
+
+	// The decoder knows neither the paths of malformed values nor which fields it would have known. It takes the internal
+	// version as well, with the names of the fields in Go.
+	var document any
+	if err := json.Unmarshal(raw.Raw, &document); err != nil {
+		return nil, cutError(err, fldPath)
+	}
+	if err := aggregate(checkConfig(document, fldPath), fldPath); err != nil {
+		return nil, err
+	}
+
+	// What it refuses now are fields that are set twice.
+	if err := runtime.DecodeInto(decoder, raw.Raw, config); err != nil {
+		return nil, cutError(err, fldPath)
 	}
 	return config, nil
 }

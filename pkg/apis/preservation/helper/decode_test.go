@@ -5,6 +5,7 @@
 package helper_test
 
 import (
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -16,30 +17,37 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
+	"github.com/gardener/gardener-extension-machine-preservation/test/hostile"
 )
 
-var _ = Describe("#DecodeProviderConfig", func() {
+var _ = Describe("#ReadProviderConfig", func() {
 	const head = `apiVersion: machine-preservation.extensions.gardener.cloud/v1alpha1
 kind: MachinePreservationConfig
 `
 
-	decode := func(config string) (*preservation.MachinePreservationConfig, error) {
+	pools := []share.Pool{{Name: "worker-a", Maximum: 3}, {Name: "worker-b", Maximum: 3}}
+
+	readJSON := func(config string) (*preservation.MachinePreservationConfig, error) {
+		return helper.ReadProviderConfig(&runtime.RawExtension{Raw: []byte(config)}, pools, field.NewPath("spec", "providerConfig"))
+	}
+	read := func(config string) (*preservation.MachinePreservationConfig, error) {
 		GinkgoHelper()
 		raw, err := yaml.YAMLToJSON([]byte(config))
 		Expect(err).NotTo(HaveOccurred())
-		return helper.DecodeProviderConfig(&runtime.RawExtension{Raw: raw}, field.NewPath("spec", "providerConfig"))
+		return readJSON(string(raw))
 	}
 
 	It("should return an empty configuration if there is none", func() {
 		for _, raw := range []*runtime.RawExtension{nil, {}} {
-			config, err := helper.DecodeProviderConfig(raw, nil)
+			config, err := helper.ReadProviderConfig(raw, pools, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(config).To(Equal(&preservation.MachinePreservationConfig{}))
 		}
 	})
 
 	It("should decode every field to the internal version", func() {
-		config, err := decode(head + `
+		config, err := read(head + `
 machineControllerManager:
   autoPreserveFailedMax: 1
   machinePreserveTimeout: 72h
@@ -72,7 +80,7 @@ workers:
 
 	DescribeTable("bad input",
 		func(config, message string) {
-			_, err := decode(config)
+			_, err := read(config)
 			Expect(err).To(MatchError(message))
 		},
 
@@ -124,13 +132,83 @@ workers:
 	)
 
 	It("should refuse a field that is set twice", func() {
-		_, err := helper.DecodeProviderConfig(&runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
-			`"kind":"MachinePreservationConfig","workers":[{"name":"a","name":"b"}]}`)}, field.NewPath("spec", "providerConfig"))
+		_, err := readJSON(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","workers":[{"name":"a","name":"b"}]}`)
 		Expect(err).To(MatchError(`spec.providerConfig: strict decoding error: duplicate field "workers[0].name"`))
 	})
 
 	It("should refuse what is no JSON", func() {
-		_, err := helper.DecodeProviderConfig(&runtime.RawExtension{Raw: []byte("{")}, field.NewPath("spec", "providerConfig"))
-		Expect(err).To(MatchError(HavePrefix("spec.providerConfig: ")))
+		_, err := readJSON("{")
+		Expect(err).To(MatchError("spec.providerConfig: unexpected end of JSON input"))
+	})
+
+	It("should refuse what is not valid for the worker pools", func() {
+		_, err := read(head + "workers: [{name: worker-a, machineControllerManager: {autoPreserveFailedMax: 4}}]")
+		Expect(err).To(MatchError(`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: Invalid value: 4: must be at most 3 for worker pool "worker-a", which is its maximum`))
+	})
+
+	Describe("hostile input", func() {
+		It("should read as many bytes as are valid, and no more", func() {
+			config := strings.TrimSuffix(hostile.Config(""), "}")
+			config += strings.Repeat(" ", 64<<10-len(config)-1) + "}"
+			Expect(readJSON(config)).NotTo(BeNil())
+
+			_, err := readJSON(config + " ")
+			Expect(err).To(MatchError("spec.providerConfig: Too long: has 65537 bytes, may not have more than 65536"))
+		})
+
+		It("should refuse too many bytes without a look at them", func() {
+			_, err := readJSON(strings.Repeat("[", 10<<20))
+			Expect(err).To(MatchError("spec.providerConfig: Too long: has 10485760 bytes, may not have more than 65536"))
+		})
+
+		for name, attack := range hostile.Configs {
+			It("should tell of ten errors, and show little of the input: "+name, func() {
+				config := attack(64 << 10)
+				Expect(len(config)).To(BeNumerically("~", 64<<10, 100))
+
+				_, err := readJSON(config)
+				Expect(err).To(HaveOccurred())
+				Expect(countErrors(err)).To(BeNumerically("<=", 11))
+				Expect(len(err.Error())).To(BeNumerically("<", maxMessage))
+			})
+
+			// Allocations, unlike time, are the same on each machine. A byte of the largest input takes some dozen bytes
+			// in the memory, and they are not more for larger inputs.
+			It("should take memory in proportion to the input: "+name, func() {
+				small, large := allocated(attack(16<<10)), allocated(attack(64<<10))
+				Expect(large).To(BeNumerically("<", 16<<20))
+				Expect(large).To(BeNumerically("<", 6*small+1<<20))
+			})
+		}
+
+		It("should say that there are more errors than it tells of", func() {
+			_, err := read(head + "workers: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]")
+			Expect(countErrors(err)).To(Equal(11))
+			Expect(err).To(MatchError(HaveSuffix(`spec.providerConfig.workers[9]: Invalid value: 1: must be an object, spec.providerConfig: Invalid value: there are more errors than these 10]`)))
+
+			_, err = read(head + "workers: [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]")
+			Expect(countErrors(err)).To(Equal(10))
+			Expect(err).To(MatchError(HaveSuffix(`spec.providerConfig.workers[9]: Invalid value: 1: must be an object]`)))
+		})
+
+		It("should refuse more workers than there are pools", func() {
+			_, err := read(head + "workers: [{name: worker-a}, {name: worker-b}, {name: worker-b}]")
+			Expect(err).To(MatchError(`spec.providerConfig.workers[2].name: Duplicate value: "worker-b": each worker pool may be named once`))
+		})
+
+		DescribeTable("should cut what it shows of the input",
+			func(config string, message any) {
+				_, err := readJSON(config)
+				Expect(err).To(MatchError(message))
+			},
+			Entry("name of a field", hostile.Config(`"`+strings.Repeat("a", 1000)+`":1`),
+				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers"),
+			Entry("text", hostile.Config(`"workers":[{"name":"`+strings.Repeat("a", 1000)+`"}]`),
+				`spec.providerConfig.workers[0].name: Unsupported value: "`+strings.Repeat("a", 125)+`...": supported values: "worker-a", "worker-b"`),
+			Entry("object", hostile.Config(`"workers":{"`+strings.Repeat("a", 1000)+`":1}`),
+				`spec.providerConfig.workers: Invalid value: "{\"`+strings.Repeat("a", 123)+`...": must be a list`),
+			Entry("number", hostile.Config(`"machineControllerManager":{"autoPreserveFailedMax":1.`+strings.Repeat("0", 10000)+`}`),
+				HavePrefix(`spec.providerConfig: json: cannot unmarshal number 1.0000000`)),
+		)
 	})
 })

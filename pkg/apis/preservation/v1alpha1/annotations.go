@@ -115,3 +115,6 @@ const (
 
 // DefaultMachinePreserveTimeout is for how long a machine is preserved where nobody says otherwise.
 const DefaultMachinePreserveTimeout = 72 * time.Hour
+
+// MinMachinePreserveTimeout is the shortest time that anybody can set.
+const MinMachinePreserveTimeout = 10 * time.Second

@@ -44,7 +44,7 @@ type MachineControllerManagerSettings struct {
 	// less where the pool may run system components.
 	// +optional
 	AutoPreserveFailedMax *int32 `json:"autoPreserveFailedMax,omitempty"`
-	// MachinePreserveTimeout is how long a machine is kept, for example "72h". It must be positive.
+	// MachinePreserveTimeout is how long a machine is kept, for example "72h". At least 10s.
 	// +optional
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
 	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force as well, so that they can start

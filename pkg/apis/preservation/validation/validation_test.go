@@ -56,7 +56,7 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 		}),
 		Entry("timeouts", preservation.MachinePreservationConfig{
 			MachineControllerManager: timeout(72 * time.Hour),
-			Workers:                  []preservation.Worker{worker("gpu", timeout(time.Nanosecond))},
+			Workers:                  []preservation.Worker{worker("gpu", timeout(10*time.Second))},
 		}),
 	)
 
@@ -94,9 +94,11 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 		},
 			`providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 4: must be at most 3 for worker pool "gpu", which is its maximum`),
 		Entry("zero timeout of a worker", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", timeout(0))}},
-			`providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be longer than 0s`),
+			`providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`),
+		Entry("timeout that is too short", preservation.MachinePreservationConfig{Workers: []preservation.Worker{worker("gpu", timeout(9999*time.Millisecond))}},
+			`providerConfig.workers[0].machineControllerManager.machinePreserveTimeout: Invalid value: "9.999s": must be at least 10s`),
 		Entry("negative default timeout", preservation.MachinePreservationConfig{MachineControllerManager: timeout(-time.Hour)},
-			`providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "-1h0m0s": must be longer than 0s`),
+			`providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "-1h0m0s": must be at least 10s`),
 	)
 
 	It("should refuse every name if there are no pools", func() {

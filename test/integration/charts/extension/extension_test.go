@@ -19,11 +19,13 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
 	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -33,8 +35,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
@@ -125,6 +125,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		shoot := newShoot(ctx, env)
 		shoot.createMachine(ctx)
 		shoot.enable(ctx)
+		shoot.grantAccess(ctx)
 		Eventually(func() map[string]string { return shoot.machineDeployment(ctx).Annotations }).WithTimeout(10*time.Second).Should(
 			HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max", "1"), "as the component configuration says")
 		Eventually(shoot.containers).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement(sidecar))
@@ -144,14 +145,11 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		By("Reconciling what somebody else has changed")
 		managedResource := &resourcesv1alpha1.ManagedResource{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "extension-machine-preservation-shoot"}, managedResource)).To(Succeed())
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: managedResource.Spec.SecretRefs[0].Name, Namespace: shoot.namespace}}
-		Expect(env.Client.Patch(ctx, secret, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"resources.gardener.cloud/garbage-collectable-reference":null}}}`)))).To(Succeed())
-		Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "old", Namespace: shoot.namespace}})).To(Succeed())
 		managedResource.Spec.SecretRefs = []corev1.LocalObjectReference{{Name: "old"}}
 		Expect(env.Client.Update(ctx, managedResource)).To(Succeed())
 		shoot.operate(ctx, "reconcile", gardencorev1beta1.LastOperationTypeReconcile)
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(Succeed())
-		Expect(managedResource.Spec.SecretRefs).To(ConsistOf(corev1.LocalObjectReference{Name: secret.Name}))
+		Expect(managedResource.Spec.SecretRefs).To(ConsistOf(corev1.LocalObjectReference{Name: "managedresource-extension-machine-preservation-shoot"}))
 
 		By("Disabling the extension")
 		Expect(env.Client.Delete(ctx, shoot.extension)).To(Succeed())
@@ -160,6 +158,9 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		machine := &machinev1alpha1.Machine{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "machine"}, machine)).To(Succeed())
 		Expect(machine.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/cause"))
+		node := &corev1.Node{}
+		Expect(env.Client.Get(ctx, client.ObjectKey{Name: "machine"}, node)).To(Succeed())
+		Expect(node.Spec.Taints).NotTo(ContainElement(HaveField("Key", "node.machine.sapcloud.io/preserved")))
 		Eventually(shoot.reasons).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("MachinePreservationEnded"))
 	})
 
@@ -214,6 +215,7 @@ func start(ctx context.Context, env *environment.Environment, release *rollout.R
 	Expect(release.Arguments()).To(ContainElement("--webhook-config-cert-dir=" + release.MountPath("certificates")))
 
 	release.SetEnvironment()
+	GinkgoT().Setenv("GARDENER_SHOOT_CLIENT", "external") // there is no network of a seed
 	address := environment.FreeAddress()
 	host, port, err := net.SplitHostPort(address)
 	Expect(err).NotTo(HaveOccurred())
@@ -245,10 +247,6 @@ func newShoot(ctx context.Context, env *environment.Environment) *shoot {
 	s := &shoot{Environment: env, namespace: env.CreateShootNamespace(ctx, true)}
 	env.CreateCluster(ctx, s.namespace, gardencorev1beta1.Worker{Name: "pool", Minimum: 1, Maximum: 3})
 	Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: s.namespace}})).To(Succeed())
-	Expect(env.Client.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "gardener", Namespace: s.namespace},
-		Data:       map[string][]byte{"kubeconfig": s.adminKubeconfig()},
-	})).To(Succeed())
 	Expect(machinecontrollermanager.New(env.Client, s.namespace, fakesecretsmanager.New(env.Client, s.namespace),
 		machinecontrollermanager.Values{Image: "mcm", Replicas: 1}).Deploy(ctx)).To(Succeed())
 
@@ -260,16 +258,25 @@ func newShoot(ctx context.Context, env *environment.Environment) *shoot {
 	return s
 }
 
-func (s *shoot) adminKubeconfig() []byte {
+// grantAccess does what gardener-resource-manager does: it brings the sidecar's permissions into the shoot, and writes a
+// token into its access secret.
+func (s *shoot) grantAccess(ctx context.Context) {
 	GinkgoHelper()
-	config := clientcmdapi.NewConfig()
-	config.Clusters["api"] = &clientcmdapi.Cluster{Server: s.Config.Host, CertificateAuthorityData: s.Config.CAData}
-	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: s.Config.CertData, ClientKeyData: s.Config.KeyData}
-	config.Contexts["api"] = &clientcmdapi.Context{Cluster: "api", AuthInfo: "admin"}
-	config.CurrentContext = "api"
-	kubeconfig, err := clientcmd.Write(*config)
+	objects, err := managedresources.GetObjects(ctx, s.Client, s.namespace, "extension-machine-preservation-shoot")
 	Expect(err).NotTo(HaveOccurred())
-	return kubeconfig
+	for _, object := range objects {
+		Expect(s.Client.Create(ctx, object)).To(Succeed())
+	}
+	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: sidecar, Namespace: metav1.NamespaceSystem}}
+	Expect(s.Client.Create(ctx, serviceAccount)).To(Succeed())
+	token := &authenticationv1.TokenRequest{}
+	Expect(s.Client.SubResource("token").Create(ctx, serviceAccount, token)).To(Succeed())
+
+	secret := &corev1.Secret{}
+	Expect(s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "shoot-access-" + sidecar}, secret)).To(Succeed())
+	Expect(secret.Annotations).To(HaveKeyWithValue("serviceaccount.resources.gardener.cloud/inject-ca-bundle", "true"))
+	secret.Data = map[string][]byte{"token": []byte(token.Status.Token), "bundle.crt": s.Config.CAData}
+	Expect(s.Client.Update(ctx, secret)).To(Succeed())
 }
 
 // createMachine creates a pool with a machine that is preserved.
@@ -297,6 +304,10 @@ func (s *shoot) createMachine(ctx context.Context) {
 	s.create(ctx, machine)
 	machine.Status = status
 	Expect(s.Client.Status().Update(ctx, machine)).To(Succeed())
+
+	node := builder.Node("machine", builder.Taint("node.machine.sapcloud.io/preserved", time.Now()))
+	node.UID = ""
+	Expect(s.Client.Create(ctx, node)).To(Succeed())
 }
 
 func (s *shoot) create(ctx context.Context, object client.Object) {

@@ -6,9 +6,12 @@
 package validation
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
 // ValidateControllerConfiguration returns what is wrong with a configuration that has been defaulted.
@@ -18,8 +21,9 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 	if limit := config.AutoPreserveFailedMax; limit != nil && *limit < 0 {
 		allErrs = append(allErrs, field.Invalid(field.NewPath("autoPreserveFailedMax"), *limit, "must not be negative"))
 	}
-	if timeout := config.MachinePreserveTimeout; timeout != nil && timeout.Duration <= 0 {
-		allErrs = append(allErrs, field.Invalid(field.NewPath("machinePreserveTimeout"), timeout.Duration.String(), "must be longer than 0s"))
+	if timeout := config.MachinePreserveTimeout; timeout != nil && timeout.Duration < v1alpha1.MinMachinePreserveTimeout {
+		detail := fmt.Sprintf("must be at least %s", v1alpha1.MinMachinePreserveTimeout)
+		allErrs = append(allErrs, field.Invalid(field.NewPath("machinePreserveTimeout"), timeout.Duration.String(), detail))
 	}
 
 	return allErrs

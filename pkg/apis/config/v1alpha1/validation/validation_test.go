@@ -25,9 +25,9 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 	It("should name every bad field", func() {
 		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
 			AutoPreserveFailedMax:  new(int32(-1)),
-			MachinePreserveTimeout: &metav1.Duration{Duration: -time.Minute},
+			MachinePreserveTimeout: &metav1.Duration{Duration: 9 * time.Second},
 		}).ToAggregate()).To(MatchError(
-			`[autoPreserveFailedMax: Invalid value: -1: must not be negative, machinePreserveTimeout: Invalid value: "-1m0s": must be longer than 0s]`,
+			`[autoPreserveFailedMax: Invalid value: -1: must not be negative, machinePreserveTimeout: Invalid value: "9s": must be at least 10s]`,
 		))
 	})
 })
