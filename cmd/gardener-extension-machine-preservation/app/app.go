@@ -84,7 +84,7 @@ func NewCommand() *cobra.Command {
 				return machinedeployment.New(mgr, planner, schemas)
 			}),
 			extensionscmdwebhook.Switch(machinecontrollermanager.WebhookName, func(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
-				return machinecontrollermanager.New(mgr, mgr.GetCache(), schemas)
+				return machinecontrollermanager.New(mgr, mgr.GetCache(), schemas, planner.Defaults)
 			}),
 		)
 		opts = newOptions(webhooks)
@@ -163,7 +163,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 	if err := (&worker.Reconciler{Planner: planner, Schemas: schemas}).AddToManager(mgr, opts.worker.Completed().Options()); err != nil {
 		return fmt.Errorf("failed to add worker controller: %w", err)
 	}
-	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas)
+	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas, planner.Defaults)
 	if err := (&injection.Reconciler{Ensurer: ensurer}).AddToManager(mgr, schemas); err != nil {
 		return fmt.Errorf("failed to add injection controller: %w", err)
 	}
