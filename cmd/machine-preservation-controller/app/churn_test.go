@@ -33,6 +33,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	sidecar "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -195,6 +196,7 @@ func churn(b *testing.B, edit func(int, *corev1.Node)) {
 	reconciler := &sidecar.Reconciler{
 		SourceReader: c.client,
 		Holder:       preservation.HealthTimer{},
+		MaxTimeout:   v1alpha1.DefaultMaxMachinePreserveTimeout,
 		Timeouts:     preservation.DefaultTimeouts,
 		Events:       sidecar.Events{Source: &events.FakeRecorder{}, Shoot: &events.FakeRecorder{}},
 	}
