@@ -33,6 +33,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	sidecar "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -60,6 +61,9 @@ func (c *churned) GetEventRecorder(string) events.EventRecorder { return &events
 func (c *churned) change(informer *controllertest.FakeInformer, edit func(*corev1.Node)) {
 	c.mutex.Lock()
 	before, after := c.node, c.node.DeepCopy()
+	if after.Annotations == nil {
+		after.Annotations = map[string]string{}
+	}
 	edit(after)
 	stripped, _ := StripNode(after)
 	c.node = stripped.(*corev1.Node)
@@ -140,8 +144,9 @@ func churn(b *testing.B, edit func(int, *corev1.Node)) {
 			case *machinev1alpha1.Machine:
 				*obj = *machines[key.Name]
 			case *corev1.Node:
-				*obj = *c.node
-				obj.Name = key.Name
+				if *obj = *c.node; key.Name != obj.Name {
+					*obj = *builder.Node(key.Name)
+				}
 			}
 			return nil
 		},
@@ -191,6 +196,7 @@ func churn(b *testing.B, edit func(int, *corev1.Node)) {
 	reconciler := &sidecar.Reconciler{
 		SourceReader: c.client,
 		Holder:       preservation.HealthTimer{},
+		MaxTimeout:   v1alpha1.DefaultMaxMachinePreserveTimeout,
 		Timeouts:     preservation.DefaultTimeouts,
 		Events:       sidecar.Events{Source: &events.FakeRecorder{}, Shoot: &events.FakeRecorder{}},
 	}

@@ -82,9 +82,9 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 				}
 
 				writes := e.api.writtenTo("Machine/")
-				e.live(ctx, 2*time.Hour)
+				e.live(ctx, 20*time.Minute)
 				e.restart()
-				e.live(ctx, time.Hour)
+				e.live(ctx, 10*time.Minute)
 				unheld(ctx, e)
 				Expect(e.api.writtenTo("Machine/")).To(Equal(writes))
 				Expect(e.recorder.take()).To(BeEmpty())
@@ -142,7 +142,7 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 				e := withMachine(holder, Machine("m", failing(now)), Node("m", with("when-failed")))
 				preserved(ctx, e)
 				e.pass(72*time.Hour + 4*time.Minute)
-				e.live(ctx, 2*time.Hour)
+				e.live(ctx, 20*time.Minute)
 				unheld(ctx, e)
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKey(released))
 			})
@@ -152,7 +152,7 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 
 var _ = Describe("P14 P12: what is changed on and on", func() {
 	// A run takes no more writes than this, and no more runs begin in a minute than that, the burst aside.
-	const runWrites, runsPerMinute, burst = 6, 6, 10
+	const runWrites, runsPerMinute, burst, minutes = 6, 6, 10, 3
 
 	var now = Start.Add(time.Hour)
 
@@ -162,23 +162,23 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 			others := func(ctx SpecContext, e *environment) {
 				GinkgoHelper()
 				set := Set("set", Deployment("pool"))
-				Expect(e.seed.Create(ctx, Machine("fails", Of(set), failing(e.now().Add(5*time.Minute)), Annotation(preserve, "when-failed")))).To(Succeed())
-				Expect(e.seed.Create(ctx, Machine("expires", Of(set), Annotation(preserve, "now"), Annotation(prefix+"timeout", "5m")))).To(Succeed())
+				Expect(e.seed.Create(ctx, Machine("fails", Of(set), failing(e.now().Add(2*time.Minute)), Annotation(preserve, "when-failed")))).To(Succeed())
+				Expect(e.seed.Create(ctx, Machine("expires", Of(set), Annotation(preserve, "now"), Annotation(prefix+"timeout", "2m")))).To(Succeed())
 			}
 			inTime := func(ctx SpecContext, e *environment) {
 				GinkgoHelper()
 				Expect(e.held(ctx)).To(ContainElement("fails"))
 				Expect(e.machine(ctx, "expires").Annotations).NotTo(HaveKey(prefix + "cause"))
 			}
-			// war reconciles for six minutes while somebody changes something ten times a second, and returns the writes to "m".
+			// war reconciles while somebody changes something five times a second, and returns the writes to "m".
 			war := func(ctx SpecContext, e *environment, do func(i int)) int {
 				GinkgoHelper()
 				before := e.api.writtenTo("Node/m") + e.api.writtenTo("Machine/m")
-				for i := range 6 * 60 * 10 {
+				for i := range minutes * 60 * 5 {
 					do(i)
 					_, err := e.reconcile(ctx)
 					Expect(err).NotTo(HaveOccurred())
-					e.pass(100 * time.Millisecond)
+					e.pass(200 * time.Millisecond)
 				}
 				return e.api.writtenTo("Node/m") + e.api.writtenTo("Machine/m") - before
 			}
@@ -188,8 +188,8 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 				e.settle(ctx)
 				others(ctx, e)
 				writes := war(ctx, e, func(int) { e.editNode(ctx, "m", without(disabled)) })
-				Expect(writes).To(BeNumerically(">=", burst+6*(runsPerMinute-1)))
-				Expect(writes).To(BeNumerically("<=", burst+6*runsPerMinute))
+				Expect(writes).To(BeNumerically(">=", burst+minutes*(runsPerMinute-1)))
+				Expect(writes).To(BeNumerically("<=", burst+minutes*runsPerMinute))
 				inTime(ctx, e)
 
 				var result reconcile.Result
@@ -208,7 +208,7 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 				e := withMachine(holder, Machine("m"), Node("m"))
 				others(ctx, e)
 				writes := war(ctx, e, func(i int) { e.editNode(ctx, "m", with([]string{"now", "false"}[i%2])) })
-				Expect(writes).To(BeNumerically("<=", runWrites*(burst+6*runsPerMinute)))
+				Expect(writes).To(BeNumerically("<=", runWrites*(burst+minutes*runsPerMinute)))
 				inTime(ctx, e)
 			})
 
@@ -217,7 +217,7 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 				others(ctx, e)
 				writes := war(ctx, e, func(i int) { e.editNode(ctx, "m", with([]string{"now", "false"}[i%2])) })
 				// A hold does not wait, the end before it does.
-				Expect(writes).To(BeNumerically("<=", 2*runWrites*(burst+6*runsPerMinute)))
+				Expect(writes).To(BeNumerically("<=", 2*runWrites*(burst+minutes*runsPerMinute)))
 				inTime(ctx, e)
 			})
 
@@ -226,15 +226,15 @@ var _ = Describe("P14 P12: what is changed on and on", func() {
 				others(ctx, e)
 				e.api.failing("Node/m", denied)
 				writes := war(ctx, e, func(i int) { e.editNode(ctx, "m", NodeAnnotation("evil", time.Duration(i).String())) })
-				Expect(writes).To(BeNumerically("<=", runWrites*(burst+6*(runsPerMinute+2))))
+				Expect(writes).To(BeNumerically("<=", runWrites*(burst+minutes*(runsPerMinute+2))))
 				inTime(ctx, e)
 			})
 
 			It("should end a preservation in time whose protection is taken away on and on", func(ctx SpecContext) {
-				e := withMachine(holder, Machine("m"), Node("m", with("now"), NodeAnnotation(prefix+"timeout", "5m")))
+				e := withMachine(holder, Machine("m"), Node("m", with("now"), NodeAnnotation(prefix+"timeout", "305s")))
 				e.settle(ctx)
 				others(ctx, e)
-				for range 5*60 - 1 {
+				for range 305 - 1 {
 					e.editNode(ctx, "m", without(disabled))
 					_, err := e.reconcile(ctx)
 					Expect(err).NotTo(HaveOccurred())
