@@ -123,6 +123,24 @@ var _ = Describe("Workflows", func() {
 		}
 	})
 
+	It("should build and test nothing in forks but pull requests", func() {
+		for _, name := range []string{"release", "snapshot", "nightly"} {
+			var workflow struct {
+				Jobs map[string]struct {
+					If    string
+					Needs any
+				}
+			}
+			Expect(yaml.Unmarshal([]byte(read("../.github/workflows/"+name+".yaml")), &workflow)).To(Succeed())
+			Expect(workflow.Jobs).NotTo(BeEmpty())
+			for job, content := range workflow.Jobs {
+				if content.Needs == nil {
+					Expect(content.If).To(Equal("github.repository == 'gardener/gardener-extension-machine-preservation'"), name+" "+job)
+				}
+			}
+		}
+	})
+
 	It("should build the images and charts that there are", func() {
 		var workflow struct {
 			Jobs map[string]struct {
