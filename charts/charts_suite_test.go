@@ -12,8 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	fluentbitv1alpha2 "github.com/fluent/fluent-operator/v3/apis/fluentbit/v1alpha2"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -41,7 +43,9 @@ func render(chart charts.Chart, values map[string]any) []runtime.Object {
 	GinkgoHelper()
 	types := runtime.NewScheme()
 	Expect(scheme.AddToScheme(types)).To(Succeed())
-	Expect(vpaautoscalingv1.AddToScheme(types)).To(Succeed())
+	for _, add := range []func(*runtime.Scheme) error{vpaautoscalingv1.AddToScheme, monitoringv1.AddToScheme, fluentbitv1alpha2.AddToScheme} {
+		Expect(add(types)).To(Succeed())
+	}
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 
 	var objects []runtime.Object
@@ -124,7 +128,8 @@ func flatten(objects []*unstructured.Unstructured) map[string]string {
 	leaves := map[string]string{}
 	for _, object := range objects {
 		path := object.GetKind()
-		if path == "ConfigMap" {
+		switch path {
+		case "ConfigMap", "ClusterFilter", "ClusterParser":
 			path += "[" + strings.TrimPrefix(object.GetName(), "gardener-extension-machine-preservation-") + "]"
 		}
 		flattenInto(leaves, path, object.Object)
@@ -161,9 +166,15 @@ func nameOf(item any) (string, any) {
 			names, _ := item["resourceNames"].([]any)
 			return fmt.Sprint(append(slices.Clone(resources), names...)...), item
 		}
-		for _, key := range []string{"kind", "containerName", "name"} { // a subject, a policy, anything else
+		// A subject, a policy, anything else, how metrics are scraped.
+		for _, key := range []string{"kind", "containerName", "name", "port", "action"} {
 			if name, ok := item[key].(string); ok {
 				return name, item
+			}
+		}
+		for key := range item { // how logs are read
+			if len(item) == 1 {
+				return key, item
 			}
 		}
 	}

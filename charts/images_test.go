@@ -97,8 +97,8 @@ var _ = Describe("Version", func() {
 		version := strings.TrimSpace(read("../VERSION"))
 		for _, chart := range charts.All {
 			content := readYAML(chart, "Chart.yaml")
-			Expect(content).To(HaveKeyWithValue("appVersion", version))
 			Expect("v" + content["version"].(string)).To(Equal(version))
+			Expect(content).NotTo(HaveKey("appVersion"), "a release does not set it")
 		}
 		for _, chart := range []charts.Chart{charts.Extension, charts.AdmissionRuntime} {
 			Expect(container(render(chart, nil)).Image).To(HaveSuffix(":" + version))
@@ -119,6 +119,24 @@ var _ = Describe("Workflows", func() {
 		for _, file := range files {
 			for _, uses := range regexp.MustCompile(`(?m)^[ -]*uses: (.+)$`).FindAllStringSubmatch(read(file), -1) {
 				Expect(uses[1]).To(MatchRegexp(`^(\./\S+|gardener/cc-utils/\S+@v1|\S+@[0-9a-f]{40} # v\d+(\.\d+){2})$`), file)
+			}
+		}
+	})
+
+	It("should build and test nothing in forks but pull requests", func() {
+		for _, name := range []string{"release", "snapshot", "nightly"} {
+			var workflow struct {
+				Jobs map[string]struct {
+					If    string
+					Needs any
+				}
+			}
+			Expect(yaml.Unmarshal([]byte(read("../.github/workflows/"+name+".yaml")), &workflow)).To(Succeed())
+			Expect(workflow.Jobs).NotTo(BeEmpty())
+			for job, content := range workflow.Jobs {
+				if content.Needs == nil {
+					Expect(content.If).To(Equal("github.repository == 'gardener/gardener-extension-machine-preservation'"), name+" "+job)
+				}
 			}
 		}
 	})

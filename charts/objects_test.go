@@ -6,10 +6,14 @@ package charts_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"path"
 	"strings"
 
+	fluentbitv1alpha2 "github.com/fluent/fluent-operator/v3/apis/fluentbit/v1alpha2"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -113,7 +117,6 @@ var _ = Describe("Objects", func() {
 
 				service := one[*corev1.Service](objects)
 				Expect(service.Name).To(Equal(component.name))
-				Expect(service.Spec.Ports).To(HaveLen(1))
 				Expect(service.Spec.Ports[0].Port).To(BeEquivalentTo(443))
 				Expect(service.Spec.Ports[0].TargetPort.IntVal).To(Equal(port(objects, "webhook")))
 				for key, value := range service.Annotations {
@@ -177,7 +180,14 @@ var _ = Describe("Objects", func() {
 					case *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding:
 						Expect(object.GetName()).To(HavePrefix("extensions.gardener.cloud:extension-machine-preservation:"))
 						Expect(object.GetNamespace()).To(BeEmpty())
+					case *fluentbitv1alpha2.ClusterFilter, *fluentbitv1alpha2.ClusterParser:
+						Expect(object.GetName()).To(ContainSubstring("machine-preservation"))
+						Expect(object.GetNamespace()).To(BeEmpty())
 					default:
+						if object.GetName() == "gardener-extension-machine-preservation-dashboards" {
+							Expect(object.GetNamespace()).To(Equal("garden"))
+							continue
+						}
 						Expect(object.GetName()).To(HavePrefix("gardener-extension-machine-preservation"))
 						Expect(object.GetNamespace()).To(Equal(namespace))
 					}
@@ -187,6 +197,55 @@ var _ = Describe("Objects", func() {
 			Entry("with everything set", everything(chart)),
 		)
 	}
+
+	It("should bring a dashboard to the Plutono of the seed, whoever has deployed it", func() {
+		for _, configMap := range all[*corev1.ConfigMap](render(charts.Extension, nil)) {
+			if configMap.Namespace != "garden" {
+				continue
+			}
+			Expect(configMap.Labels).To(HaveKeyWithValue("dashboard.monitoring.gardener.cloud/seed", "true"))
+			Expect(configMap.Labels).To(HaveKeyWithValue("dashboard.monitoring.gardener.cloud/garden", "true"))
+			Expect(configMap.Data["machine-preservation-seed.json"]).To(MatchJSON(read("gardener-extension-machine-preservation/dashboards/machine-preservation-seed.json")))
+			return
+		}
+		Fail("there is none")
+	})
+
+	DescribeTable("should have logs read by a filter with a parser of its own",
+		func(chart charts.Chart, log string, expected ...string) {
+			objects := render(chart, nil)
+			var filters []string
+			for _, filter := range all[*fluentbitv1alpha2.ClusterFilter](objects) {
+				matches, err := path.Match(filter.Spec.Match, "kubernetes.var.log.containers."+log)
+				Expect(err).NotTo(HaveOccurred())
+				if !matches {
+					continue
+				}
+				filters = append(filters, filter.Name)
+				Expect(filter.Labels).To(HaveKeyWithValue("fluentbit.gardener/type", "seed"))
+				Expect(all[*fluentbitv1alpha2.ClusterParser](objects)).To(ContainElement(And(
+					HaveField("Name", filter.Spec.FilterItems[0].Parser.Parser), HaveField("Labels", HaveKeyWithValue("fluentbit.gardener/type", "seed")))))
+			}
+			Expect(filters).To(ConsistOf(expected))
+		},
+		Entry("extension", charts.Extension, "gardener-extension-machine-preservation-5d-x_extension-machine-preservation-a_gardener-extension-machine-preservation-0.log", "gardener-extension-machine-preservation"),
+		Entry("sidecar", charts.Extension, "machine-controller-manager-5d-x_shoot--foo--bar_machine-preservation-controller-0.log", "machine-preservation-controller"),
+		Entry("its neighbour", charts.Extension, "machine-controller-manager-5d-x_shoot--foo--bar_machine-controller-manager-0.log"),
+		Entry("admission component", charts.AdmissionRuntime, "gardener-extension-machine-preservation-admission-5d-x_garden_gardener-extension-machine-preservation-admission-0.log", "gardener-extension-machine-preservation-admission"),
+	)
+
+	It("should have the Prometheus of the garden scrape the admission component", func() {
+		objects := render(charts.AdmissionRuntime, nil)
+		monitor, service := one[*monitoringv1.ServiceMonitor](objects), one[*corev1.Service](objects)
+		Expect(monitor.Labels).To(HaveKeyWithValue("prometheus", "garden"))
+		selector, err := metav1.LabelSelectorAsSelector(&monitor.Spec.Selector)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(selector.Matches(labels.Set(service.Labels))).To(BeTrue())
+		Expect(monitor.Spec.Endpoints).To(HaveLen(1))
+		Expect(service.Spec.Ports).To(ContainElement(And(
+			HaveField("Name", monitor.Spec.Endpoints[0].Port), HaveField("TargetPort.IntVal", port(objects, "metrics")))))
+		Expect(container(objects).Args).To(ContainElement(fmt.Sprintf("--metrics-bind-address=:%d", port(objects, "metrics"))))
+	})
 
 	Describe("component configuration", func() {
 		decode := func(values map[string]any) *configv1alpha1.ControllerConfiguration {

@@ -125,9 +125,15 @@ func extensionSettings() map[string]setting {
 
 func admissionRuntimeSettings() map[string]setting {
 	const name = "gardener-extension-machine-preservation-admission"
+	scraping := without(charts.AdmissionRuntime, "ServiceMonitor")
+	for _, leaf := range []string{"name", "port", "protocol", "targetPort"} {
+		scraping["Service.spec.ports[metrics]."+leaf] = Equal(gone)
+	}
+	scraping["Service.metadata.annotations.networking.resources.gardener.cloud/from-all-garden-scrape-targets-allowed-ports"] = Equal(gone)
 	settings := componentSettings(charts.AdmissionRuntime, name, "europe-docker.pkg.dev/gardener-project/public/gardener/extensions/machine-preservation-admission")
 
 	maps.Copy(settings, map[string]setting{
+		"metrics.enableScraping":                    {false, scraping},
 		"gardener.runtimeCluster.priorityClassName": {"foo", Keys{pod + "priorityClassName": Equal("foo")}},
 		"gardener.virtualCluster.namespace": {"foo", Keys{
 			pod + "containers[" + name + "].args[--webhook-config-owner-namespace]": Equal("foo"),

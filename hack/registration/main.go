@@ -108,14 +108,13 @@ func newExtension(version string) *operatorv1alpha1.Extension {
 	}
 }
 
-// setVersion sets the versions of a chart. Helm wants its own without the v.
+// setVersion sets the version of a chart. Helm wants it without the v.
 func setVersion(path, version string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	content = regexp.MustCompile(`(?m)^version: .*$`).ReplaceAll(content, []byte("version: "+strings.TrimPrefix(version, "v")))
-	content = regexp.MustCompile(`(?m)^appVersion: .*$`).ReplaceAll(content, []byte("appVersion: "+version))
 	return os.WriteFile(path, content, 0o644) // #nosec G306 -- it is a source file
 }
 

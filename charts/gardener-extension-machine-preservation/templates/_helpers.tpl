@@ -19,8 +19,9 @@ app.kubernetes.io/name: {{ include "name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- /* A release packages the chart with its own version, and would leave an appVersion as it was. */ -}}
 {{- define "image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default (printf "v%s" (trimPrefix "v" .Chart.Version)) }}
 {{- end -}}
 
 {{- define "config" -}}

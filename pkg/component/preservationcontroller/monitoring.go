@@ -6,6 +6,7 @@ package preservationcontroller
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"strings"
 
@@ -24,6 +25,8 @@ import (
 
 const (
 	portNameMetrics = "metrics"
+	// tooLate matches the bucket of the holds that came after the deadline. Prometheus 3 writes its bound as 0.0.
+	tooLate = `le=~"0|0.0"`
 	// sampleLimit is more than a shoot with 100 pools in three zones and 5,000 preserved machines can have.
 	sampleLimit = 30000
 	runbooks    = "https://github.com/gardener/gardener-extension-machine-preservation/blob/main/docs/operations/troubleshooting.md"
@@ -46,6 +49,12 @@ var metrics = []string{
 	"machine_preservation_shoot_synced",
 	"controller_runtime_reconcile_errors_total",
 }
+
+// dashboard is for Plutono in the control plane of a shoot, which its owner sees as well. The one for all shoots of a seed
+// is in the chart of the extension.
+//
+//go:embed dashboards/machine-preservation.json
+var dashboard string
 
 // deployMonitoring has the container scraped and watched. The pod is that of machine-controller-manager, and so is its
 // Service, which knows neither the port nor a reason to be changed: the container gets one of its own. Its labels must
@@ -94,15 +103,43 @@ func (p *preservationController) deployMonitoring(ctx context.Context) error {
 	prometheusRule := p.prometheusRule()
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, prometheusRule, func() error {
 		prometheusRule.Labels = labels
-		prometheusRule.Spec = monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{{
-			Name:  Name + ".rules",
-			Rules: alerts(),
-		}}}
+		prometheusRule.Spec = monitoringv1.PrometheusRuleSpec{Groups: []monitoringv1.RuleGroup{
+			{Name: Name + ".rules", Rules: alerts()},
+			{Name: Name + ".recording.rules", Rules: records()},
+		}}
 		return nil
 	}); err != nil {
 		return fmt.Errorf("failed to deploy PrometheusRule: %w", err)
 	}
+
+	dashboards := p.dashboards()
+	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, dashboards, func() error {
+		metav1.SetMetaDataLabel(&dashboards.ObjectMeta, v1beta1constants.LabelPrefixMonitoringDashboard+"shoot", "true")
+		dashboards.Data = map[string]string{"machine-preservation.json": dashboard}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("failed to deploy dashboards: %w", err)
+	}
 	return nil
+}
+
+// records returns what leaves the Prometheus of a shoot: the aggregate Prometheus of the seed takes what is called
+// shoot:<metric>:<operation>, and that of the garden takes it from there. It knows no pools: they would be too many.
+func records() []monitoringv1.Rule {
+	var rules []monitoringv1.Rule
+	for _, rule := range []struct{ name, expr string }{
+		{"machines:sum", `sum by (cause, phase) (machine_preservation_machines)`},
+		{"share:sum", `sum(machine_preservation_share)`},
+		{"share_used:sum", `sum(machine_preservation_share_used)`},
+		{"drains:sum", `sum by (reason) (machine_preservation_drains)`},
+		{"refusals:increase1h", `sum(increase(machine_preservation_refusals_total[1h]))`},
+		{"errors:increase1h", `sum by (kind) (increase(machine_preservation_errors_total[1h]))`},
+		{"holds_late:increase1h", `sum(increase(machine_preservation_hold_lead_seconds_bucket{` + tooLate + `}[1h]))`},
+		{"shoot_synced:min", `min(machine_preservation_shoot_synced)`},
+	} {
+		rules = append(rules, monitoringv1.Rule{Record: "shoot:machine_preservation_" + rule.name, Expr: intstr.FromString(rule.expr)})
+	}
+	return rules
 }
 
 // alerts returns the alerts of a shoot. Each has an entry in docs/operations/troubleshooting.md.
@@ -135,9 +172,8 @@ func alerts() []monitoringv1.Rule {
 			"The machine-preservation-controller can neither list nor watch the nodes, although their API server can be reached. Failed "+
 				"machines are preserved; requests on nodes are not seen, and nodes are neither protected nor drained.",
 		),
-		// Prometheus 3 writes the bound as 0.0.
 		alert("MachinePreservationHoldLate", operators, "",
-			`increase(machine_preservation_hold_lead_seconds_bucket{le=~"0|0.0"}[1h]) > 0`,
+			`increase(machine_preservation_hold_lead_seconds_bucket{`+tooLate+`}[1h]) > 0`,
 			"A failing machine was held too late.",
 			"A failing machine of worker pool {{ $labels.pool }} was held only when machine-controller-manager could have terminated "+
 				"it already. The next one may be lost.",
@@ -196,4 +232,8 @@ func (p *preservationController) serviceMonitor() *monitoringv1.ServiceMonitor {
 
 func (p *preservationController) prometheusRule() *monitoringv1.PrometheusRule {
 	return &monitoringv1.PrometheusRule{ObjectMeta: monitoringutils.ConfigObjectMeta(Name, p.namespace, shoot.Label)}
+}
+
+func (p *preservationController) dashboards() *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: Name + "-dashboards", Namespace: p.namespace}}
 }

@@ -14,6 +14,7 @@ import (
 
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
+	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheus/aggregate"
 	componenttest "github.com/gardener/gardener/pkg/component/test"
 	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	. "github.com/onsi/ginkgo/v2"
@@ -116,15 +117,8 @@ var _ = Describe("Monitoring", func() {
 		Expect(keep.MatchString("go_goroutines")).To(BeFalse())
 	})
 
-	It("should alert when it should, and only then", func() {
-		// The first build takes minutes; from then on, Go keeps it. The tag leaves out what discovers targets in clouds.
-		command := exec.Command("go", "tool", "-modfile="+filepath.Join(root, "hack/tools/promtool/go.mod"), "-n", "promtool")
-		command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-tags=remove_all_sd")
-		command.Stderr = GinkgoWriter
-		path, err := command.Output()
-		Expect(err).NotTo(HaveOccurred())
-		GinkgoT().Setenv("PATH", filepath.Dir(string(path))+string(os.PathListSeparator)+os.Getenv("PATH"))
-
+	It("should alert and record when it should, and only then", func() {
+		usePromtool(root)
 		componenttest.PrometheusRule(prometheusRule, "testdata/shoot-machine-preservation-controller.prometheusrule.test.yaml")
 	})
 
@@ -133,6 +127,7 @@ var _ = Describe("Monitoring", func() {
 		Expect(err).NotTo(HaveOccurred())
 		tests, err := os.ReadFile("testdata/shoot-machine-preservation-controller.prometheusrule.test.yaml")
 		Expect(err).NotTo(HaveOccurred())
+		Expect(prometheusRule.Spec.Groups).To(HaveLen(2))
 		rules := prometheusRule.Spec.Groups[0].Rules
 		Expect(rules).NotTo(BeEmpty())
 		for _, rule := range rules {
@@ -141,4 +136,38 @@ var _ = Describe("Monitoring", func() {
 			Expect(rule.Annotations["runbook_url"]).To(HaveSuffix("/docs/operations/troubleshooting.md#" + strings.ToLower(rule.Alert)))
 		}
 	})
+
+	It("should record what the aggregate Prometheus takes, with few series for a shoot, and a test each", func() {
+		tests, err := os.ReadFile("testdata/shoot-machine-preservation-controller.prometheusrule.test.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		federated := regexp.MustCompile(`__name__=~"([^"]+)"`).FindStringSubmatch(
+			aggregate.CentralServiceMonitors()[0].Spec.Endpoints[0].Params["match[]"][1])[1]
+		rules := prometheusRule.Spec.Groups[1].Rules
+		Expect(rules).NotTo(BeEmpty())
+		for _, rule := range rules {
+			Expect(rule.Record).To(MatchRegexp("^" + federated + "$"))
+			Expect(rule.Expr.StrVal).NotTo(MatchRegexp(`by \([^)]*(pool|zone|machine)`))
+			Expect(string(tests)).To(ContainSubstring("expr: " + rule.Record + "\n"))
+		}
+	})
+
+	It("should bring a dashboard to the Plutono of the shoot", func() {
+		configMap := &corev1.ConfigMap{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "machine-preservation-controller-dashboards"}, configMap)).To(Succeed())
+		Expect(configMap.Labels).To(Equal(map[string]string{"dashboard.monitoring.gardener.cloud/shoot": "true"}))
+		Expect(configMap.Data).To(HaveLen(1))
+		Expect(readDashboard(configMap.Data["machine-preservation.json"]).queries).NotTo(BeEmpty())
+	})
 })
+
+// usePromtool puts promtool into the path. Its first build takes minutes; from then on, Go keeps it. The tag leaves out
+// what discovers targets in clouds.
+func usePromtool(root string) {
+	GinkgoHelper()
+	command := exec.Command("go", "tool", "-modfile="+filepath.Join(root, "hack/tools/promtool/go.mod"), "-n", "promtool")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-tags=remove_all_sd")
+	command.Stderr = GinkgoWriter
+	path, err := command.Output()
+	Expect(err).NotTo(HaveOccurred())
+	GinkgoT().Setenv("PATH", filepath.Dir(string(path))+string(os.PathListSeparator)+os.Getenv("PATH"))
+}

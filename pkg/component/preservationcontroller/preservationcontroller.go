@@ -76,7 +76,7 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := kubernetesutils.DeleteObject(ctx, p.client, p.accessSecret().Secret); err != nil {
 		return fmt.Errorf("failed to delete access secret: %w", err)
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.prometheusRule(), p.serviceMonitor(), p.service())
+	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service())
 }
 
 // Wait waits until the resources in the shoot are healthy.

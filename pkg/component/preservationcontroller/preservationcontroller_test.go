@@ -172,7 +172,7 @@ var _ = Describe("PreservationController", func() {
 
 		for _, list := range []client.ObjectList{
 			&corev1.SecretList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &resourcesv1alpha1.ManagedResourceList{},
-			&corev1.ServiceList{}, &monitoringv1.ServiceMonitorList{}, &monitoringv1.PrometheusRuleList{},
+			&corev1.ServiceList{}, &corev1.ConfigMapList{}, &monitoringv1.ServiceMonitorList{}, &monitoringv1.PrometheusRuleList{},
 		} {
 			Expect(c.List(ctx, list)).To(Succeed())
 			Expect(list).To(HaveField("Items", BeEmpty()))

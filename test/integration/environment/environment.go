@@ -25,6 +25,7 @@ import (
 	extensionscrds "github.com/gardener/gardener/pkg/component/extensions/crds"
 	"github.com/gardener/gardener/pkg/component/gardener/resourcemanager"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
+	"github.com/gardener/gardener/pkg/component/observability/logging/fluentoperator"
 	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
@@ -94,6 +95,7 @@ func Start(ctx context.Context) *Environment {
 		func() (component.DeployWaiter, error) { return machinecontrollermanager.NewCRD(c) },
 		func() (component.DeployWaiter, error) { return crddeployer.New(c, []string{resourcemanager.CRD}, true) },
 		func() (component.DeployWaiter, error) { return prometheusoperator.NewCRDs(c) },
+		func() (component.DeployWaiter, error) { return fluentoperator.NewCRDs(c) },
 		func() (component.DeployWaiter, error) { return vpa.NewCRD(c, nil) },
 	} {
 		crds, err := newCRDs()

@@ -66,6 +66,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		DeferCleanup(cancel)
 		env = environment.Start(ctx)
 
+		rollout.CreateNamespace(ctx, env.Client, "garden")
 		rollout.CreateNamespace(ctx, env.Client, namespace)
 		release = rollout.Install(ctx, env.Client, charts.Extension, namespace, map[string]any{
 			"config":      map[string]any{"autoPreserveFailedMax": 1},

@@ -54,6 +54,7 @@ var _ = Describe("Extension", func() {
 			named(&corev1.Service{}, name),
 			named(&monitoringv1.ServiceMonitor{}, "shoot-"+name),
 			named(&monitoringv1.PrometheusRule{}, "shoot-"+name),
+			named(&corev1.ConfigMap{}, name+"-dashboards"),
 			named(&corev1.Secret{}, "shoot-access-"+name),
 			named(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot"),
 		}
