@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,6 +43,7 @@ func render(chart charts.Chart, values map[string]any) []runtime.Object {
 	types := runtime.NewScheme()
 	Expect(scheme.AddToScheme(types)).To(Succeed())
 	Expect(vpaautoscalingv1.AddToScheme(types)).To(Succeed())
+	Expect(monitoringv1.AddToScheme(types)).To(Succeed())
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 
 	var objects []runtime.Object

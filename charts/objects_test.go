@@ -205,6 +205,9 @@ var _ = Describe("Objects", func() {
 			config := decode(nil)
 			Expect(config.AutoPreserveFailedMax).To(Equal(defaults.AutoPreserveFailedMax))
 			Expect(config.MachinePreserveTimeout).To(Equal(defaults.MachinePreserveTimeout))
+			Expect(config.Injection).To(Equal(defaults.Injection))
+			Expect(config.InjectionMaxFailed).To(Equal(defaults.InjectionMaxFailed))
+			Expect(config.InjectionMaxFailedPercent).To(Equal(defaults.InjectionMaxFailedPercent))
 		})
 
 		It("should be valid when there is none", func() {

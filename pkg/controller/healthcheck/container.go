@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
@@ -35,7 +34,8 @@ type Container struct {
 	Ensurer genericmutator.Ensurer
 }
 
-// Check returns that the container is missing, outdated or not ready. Without a machine-controller-manager, and while it
+// Check returns that the container is missing, not as it should be or not ready. One of another version works, and is
+// replaced when it is its turn. Without a machine-controller-manager, and while it
 // is scaled down, there is nothing that could be preserved; whether that is right is for Gardener to say.
 func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
 	deployment := &appsv1.Deployment{}
@@ -50,13 +50,17 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 	if err != nil {
 		return nil, err
 	}
+	ofAnotherVersion, err := machinecontrollermanager.OfAnotherVersion(ctx, c.Ensurer, deployment)
+	if err != nil {
+		return nil, err
+	}
 	if machinecontrollermanager.Container(deployment) == nil {
 		difference = cmp.Or(difference, "it is missing, and the webhook cannot inject it as its access secret or the kubeconfig of machine-controller-manager is missing, too")
 	}
-	if difference != "" {
+	if difference != "" && !ofAnotherVersion {
 		return progressing(fmt.Sprintf("container %q in Deployment %q is not as it should be: %s", preservationcontroller.Name, deployment.Name, difference)), nil
 	}
-	if isComplete(deployment) {
+	if machinecontrollermanager.IsComplete(deployment) {
 		return healthy(), nil
 	}
 
@@ -72,13 +76,6 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 		return progressing(fmt.Sprintf("container %q of Deployment %q is not ready: %s", preservationcontroller.Name, deployment.Name, strings.Join(problems, ", "))), nil
 	}
 	return healthy(), nil
-}
-
-// isComplete returns whether all pods are of the current template and ready.
-func isComplete(deployment *appsv1.Deployment) bool {
-	replicas, status := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status
-	return status.ObservedGeneration >= deployment.Generation &&
-		status.Replicas == replicas && status.UpdatedReplicas == replicas && status.ReadyReplicas == replicas
 }
 
 // notReady returns in which pods the container is not ready, and why. Other containers do not count.

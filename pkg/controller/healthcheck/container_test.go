@@ -113,12 +113,21 @@ var _ = Describe("Container", func() {
 		expect(beProgressing(Equal(notRight + "it is missing, and the webhook cannot inject it as its access secret or the kubeconfig of machine-controller-manager is missing, too")))
 	})
 
-	It("should tell that the container is outdated", func() {
-		container := &deployment.Spec.Template.Spec.Containers[1]
-		image := container.Image
-		container.Image = "old"
+	It("should be healthy with a container of another version, as long as that is ready", func() {
+		deployment.Spec.Template.Spec.Containers[1].Image = "old"
 		Expect(c.Create(ctx, deployment)).To(Succeed())
-		expect(beProgressing(Equal(notRight + "its image is old instead of " + image)))
+		expect(beHealthy())
+
+		deployment.Status.ReadyReplicas = 0
+		Expect(c.Status().Update(ctx, deployment)).To(Succeed())
+		expect(beProgressing(Equal(notReady + "there is no pod")))
+	})
+
+	It("should tell that the container of this version is not as it should be", func() {
+		container := &deployment.Spec.Template.Spec.Containers[1]
+		container.Args = container.Args[:1]
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		expect(beProgressing(HavePrefix(notRight + "its arguments are ")))
 	})
 
 	DescribeTable("should look at the pods while not all of them are ready, and only at our container",

@@ -89,3 +89,17 @@ var _ = Describe("#Difference", func() {
 		Expect(err).To(MatchError("failed to determine the container that is to be injected: fake"))
 	})
 })
+
+var _ = Describe("#OfAnotherVersion", func() {
+	DescribeTable("should tell whether the container has another image",
+		func(actual, wanted *corev1.Container, expected bool) {
+			deployment := &appsv1.Deployment{}
+			Expect((&fakeEnsurer{container: actual}).EnsureMachineControllerManagerDeployment(context.Background(), nil, deployment, nil)).To(Succeed())
+			Expect(OfAnotherVersion(context.Background(), &fakeEnsurer{container: wanted}, deployment)).To(Equal(expected))
+		},
+		Entry("another image", &corev1.Container{Name: "machine-preservation-controller", Image: "v0"}, &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, true),
+		Entry("the same image", &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, &corev1.Container{Name: "machine-preservation-controller", Image: "v1", Args: []string{"--foo"}}, false),
+		Entry("no container", nil, &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, false),
+		Entry("none wanted", &corev1.Container{Name: "machine-preservation-controller", Image: "v0"}, nil, false),
+	)
+})

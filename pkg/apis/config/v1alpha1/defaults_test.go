@@ -19,15 +19,21 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 		config := &ControllerConfiguration{}
 		SetObjectDefaults_ControllerConfiguration(config)
 		Expect(config).To(Equal(&ControllerConfiguration{
-			AutoPreserveFailedMax:  new(int32(0)),
-			MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
+			AutoPreserveFailedMax:     new(int32(0)),
+			MachinePreserveTimeout:    &metav1.Duration{Duration: 72 * time.Hour},
+			Injection:                 new(InjectionInWaves),
+			InjectionMaxFailed:        new(int32(3)),
+			InjectionMaxFailedPercent: new(int32(10)),
 		}))
 	})
 
 	It("should keep what is set", func() {
 		config := &ControllerConfiguration{
-			AutoPreserveFailedMax:  new(int32(2)),
-			MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+			AutoPreserveFailedMax:     new(int32(2)),
+			MachinePreserveTimeout:    &metav1.Duration{Duration: time.Hour},
+			Injection:                 new(InjectionWithNextReconciliation),
+			InjectionMaxFailed:        new(int32(0)),
+			InjectionMaxFailedPercent: new(int32(100)),
 		}
 		expected := config.DeepCopy()
 		SetObjectDefaults_ControllerConfiguration(config)

@@ -23,4 +23,27 @@ type ControllerConfiguration struct {
 	// MachinePreserveTimeout is how long a machine is kept. It defaults to 72h.
 	// +optional
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
+	// Injection is when the preservation controllers of running control planes are replaced after an upgrade of the
+	// extension. It defaults to InWaves.
+	// +optional
+	Injection *Injection `json:"injection,omitempty"`
+	// InjectionMaxFailed is how many of the control planes whose preservation controller was replaced may not get ready
+	// within five minutes until no more follow. It defaults to 3. What this and InjectionMaxFailedPercent allow, whichever
+	// is less, counts.
+	// +optional
+	InjectionMaxFailed *int32 `json:"injectionMaxFailed,omitempty"`
+	// InjectionMaxFailedPercent is the same as a share of all control planes whose preservation controller was replaced,
+	// rounded down. It defaults to 10.
+	// +optional
+	InjectionMaxFailedPercent *int32 `json:"injectionMaxFailedPercent,omitempty"`
 }
+
+// Injection is when preservation controllers are replaced.
+type Injection string
+
+const (
+	// InjectionInWaves replaces one, then five, then up to 30 a minute, as long as those before get ready.
+	InjectionInWaves Injection = "InWaves"
+	// InjectionWithNextReconciliation replaces each with the next reconciliation of its Shoot.
+	InjectionWithNextReconciliation Injection = "WithNextReconciliation"
+)
