@@ -163,7 +163,7 @@ func nameOf(item any) (string, any) {
 			names, _ := item["resourceNames"].([]any)
 			return fmt.Sprint(append(slices.Clone(resources), names...)...), item
 		}
-		for _, key := range []string{"kind", "containerName", "name"} { // a subject, a policy, anything else
+		for _, key := range []string{"kind", "containerName", "alert", "name"} { // a subject, a policy, an alert, anything else
 			if name, ok := item[key].(string); ok {
 				return name, item
 			}
