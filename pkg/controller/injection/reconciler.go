@@ -15,7 +15,6 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -123,44 +122,13 @@ func (r *Reconciler) rollout(ctx context.Context, deployment *appsv1.Deployment,
 		return nil, nil
 	}
 
-	rollout := &Rollout{
+	return &Rollout{
 		Namespace: deployment.Namespace,
 		Outdated:  difference != "",
 		Postponed: r.Backoff.IsInBackOffSinceUpdate(deployment.Namespace, now),
 		Complete:  machinecontrollermanager.IsComplete(deployment),
-	}
-	rollout.Since = since(deployment, rollout.Complete, now)
-	return rollout, nil
-}
-
-// since returns when a Deployment became complete, or made its last progress towards that, by what the deployment
-// controller has written.
-func since(deployment *appsv1.Deployment, complete bool, now time.Time) time.Time {
-	var (
-		latest time.Time
-		known  = complete
-	)
-	for _, condition := range deployment.Status.Conditions {
-		var at metav1.Time
-		switch condition.Type {
-		case appsv1.DeploymentProgressing:
-			// It has given up, by default after ten minutes, and has written over when there was progress.
-			if condition.Status == corev1.ConditionFalse && !complete && deployment.Status.ObservedGeneration >= deployment.Generation {
-				return time.Time{}
-			}
-			at, known = condition.LastUpdateTime, true
-		case appsv1.DeploymentAvailable:
-			at = condition.LastTransitionTime
-		}
-		if at.After(latest) {
-			latest = at.Time
-		}
-	}
-	// What it has written is about a former template, or it has not looked yet.
-	if !known || deployment.Status.ObservedGeneration < deployment.Generation {
-		return now
-	}
-	return latest
+		Since:     machinecontrollermanager.LastProgress(deployment, now),
+	}, nil
 }
 
 // replace has the API server call the webhook, and returns an error if the Deployment is not as it should be then.
