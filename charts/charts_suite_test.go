@@ -166,8 +166,8 @@ func nameOf(item any) (string, any) {
 			names, _ := item["resourceNames"].([]any)
 			return fmt.Sprint(append(slices.Clone(resources), names...)...), item
 		}
-		// A subject, a policy, anything else, how metrics are scraped.
-		for _, key := range []string{"kind", "containerName", "name", "port", "action"} {
+		// A subject, a policy, an alert, anything else, how metrics are scraped.
+		for _, key := range []string{"kind", "containerName", "alert", "name", "port", "action"} {
 			if name, ok := item[key].(string); ok {
 				return name, item
 			}

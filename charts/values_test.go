@@ -89,6 +89,9 @@ func extensionSettings() map[string]setting {
 		"config.autoPreserveFailedMax":               {2, config(ContainSubstring("\nautoPreserveFailedMax: 2\n"))},
 		"config.maxMachinePreserveTimeout":           {"100h", config(ContainSubstring("\nmaxMachinePreserveTimeout: 100h\n"))},
 		"config.machinePreserveTimeout":              {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
+		"config.injection":                           {"WithNextReconciliation", config(ContainSubstring("\ninjection: WithNextReconciliation\n"))},
+		"config.injectionMaxFailed":                  {5, config(ContainSubstring("\ninjectionMaxFailed: 5\n"))},
+		"config.injectionMaxFailedPercent":           {20, config(ContainSubstring("\ninjectionMaxFailedPercent: 20\n"))},
 		"controllers.lifecycle.concurrentSyncs":      {7, Keys{container + "args[--lifecycle-max-concurrent-reconciles]": Equal("7")}},
 		"controllers.worker.concurrentSyncs":         {8, Keys{container + "args[--worker-max-concurrent-reconciles]": Equal("8")}},
 		"controllers.healthcheck.concurrentSyncs":    {9, Keys{container + "args[--healthcheck-max-concurrent-reconciles]": Equal("9")}},
@@ -120,6 +123,7 @@ func extensionSettings() map[string]setting {
 			pod + "volumes[imagevector-overwrite].configMap.name":       Equal(name + "-imagevector-overwrite"),
 		}},
 	})
+	maps.Copy(settings["metrics.enableScraping"].changes, without(charts.Extension, "PrometheusRule"))
 	return settings
 }
 

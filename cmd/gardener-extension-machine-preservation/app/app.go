@@ -48,10 +48,12 @@ import (
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
@@ -164,8 +166,10 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 		return fmt.Errorf("failed to add worker controller: %w", err)
 	}
 	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas, planner.Defaults)
-	if err := (&injection.Reconciler{Ensurer: ensurer}).AddToManager(mgr, schemas); err != nil {
-		return fmt.Errorf("failed to add injection controller: %w", err)
+	if config := opts.config.Completed(); ptr.Deref(config.Injection, "") == configv1alpha1.InjectionInWaves {
+		if err := (&injection.Reconciler{Ensurer: ensurer, Config: config}).AddToManager(mgr, schemas); err != nil {
+			return fmt.Errorf("failed to add injection controller: %w", err)
+		}
 	}
 	if err := healthcheck.AddToManager(mgr, healthcheck.AddOptions{
 		Controller:       opts.healthcheck.Completed().Options(),

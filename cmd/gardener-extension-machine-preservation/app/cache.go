@@ -6,8 +6,10 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
 
@@ -35,6 +38,7 @@ func cacheOptions() cache.Options {
 			&corev1.Secret{}:                     named(preservationcontroller.AccessSecretName),
 			&resourcesv1alpha1.ManagedResource{}: named(preservationcontroller.ManagedResourceName),
 			&extensionsv1alpha1.Cluster{}:        {Transform: stripCluster},
+			&extensionsv1alpha1.Extension{}:      {Transform: stripExtension},
 			&extensionsv1alpha1.Worker{}:         {Transform: stripWorker},
 			&machinev1alpha1.MachineClass{}:      {Transform: stripMachineClass},
 			&machinev1alpha1.MachineDeployment{}: {Transform: stripMachineDeployment},
@@ -75,12 +79,57 @@ func startInformers(ctx context.Context, c cache.Cache) error {
 	return nil
 }
 
-// stripCluster leaves the Shoot, which tells whether it is hibernated or has failed.
+// stripCluster leaves of the Shoot what Gardener's library and the controllers ask for: its metadata, whether it is
+// hibernated or has failed, its worker pools, and where its API server is. A Shoot that cannot be read stays as it is.
 func stripCluster(object any) (any, error) {
 	if cluster, ok := object.(*extensionsv1alpha1.Cluster); ok {
 		cluster.ManagedFields = nil
 		cluster.Spec.CloudProfile = runtime.RawExtension{}
 		cluster.Spec.Seed = nil
+
+		shoot := &gardencorev1beta1.Shoot{}
+		if json.Unmarshal(cluster.Spec.Shoot.Raw, shoot) != nil || shoot.APIVersion != gardencorev1beta1.SchemeGroupVersion.String() {
+			return object, nil
+		}
+		stripped := &gardencorev1beta1.Shoot{
+			TypeMeta:   shoot.TypeMeta,
+			ObjectMeta: shoot.ObjectMeta,
+			Spec: gardencorev1beta1.ShootSpec{
+				Hibernation: shoot.Spec.Hibernation,
+				Kubernetes:  gardencorev1beta1.Kubernetes{Version: shoot.Spec.Kubernetes.Version},
+				Provider:    gardencorev1beta1.Provider{Type: shoot.Spec.Provider.Type, Workers: shoot.Spec.Provider.Workers},
+			},
+			Status: gardencorev1beta1.ShootStatus{
+				AdvertisedAddresses: shoot.Status.AdvertisedAddresses,
+				Gardener:            shoot.Status.Gardener,
+				IsHibernated:        shoot.Status.IsHibernated,
+				LastErrors:          shoot.Status.LastErrors,
+				LastOperation:       shoot.Status.LastOperation,
+				ObservedGeneration:  shoot.Status.ObservedGeneration,
+				TechnicalID:         shoot.Status.TechnicalID,
+			},
+		}
+		stripped.ManagedFields = nil
+		delete(stripped.Annotations, corev1.LastAppliedConfigAnnotation)
+		for i := range stripped.Spec.Provider.Workers {
+			stripped.Spec.Provider.Workers[i].ProviderConfig = nil
+		}
+		raw, err := json.Marshal(stripped)
+		if err != nil {
+			return nil, fmt.Errorf("failed to encode the Shoot of Cluster %q: %w", cluster.Name, err)
+		}
+		cluster.Spec.Shoot = runtime.RawExtension{Raw: raw}
+	}
+	return object, nil
+}
+
+// stripExtension leaves our own Extensions as they are, since their status is updated as a whole.
+func stripExtension(object any) (any, error) {
+	if extension, ok := object.(*extensionsv1alpha1.Extension); ok {
+		extension.ManagedFields = nil
+		if extension.Spec.Type != v1alpha1.ExtensionType {
+			extension.Annotations, extension.Spec.ProviderConfig, extension.Status = nil, nil, extensionsv1alpha1.ExtensionStatus{}
+		}
 	}
 	return object, nil
 }
@@ -89,9 +138,11 @@ func stripWorker(object any) (any, error) {
 	if worker, ok := object.(*extensionsv1alpha1.Worker); ok {
 		worker.ManagedFields = nil
 		worker.Status = extensionsv1alpha1.WorkerStatus{}
-		worker.Spec.InfrastructureProviderStatus = nil
+		worker.Spec.InfrastructureProviderStatus, worker.Spec.SSHPublicKey = nil, nil
 		for i := range worker.Spec.Pools {
-			worker.Spec.Pools[i].ProviderConfig = nil
+			pool := &worker.Spec.Pools[i]
+			pool.ProviderConfig, pool.NodeTemplate, pool.KubeletConfig, pool.ClusterAutoscaler = nil, nil, nil, nil
+			pool.Annotations, pool.Taints, pool.Volume, pool.DataVolumes = nil, nil, nil, nil
 		}
 	}
 	return object, nil
@@ -101,6 +152,10 @@ func stripMachineClass(object any) (any, error) {
 	if class, ok := object.(*machinev1alpha1.MachineClass); ok {
 		class.ManagedFields = nil
 		class.ProviderSpec = runtime.RawExtension{}
+		class.Labels, class.Annotations, class.SecretRef, class.CredentialsSecretRef = nil, nil, nil, nil
+		if class.NodeTemplate != nil {
+			class.NodeTemplate = &machinev1alpha1.NodeTemplate{Zone: class.NodeTemplate.Zone}
+		}
 	}
 	return object, nil
 }

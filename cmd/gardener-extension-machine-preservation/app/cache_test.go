@@ -5,10 +5,16 @@
 package app_test
 
 import (
+	"encoding/json"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -18,22 +24,76 @@ import (
 var _ = Describe("Transforms", func() {
 	meta := metav1.ObjectMeta{Name: "foo", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "bar"}}}
 
-	It("should keep the Shoot of a Cluster", func() {
-		raw := runtime.RawExtension{Raw: []byte("{}")}
-		Expect(StripCluster(&extensionsv1alpha1.Cluster{
-			ObjectMeta: meta,
-			Spec:       extensionsv1alpha1.ClusterSpec{CloudProfile: raw, Seed: &raw, Shoot: raw},
-		})).To(Equal(&extensionsv1alpha1.Cluster{
-			ObjectMeta: metav1.ObjectMeta{Name: "foo"},
-			Spec:       extensionsv1alpha1.ClusterSpec{Shoot: raw},
-		}))
+	Describe("Cluster", func() {
+		strip := func(shoot []byte) []byte {
+			GinkgoHelper()
+			raw := runtime.RawExtension{Raw: []byte("{}")}
+			stripped, err := StripCluster(&extensionsv1alpha1.Cluster{
+				ObjectMeta: meta,
+				Spec:       extensionsv1alpha1.ClusterSpec{CloudProfile: raw, Seed: &raw, Shoot: runtime.RawExtension{Raw: shoot}},
+			})
+			Expect(err).NotTo(HaveOccurred())
+			cluster := stripped.(*extensionsv1alpha1.Cluster)
+			shoot, cluster.Spec.Shoot = cluster.Spec.Shoot.Raw, runtime.RawExtension{}
+			Expect(cluster).To(Equal(&extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "foo"}}))
+			return shoot
+		}
+
+		It("should keep of the Shoot what is read", func() {
+			kept := &gardencorev1beta1.Shoot{TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"}}
+			kept.DeletionTimestamp = &metav1.Time{Time: time.Date(2030, 1, 1, 0, 0, 0, 0, time.Local)}
+			kept.Annotations = map[string]string{"shoot.gardener.cloud/ignore": "true"}
+			kept.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
+			kept.Spec.Kubernetes.Version = "1.36.0"
+			kept.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "pool", Maximum: 3, Zones: []string{"a"}}}
+			kept.Status.LastOperation = &gardencorev1beta1.LastOperation{State: gardencorev1beta1.LastOperationStateFailed}
+			kept.Status.AdvertisedAddresses = []gardencorev1beta1.ShootAdvertisedAddress{{Name: "external", URL: "https://foo"}}
+
+			shoot := kept.DeepCopy()
+			shoot.ManagedFields = meta.ManagedFields
+			shoot.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
+			shoot.Spec.Kubernetes.KubeAPIServer = &gardencorev1beta1.KubeAPIServerConfig{}
+			shoot.Spec.Provider.InfrastructureConfig = &runtime.RawExtension{Raw: []byte("{}")}
+			shoot.Spec.Provider.Workers[0].ProviderConfig = &runtime.RawExtension{Raw: []byte("{}")}
+			shoot.Spec.Addons = &gardencorev1beta1.Addons{}
+			shoot.Status.Conditions = []gardencorev1beta1.Condition{{Type: "foo"}}
+
+			raw, err := json.Marshal(shoot)
+			Expect(err).NotTo(HaveOccurred())
+			stripped := &gardencorev1beta1.Shoot{}
+			Expect(json.Unmarshal(strip(raw), stripped)).To(Succeed())
+			Expect(stripped).To(Equal(kept))
+		})
+
+		It("should keep a Shoot whole that it cannot read, and none", func() {
+			Expect(strip([]byte(`{"apiVersion":"core.gardener.cloud/v2","spec":{"foo":"bar"}}`))).To(MatchJSON(`{"apiVersion":"core.gardener.cloud/v2","spec":{"foo":"bar"}}`))
+			Expect(strip([]byte(`{"spec":1}`))).To(MatchJSON(`{"spec":1}`))
+			Expect(strip(nil)).To(BeNil())
+		})
+	})
+
+	It("should keep our own Extensions, and of others that they are there", func() {
+		newExtension := func(extensionType string) *extensionsv1alpha1.Extension {
+			extension := &extensionsv1alpha1.Extension{ObjectMeta: meta}
+			extension.Spec.Type = extensionType
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte("{}")}
+			extension.Status.ObservedGeneration = 1
+			return extension
+		}
+		own := newExtension("machine-preservation")
+		own.ManagedFields = nil
+		Expect(StripExtension(newExtension("machine-preservation"))).To(Equal(own))
+
+		other := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "foo"}}
+		other.Spec.Type = "other"
+		Expect(StripExtension(newExtension("other"))).To(Equal(other))
 	})
 
 	It("should keep the pools of a Worker, but not what belongs to the provider", func() {
 		worker := &extensionsv1alpha1.Worker{ObjectMeta: meta}
 		worker.Spec.Region = "region"
 		worker.Spec.InfrastructureProviderStatus = &runtime.RawExtension{Raw: []byte("{}")}
-		worker.Spec.Pools = []extensionsv1alpha1.WorkerPool{{Name: "pool", Maximum: 1, ProviderConfig: &runtime.RawExtension{Raw: []byte("{}")}}}
+		worker.Spec.Pools = []extensionsv1alpha1.WorkerPool{{Name: "pool", Maximum: 1, ProviderConfig: &runtime.RawExtension{Raw: []byte("{}")}, Taints: []corev1.Taint{{Key: "foo"}}}}
 		worker.Status.State = &runtime.RawExtension{Raw: []byte("{}")}
 
 		expected := &extensionsv1alpha1.Worker{ObjectMeta: metav1.ObjectMeta{Name: "foo"}}
@@ -45,7 +105,8 @@ var _ = Describe("Transforms", func() {
 	It("should keep the zone of a MachineClass, but not what belongs to the provider", func() {
 		Expect(StripMachineClass(&machinev1alpha1.MachineClass{
 			ObjectMeta:   meta,
-			NodeTemplate: &machinev1alpha1.NodeTemplate{Zone: "a"},
+			NodeTemplate: &machinev1alpha1.NodeTemplate{Zone: "a", Region: "region", Capacity: corev1.ResourceList{"cpu": resource.MustParse("1")}},
+			SecretRef:    &corev1.SecretReference{Name: "bar"},
 			ProviderSpec: runtime.RawExtension{Raw: []byte("{}")},
 		})).To(Equal(&machinev1alpha1.MachineClass{
 			ObjectMeta:   metav1.ObjectMeta{Name: "foo"},

@@ -7,6 +7,7 @@ package app
 // For tests.
 var (
 	StripCluster           = stripCluster
+	StripExtension         = stripExtension
 	StripWorker            = stripWorker
 	StripMachineClass      = stripMachineClass
 	StripMachineDeployment = stripMachineDeployment

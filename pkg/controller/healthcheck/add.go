@@ -17,6 +17,7 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -55,7 +56,7 @@ type AddOptions struct {
 // AddToManager adds the controller to the manager.
 func AddToManager(mgr manager.Manager, options AddOptions) error {
 	var (
-		container = &Container{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Ensurer: options.Ensurer}
+		container = &Container{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Ensurer: options.Ensurer, Clock: clock.RealClock{}}
 		shares    = &Shares{Reader: mgr.GetClient(), Planner: options.Planner, Schemas: options.Schemas}
 		holds     = &Holds{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
 	)

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
@@ -33,9 +33,12 @@ type Container struct {
 	APIReader client.Reader
 	// Ensurer is that of the webhook.
 	Ensurer genericmutator.Ensurer
+	// Clock tells for how long there has been no progress.
+	Clock clock.PassiveClock
 }
 
-// Check returns that the container is missing, outdated or not ready. Without a machine-controller-manager, and while it
+// Check returns that the container is missing, not as it should be or not ready. One of another version works, and is
+// replaced when it is its turn. Without a machine-controller-manager, and while it
 // is scaled down, there is nothing that could be preserved; whether that is right is for Gardener to say.
 func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
 	deployment := &appsv1.Deployment{}
@@ -50,13 +53,17 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 	if err != nil {
 		return nil, err
 	}
+	ofAnotherVersion, err := machinecontrollermanager.OfAnotherVersion(ctx, c.Ensurer, deployment)
+	if err != nil {
+		return nil, err
+	}
 	if machinecontrollermanager.Container(deployment) == nil {
 		difference = cmp.Or(difference, "it is missing, and the webhook cannot inject it as its access secret or the kubeconfig of machine-controller-manager is missing, too")
 	}
-	if difference != "" {
+	if difference != "" && !ofAnotherVersion {
 		return progressing(fmt.Sprintf("container %q in Deployment %q is not as it should be: %s", preservationcontroller.Name, deployment.Name, difference)), nil
 	}
-	if isComplete(deployment) {
+	if machinecontrollermanager.IsComplete(deployment) {
 		return healthy(), nil
 	}
 
@@ -68,29 +75,28 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 	if err := c.APIReader.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return nil, fmt.Errorf("failed to list the pods of Deployment %q: %w", deployment.Name, err)
 	}
-	if problems := notReady(pods.Items); len(problems) > 0 {
-		return progressing(fmt.Sprintf("container %q of Deployment %q is not ready: %s", preservationcontroller.Name, deployment.Name, strings.Join(problems, ", "))), nil
+	problems, works := notReady(pods.Items)
+	detail := fmt.Sprintf("container %q of Deployment %q is not ready: %s", preservationcontroller.Name, deployment.Name, strings.Join(problems, ", "))
+	switch now := c.Clock.Now(); {
+	case !works:
+		return progressing(detail), nil
+	case len(problems) > 0 && now.Sub(machinecontrollermanager.LastProgress(deployment, now)) >= patience:
+		return unhealthy(detail + ". Another pod works, but no change of machine-controller-manager gets through"), nil
 	}
 	return healthy(), nil
 }
 
-// isComplete returns whether all pods are of the current template and ready.
-func isComplete(deployment *appsv1.Deployment) bool {
-	replicas, status := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status
-	return status.ObservedGeneration >= deployment.Generation &&
-		status.Replicas == replicas && status.UpdatedReplicas == replicas && status.ReadyReplicas == replicas
-}
-
-// notReady returns in which pods the container is not ready, and why. Other containers do not count.
-func notReady(pods []corev1.Pod) []string {
-	var problems []string
+// notReady returns in which pods the container is not ready, and why, and whether it is ready in another one. Other
+// containers do not count.
+func notReady(pods []corev1.Pod) (problems []string, works bool) {
 	for _, pod := range pods {
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
 		i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == preservationcontroller.Name })
 		if i >= 0 && pod.Status.ContainerStatuses[i].Ready {
-			return nil
+			works = true
+			continue
 		}
 		why := "it is not there yet"
 		if i >= 0 {
@@ -98,10 +104,10 @@ func notReady(pods []corev1.Pod) []string {
 		}
 		problems = append(problems, fmt.Sprintf("pod %q (%s)", pod.Name, why))
 	}
-	if len(problems) == 0 {
+	if len(problems) == 0 && !works {
 		problems = append(problems, "there is no pod")
 	}
-	return problems
+	return problems, works
 }
 
 func stateOf(status *corev1.ContainerStatus) string {

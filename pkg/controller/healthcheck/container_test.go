@@ -7,7 +7,9 @@ package healthcheck_test
 import (
 	"context"
 	"errors"
+	"time"
 
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	. "github.com/onsi/ginkgo/v2"
@@ -16,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -41,6 +44,7 @@ var _ = Describe("Container", func() {
 		deployment *appsv1.Deployment
 		// pods is how often pods were listed.
 		pods int
+		now  time.Time
 	)
 
 	BeforeEach(func() {
@@ -49,7 +53,8 @@ var _ = Describe("Container", func() {
 		schemas := &machinecrd.Schemas{Machines: c, MachineDeployments: c}
 		config := &configv1alpha1.ControllerConfiguration{}
 		configv1alpha1.SetObjectDefaults_ControllerConfiguration(config)
-		check = &Container{Reader: c, Ensurer: machinecontrollermanager.NewEnsurer(c, schemas, config), APIReader: interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		check = &Container{Reader: c, Clock: testclock.NewFakePassiveClock(now), Ensurer: machinecontrollermanager.NewEnsurer(c, schemas, config), APIReader: interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				pods++
 				return c.List(ctx, list, opts...)
@@ -116,12 +121,21 @@ var _ = Describe("Container", func() {
 		expect(beProgressing(Equal(notRight + "it is missing, and the webhook cannot inject it as its access secret or the kubeconfig of machine-controller-manager is missing, too")))
 	})
 
-	It("should tell that the container is outdated", func() {
-		container := &deployment.Spec.Template.Spec.Containers[1]
-		image := container.Image
-		container.Image = "old"
+	It("should be healthy with a container of another version, as long as that is ready", func() {
+		deployment.Spec.Template.Spec.Containers[1].Image = "old"
 		Expect(c.Create(ctx, deployment)).To(Succeed())
-		expect(beProgressing(Equal(notRight + "its image is old instead of " + image)))
+		expect(beHealthy())
+
+		deployment.Status.ReadyReplicas = 0
+		Expect(c.Status().Update(ctx, deployment)).To(Succeed())
+		expect(beProgressing(Equal(notReady + "there is no pod")))
+	})
+
+	It("should tell that the container of this version is not as it should be", func() {
+		container := &deployment.Spec.Template.Spec.Containers[1]
+		container.Args = container.Args[:1]
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		expect(beProgressing(HavePrefix(notRight + "its arguments are ")))
 	})
 
 	DescribeTable("should look at the pods while not all of them are ready, and only at our container",
@@ -151,6 +165,21 @@ var _ = Describe("Container", func() {
 		old.Status.ContainerStatuses = append(old.Status.ContainerStatuses, corev1.ContainerStatus{Name: name, Ready: true})
 		Expect(c.Status().Update(ctx, old)).To(Succeed())
 		expect(beHealthy())
+
+		By("Making no progress")
+		stuckSince := func(ago time.Duration) {
+			deployment.Status.Conditions = []appsv1.DeploymentCondition{
+				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(now.Add(-ago))},
+			}
+			Expect(c.Status().Update(ctx, deployment)).To(Succeed())
+		}
+		stuckSince(5*time.Minute - time.Second)
+		expect(beHealthy())
+		stuckSince(5 * time.Minute)
+		expect(HaveValue(And(
+			HaveField("Status", gardencorev1beta1.ConditionFalse),
+			HaveField("Detail", notReady+`pod "mcm-2" (it is waiting: CrashLoopBackOff: back-off). Another pod works, but no change of machine-controller-manager gets through`),
+		)))
 
 		old.Finalizers = []string{"foo"}
 		Expect(c.Update(ctx, old)).To(Succeed())

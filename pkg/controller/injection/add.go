@@ -8,21 +8,19 @@ package injection
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -34,58 +32,40 @@ const (
 	// ControllerName is the name of the controller.
 	ControllerName = "injection"
 
-	// Each repair replaces a pod of machine-controller-manager. A new version of the extension is so brought to 500 shoots
-	// within 17 minutes; what concerns a few shoots only is not delayed.
-	repairsPerMinute = 30
-	repairsAtOnce    = 10
-
 	// The webhook's caches see within milliseconds what this controller's have seen. If that is not what it waits for, it
 	// may be long.
 	firstRetry = time.Second
 	lastRetry  = 10 * time.Minute
 )
 
+// requests has the one request that there is.
+var requests = []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "seed"}}}
+
 // AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it.
 func (r *Reconciler) AddToManager(mgr manager.Manager, schemas *machinecrd.Schemas) error {
 	if r.Client == nil {
 		r.Client = mgr.GetClient()
 	}
-	if r.Limiter == nil {
-		r.Limiter = flowcontrol.NewTokenBucketRateLimiter(repairsPerMinute/60., repairsAtOnce)
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Backoff == nil {
+		r.Backoff = flowcontrol.NewBackOff(firstRetry, lastRetry)
 	}
 
-	sameNamespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
-		return []reconcile.Request{requestFor(object.GetNamespace())}
-	})
+	seed := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return requests })
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
-		// There is one worker, as it waits for the limiter. While it does, the queue lets what happens now go before what
-		// was found at the start.
+		// The waves are those of the seed: there is one request, and never more than one at work.
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, pause),
 		}).
-		For(&appsv1.Deployment{}, builder.WithPredicates(DeploymentPredicate())).
-		Watches(&extensionsv1alpha1.Extension{}, sameNamespace, builder.WithPredicates(worker.ExtensionPredicate())).
-		WatchesMetadata(&corev1.Secret{}, sameNamespace, builder.WithPredicates(AccessSecretPredicate())).
-		WatchesRawSource(schemas.MachinesSource(r.all)).
+		Watches(&appsv1.Deployment{}, seed, builder.WithPredicates(DeploymentPredicate())).
+		Watches(&extensionsv1alpha1.Extension{}, seed, builder.WithPredicates(worker.ExtensionPredicate())).
+		WatchesMetadata(&corev1.Secret{}, seed, builder.WithPredicates(AccessSecretPredicate())).
+		WatchesRawSource(schemas.MachinesSource(func(context.Context, *apiextensionsv1.CustomResourceDefinition) []reconcile.Request {
+			return requests // the definition of Machines decides on how they are held
+		})).
 		Complete(r)
-}
-
-// all returns a request for each Deployment: the definition of Machines decides on how they are held.
-func (r *Reconciler) all(ctx context.Context, _ *apiextensionsv1.CustomResourceDefinition) []reconcile.Request {
-	deployments := &appsv1.DeploymentList{}
-	if err := r.Client.List(ctx, deployments); err != nil {
-		logf.FromContext(ctx).Error(fmt.Errorf("failed to list Deployments: %w", err), "Cannot look after all shoots")
-		return nil
-	}
-	requests := make([]reconcile.Request, 0, len(deployments.Items))
-	for i := range deployments.Items {
-		requests = append(requests, requestFor(deployments.Items[i].Namespace))
-	}
-	return requests
-}
-
-func requestFor(namespace string) reconcile.Request {
-	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}}
 }

@@ -6,10 +6,15 @@ package injection_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"time"
 
 	extensionscontextwebhook "github.com/gardener/gardener/extensions/pkg/webhook/context"
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,11 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/client-go/util/flowcontrol"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 )
 
@@ -50,6 +57,8 @@ var _ = Describe("Reconciler", func() {
 		ensurer    *fakeEnsurer
 		reconciler *Reconciler
 		deployment *appsv1.Deployment
+		fakeClock  *testclock.FakeClock
+		shoot      *gardencorev1beta1.Shoot
 		// webhook is what is called when a Deployment is written.
 		webhook    *fakeEnsurer
 		patchError error
@@ -62,6 +71,7 @@ var _ = Describe("Reconciler", func() {
 		scheme := runtime.NewScheme()
 		Expect(appsv1.AddToScheme(scheme)).To(Succeed())
 		Expect(vpaautoscalingv1.AddToScheme(scheme)).To(Succeed())
+		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, _ ...client.PatchOption) error {
 				data, err := patch.Data(object)
@@ -74,18 +84,34 @@ var _ = Describe("Reconciler", func() {
 				return patchError
 			},
 		}).Build()
-		reconciler = &Reconciler{Client: c, Ensurer: ensurer, Limiter: flowcontrol.NewFakeAlwaysRateLimiter()}
+		fakeClock = testclock.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+		reconciler = &Reconciler{
+			Client: c, Ensurer: ensurer, Config: &configv1alpha1.ControllerConfiguration{},
+			Clock: fakeClock, Backoff: flowcontrol.NewFakeBackOff(time.Second, time.Minute, fakeClock),
+		}
+		configv1alpha1.SetObjectDefaults_ControllerConfiguration(reconciler.Config)
+		shoot = &gardencorev1beta1.Shoot{TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"}}
 
 		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
 		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager"}}
 	})
 
 	run := func(ctx context.Context) error {
-		_, err := reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(deployment)})
+		_, err := reconciler.Reconcile(ctx, reconcile.Request{})
 		return err
+	}
+	createCluster := func(namespace string) {
+		GinkgoHelper()
+		raw, err := json.Marshal(shoot)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(c.Create(ctx, &extensionsv1alpha1.Cluster{
+			ObjectMeta: metav1.ObjectMeta{Name: namespace},
+			Spec:       extensionsv1alpha1.ClusterSpec{Shoot: runtime.RawExtension{Raw: raw}},
+		})).To(Succeed())
 	}
 	create := func(image string) {
 		GinkgoHelper()
+		createCluster(deployment.Namespace)
 		Expect((&fakeEnsurer{image: image}).EnsureMachineControllerManagerDeployment(ctx, nil, deployment, nil)).To(Succeed())
 		Expect(c.Create(ctx, deployment)).To(Succeed())
 	}
@@ -136,10 +162,14 @@ var _ = Describe("Reconciler", func() {
 	It("should try again while the webhook is away or lags behind", func() {
 		create("v0")
 		webhook.image = ""
-		Expect(run(ctx)).To(MatchError("the webhook has not injected the preservation controller: its image is v0 instead of v1"))
+		Expect(run(ctx)).To(MatchError(`failed to replace Deployment "shoot--foo--bar/machine-controller-manager": ` +
+			"the webhook has not injected the preservation controller: its image is v0 instead of v1"))
 		Expect(image()).To(Equal("v0"))
 
 		webhook.image = "v1"
+		Expect(run(ctx)).To(Succeed())
+		Expect(image()).To(Equal("v0"), "not yet")
+		fakeClock.Step(2 * time.Second)
 		Expect(run(ctx)).To(Succeed())
 		Expect(image()).To(Equal("v1"))
 	})
@@ -147,24 +177,118 @@ var _ = Describe("Reconciler", func() {
 	It("should return what went wrong", func() {
 		create("v0")
 		patchError = errors.New("fake")
-		Expect(run(ctx)).To(MatchError(`failed to patch *v1.Deployment "machine-controller-manager": fake`))
+		Expect(run(ctx)).To(MatchError(`failed to replace Deployment "shoot--foo--bar/machine-controller-manager": failed to patch *v1.Deployment "machine-controller-manager": fake`))
 
+		fakeClock.Step(2 * time.Second)
 		ensurer.err = errors.New("unknown")
 		Expect(run(ctx)).To(MatchError(ContainSubstring("unknown")))
 		Expect(patches).To(HaveLen(1), "nothing is written as long as nobody knows what is wanted")
 	})
 
-	It("should wait for the limiter before it writes, and not for what is as it should be", func() {
-		create("v0")
-		limiter := flowcontrol.NewTokenBucketRateLimiter(0.001, 1)
-		reconciler.Limiter = limiter
-		Expect(run(ctx)).To(Succeed(), "one is granted")
-		Expect(run(ctx)).To(Succeed(), "it is as it should be")
+	DescribeTable("should leave shoots alone that are not to be touched",
+		func(change func()) {
+			change()
+			create("v0")
+			Expect(run(ctx)).To(Succeed())
+			Expect(patches).To(BeEmpty())
+		},
+		Entry("failed", func() {
+			shoot.Status.LastOperation = &gardencorev1beta1.LastOperation{State: gardencorev1beta1.LastOperationStateFailed}
+		}),
+		Entry("ignored", func() { shoot.Annotations = map[string]string{"shoot.gardener.cloud/ignore": "true"} }),
+		Entry("hibernated", func() { shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)} }),
+		Entry("being deleted", func() { shoot.DeletionTimestamp = new(metav1.Now()) }),
+		Entry("scaled down", func() { deployment.Spec.Replicas = new(int32(0)) }),
+	)
 
-		ensurer.image = "v2"
-		ctx, cancel := context.WithCancel(ctx)
-		cancel()
-		Expect(run(ctx)).To(MatchError(ContainSubstring("failed to wait for the limiter")))
-		Expect(patches).To(Equal(bothTouched))
+	It("should leave Deployments alone that belong to no shoot", func() {
+		create("v0")
+		Expect(c.DeleteAllOf(ctx, &extensionsv1alpha1.Cluster{})).To(Succeed())
+		Expect(run(ctx)).To(Succeed())
+		Expect(patches).To(BeEmpty())
+	})
+
+	Describe("waves", func() {
+		var deployments []*appsv1.Deployment
+
+		BeforeEach(func() {
+			deployments = nil
+			for i := range 50 {
+				namespace := fmt.Sprintf("shoot--foo--%02d", i)
+				createCluster(namespace)
+				d := deployment.DeepCopy()
+				d.Namespace = namespace
+				Expect((&fakeEnsurer{image: "v0"}).EnsureMachineControllerManagerDeployment(ctx, nil, d, nil)).To(Succeed())
+				d.Status = appsv1.DeploymentStatus{Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1}
+				Expect(c.Create(ctx, d)).To(Succeed())
+				deployments = append(deployments, d)
+			}
+		})
+
+		withImage := func(image string) []*appsv1.Deployment {
+			GinkgoHelper()
+			var found []*appsv1.Deployment
+			for _, d := range deployments {
+				Expect(c.Get(ctx, client.ObjectKeyFromObject(d), d)).To(Succeed())
+				if d.Spec.Template.Spec.Containers[1].Image == image {
+					found = append(found, d)
+				}
+			}
+			return found
+		}
+		// roll writes what the deployment controller would for those with the image.
+		roll := func(image string, ready bool, at time.Time) {
+			GinkgoHelper()
+			for _, d := range withImage(image) {
+				d.Status = appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, Conditions: []appsv1.DeploymentCondition{
+					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
+					{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(at)},
+				}}
+				if ready {
+					d.Status.Replicas = 1
+				}
+				Expect(c.Status().Update(ctx, d)).To(Succeed())
+			}
+		}
+
+		It("should reach all, one and five first", func() {
+			var sizes []int
+			for len(withImage("v1")) < len(deployments) && len(sizes) < 10 {
+				Expect(run(ctx)).To(Succeed())
+				sizes = append(sizes, len(withImage("v1")))
+				roll("v1", true, fakeClock.Now())
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(sizes[len(sizes)-1]), "nobody follows before those are ready for a minute")
+				fakeClock.Step(time.Minute)
+			}
+			Expect(sizes).To(Equal([]int{1, 6, 36, 50}))
+		})
+
+		It("should not go on after the first that does not get ready, not even after a restart, until a newer version comes", func() {
+			Expect(run(ctx)).To(Succeed())
+			roll("v1", false, fakeClock.Now())
+			for range 20 {
+				fakeClock.Step(time.Minute)
+				reconciler = &Reconciler{Client: c, Ensurer: ensurer, Config: reconciler.Config, Clock: fakeClock, Backoff: reconciler.Backoff}
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(1))
+			}
+
+			ensurer.image, webhook.image = "v2", "v2"
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v2")).To(HaveLen(1))
+			Expect(withImage("v1")).To(HaveLen(1), "a healthy one goes first")
+		})
+
+		It("should go on with others while the webhook is called in vain", func() {
+			webhook.image = ""
+			Expect(run(ctx)).To(MatchError(ContainSubstring("shoot--foo--00/machine-controller-manager")))
+			Expect(run(ctx)).To(MatchError(ContainSubstring("shoot--foo--01/machine-controller-manager")))
+
+			webhook.image = "v1"
+			fakeClock.Step(2 * time.Second)
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(ConsistOf(HaveField("Namespace", "shoot--foo--00")))
+		})
 	})
 })

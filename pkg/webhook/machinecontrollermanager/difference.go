@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
@@ -24,12 +27,10 @@ import (
 // the API server has defaulted and what other webhooks have added to the container does not count: it would be there
 // again after each write.
 func Difference(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (string, error) {
-	changed := deployment.DeepCopy()
-	// Why the ensurer skips the injection is told when the webhook is called.
-	if err := ensurer.EnsureMachineControllerManagerDeployment(logf.IntoContext(ctx, logr.Discard()), nil, changed, deployment); err != nil {
-		return "", fmt.Errorf("failed to determine the container that is to be injected: %w", err)
+	changed, err := ensured(ctx, ensurer, deployment)
+	if err != nil {
+		return "", err
 	}
-
 	wanted, actual := Container(changed), Container(deployment)
 	switch {
 	case wanted == nil:
@@ -46,6 +47,63 @@ func Difference(ctx context.Context, ensurer genericmutator.Ensurer, deployment 
 		return "its volume is not that of the shoot's current kubeconfig", nil
 	}
 	return "", nil
+}
+
+// OfAnotherVersion returns whether the container is there, with another image than the ensurer would give it.
+func OfAnotherVersion(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (bool, error) {
+	changed, err := ensured(ctx, ensurer, deployment)
+	if err != nil {
+		return false, err
+	}
+	wanted, actual := Container(changed), Container(deployment)
+	return wanted != nil && actual != nil && wanted.Image != actual.Image, nil
+}
+
+func ensured(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (*appsv1.Deployment, error) {
+	changed := deployment.DeepCopy()
+	// Why the ensurer skips the injection is told when the webhook is called.
+	if err := ensurer.EnsureMachineControllerManagerDeployment(logf.IntoContext(ctx, logr.Discard()), nil, changed, deployment); err != nil {
+		return nil, fmt.Errorf("failed to determine the container that is to be injected: %w", err)
+	}
+	return changed, nil
+}
+
+// IsComplete returns whether all pods are of the current template and ready.
+func IsComplete(deployment *appsv1.Deployment) bool {
+	replicas, status := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status
+	return status.ObservedGeneration >= deployment.Generation &&
+		status.Replicas == replicas && status.UpdatedReplicas == replicas && status.ReadyReplicas == replicas
+}
+
+// LastProgress returns when a Deployment became complete, or made its last progress towards that, by what the deployment
+// controller has written. The zero value is longer ago than is known.
+func LastProgress(deployment *appsv1.Deployment, now time.Time) time.Time {
+	var (
+		latest   time.Time
+		complete = IsComplete(deployment)
+		known    = complete
+	)
+	for _, condition := range deployment.Status.Conditions {
+		var at metav1.Time
+		switch condition.Type {
+		case appsv1.DeploymentProgressing:
+			// It has given up, by default after ten minutes, and has written over when there was progress.
+			if condition.Status == corev1.ConditionFalse && !complete && deployment.Status.ObservedGeneration >= deployment.Generation {
+				return time.Time{}
+			}
+			at, known = condition.LastUpdateTime, true
+		case appsv1.DeploymentAvailable:
+			at = condition.LastTransitionTime
+		}
+		if at.After(latest) {
+			latest = at.Time
+		}
+	}
+	// What it has written is about a former template, or it has not looked yet.
+	if !known || deployment.Status.ObservedGeneration < deployment.Generation {
+		return now
+	}
+	return latest
 }
 
 // Container returns the container of the preservation controller, nil if it has not been injected.

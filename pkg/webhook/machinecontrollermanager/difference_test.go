@@ -7,6 +7,7 @@ package machinecontrollermanager_test
 import (
 	"context"
 	"errors"
+	"time"
 
 	extensionscontextwebhook "github.com/gardener/gardener/extensions/pkg/webhook/context"
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
@@ -14,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -88,4 +90,50 @@ var _ = Describe("#Difference", func() {
 		_, err := Difference(ctx, ensurer, deployment)
 		Expect(err).To(MatchError("failed to determine the container that is to be injected: fake"))
 	})
+})
+
+var _ = Describe("#OfAnotherVersion", func() {
+	DescribeTable("should tell whether the container has another image",
+		func(actual, wanted *corev1.Container, expected bool) {
+			deployment := &appsv1.Deployment{}
+			Expect((&fakeEnsurer{container: actual}).EnsureMachineControllerManagerDeployment(context.Background(), nil, deployment, nil)).To(Succeed())
+			Expect(OfAnotherVersion(context.Background(), &fakeEnsurer{container: wanted}, deployment)).To(Equal(expected))
+		},
+		Entry("another image", &corev1.Container{Name: "machine-preservation-controller", Image: "v0"}, &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, true),
+		Entry("the same image", &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, &corev1.Container{Name: "machine-preservation-controller", Image: "v1", Args: []string{"--foo"}}, false),
+		Entry("no container", nil, &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, false),
+		Entry("none wanted", &corev1.Container{Name: "machine-preservation-controller", Image: "v0"}, nil, false),
+	)
+})
+
+var _ = Describe("#LastProgress", func() {
+	var (
+		now  = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		past = func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
+	)
+
+	DescribeTable("should tell by the conditions of the Deployment",
+		func(complete, observed bool, conditions []appsv1.DeploymentCondition, expected time.Time) {
+			deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+			deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, Conditions: conditions}
+			if complete {
+				deployment.Status.Replicas = 1
+			}
+			if !observed {
+				deployment.Status.ObservedGeneration = 1
+			}
+			Expect(LastProgress(deployment, now)).To(Equal(expected))
+		},
+		Entry("complete", true, true, []appsv1.DeploymentCondition{{Type: "Progressing", Status: "True", LastUpdateTime: past(time.Hour)}}, past(time.Hour).Time),
+		Entry("available again since", true, true, []appsv1.DeploymentCondition{
+			{Type: "Progressing", Status: "True", LastUpdateTime: past(time.Hour)}, {Type: "Available", Status: "True", LastTransitionTime: past(time.Minute)},
+		}, past(time.Minute).Time),
+		Entry("complete for longer than is known", true, true, nil, time.Time{}),
+		Entry("the last progress", false, true, []appsv1.DeploymentCondition{
+			{Type: "Available", Status: "True", LastTransitionTime: past(time.Hour)}, {Type: "Progressing", Status: "True", LastUpdateTime: past(time.Minute)},
+		}, past(time.Minute).Time),
+		Entry("given up", false, true, []appsv1.DeploymentCondition{{Type: "Progressing", Status: "False", LastUpdateTime: past(time.Second)}}, time.Time{}),
+		Entry("not known", false, true, nil, now),
+		Entry("not observed", true, false, []appsv1.DeploymentCondition{{Type: "Progressing", Status: "False", LastUpdateTime: past(time.Hour)}}, now),
+	)
 })

@@ -21,4 +21,13 @@ func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
 	if obj.MaxMachinePreserveTimeout == nil {
 		obj.MaxMachinePreserveTimeout = &metav1.Duration{Duration: 336 * time.Hour}
 	}
+	if obj.Injection == nil {
+		obj.Injection = new(InjectionInWaves)
+	}
+	if obj.InjectionMaxFailed == nil {
+		obj.InjectionMaxFailed = new(int32(3))
+	}
+	if obj.InjectionMaxFailedPercent == nil {
+		obj.InjectionMaxFailedPercent = new(int32(10))
+	}
 }

@@ -22,6 +22,9 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 			AutoPreserveFailedMax:     new(int32(0)),
 			MachinePreserveTimeout:    &metav1.Duration{Duration: 72 * time.Hour},
 			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
+			Injection:                 new(InjectionInWaves),
+			InjectionMaxFailed:        new(int32(3)),
+			InjectionMaxFailedPercent: new(int32(10)),
 		}))
 	})
 
@@ -30,6 +33,9 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 			AutoPreserveFailedMax:     new(int32(2)),
 			MachinePreserveTimeout:    &metav1.Duration{Duration: time.Hour},
 			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 2 * time.Hour},
+			Injection:                 new(InjectionWithNextReconciliation),
+			InjectionMaxFailed:        new(int32(0)),
+			InjectionMaxFailedPercent: new(int32(100)),
 		}
 		expected := config.DeepCopy()
 		SetObjectDefaults_ControllerConfiguration(config)

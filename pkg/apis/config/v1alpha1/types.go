@@ -27,4 +27,27 @@ type ControllerConfiguration struct {
 	// whatever a Shoot sets and whoever asks. It defaults to 336h.
 	// +optional
 	MaxMachinePreserveTimeout *metav1.Duration `json:"maxMachinePreserveTimeout,omitempty"`
+	// Injection is when the preservation controllers of running control planes are replaced after an upgrade of the
+	// extension. It defaults to InWaves.
+	// +optional
+	Injection *Injection `json:"injection,omitempty"`
+	// InjectionMaxFailed is how many of the control planes whose preservation controller was replaced may not get ready
+	// within five minutes until no more follow. It defaults to 3. What this and InjectionMaxFailedPercent allow, whichever
+	// is less, counts.
+	// +optional
+	InjectionMaxFailed *int32 `json:"injectionMaxFailed,omitempty"`
+	// InjectionMaxFailedPercent is the same as a share of all control planes whose preservation controller was replaced,
+	// rounded down. It defaults to 10.
+	// +optional
+	InjectionMaxFailedPercent *int32 `json:"injectionMaxFailedPercent,omitempty"`
 }
+
+// Injection is when preservation controllers are replaced.
+type Injection string
+
+const (
+	// InjectionInWaves replaces one, then five, then up to 30 a minute, as long as those before get ready.
+	InjectionInWaves Injection = "InWaves"
+	// InjectionWithNextReconciliation replaces each with the next reconciliation of its Shoot.
+	InjectionWithNextReconciliation Injection = "WithNextReconciliation"
+)

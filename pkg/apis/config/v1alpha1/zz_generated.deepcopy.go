@@ -33,6 +33,21 @@ func (in *ControllerConfiguration) DeepCopyInto(out *ControllerConfiguration) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.Injection != nil {
+		in, out := &in.Injection, &out.Injection
+		*out = new(Injection)
+		**out = **in
+	}
+	if in.InjectionMaxFailed != nil {
+		in, out := &in.InjectionMaxFailed, &out.InjectionMaxFailed
+		*out = new(int32)
+		**out = **in
+	}
+	if in.InjectionMaxFailedPercent != nil {
+		in, out := &in.InjectionMaxFailedPercent, &out.InjectionMaxFailedPercent
+		*out = new(int32)
+		**out = **in
+	}
 	return
 }
 

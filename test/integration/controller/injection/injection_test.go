@@ -84,6 +84,7 @@ var _ = Describe("Container in the Deployment of machine-controller-manager", fu
 		}
 
 		Expect(gardenlet.Deploy(ctx)).To(Succeed())
+		DeferCleanup(func() { deleteDeployment(ctx, namespace) })
 		Expect(env.Client.Create(ctx, extension)).To(Succeed())
 		Eventually(func(g Gomega) { container(g) }).WithTimeout(repairTimeout).Should(Succeed())
 		Eventually(policies).WithTimeout(repairTimeout).Should(ContainElement(name))
@@ -200,6 +201,12 @@ func takeWebhooksAway(ctx context.Context) func() {
 	comeBack := func() { patchURLs(func(i int) string { return urls[i] }) }
 	DeferCleanup(comeBack)
 	return comeBack
+}
+
+// deleteDeployment has the waves of other specs begin anew: they are those of the whole seed.
+func deleteDeployment(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	Expect(env.Client.Delete(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}})).To(Succeed())
 }
 
 // setExpiryField sets the schema of the expiry in the definition of Machines, nil for none, and returns what it was.

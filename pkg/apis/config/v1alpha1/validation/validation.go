@@ -8,11 +8,14 @@ package validation
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
+
+var injections = sets.New(configv1alpha1.InjectionInWaves, configv1alpha1.InjectionWithNextReconciliation)
 
 // ValidateControllerConfiguration returns what is wrong with a configuration that has been defaulted.
 func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfiguration) field.ErrorList {
@@ -34,6 +37,15 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 		case longest != nil && timeout.Duration > longest.Duration:
 			allErrs = append(allErrs, field.Invalid(fldPath, timeout.Duration.String(), fmt.Sprintf("must not be longer than maxMachinePreserveTimeout, which is %s", longest.Duration)))
 		}
+	}
+	if injection := config.Injection; injection != nil && !injections.Has(*injection) {
+		allErrs = append(allErrs, field.NotSupported(field.NewPath("injection"), *injection, sets.List(injections)))
+	}
+	if limit := config.InjectionMaxFailed; limit != nil && *limit < 0 {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("injectionMaxFailed"), *limit, "must not be negative"))
+	}
+	if percent := config.InjectionMaxFailedPercent; percent != nil && (*percent < 0 || *percent > 100) {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("injectionMaxFailedPercent"), *percent, "must be between 0 and 100"))
 	}
 
 	return allErrs

@@ -40,4 +40,22 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 			`machinePreserveTimeout: Invalid value: "72h0m0s": must not be longer than maxMachinePreserveTimeout, which is 24h0m0s`,
 		))
 	})
+
+	DescribeTable("injection",
+		func(config configv1alpha1.ControllerConfiguration, message string) {
+			errs := ValidateControllerConfiguration(&config).ToAggregate()
+			if message == "" {
+				Expect(errs).NotTo(HaveOccurred())
+				return
+			}
+			Expect(errs).To(MatchError(message))
+		},
+		Entry("with the next reconciliation", configv1alpha1.ControllerConfiguration{Injection: new(configv1alpha1.InjectionWithNextReconciliation)}, ""),
+		Entry("no failure and all of them", configv1alpha1.ControllerConfiguration{InjectionMaxFailed: new(int32(0)), InjectionMaxFailedPercent: new(int32(100))}, ""),
+		Entry("no such way", configv1alpha1.ControllerConfiguration{Injection: new(configv1alpha1.Injection("Never"))},
+			`injection: Unsupported value: "Never": supported values: "InWaves", "WithNextReconciliation"`),
+		Entry("a negative number", configv1alpha1.ControllerConfiguration{InjectionMaxFailed: new(int32(-1))}, `injectionMaxFailed: Invalid value: -1: must not be negative`),
+		Entry("a negative share", configv1alpha1.ControllerConfiguration{InjectionMaxFailedPercent: new(int32(-1))}, `injectionMaxFailedPercent: Invalid value: -1: must be between 0 and 100`),
+		Entry("more than all", configv1alpha1.ControllerConfiguration{InjectionMaxFailedPercent: new(int32(101))}, `injectionMaxFailedPercent: Invalid value: 101: must be between 0 and 100`),
+	)
 })

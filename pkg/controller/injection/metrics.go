@@ -1,0 +1,38 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package injection
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// They are of the whole seed, and only the replica that leads has other values than 0.
+var (
+	outdatedDeployments = newGauge("outdated", "Deployments of machine-controller-manager whose preservation controller is not that of this version of the extension.")
+	underWayDeployments = newGauge("under_way", "Deployments of machine-controller-manager that were replaced, and have not been ready for a minute yet, while others are to follow.")
+	failedDeployments   = newGauge("failed", "Deployments of machine-controller-manager that were replaced, and have made no progress for five minutes, while others are to follow.")
+	halted              = newGauge("halted", "1 if no further preservation controllers are replaced, as too many Deployments failed.")
+)
+
+func newGauge(name, help string) prometheus.Gauge {
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "machine_preservation", Subsystem: "injection", Name: name, Help: help})
+	ctrlmetrics.Registry.MustRegister(gauge)
+	return gauge
+}
+
+func (d Decision) measure() {
+	outdatedDeployments.Set(float64(d.Outdated))
+	underWayDeployments.Set(0)
+	failedDeployments.Set(0)
+	halted.Set(0)
+	if d.Outdated > 0 {
+		underWayDeployments.Set(float64(d.UnderWay))
+		failedDeployments.Set(float64(d.Failed))
+	}
+	if d.Halted {
+		halted.Set(1)
+	}
+}
