@@ -52,6 +52,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
@@ -162,6 +163,9 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 	}
 	if err := (&worker.Reconciler{Planner: planner, Schemas: schemas}).AddToManager(mgr, opts.worker.Completed().Options()); err != nil {
 		return fmt.Errorf("failed to add worker controller: %w", err)
+	}
+	if err := (&clusterautoscaler.Reconciler{}).AddToManager(mgr); err != nil {
+		return fmt.Errorf("failed to add cluster-autoscaler controller: %w", err)
 	}
 	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas)
 	if err := (&injection.Reconciler{Ensurer: ensurer}).AddToManager(mgr, schemas); err != nil {
