@@ -15,7 +15,7 @@ MCM_SOURCE ?=
 export MCM
 export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 
-# For each fuzz test.
+# For each fuzz test. The default for making interesting inputs smaller would take all of it.
 FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
 INTEGRATION_TIMEOUT ?= 15m
@@ -77,7 +77,7 @@ fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
 	  names="$$(go test -list '^Fuzz' "./$$dir" | grep '^Fuzz')"; \
 	  for name in $$names; do \
 	    echo "> $$dir $$name"; \
-	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) "./$$dir"; \
+	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 1s "./$$dir"; \
 	  done; \
 	done
 

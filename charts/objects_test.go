@@ -205,6 +205,7 @@ var _ = Describe("Objects", func() {
 			config := decode(nil)
 			Expect(config.AutoPreserveFailedMax).To(Equal(defaults.AutoPreserveFailedMax))
 			Expect(config.MachinePreserveTimeout).To(Equal(defaults.MachinePreserveTimeout))
+			Expect(config.MaxMachinePreserveTimeout).To(Equal(defaults.MaxMachinePreserveTimeout))
 		})
 
 		It("should be valid when there is none", func() {

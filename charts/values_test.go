@@ -87,6 +87,7 @@ func extensionSettings() map[string]setting {
 	overwrite := "ConfigMap[imagevector-overwrite]."
 	maps.Copy(settings, map[string]setting{
 		"config.autoPreserveFailedMax":               {2, config(ContainSubstring("\nautoPreserveFailedMax: 2\n"))},
+		"config.maxMachinePreserveTimeout":           {"100h", config(ContainSubstring("\nmaxMachinePreserveTimeout: 100h\n"))},
 		"config.machinePreserveTimeout":              {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
 		"controllers.lifecycle.concurrentSyncs":      {7, Keys{container + "args[--lifecycle-max-concurrent-reconciles]": Equal("7")}},
 		"controllers.worker.concurrentSyncs":         {8, Keys{container + "args[--worker-max-concurrent-reconciles]": Equal("8")}},

@@ -22,6 +22,10 @@ type Group struct {
 	Share *int32
 	// Timeout is for how long a preservation lasts that begins now.
 	Timeout time.Duration
+	// MaxTimeout is for how long a machine may be kept, counted from its first preservation (P13).
+	MaxTimeout time.Duration
+	// Forbidden says that operators forbid every preservation (R6).
+	Forbidden bool
 	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed (P4).
 	Replicas int32
 	// Rollout says that a MachineSet which is not of the newest revision still has machines (P3).
@@ -63,6 +67,8 @@ const (
 	RuleDeleted       Rule = "T10"
 	RuleShareUsedUp   Rule = "P1"
 	RuleRollout       Rule = "P3"
+	RuleForbidden     Rule = "R6"
+	RuleMaxTimeout    Rule = "P13"
 	// RuleClaims is a claim that comes or goes beside another one: claims add up, and none ends another.
 	RuleClaims Rule = "claims"
 	// RuleMargin is a hold that is made, or given up, before the deadline: nothing has failed.
@@ -80,10 +86,13 @@ type Decision struct {
 	Rule Rule
 	// Reason says in words why, for Events.
 	Reason string
-	// Refused says that the machine failed and is not preserved, for the Reason, although it might have been (T6, P3, H3).
+	// Refused says that the machine failed and is not preserved, for the Reason, although it might have been (T6, P3, H3,
+	// R6, P13).
 	Refused bool
+	// Ignored says that the machine has not failed, and that its request is not heeded, for the Reason (R6, P13).
+	Ignored bool
 	// ConsumeRequest says that the request annotations are to be deleted: they have had their time (T3, T8), or are not
-	// honoured (P3).
+	// honoured (P3, R6, P13).
 	ConsumeRequest bool
 	// Confirm says that the decision rests on there being no preservation yet, and on the request, which are to be read
 	// live before the first write: a cache may lag, and what was preserved already would get another expiry.
@@ -99,6 +108,8 @@ type Decision struct {
 	// interest once the failure is on record.
 	Deadline time.Time
 
+	// limit is until when the machine may be kept at the longest, unless an operator says otherwise (P13).
+	limit time.Time
 	// near says that the deadline is at most the margin away, due that it has passed.
 	near, due bool
 	// overdue says that machine-controller-manager marks the machine Failed as soon as it looks at it, and has yet to look.
@@ -130,7 +141,7 @@ func Decide(g Group, now time.Time) []Decision {
 
 // decide takes the decision for one machine, except where it hangs on the share: then the decision claims.
 func decide(g Group, m Member, now time.Time) Decision {
-	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m), updating: g.Rollout}
+	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout), updating: g.Rollout}
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {
@@ -151,10 +162,19 @@ func decide(g Group, m Member, now time.Time) Decision {
 	d.healthy = isHealthy(m, g.NodeConditions)
 	d.rolling = g.Rollout && (!g.InPlace || IsSelectedForUpdate(m.Node))
 
+	since := preservedSince(m.Machine)
+	if since.IsZero() {
+		since = now.Truncate(time.Second)
+	}
+	d.limit = since.Add(g.MaxTimeout).Truncate(time.Second)
+
 	if d.Current == nil {
 		d.decideNew(g, now)
 	} else {
 		d.decideOngoing(g, now)
+	}
+	if d.Target != nil && !d.Target.Provisional {
+		d.Target.Since = since
 	}
 
 	switch latched := d.Target != nil && d.Target.Failed; {
@@ -182,6 +202,10 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	switch {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
+	case d.forbidden(g): // R6
+		d.refuse(g, reasonForbidden)
+	case !now.Before(d.limit): // P13
+		d.refuse(g, reasonMaxTimeout)
 	case d.near && d.rolling: // P3
 		d.refuseRequest("its MachineDeployment is being updated")
 	case d.near && cannotBeHeld(d):
@@ -204,7 +228,7 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.left = true // to machine-controller-manager, until the share is known
 	case d.autoPreservedNatively():
 		d.begin(g, v1alpha1.CauseAuto, now)
-		d.Target.Claims[0].Expiry = d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time
+		d.Target.Claims[0].Expiry = earlier(d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time, d.limit)
 		d.Rule, d.Reason, d.claims = RuleAuto, "machine-controller-manager had preserved it", true
 	case d.Machine.Spec.ProviderID == "": // no VM, no evidence
 	default:
@@ -248,12 +272,34 @@ func (d *Decision) refuseRequest(reason string) {
 	}
 }
 
+// forbidden says that operators forbid to preserve the machine (R6).
+func (d *Decision) forbidden(g Group) bool {
+	return g.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true"
+}
+
+// refuse refuses, for good, what the machine would be preserved for. A request is deleted only where machine-controller-
+// manager >= 0.62 obeys it by itself: who made it last writes it anew as often as it goes, if it is in the pool's own
+// annotations.
+func (d *Decision) refuse(g Group, reason string) {
+	switch {
+	case d.Request.explicit():
+		d.Refused, d.Ignored, d.ConsumeRequest = d.due, !d.due, g.Holder.obeys(*d)
+	case d.due && d.Request.Value == "" && g.Share != nil && *g.Share > 0 && d.Machine.Annotations[v1alpha1.AnnotationReleased] == "":
+		d.Refused = true
+	default:
+		return
+	}
+	d.Reason = reason
+}
+
 // The reasons of transitions that are told at the deadline, and not when they are decided (H4).
 const (
 	reasonWhenFailed = "it was asked for in case the machine fails"
 	reasonAuto       = "the machine failed"
 	reasonLate       = "machine-controller-manager had marked it Failed before it could be held"
 	reasonMargin     = "the machine is about to fail"
+	reasonForbidden  = "operators forbid it with " + v1alpha1.AnnotationForbidden
+	reasonMaxTimeout = "the machine has been kept for as long as operators allow"
 )
 
 // tooLate says that machine-controller-manager has marked the machine Failed and does not hold it by itself: then it is
@@ -266,15 +312,26 @@ func (d *Decision) tooLate(g Group, now time.Time) bool {
 func (d *Decision) decideOngoing(g Group, now time.Time) {
 	d.Target = d.Current.clone()
 	for i := range d.Target.Claims {
-		if claim := &d.Target.Claims[i]; claim.Expiry.IsZero() { // made unreadable by hand
+		claim := &d.Target.Claims[i]
+		if claim.Expiry.IsZero() { // made unreadable by hand
 			claim.Expiry = d.expiry(g, now)
+		}
+		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends in time. Else only an
+		// operator can have put it beyond the limit (P6).
+		if !d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine) {
+			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
 	switch {
 	case g.Disabled:
 		d.release("preservation was disabled for the shoot")
+	case d.forbidden(g):
+		d.end(RuleForbidden, reasonForbidden)
+		d.ConsumeRequest = true
 	case !now.Before(d.Target.Expiry()):
-		d.release("the preservation expired")
+		if d.release("the preservation expired"); !now.Before(d.limit) {
+			d.end(RuleMaxTimeout, reasonMaxTimeout)
+		}
 		d.ConsumeRequest = true
 	case d.Request.Value == v1alpha1.RequestFalse:
 		d.release("the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse)
@@ -306,7 +363,7 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 		d.Rule, d.Reason = RuleClaims, "the request was withdrawn"
 	case claim != nil && d.Request.explicit():
 		claim.Cause = causeOf(d.Request.Value)
-	case claim == nil && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
+	case claim == nil && now.Before(d.limit) && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
 		if target.Provisional { // nothing has failed that the share could have a claim for
 			target.Claims = nil
 			target.Provisional = d.Request.Value == v1alpha1.RequestWhenFailed
@@ -435,7 +492,7 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, now)}}}
 	d.asked = cause != v1alpha1.CauseAuto
 	if native, ok := d.nativeExpiry(now); ok {
-		d.Target.Claims[0].Expiry = native
+		d.Target.Claims[0].Expiry = earlier(native, d.limit)
 	}
 	switch {
 	case d.due:
@@ -463,13 +520,21 @@ func (d *Decision) end(rule Rule, reason string) {
 	d.Rule, d.Reason, d.Target, d.claims = rule, reason, nil, false
 }
 
-// expiry is in whole seconds, as it is written: the machine is released neither before nor after what people read.
+// expiry returns when a claim ends that begins now. It is in whole seconds, as it is written: the machine is released
+// neither before nor after what people read.
 func (d *Decision) expiry(g Group, now time.Time) time.Time {
 	timeout := g.Timeout
 	if d.Request.Timeout > 0 {
 		timeout = d.Request.Timeout
 	}
-	return now.Add(timeout).Truncate(time.Second)
+	return earlier(now.Add(timeout).Truncate(time.Second), d.limit)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (d *Decision) lookAt(t time.Time) {

@@ -23,6 +23,8 @@ const (
 	share    = "machine-preservation.extensions.gardener.cloud/share"
 	released = "machine-preservation.extensions.gardener.cloud/released"
 
+	preservedSince = "machine-preservation.extensions.gardener.cloud/preserved-since"
+
 	criticalComponents = "node.gardener.cloud/critical-components-not-ready"
 )
 
@@ -32,6 +34,8 @@ var _ = Describe("Decide", func() {
 		later  = now.Add(time.Hour)
 		past   = now.Add(-time.Second)
 		expiry = now.Add(72 * time.Hour)
+		// longest is until when a machine may be kept that begins to be.
+		longest = now.Add(336 * time.Hour)
 
 		// Ten minutes have passed; all but the margin of 30 seconds have passed, or that and one second more.
 		failing  = Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
@@ -45,6 +49,7 @@ var _ = Describe("Decide", func() {
 			Holder:         HealthTimer{},
 			Share:          &share,
 			Timeout:        72 * time.Hour,
+			MaxTimeout:     336 * time.Hour,
 			Replicas:       3,
 			Timeouts:       Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 			NodeConditions: DefaultNodeConditions,
@@ -75,7 +80,7 @@ var _ = Describe("Decide", func() {
 		for _, d := range Decide(g, now) {
 			if d.Target != nil {
 				target := *d.Target
-				target.FailedSince = time.Time{}
+				target.FailedSince, target.Since = time.Time{}, time.Time{}
 				d.Target = &target
 			}
 			result = append(result, outcome{Rule: d.Rule, Target: d.Target, Next: d.Next, Refused: d.Refused, Consume: d.ConsumeRequest})
@@ -112,6 +117,14 @@ var _ = Describe("Decide", func() {
 		Entry("R4 T8: false stops a preservation", onNode("false", failing, Preserved("Failed:Preserved", "auto", later)), int32(1), outcome{Rule: "T8"}),
 		Entry("R5: the request's own timeout", onMachine(Annotation(preserve, "now"), Annotation(timeout, "2h")), int32(0),
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", now.Add(2 * time.Hour)}}}, Next: now.Add(2 * time.Hour)}),
+		Entry("R5: the shortest timeout", onMachine(Annotation(preserve, "now"), Annotation(timeout, "10s")), int32(0),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", now.Add(10 * time.Second)}}}, Next: now.Add(10 * time.Second)}),
+		Entry("R5: the longest timeout", onMachine(Annotation(preserve, "now"), Annotation(timeout, "336h")), int32(0),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", longest}}}, Next: longest}),
+		Entry("R5: a shorter one is ignored", onMachine(Annotation(preserve, "now"), Annotation(timeout, "9.999s")), int32(0),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
+		Entry("R5: a longer one is ignored", onMachine(Annotation(preserve, "now"), Annotation(timeout, "336h0m1s")), int32(0),
+			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 		Entry("R5: an invalid timeout is ignored", onMachine(Annotation(preserve, "now"), Annotation(timeout, "-2h")), int32(0),
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{"now", expiry}}}, Next: expiry}),
 

@@ -128,8 +128,11 @@ func syncNodeRequest(machine *machinev1alpha1.Machine, d Decision) {
 		if original, ok := setAside(d.Machine, true); ok && value == v1alpha1.RequestNow {
 			value = original
 		}
-		if d.ConsumeRequest && value != v1alpha1.RequestFalse {
+		switch {
+		case d.ConsumeRequest && value != v1alpha1.RequestFalse, d.forged():
 			value = ""
+		case !isRequest(value):
+			value = requestInvalid
 		}
 		setOrDelete(machine, v1alpha1.AnnotationLastAppliedNodePreserveValue, value)
 	}

@@ -21,7 +21,10 @@ type model struct {
 	timeout  time.Duration
 	replicas int32
 	rollout  bool
-	machines []*modelMachine
+	// longest is for how long a machine may be kept after its first preservation (P13), forbidden the veto on all (R6).
+	longest   time.Duration
+	forbidden bool
+	machines  []*modelMachine
 }
 
 // modelMachine is a machine as the rules see it.
@@ -46,6 +49,10 @@ type modelMachine struct {
 	broken, unlimited bool
 	// spared says that machine-controller-manager does not terminate the machine when it is Failed: it obeys the request.
 	spared bool
+	// obeyed says that machine-controller-manager keeps the machine by itself because of the request.
+	obeyed bool
+	// renewed says that its end is the one that machine-controller-manager gave it when it began anew: no operator's (P13).
+	renewed bool
 	// native is when a preservation ends that machine-controller-manager has begun by itself some time ago.
 	native    time.Time
 	onNode    ask
@@ -55,6 +62,10 @@ type modelMachine struct {
 
 	// kept is the preservation, nil for none.
 	kept *keptModel
+	// first is when it was preserved for the first time, zero for never (P13).
+	first time.Time
+	// forbidden says that operators forbid to preserve it (R6).
+	forbidden bool
 	// released says that the machine failed, was kept and had its time (T8).
 	released bool
 }
@@ -132,6 +143,11 @@ func (m *model) look(now time.Time) {
 	for _, x := range claims {
 		m.serve(x, leaving, now)
 	}
+	for _, x := range m.machines {
+		if x.first.IsZero() && x.kept != nil && !x.kept.tentative { // P13; a hold before the deadline is no preservation (H4)
+			x.first = now.Truncate(time.Second)
+		}
+	}
 }
 
 // lookAt applies to one machine what does not depend on the share, and returns whether it claims a place within it.
@@ -157,6 +173,10 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 	asked := request == "now" || request == "when-failed"
 	switch {
 	case m.replicas == 0: // P4
+	case m.forbidden, x.forbidden, m.hadItsTime(x, now): // R6, P13: only what MCM would obey is deleted
+		if asked && x.obeyed {
+			x.consume()
+		}
 	case x.near(now) && x.cannotBeHeld(), x.near(now) && m.rollout, x.near(now) && x.phase == machinev1alpha1.MachineFailed && !x.spared: // P3, H3
 		if asked && x.due(now) {
 			x.consume()
@@ -180,7 +200,16 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	k, request := x.kept, x.request()
 	asked := request == "now" || request == "when-failed"
+	for _, claim := range []*time.Time{&k.auto, &k.person} {
+		if x.renewed && !claim.IsZero() {
+			*claim = m.cut(x, *claim, now)
+		}
+	}
 	switch {
+	case m.forbidden, x.forbidden: // R6
+		x.release(now)
+		x.consume()
+		return false
 	case !now.Before(k.expiry()): // T3, T8
 		x.release(now)
 		x.consume()
@@ -188,6 +217,7 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	case request == "false": // R4
 		x.release(now)
 		return false
+	case k.person.IsZero() && m.hadItsTime(x, now): // P13; an operator has prolonged it
 	case k.person.IsZero():
 		if request == "now" || request == "when-failed" && (k.failed || x.near(now)) { // T1, T4
 			k.cause, k.person = request, m.expiryFor(x, now)
@@ -309,10 +339,33 @@ func (m *model) inFailedPreserved() (n int32) {
 
 func (m *model) expiryFor(x *modelMachine, now time.Time) time.Time {
 	timeout := m.timeout
-	if own, err := time.ParseDuration(x.timeout()); err == nil && own > 0 { // R5
-		timeout = own
+	if m.validTimeout(x) { // R5
+		timeout, _ = time.ParseDuration(x.timeout())
 	}
-	return now.Add(timeout).Truncate(time.Second)
+	return m.cut(x, now.Add(timeout), now)
+}
+
+// validTimeout says that the request carries a duration that counts (R5).
+func (m *model) validTimeout(x *modelMachine) bool {
+	own, err := time.ParseDuration(x.timeout())
+	return err == nil && own >= 10*time.Second && own <= m.longest
+}
+
+// cut shortens what would last longer than the machine may be kept (P13).
+func (m *model) cut(x *modelMachine, expiry, now time.Time) time.Time {
+	first := x.first
+	if first.IsZero() {
+		first = now.Truncate(time.Second)
+	}
+	if last := first.Add(m.longest); expiry.After(last) {
+		expiry = last
+	}
+	return expiry.Truncate(time.Second)
+}
+
+// hadItsTime says that the machine has been kept for as long as operators allow (P13).
+func (m *model) hadItsTime(x *modelMachine, now time.Time) bool {
+	return !x.first.IsZero() && !now.Before(x.first.Add(m.longest))
 }
 
 func (m *model) begin(x *modelMachine, cause string, now time.Time) {
@@ -323,7 +376,7 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 	} else {
 		x.kept.cause, x.kept.person = cause, m.expiryFor(x, now)
 		if !x.native.IsZero() { // P6
-			x.kept.person = x.native
+			x.kept.person = m.cut(x, x.native, now)
 		}
 	}
 	if x.near(now) {

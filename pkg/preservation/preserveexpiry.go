@@ -40,7 +40,7 @@ const nativePatience = 10 * time.Second
 // manager >= 0.62, which writes them on its own, where its expiry is what ours would be.
 func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
 	configuration := d.Machine.Spec.MachineConfiguration
-	if !d.carriesNow() || d.Request.Timeout > 0 || d.beingCreated() || len(d.Target.Claims) > 1 || d.Target.Failing() ||
+	if !d.carriesNow() || d.Request.Timeout > 0 || d.beingCreated() || len(d.Target.Claims) > 1 || d.Target.Failing() || now.Add(g.Timeout).After(d.limit) ||
 		configuration == nil || configuration.MachinePreserveTimeout == nil || configuration.MachinePreserveTimeout.Duration != g.Timeout {
 		return
 	}
@@ -62,6 +62,23 @@ func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
 	if native != nil && d.Current == nil { // what was told once stays
 		claim.Expiry = native.Time
 	}
+}
+
+// defaultNativeTimeout is for how long machine-controller-manager >= 0.62 preserves a machine that does not say for how long.
+const defaultNativeTimeout = 96 * time.Hour
+
+// isNative says that the expiry in the status is machine-controller-manager's own and no operator's edit of ours: it has
+// written both the expiry and the start of the health timer at the same time. It does when a request changes twice, and
+// nobody else sees that the preservation was stopped in between (P13).
+func isNative(machine *machinev1alpha1.Machine) bool {
+	status, timeout := machine.Status.CurrentStatus, defaultNativeTimeout
+	if status.PreserveExpiryTime == nil || !expiryInStatus(machine) {
+		return false
+	}
+	if c := machine.Spec.MachineConfiguration; c != nil && c.MachinePreserveTimeout != nil {
+		timeout = c.MachinePreserveTimeout.Duration
+	}
+	return (status.PreserveExpiryTime.Sub(status.LastUpdateTime.Time) - timeout).Abs() <= time.Second
 }
 
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
@@ -199,7 +216,7 @@ func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []
 			expiry, spent := m.Status.CurrentStatus.PreserveExpiryTime, d.unconsumed() != ""
 			switch {
 			case expiry != nil && !expiry.After(now) && (spent || m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed):
-			case spent:
+			case spent, expiry != nil && d.Refused && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed:
 				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: now.Truncate(time.Second)}
 			default:
 				m.Status.CurrentStatus.PreserveExpiryTime = nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +74,17 @@ const (
 	skipAside = true
 )
 
+// outlives are the annotations of ours that a machine may carry which is not preserved.
+var outlives = []string{"timeout", "released", "forbidden", "preserved-since"}
+
+// synced is what a Machine says of the request on its Node (P14).
+func synced(value string) string {
+	if value == "yes" {
+		return "invalid"
+	}
+	return value
+}
+
 // unknownShare stands for a share that nobody has said yet.
 const unknownShare = -1
 
@@ -80,9 +92,10 @@ const unknownShare = -1
 
 var (
 	requests  = rapid.SampledFrom([]string{"now", "true", "when-failed", "when-failed", "false", "", "yes"})
-	durations = rapid.SampledFrom([]string{"", "", "2h", "3m", "-1h", "soon"})
+	durations = rapid.SampledFrom([]string{"", "", "2h", "3m", "10s", "-1h", "9s", "2562047h", "soon"})
 	timeouts  = rapid.SampledFrom([]time.Duration{time.Hour, 5 * time.Minute, 72 * time.Hour})
 	shares    = rapid.SampledFrom([]int32{1, 0, 2, 3, unknownShare})
+	longest   = rapid.SampledFrom([]time.Duration{336 * time.Hour, 336 * time.Hour, 90 * time.Minute})
 )
 
 func newWorld(t *rapid.T, newMCM bool, machines int) *world {
@@ -96,6 +109,8 @@ func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 		shown:      map[string]string{},
 	}
 	w.group.Timeouts = Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: 2 * time.Hour}
+	w.group.MaxTimeout = longest.Draw(t, "longest")
+	w.model.longest = w.group.MaxTimeout
 	w.nativeOurs = rapid.Bool().Draw(t, "MCM preserves for as long")
 	if rapid.Bool().Draw(t, "between two seconds") {
 		w.now = w.now.Add(400 * time.Millisecond)
@@ -167,6 +182,8 @@ var events = weighted([]event{
 	{2, "all is well again", (*world).normal},
 	{1, "timeout", func(w *world) { w.setTimeout(timeouts.Draw(w.t, "timeout")) }},
 	{2, "expiry edited", on((*world).editExpiry)},
+	{1, "operators forbid or allow", (*world).forbid},
+	{1, "operators forbid or allow a machine", on((*world).forbidMachine)},
 	{1, "scale-down annotation edited", on((*world).editProtection)},
 	{1, "node lost", on((*world).loseNode)},
 	{1, "machine created", (*world).create},
@@ -379,6 +396,21 @@ func (w *world) editProtection(m *machine) {
 	}
 }
 
+// forbid is an operator's veto on the MachineDeployment, or takes it back (R6).
+func (w *world) forbid() {
+	w.group.Forbidden = !w.group.Forbidden
+	w.model.forbidden = w.group.Forbidden
+}
+
+// forbidMachine is an operator's veto on a machine, or takes it back (R6).
+func (w *world) forbidMachine(m *machine) {
+	if m.forbidden = !m.forbidden; m.forbidden {
+		m.obj.Annotations = with(m.obj.Annotations, prefix+"forbidden", "true")
+	} else {
+		m.obj.Annotations = without(m.obj.Annotations, prefix+"forbidden")
+	}
+}
+
 func (w *world) deleteOnce(m *machine) {
 	if !m.deleted {
 		w.delete(m, "somebody deletes")
@@ -493,6 +525,9 @@ func (w *world) normal() {
 	if w.group.Rollout {
 		w.setRollout(false)
 	}
+	if w.group.Forbidden {
+		w.forbid()
+	}
 }
 
 // Properties.
@@ -606,11 +641,13 @@ func (w *world) checkFree(m *machine) {
 		native = w.newMCM && (asksMCM(m) || asked == "now" || asked == "when-failed") // what is there may be MCM's
 	)
 	for key := range a {
-		if name, ours := strings.CutPrefix(key, prefix); ours && name != "timeout" && name != "released" {
+		if name, ours := strings.CutPrefix(key, prefix); ours && !slices.Contains(outlives, name) {
 			w.fail("%s carries %s", m.name, key)
 		}
 	}
 	switch {
+	case a[preservedSince] != "" && a[preservedSince] != stamp(m.first), a[preservedSince] == "" && !m.first.IsZero():
+		w.fail("P13: the first preservation of %s is not on record", m.name)
 	case !m.deleted && has(a, released) != m.released:
 		w.fail("T8: %s is marked as released: %t", m.name, has(a, released))
 	case a[priority] != m.priority:
@@ -619,7 +656,7 @@ func (w *world) checkFree(m *machine) {
 		w.fail("R2: the request on machine %s is not what a person wrote", m.name)
 	case !w.newMCM && status.Phase == machinev1alpha1.MachineUnknown && !m.released && !m.deleted && !status.LastUpdateTime.Time.Equal(m.since):
 		w.fail("T6: the health timer of %s was changed", m.name)
-	case !w.newMCM && w.nodesKnown && m.node != nil && !m.deleted && a[lastApplied] != m.onNode.value:
+	case !w.newMCM && w.nodesKnown && m.node != nil && !m.deleted && a[lastApplied] != synced(m.onNode.value):
 		w.fail("R2: the request on the node of %s is not synced", m.name)
 	}
 	if w.shootAway || !w.nodesKnown || native && !m.deleted {

@@ -50,6 +50,9 @@ type Record struct {
 	// Share is the share that the machine was given a place within (T9). Only used for CauseAuto. Zero if the machine
 	// failed again without a place, for a person or while nobody knew the share: it may have to go later (P1).
 	Share int32
+	// Since is when the machine was preserved for the first time, also if it was released in between (P13). Zero while
+	// Provisional.
+	Since time.Time
 }
 
 // Cause returns what people are told: the cause of the person's claim if there is one, else that of the first.
@@ -133,11 +136,18 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 		FailedSince: parseTime(annotations[v1alpha1.AnnotationFailedSince]),
 	}
 	_, told := annotations[v1alpha1.AnnotationPhase]
-	record.Provisional = !told && !record.FailsAt.IsZero()
+	if record.Provisional = !told && !record.FailsAt.IsZero(); !record.Provisional {
+		record.Since = preservedSince(machine)
+	}
 	if share, err := strconv.ParseInt(annotations[v1alpha1.AnnotationShare], 10, 32); err == nil {
 		record.Share = int32(share)
 	}
 	return record
+}
+
+// preservedSince returns when the machine was preserved for the first time; zero if it never was, or if nobody can read it.
+func preservedSince(machine *machinev1alpha1.Machine) time.Time {
+	return parseTime(machine.Annotations[v1alpha1.AnnotationPreservedSince])
 }
 
 // readClaims returns the claims of a machine that is kept until expiry. What it says of several claims is brought in line
@@ -190,6 +200,9 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	if !r.Provisional {
 		annotations[v1alpha1.AnnotationPhase] = r.Phase(phase)
 	}
+	if !r.Since.IsZero() {
+		annotations[v1alpha1.AnnotationPreservedSince] = formatTime(r.Since)
+	}
 	if !r.FailsAt.IsZero() {
 		annotations[v1alpha1.AnnotationFailsAt] = formatTime(r.FailsAt)
 	}
@@ -202,7 +215,7 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	return annotations
 }
 
-// recordKeys are the keys that annotations may return.
+// recordKeys are the keys that annotations may return, but for the one that outlives the record.
 var recordKeys = []string{
 	v1alpha1.AnnotationCause,
 	v1alpha1.AnnotationExpiryTime,

@@ -18,6 +18,9 @@ import (
 // auto-preservation. It is nobody's request.
 const preserveValueAutoPreserved = "auto-preserved"
 
+// requestInvalid stands for any invalid request of a Node on its Machine: nothing else of what a Node says gets there (P14).
+const requestInvalid = "invalid"
+
 // Request is what a person asked for one machine.
 type Request struct {
 	// Value is RequestNow, RequestWhenFailed or RequestFalse; empty if nothing valid is asked for (R1, R3).
@@ -28,7 +31,7 @@ type Request struct {
 	Spent string
 	// OnNode says that the Node carries the request and not the Machine (R2).
 	OnNode bool
-	// Timeout overrides the pool's timeout; 0 if there is none or an invalid one (R5).
+	// Timeout overrides the pool's timeout; 0 if there is none or an invalid one (R5, P13).
 	Timeout time.Duration
 	// InvalidTimeout is the timeout as written if it is not a valid one (R5).
 	InvalidTimeout string
@@ -40,8 +43,9 @@ func (r Request) explicit() bool {
 }
 
 // RequestOf returns the request for a machine. The Node's annotation, when its key is present, beats the Machine's
-// (R2). While the Node cannot be read, the value that was last synced from it stands in for it (P9).
-func RequestOf(m Member) Request {
+// (R2). While the Node cannot be read, the value that was last synced from it stands in for it (P9). No timeout is valid
+// that is longer than maxTimeout.
+func RequestOf(m Member, maxTimeout time.Duration) Request {
 	var (
 		request     = Request{}
 		annotations = m.Machine.Annotations
@@ -62,12 +66,12 @@ func RequestOf(m Member) Request {
 		value = original
 	}
 
-	switch value {
-	case v1alpha1.RequestNow, v1alpha1.RequestTrue:
+	switch {
+	case value == v1alpha1.RequestTrue:
 		request.Value = v1alpha1.RequestNow
-	case v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse:
+	case isRequest(value):
 		request.Value = value
-	case "", preserveValueAutoPreserved:
+	case value == preserveValueAutoPreserved && !request.OnNode:
 	default:
 		request.Invalid = value
 	}
@@ -76,7 +80,7 @@ func RequestOf(m Member) Request {
 	}
 
 	if value, ok := annotations[v1alpha1.AnnotationTimeout]; ok {
-		if timeout, err := time.ParseDuration(value); err == nil && timeout > 0 {
+		if timeout, err := time.ParseDuration(value); err == nil && timeout >= v1alpha1.MinMachinePreserveTimeout && timeout <= maxTimeout {
 			request.Timeout = timeout
 		} else {
 			request.InvalidTimeout = value
@@ -84,6 +88,21 @@ func RequestOf(m Member) Request {
 	}
 
 	return request
+}
+
+// isRequest says that a value is a valid one, or asks for nothing (R1, R2).
+func isRequest(value string) bool {
+	switch value {
+	case v1alpha1.RequestNow, v1alpha1.RequestTrue, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, "":
+		return true
+	}
+	return false
+}
+
+// forged says that the Node carries what machine-controller-manager >= 0.62 writes on Machines only. It would hold the
+// machine because of that once it is Failed, whatever the share (P14).
+func (d *Decision) forged() bool {
+	return d.Node != nil && d.Node.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved
 }
 
 // The hold of machine-controller-manager >= 0.62 occupies the annotation on the object that carries the request. What the

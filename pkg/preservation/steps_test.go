@@ -39,7 +39,7 @@ var _ = Describe("Steps", func() {
 	)
 
 	decideAt := func(holder Holder, m Member, now time.Time) Decision {
-		return Decide(Group{Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, Replicas: 3, Timeouts: timeouts, Members: []Member{m}}, now)[0]
+		return Decide(Group{Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Replicas: 3, Timeouts: timeouts, Members: []Member{m}}, now)[0]
 	}
 
 	// carryOut applies the steps the way a reconciler does, and returns what was written, in order.
@@ -123,7 +123,7 @@ var _ = Describe("Steps", func() {
 				d := decideAt(holder, m, expiry)
 				d.ConsumeRequest = false
 				deny(&m, d)
-				Expect(RequestOf(m).Value).To(Equal("when-failed"))
+				Expect(RequestOf(m, 336*time.Hour).Value).To(Equal("when-failed"))
 			})
 
 			It("P8 T5: should write the hold and the expiry before it marks the node, and nothing the second time", func() {
@@ -194,7 +194,7 @@ var _ = Describe("Steps", func() {
 				Expect(written[:2]).To(Equal([]string{"node", "node/status"}))
 				Expect(written[2:]).To(ConsistOf("machine", "machine/status"))
 				Expect(carryOut(holder, &m, expiry)).To(BeEmpty())
-				Expect(m.Machine.Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z"}))
+				Expect(m.Machine.Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z"}))
 				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(m.Node.Annotations).To(BeEmpty())
 				Expect(m.Node.Spec.Taints).To(BeEmpty())
@@ -206,7 +206,7 @@ var _ = Describe("Steps", func() {
 				carryOut(holder, &m, now)
 				carryOut(holder, &m, now.Add(time.Hour))
 				Expect(m.Node.Annotations).To(BeEmpty())
-				Expect(m.Machine.Annotations).To(BeEmpty())
+				Expect(m.Machine.Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
 				Expect(carryOut(holder, &m, now.Add(time.Hour))).To(BeEmpty())
 			})
 
@@ -258,7 +258,7 @@ var _ = Describe("Steps", func() {
 				Deleted(now)(m.Machine)
 				carryOut(holder, &m, now)
 				Expect(m.Node.Annotations).To(BeEmpty())
-				Expect(m.Machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
+				Expect(m.Machine.Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 			})
 		})
@@ -391,7 +391,7 @@ var _ = Describe("Steps", func() {
 			delete(m.Machine.Annotations, preserve)
 			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
 			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
-			Expect(m.Machine.Annotations).To(And(HaveLen(1), HaveKey(prefix+"released")))
+			Expect(m.Machine.Annotations).To(And(HaveLen(2), HaveKey(released), HaveKey(preservedSince)))
 			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 		})
 

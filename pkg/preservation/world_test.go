@@ -160,9 +160,11 @@ func (w *world) round(called bool) (wrote, changed bool) {
 		expiry, request := m.obj.Status.CurrentStatus.PreserveExpiryTime, m.request()
 		m.spared = w.newMCM && (expiry != nil && expiry.After(w.now) ||
 			expiry == nil && (m.node != nil || m.nodeUnknown || !m.labelled()) && (request == "now" || request == "when-failed"))
+		m.obeyed = w.newMCM && (request == "now" || request == "when-failed" && m.phase == machinev1alpha1.MachineFailed)
+		last := m.obj.Status.CurrentStatus.LastUpdateTime.Time
+		m.renewed = expiry != nil && m.expiryInStatus() && (expiry.Sub(last)-m.nativeTimeout()).Abs() <= time.Second
 		m.native = time.Time{}
-		own, err := time.ParseDuration(m.timeout())
-		if expiry != nil && expiry.After(w.now) && !m.expiryInStatus() && (err != nil || own <= 0) && w.now.Sub(m.obj.Status.CurrentStatus.LastUpdateTime.Time) >= nativePatience {
+		if expiry != nil && expiry.After(w.now) && !m.expiryInStatus() && !w.model.validTimeout(m.modelMachine) && w.now.Sub(last) >= nativePatience {
 			m.native = expiry.Time
 		}
 		before[i] = m.copy()
@@ -306,6 +308,7 @@ func (w *world) shows(m *machine) bool {
 	}
 	return a[prefix+"cause"] == m.kept.causes() && (m.expiry().Equal(m.kept.expiry()) || stopped) &&
 		(a[prefix+"phase"] == "Failed:Preserved") == m.kept.failed &&
+		(m.kept.tentative || a[preservedSince] == stamp(m.first)) &&
 		a[prefix+"fails-at"] == failsAt && has(a, prefix+"phase") != m.kept.tentative &&
 		has(a, prefix+"claims") == (!m.kept.auto.IsZero() && !m.kept.person.IsZero()) &&
 		(m.kept.auto.IsZero() || m.kept.unplaced && !has(a, share) || a[share] == strconv.Itoa(int(m.kept.share)))
@@ -689,11 +692,7 @@ func (w *world) preserveNatively(m *machine) (acted bool) {
 
 func (w *world) startNatively(m *machine) (acted bool) {
 	if m.obj.Status.CurrentStatus.PreserveExpiryTime == nil {
-		native := nativeTimeout
-		if c := m.obj.Spec.MachineConfiguration; c != nil && c.MachinePreserveTimeout != nil {
-			native = c.MachinePreserveTimeout.Duration
-		}
-		w.setExpiry(m, w.now.Add(native))
+		w.setExpiry(m, w.now.Add(m.nativeTimeout()))
 		w.forgetExpiry(m)
 		w.restartTimer(m)
 		m.traces, acted = true, true
@@ -709,6 +708,14 @@ func (w *world) startNatively(m *machine) (acted bool) {
 	setCondition(m.node, corev1.ConditionTrue, "Preserved by user.")
 	m.traces = true
 	return true
+}
+
+// nativeTimeout is for how long MCM >= 0.62 preserves the machine.
+func (m *machine) nativeTimeout() time.Duration {
+	if c := m.obj.Spec.MachineConfiguration; c != nil && c.MachinePreserveTimeout != nil {
+		return c.MachinePreserveTimeout.Duration
+	}
+	return nativeTimeout
 }
 
 func (w *world) stopNatively(m *machine, expired bool) (acted bool) {

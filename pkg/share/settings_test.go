@@ -94,6 +94,13 @@ var _ = Describe("#SettingsFor", func() {
 			To(Equal(Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: 2 * time.Hour}))
 	})
 
+	It("P13: should cut a timeout to what operators allow", func() {
+		defaults := &configv1alpha1.ControllerConfiguration{MachinePreserveTimeout: hours(1), MaxMachinePreserveTimeout: hours(3)}
+		for set, expected := range map[int]time.Duration{2: 2 * time.Hour, 3: 3 * time.Hour, 2562047: 3 * time.Hour} {
+			Expect(SettingsFor(Pool{MachinePreserveTimeout: hours(set)}, &preservation.MachinePreservationConfig{}, defaults).MachinePreserveTimeout).To(Equal(expected))
+		}
+	})
+
 	It("should cut a default to what is valid for the pool", func() {
 		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(5)), MachinePreserveTimeout: hours(1)}
 		pool := Pool{Maximum: 3, SystemComponents: true}

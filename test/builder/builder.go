@@ -75,13 +75,14 @@ func ExpiryInStatus(t time.Time) MachineOption {
 	}
 }
 
-// Preserved makes the machine a preserved one in the given sub-phase.
+// Preserved makes the machine a preserved one in the given sub-phase, since Start.
 func Preserved(phase, cause string, expiry time.Time) MachineOption {
 	const prefix = "machine-preservation.extensions.gardener.cloud/"
 	return func(m *machinev1alpha1.Machine) {
 		m.Annotations[prefix+"phase"] = phase
 		m.Annotations[prefix+"cause"] = cause
 		m.Annotations[prefix+"expiry-time"] = expiry.Format(time.RFC3339)
+		m.Annotations[prefix+"preserved-since"] = Start.Format(time.RFC3339)
 		if phase == "Failed:Preserved" {
 			m.Annotations[prefix+"failed-since"] = m.Status.CurrentStatus.LastUpdateTime.UTC().Format(time.RFC3339)
 		}
@@ -94,6 +95,7 @@ func HeldUntil(deadline time.Time, cause string, expiry time.Time) MachineOption
 	return func(m *machinev1alpha1.Machine) {
 		Preserved("", cause, expiry)(m)
 		delete(m.Annotations, prefix+"phase")
+		delete(m.Annotations, prefix+"preserved-since")
 		m.Annotations[prefix+"fails-at"] = deadline.Format(time.RFC3339)
 		m.Annotations[prefix+"failed-since"] = m.Status.CurrentStatus.LastUpdateTime.UTC().Format(time.RFC3339)
 	}

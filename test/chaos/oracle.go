@@ -417,6 +417,9 @@ func leftovers(m *machinev1alpha1.Machine, node *corev1.Node) []string {
 	add := func(on, what string) { left = append(left, on+": "+what) }
 	keys := func(on string, annotations map[string]string) {
 		for _, key := range slices.Sorted(maps.Keys(annotations)) {
+			if key == v1alpha1.AnnotationPreservedSince { // it stays (P13)
+				continue
+			}
 			if key == v1alpha1.AnnotationPreserve || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {
 				add(on, key+"="+annotations[key])
 			}

@@ -327,8 +327,14 @@ func (p *Pool) withdraw(machine *machinev1alpha1.Machine) {
 // requestOnMachine writes a request on the Machine, as an operator does.
 func (p *Pool) requestOnMachine(machine *machinev1alpha1.Machine, value string) {
 	p.t.Helper()
-	p.t.Logf("Machine %s: request %q", machine.Name, value)
-	p.Expect(patchAnnotations(p.ctx, p.Seed, machine.DeepCopy(), map[string]any{preserve: value})).To(Succeed())
+	p.annotateMachine(machine, preserve, value)
+}
+
+// annotateMachine sets an annotation of the Machine, as an operator does; nil removes it.
+func (p *Pool) annotateMachine(machine *machinev1alpha1.Machine, key string, value any) {
+	p.t.Helper()
+	p.t.Logf("Machine %s: annotation %s=%v", machine.Name, key, value)
+	p.Expect(patchAnnotations(p.ctx, p.Seed, machine.DeepCopy(), map[string]any{key: value})).To(Succeed())
 }
 
 // preserved waits until the machine is in the given sub-phase for the given cause, and returns its expiry.

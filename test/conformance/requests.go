@@ -48,7 +48,40 @@ func invalidRequests(p *Pool) {
 	p.nodeEvent(machines[0], "InvalidPreserveRequest", `"yes" is ignored, valid are "now", "when-failed", "false" and "true"`)
 	p.nodeEvent(machines[1], "InvalidPreserveTimeout", `"tomorrow" is ignored`)
 	p.Expect(p.preserved(machines[1], runningPreserved, "now")).To(BeTemporally("~", time.Now().Add(preserveTimeout), time.Minute))
-	p.Expect(p.fresh(p, machines[0]).Annotations).NotTo(HaveKey(prefix + "cause"))
+	p.Expect(p.fresh(p, machines[0]).Annotations).NotTo(Or(HaveKey(prefix+"cause"), ContainElement("yes")))
+}
+
+// veto: operators end what a person has asked for, and allow it again.
+func veto(p *Pool) {
+	machine := p.running(2)[0]
+	p.request(machine, "now")
+	p.preserved(machine, runningPreserved, "now")
+	p.annotateMachine(machine, prefix+"forbidden", "true")
+	p.ordinary(machine)
+	p.nodeEvent(machine, "MachinePreservationEnded", "operators forbid it")
+
+	p.annotateMachine(machine, prefix+"forbidden", nil)
+	p.withdraw(machine)
+	p.request(machine, "now")
+	p.preserved(machine, runningPreserved, "now")
+}
+
+// longest: a machine that was kept for the first time long ago is kept no more, whoever asks.
+func longest(p *Pool) {
+	machine := p.running(2)[0]
+	p.request(machine, "now")
+	p.preserved(machine, runningPreserved, "now")
+	p.withdraw(machine)
+	p.ordinary(machine)
+
+	since := p.fresh(p, machine).Annotations[prefix+"preserved-since"]
+	p.Expect(since).NotTo(BeEmpty())
+	p.annotateMachine(machine, prefix+"preserved-since", "2000-01-01T00:00:00Z")
+	defer p.annotateMachine(machine, prefix+"preserved-since", since)
+	p.request(machine, "now")
+	p.nodeEvent(machine, "MachinePreservationRefused", "kept for as long as operators allow")
+	p.ordinary(machine)
+	p.withdraw(machine)
 }
 
 // typo: a request that gets invalid neither ends a preservation nor makes it endless.

@@ -22,7 +22,9 @@ func Scenarios() []Scenario {
 		{Name: "timeout", Rules: []string{"P6"}, Healthy: true, run: changedTimeout},
 		{Name: "precedence", Rules: []string{"R2", "T3"}, Healthy: true, run: precedence},
 		{Name: "alias", Rules: []string{"R1", "T3"}, Healthy: true, run: alias},
-		{Name: "invalid", Rules: []string{"R3", "R5"}, Healthy: true, run: invalidRequests},
+		{Name: "invalid", Rules: []string{"R3", "R5", "P14"}, Healthy: true, run: invalidRequests},
+		{Name: "veto", Rules: []string{"R6"}, Healthy: true, run: veto},
+		{Name: "longest", Rules: []string{"P13"}, Healthy: true, run: longest},
 		{Name: "users-protection", Rules: []string{"P5"}, Healthy: true, run: usersProtection},
 		{Name: "scale-down", Rules: []string{"T1", "P2", "P5"}, Healthy: true, run: scaleDownOfPreserved},
 
@@ -164,7 +166,7 @@ func expiryOfRunning(p *Pool) {
 	p.Expect(expiry).To(BeTemporally("~", time.Now().Add(20*time.Second), 5*time.Second))
 
 	p.Eventually(func(g Gomega) {
-		g.Expect(p.fresh(g, machine).Annotations).NotTo(Or(HaveKey(HavePrefix(prefix)), HaveKey(preserve)))
+		g.Expect(trace(p.fresh(g, machine).Annotations)).To(BeEmpty())
 		g.Expect(p.node(g, machine).Annotations).NotTo(Or(HaveKey(HavePrefix(prefix)), HaveKey(preserve), HaveKey(HavePrefix(scaleDown))))
 	}).WithTimeout(time.Until(expiry) + 10*time.Second).WithPolling(pollInterval).Should(Succeed())
 	p.Expect(time.Now()).To(BeTemporally(">=", expiry))

@@ -192,7 +192,7 @@ func (s *shoot) clean(ctx context.Context, machine *machinev1alpha1.Machine) (wh
 	onNode := map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationTimeout: nil, v1alpha1.AnnotationScaleDownDisabled: nil}
 	return what, false, errors.Join(
 		client.IgnoreNotFound(patchAnnotations(ctx, s.Shoot, node, onNode)),
-		client.IgnoreNotFound(patchAnnotations(ctx, s.Seed, machine, map[string]any{v1alpha1.AnnotationPreserve: nil})),
+		client.IgnoreNotFound(patchAnnotations(ctx, s.Seed, machine, map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationForbidden: nil})),
 	)
 }
 
@@ -217,9 +217,12 @@ func leftover(machine *machinev1alpha1.Machine, node *corev1.Node) (what string,
 	return cmp.Or(own, trace(node.Annotations)), false
 }
 
-// trace returns the first annotation that has to do with preservation.
+// trace returns the first annotation that has to do with preservation, but for the one that stays when it ends (P13).
 func trace(annotations map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if key == v1alpha1.AnnotationPreservedSince {
+			continue
+		}
 		if key == v1alpha1.AnnotationPreserve || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {
 			return "annotation " + key
 		}

@@ -148,10 +148,10 @@ func (l *life) hasSidecar() bool {
 	})
 }
 
-// traces returns the keys of annotations that are the extension's.
+// traces returns the keys of annotations that are the extension's, but for the one that stays with the machine (P13).
 func traces(annotations map[string]string) (keys []string) {
 	for key := range annotations {
-		if strings.HasPrefix(key, v1alpha1.GroupName+"/") {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") && key != v1alpha1.AnnotationPreservedSince {
 			keys = append(keys, key)
 		}
 	}

@@ -85,7 +85,7 @@ func NewCommand() *cobra.Command {
 				return machinedeployment.New(mgr, planner, schemas)
 			}),
 			extensionscmdwebhook.Switch(machinecontrollermanager.WebhookName, func(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
-				return machinecontrollermanager.New(mgr, mgr.GetCache(), schemas)
+				return machinecontrollermanager.New(mgr, mgr.GetCache(), schemas, planner.Defaults)
 			}),
 		)
 		opts = newOptions(webhooks)
@@ -167,7 +167,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 	if err := (&clusterautoscaler.Reconciler{}).AddToManager(mgr); err != nil {
 		return fmt.Errorf("failed to add cluster-autoscaler controller: %w", err)
 	}
-	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas)
+	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas, planner.Defaults)
 	if err := (&injection.Reconciler{Ensurer: ensurer}).AddToManager(mgr, schemas); err != nil {
 		return fmt.Errorf("failed to add injection controller: %w", err)
 	}

@@ -147,7 +147,7 @@ func run(ctx context.Context, opts *Options) error {
 	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	if err := (&preservation.Reconciler{Holder: holder, Timeouts: opts.Timeouts, NodeConditions: opts.NodeConditions}).AddToManager(mgr, nodes); err != nil {
+	if err := (&preservation.Reconciler{Holder: holder, MaxTimeout: opts.MaxPreserveTimeout, Timeouts: opts.Timeouts, NodeConditions: opts.NodeConditions}).AddToManager(mgr, nodes); err != nil {
 		return fmt.Errorf("failed to add the preservation controller: %w", err)
 	}
 	if err := (&drain.Reconciler{Timeouts: opts.Timeouts}).AddToManager(mgr, nodes, pods); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -28,6 +29,7 @@ type Options struct {
 	ControlKubeconfig      string
 	TargetKubeconfig       string
 	Holder                 string
+	MaxPreserveTimeout     time.Duration
 	Timeouts               preservation.Timeouts
 	NodeConditions         []string
 	MetricsBindAddress     string
@@ -40,6 +42,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ControlKubeconfig, "control-kubeconfig", inCluster, "Kubeconfig file of the cluster with the Machines, or "+inCluster+".")
 	fs.StringVar(&o.TargetKubeconfig, "target-kubeconfig", "", "Kubeconfig file of the cluster with the Nodes.")
 	fs.StringVar(&o.Holder, "holder", "", "How machine-controller-manager is told to leave a machine alone: "+holderPreserveExpiry+" for 0.62 and newer, "+holderHealthTimer+" for older ones.")
+	fs.DurationVar(&o.MaxPreserveTimeout, "max-machine-preserve-timeout", v1alpha1.DefaultMaxMachinePreserveTimeout, "Time for which a machine is kept at most, counted from when it was kept for the first time.")
 	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", preservation.DefaultTimeouts.Health, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
 	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
 	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
@@ -62,6 +65,9 @@ func (o *Options) Validate() error {
 	}
 	if _, err := o.holder(); err != nil {
 		errs = append(errs, err)
+	}
+	if o.MaxPreserveTimeout < v1alpha1.MinMachinePreserveTimeout {
+		errs = append(errs, fmt.Errorf("--max-machine-preserve-timeout=%s must be at least %s", o.MaxPreserveTimeout, v1alpha1.MinMachinePreserveTimeout))
 	}
 	for _, flag := range []struct {
 		name  string

@@ -149,7 +149,7 @@ var _ = Describe("Strip", func() {
 			"cluster-autoscaler.kubernetes.io/scale-down-disabled":        "true",
 			"cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm": "",
 		}))
-		request := preservation.RequestOf(preservation.Member{Machine: machine(), Node: n})
+		request := preservation.RequestOf(preservation.Member{Machine: machine(), Node: n}, 336*time.Hour)
 		Expect(request.Timeout).To(BeZero(), "what was cut must not become valid")
 		Expect(request.InvalidTimeout).NotTo(BeEmpty())
 	})

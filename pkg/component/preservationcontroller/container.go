@@ -6,6 +6,7 @@ package preservationcontroller
 
 import (
 	"fmt"
+	"time"
 
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +36,8 @@ type ContainerValues struct {
 	Namespace string
 	// Holder is one of the Holder constants.
 	Holder string
+	// MaxMachinePreserveTimeout is how long a machine is kept at most (P13).
+	MaxMachinePreserveTimeout time.Duration
 	// ProviderFlags are flags as the provider's machine controller has them. Those that are missing have the same defaults
 	// there and here.
 	ProviderFlags []string
@@ -47,6 +50,7 @@ func Container(values ContainerValues) corev1.Container {
 		"--control-kubeconfig=inClusterConfig",
 		"--target-kubeconfig=" + gardenerutils.PathGenericKubeconfig,
 		"--holder=" + values.Holder,
+		"--max-machine-preserve-timeout=" + values.MaxMachinePreserveTimeout.String(),
 	}
 	args = append(args, values.ProviderFlags...)
 	args = append(args,

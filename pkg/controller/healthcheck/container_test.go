@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -46,7 +47,9 @@ var _ = Describe("Container", func() {
 		pods = 0
 		c = newClient()
 		schemas := &machinecrd.Schemas{Machines: c, MachineDeployments: c}
-		check = &Container{Reader: c, Ensurer: machinecontrollermanager.NewEnsurer(c, schemas), APIReader: interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		config := &configv1alpha1.ControllerConfiguration{}
+		configv1alpha1.SetObjectDefaults_ControllerConfiguration(config)
+		check = &Container{Reader: c, Ensurer: machinecontrollermanager.NewEnsurer(c, schemas, config), APIReader: interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				pods++
 				return c.List(ctx, list, opts...)

@@ -59,11 +59,28 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 		})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 5,
+			NewQueue:                newQueue,
 			// Reads that fail are repeated before a deadline is missed (P12).
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, backoff.Cap),
 		}).
 		Complete(r)
 }
+
+// settling is how long a change waits to be looked at: those that come together are looked at together, and machine-
+// controller-manager, which writes several times because of one change, is not interrupted. What is due at a certain time
+// does not wait.
+const settling = 200 * time.Millisecond
+
+// settlingQueue is a workqueue that lets changes settle.
+type settlingQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+func newQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return settlingQueue{workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})}
+}
+
+func (q settlingQueue) Add(request reconcile.Request) { q.AddAfter(request, settling) }
 
 // machineToDeployment returns the MachineDeployment that owns the machine. One that the cache does not know yet, or whose
 // MachineSet it does not know, is called by that when it arrives.

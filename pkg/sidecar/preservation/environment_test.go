@@ -122,6 +122,7 @@ func (e *environment) restart() {
 		Nodes:          nodes{Client: shoot, known: &e.nodesKnown},
 		NodeReader:     e.api.intercept("shoot", e.shoot),
 		Holder:         e.holder,
+		MaxTimeout:     336 * time.Hour,
 		Timeouts:       preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 		NodeConditions: preservation.DefaultNodeConditions,
 		Clock:          e.clock,

@@ -32,7 +32,7 @@ const (
 	// EventNodeDenied says that the end of a preservation did not wait any longer for its traces to be removed from the Node,
 	// and why they could not be (P14).
 	EventNodeDenied = "PreservedNodeDenied"
-	// EventRefused says that a machine failed and is not preserved, and why not.
+	// EventRefused says that a machine failed and is not preserved, or that a request is not heeded, and why not.
 	EventRefused = "MachinePreservationRefused"
 	// EventInvalidRequest says that a request is not a valid one (R3).
 	EventInvalidRequest = "InvalidPreserveRequest"
@@ -55,6 +55,8 @@ var reasons = map[preservation.Rule]string{
 	preservation.RuleDeleted:       EventReleased,
 	preservation.RuleShareUsedUp:   EventReleased,
 	preservation.RuleRollout:       EventReleased,
+	preservation.RuleForbidden:     EventReleased,
+	preservation.RuleMaxTimeout:    EventReleased,
 }
 
 const eventAction = "Preserve"
@@ -99,7 +101,7 @@ type notice struct {
 }
 
 // notify tells people what does not change a machine but explains it: a request that cannot be understood (R3, R5), a
-// failed machine that the share had no place for (T6). It repeats nothing that was told in the round before.
+// failed machine that the share had no place for (T6), a request that operators do not allow (R6, P13). It repeats nothing that was told in the round before.
 func (r *Reconciler) notify(m *memory, pool string, decisions []preservation.Decision) {
 	notices := sets.New[notice]()
 
@@ -117,7 +119,15 @@ func (r *Reconciler) notify(m *memory, pool string, decisions []preservation.Dec
 				r.Events.both(d, corev1.EventTypeNormal, EventRefused, "%s", note)
 			}
 		}
-		for reason, note := range invalid(d.Request) {
+		if d.Ignored {
+			if note := "Machine is not preserved as " + d.Reason; first(EventRefused, note) {
+				r.Events.both(d, corev1.EventTypeNormal, EventRefused, "%s", note)
+			}
+		}
+		if d.NodeUnknown && d.Request.OnNode { // what stands in for the request is not what was written
+			continue
+		}
+		for reason, note := range invalid(d.Request, r.MaxTimeout) {
 			if first(reason, note) {
 				r.Events.carrier(d, reason, note)
 			}
@@ -136,15 +146,15 @@ func (e Events) carrier(d *preservation.Decision, reason, note string) {
 	e.Source.Eventf(d.Machine, nil, corev1.EventTypeWarning, reason, eventAction, "%s", note)
 }
 
-func invalid(request preservation.Request) map[string]string {
+func invalid(request preservation.Request, maxTimeout time.Duration) map[string]string {
 	notes := map[string]string{}
 	if request.Invalid != "" {
 		notes[EventInvalidRequest] = fmt.Sprintf("Annotation %s=%q is ignored, valid are %q, %q, %q and %q",
 			v1alpha1.AnnotationPreserve, text.Cut(request.Invalid), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	}
 	if request.InvalidTimeout != "" {
-		notes[EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored, valid is a duration greater than 0, for example %q",
-			v1alpha1.AnnotationTimeout, text.Cut(request.InvalidTimeout), "36h")
+		notes[EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored, valid is a duration from %s to %s, for example %q",
+			v1alpha1.AnnotationTimeout, text.Cut(request.InvalidTimeout), v1alpha1.MinMachinePreserveTimeout, maxTimeout, "36h")
 	}
 	return notes
 }

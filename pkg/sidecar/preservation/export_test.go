@@ -22,6 +22,8 @@ var (
 
 	Patience = &patience
 
+	NewQueue = newQueue
+
 	MachineToDeployment = (*Reconciler).machineToDeployment
 	NodeToDeployment    = (*Reconciler).nodeToDeployment
 )

@@ -20,7 +20,7 @@ var _ = Describe("Notices", func() {
 
 	const (
 		invalidRequest = ` Warning InvalidPreserveRequest: Annotation node.machine.sapcloud.io/preserve="yes" is ignored, valid are "now", "when-failed", "false" and "true"`
-		invalidTimeout = ` Warning InvalidPreserveTimeout: Annotation machine-preservation.extensions.gardener.cloud/timeout="soon" is ignored, valid is a duration greater than 0, for example "36h"`
+		invalidTimeout = ` Warning InvalidPreserveTimeout: Annotation machine-preservation.extensions.gardener.cloud/timeout="soon" is ignored, valid is a duration from 10s to 336h0m0s, for example "36h"`
 		refused        = ` Normal MachinePreservationRefused: Machine failed and is replaced as the share of its MachineDeployment is used up`
 	)
 
@@ -97,6 +97,22 @@ var _ = Describe("Notices", func() {
 					ContainSubstring(`timeout="`+shown+`" is ignored`),
 				))
 			})
+
+			It("P14 P9: should not warn of what stands in for the request of a node that cannot be read", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", Annotation("node.machine.sapcloud.io/last-applied-node-preserve-value", "invalid")), Node("m"))
+				e.nodesKnown = false
+				Expect(rounds(ctx, e)).To(BeEmpty())
+			})
+
+			DescribeTable("R6: should tell once that a request is not heeded, and that a machine is replaced as operators forbid to keep it",
+				func(ctx SpecContext, want string, options ...MachineOption) {
+					e := withMachine(holder, Machine("m", append(options, Annotation(prefix+"forbidden", "true"))...), Node("m", with("now")))
+					want = " Normal MachinePreservationRefused: " + want + " as operators forbid it with " + prefix + "forbidden"
+					Expect(rounds(ctx, e)).To(ConsistOf("Machine/m"+want, "Node/m"+want))
+				},
+				Entry("while it is running", "Machine is not preserved"),
+				Entry("after it failed", "Machine failed and is replaced", failing(now)),
+			)
 
 			It("R3: should warn on the machine of a request on the node where there are no Events in the shoot", func(ctx SpecContext) {
 				e := withMachine(holder, Machine("m"), Node("m", with("yes")))

@@ -22,8 +22,10 @@ const (
 	preserve = "node.machine.sapcloud.io/preserve"
 	prefix   = "machine-preservation.extensions.gardener.cloud/"
 	released = prefix + "released"
-	disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-	byMCM    = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	// preservedSince stays for as long as the machine does (P13).
+	preservedSince = prefix + "preserved-since"
+	disabled       = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	byMCM          = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 )
 
 var holders = map[string]preservation.Holder{

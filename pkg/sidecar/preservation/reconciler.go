@@ -45,6 +45,8 @@ type Reconciler struct {
 	NodeReader client.Reader
 	// Holder is the way in which machine-controller-manager is told to leave a machine alone.
 	Holder preservation.Holder
+	// MaxTimeout is for how long a machine is kept at most (P13). End does without.
+	MaxTimeout time.Duration
 	// Timeouts are machine-controller-manager's defaults.
 	Timeouts preservation.Timeouts
 	// NodeConditions are the types of the node conditions that machine-controller-manager takes a machine for unhealthy by,
@@ -151,6 +153,8 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 		NodeConditions: r.NodeConditions,
 		Share:          shareOf(deployment),
 		Timeout:        timeoutOf(deployment),
+		MaxTimeout:     r.MaxTimeout,
+		Forbidden:      deployment.Annotations[v1alpha1.AnnotationForbidden] == "true",
 	}
 
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)

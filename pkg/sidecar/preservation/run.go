@@ -186,7 +186,7 @@ func (r *run) confirm(ctx context.Context) bool {
 			// The shoot's API server is not there, and the machine will not be either if it is not held (P9).
 		}
 	}
-	return preservation.RequestOf(member).Value == r.decision.Request.Value
+	return preservation.RequestOf(member, r.MaxTimeout).Value == r.decision.Request.Value
 }
 
 // carry runs steps up to the first one that must not be without an earlier one.

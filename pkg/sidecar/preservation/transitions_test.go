@@ -59,6 +59,8 @@ var _ = Describe("Transitions", func() {
 				GinkgoHelper()
 				machine, node := e.machine(ctx, "m"), e.node(ctx, "m")
 				delete(machine.Annotations, released)
+				Expect(machine.Annotations).To(HaveKey(preservedSince))
+				delete(machine.Annotations, preservedSince)
 				Expect(machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
 				Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(node.Annotations).NotTo(HaveKey(disabled))
@@ -107,7 +109,7 @@ var _ = Describe("Transitions", func() {
 				e.pass(72 * time.Hour)
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Annotations).To(BeEmpty())
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation expired (cause was now)")
 			})
@@ -127,6 +129,34 @@ var _ = Describe("Transitions", func() {
 				e.settle(ctx)
 				expectReleased(ctx, e)
 				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the request was withdrawn (cause was now)")
+			})
+
+			It("R6: should release a machine when operators forbid it for its MachineDeployment, and keep none there", func(ctx SpecContext) {
+				e := askedFor(ctx)
+				e.editDeployment(ctx, DeploymentAnnotation(prefix+"forbidden", "true"))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as operators forbid it with "+prefix+"forbidden (cause was now)")
+
+				e.editNode(ctx, "m", with("now"))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				expectEvent(e, "MachinePreservationRefused: Machine is not preserved as operators forbid it with "+prefix+"forbidden")
+			})
+
+			It("P13: should release a machine that was kept for the longest time, and keep it no more", func(ctx SpecContext) {
+				e := preserved(ctx, Machine("m"), Node("m", with("now"), NodeAnnotation(prefix+"timeout", "336h")))
+				e.pass(336 * time.Hour)
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the machine has been kept for as long as operators allow (cause was now)")
+
+				e.restart()
+				e.editNode(ctx, "m", with("now"))
+				e.settle(ctx)
+				expectReleased(ctx, e)
+				expectEvent(e, "MachinePreservationRefused: Machine is not preserved as the machine has been kept for as long as operators allow")
 			})
 
 			It("T4: should hold a machine that fails and was asked for, whatever the share", func(ctx SpecContext) {
@@ -244,7 +274,7 @@ var _ = Describe("Transitions", func() {
 				e.pass(72 * time.Hour)
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z"}))
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation expired (cause was when-failed)")
 			})
@@ -306,7 +336,7 @@ var _ = Describe("Transitions", func() {
 				e := preserved(ctx, Machine("m", Annotation(preserve, "false")), Node("m", with("now")))
 				e.pass(72 * time.Hour)
 				e.settle(ctx)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false"}))
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false", preservedSince: "2026-03-01T13:00:00Z"}))
 			})
 
 			DescribeTable("T10: should remove its traces from a machine that is deleted, and not block it",
@@ -317,6 +347,7 @@ var _ = Describe("Transitions", func() {
 					e.settle(ctx)
 					machine, node := e.machine(ctx, "m"), e.node(ctx, "m")
 					Expect(machine.Finalizers).To(ConsistOf("machine.sapcloud.io/machine-controller"))
+					delete(machine.Annotations, preservedSince)
 					Expect(machine.Annotations).NotTo(HaveKey(HavePrefix(prefix)))
 					Expect(machine.Annotations).NotTo(HaveKey("machinepriority.machine.sapcloud.io"))
 					Expect(node.Annotations).NotTo(HaveKey(disabled))

@@ -84,7 +84,11 @@ func enqueuePaced(mapNode func(context.Context, *corev1.Node) []reconcile.Reques
 	paces := &pace.Pace[reconcile.Request]{Burst: changeBurst, Interval: changeInterval}
 	enqueue := func(ctx context.Context, obj client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		for _, request := range mapNode(ctx, obj.(*corev1.Node)) {
-			queue.AddAfter(request, paces.Take(request, time.Now()))
+			if wait := paces.Take(request, time.Now()); wait > 0 {
+				queue.AddAfter(request, wait)
+				continue
+			}
+			queue.Add(request)
 		}
 	}
 	return handler.Funcs{

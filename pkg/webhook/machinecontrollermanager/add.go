@@ -18,6 +18,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 )
@@ -26,9 +27,9 @@ import (
 const WebhookName = "machinecontrollermanager"
 
 // New returns the webhook.
-func New(mgr manager.Manager, reader client.Reader, schemas *machinecrd.Schemas) (*extensionswebhook.Webhook, error) {
+func New(mgr manager.Manager, reader client.Reader, schemas *machinecrd.Schemas, config *configv1alpha1.ControllerConfiguration) (*extensionswebhook.Webhook, error) {
 	// The serializers are for resources that this webhook is not called for.
-	mutator := genericmutator.NewMutator(mgr, NewEnsurer(reader, schemas), nil, nil, nil, logf.Log.WithName(WebhookName+"-webhook"))
+	mutator := genericmutator.NewMutator(mgr, NewEnsurer(reader, schemas, config), nil, nil, nil, logf.Log.WithName(WebhookName+"-webhook"))
 	return webhook.New(mgr, WebhookName, mutator,
 		&metav1.LabelSelector{MatchLabels: map[string]string{v1beta1constants.LabelExtensionProviderMutatedByControlplaneWebhook: "true"}},
 		extensionswebhook.Type{Obj: &appsv1.Deployment{}},

@@ -63,7 +63,7 @@ var _ = Describe("#Difference", func() {
 		Entry("a flag", func() { container.Args = []string{"--holder=preserve-expiry"} },
 			Equal(`its arguments are "--holder=preserve-expiry" instead of "--namespace= --control-kubeconfig=inClusterConfig `+
 				`--target-kubeconfig=/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig/kubeconfig --holder=health-timer `+
-				`--metrics-bind-address=:10260 --health-probe-bind-address=:10261"`)),
+				`--max-machine-preserve-timeout=0s --metrics-bind-address=:10260 --health-probe-bind-address=:10261"`)),
 		Entry("a flag more", func() { container.Args = append(container.Args, "--foo") }, HavePrefix("its arguments are")),
 		Entry("a probe", func() { container.LivenessProbe.HTTPGet.Path = "/" }, Equal("its specification is not that of this version of the extension")),
 		Entry("the mount", func() { container.VolumeMounts = nil }, Equal("its specification is not that of this version of the extension")),

@@ -26,6 +26,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
@@ -39,9 +40,10 @@ const firstWithPreservation = "0.62.0"
 var sharedFlags = []string{"--machine-health-timeout", "--machine-creation-timeout", "--machine-drain-timeout", "--node-conditions"}
 
 // NewEnsurer returns an ensurer that injects the preservation controller into the Deployment of machine-controller-
-// manager. The reader should be backed by a cache: the API server waits for the answer.
-func NewEnsurer(reader client.Reader, schemas *machinecrd.Schemas) genericmutator.Ensurer {
-	return &ensurer{reader: reader, schemas: schemas}
+// manager. The reader should be backed by a cache: the API server waits for the answer. The configuration must have been
+// defaulted.
+func NewEnsurer(reader client.Reader, schemas *machinecrd.Schemas, config *configv1alpha1.ControllerConfiguration) genericmutator.Ensurer {
+	return &ensurer{reader: reader, schemas: schemas, config: config}
 }
 
 type ensurer struct {
@@ -49,6 +51,7 @@ type ensurer struct {
 
 	reader  client.Reader
 	schemas *machinecrd.Schemas
+	config  *configv1alpha1.ControllerConfiguration
 }
 
 // EnsureMachineControllerManagerDeployment adds the container and its volume, and nothing if the container could not
@@ -93,10 +96,11 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 
 	pod.Volumes = extensionswebhook.EnsureVolumeWithName(pod.Volumes, preservationcontroller.Volume(kubeconfigSecretName))
 	pod.Containers = extensionswebhook.EnsureContainerWithName(pod.Containers, preservationcontroller.Container(preservationcontroller.ContainerValues{
-		Image:         image,
-		Namespace:     deployment.Namespace,
-		Holder:        holder,
-		ProviderFlags: providerFlags(pod.Containers),
+		Image:                     image,
+		Namespace:                 deployment.Namespace,
+		Holder:                    holder,
+		MaxMachinePreserveTimeout: e.config.MaxMachinePreserveTimeout.Duration,
+		ProviderFlags:             providerFlags(pod.Containers),
 	}))
 	return nil
 }

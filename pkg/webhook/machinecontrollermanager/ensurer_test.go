@@ -29,6 +29,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -65,7 +66,9 @@ var _ = Describe("Ensurer", func() {
 				return c.Get(ctx, key, object, opts...)
 			},
 		}).Build()
-		ensurer = NewEnsurer(c, &machinecrd.Schemas{Machines: c, MachineDeployments: c})
+		config := &configv1alpha1.ControllerConfiguration{}
+		configv1alpha1.SetObjectDefaults_ControllerConfiguration(config)
+		ensurer = NewEnsurer(c, &machinecrd.Schemas{Machines: c, MachineDeployments: c}, config)
 
 		extension = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
 		extension.Spec.Type = "machine-preservation"
@@ -145,6 +148,7 @@ var _ = Describe("Ensurer", func() {
 					"--control-kubeconfig=inClusterConfig",
 					"--target-kubeconfig=/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig/kubeconfig",
 					"--holder=health-timer",
+					"--max-machine-preserve-timeout=336h0m0s",
 					"--machine-health-timeout=12m",
 					"--machine-creation-timeout=20m",
 					"--machine-drain-timeout=2h",

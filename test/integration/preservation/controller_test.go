@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
@@ -61,7 +62,7 @@ func startController(ctx context.Context, s *server, holder domain.Holder, timeo
 	pods, err := kubernetes.NewForConfig(limited)
 	Expect(err).NotTo(HaveOccurred())
 
-	reconciler := &preservation.Reconciler{Holder: holder, Timeouts: timeouts}
+	reconciler := &preservation.Reconciler{Holder: holder, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: timeouts}
 	if stopAt != nil {
 		stopAt.Client, stopAt.stop = mgr.GetClient(), cancel
 		reconciler.Source = stopAt

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -68,6 +69,7 @@ var _ = Describe("Lagging cache", func() {
 			Nodes:        known{api},
 			NodeReader:   api,
 			Holder:       generation.holder,
+			MaxTimeout:   v1alpha1.DefaultMaxMachinePreserveTimeout,
 			Timeouts:     domain.DefaultTimeouts,
 			Clock:        clock,
 			Events:       preservation.Events{Source: &events.FakeRecorder{}},

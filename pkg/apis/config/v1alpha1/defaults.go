@@ -18,4 +18,7 @@ func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
 	if obj.MachinePreserveTimeout == nil {
 		obj.MachinePreserveTimeout = &metav1.Duration{Duration: 72 * time.Hour}
 	}
+	if obj.MaxMachinePreserveTimeout == nil {
+		obj.MaxMachinePreserveTimeout = &metav1.Duration{Duration: 336 * time.Hour}
+	}
 }

@@ -19,15 +19,17 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 		config := &ControllerConfiguration{}
 		SetObjectDefaults_ControllerConfiguration(config)
 		Expect(config).To(Equal(&ControllerConfiguration{
-			AutoPreserveFailedMax:  new(int32(0)),
-			MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
+			AutoPreserveFailedMax:     new(int32(0)),
+			MachinePreserveTimeout:    &metav1.Duration{Duration: 72 * time.Hour},
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
 		}))
 	})
 
 	It("should keep what is set", func() {
 		config := &ControllerConfiguration{
-			AutoPreserveFailedMax:  new(int32(2)),
-			MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+			AutoPreserveFailedMax:     new(int32(2)),
+			MachinePreserveTimeout:    &metav1.Duration{Duration: time.Hour},
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 2 * time.Hour},
 		}
 		expected := config.DeepCopy()
 		SetObjectDefaults_ControllerConfiguration(config)

@@ -11,8 +11,8 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 
-// ControllerConfiguration is the configuration of the extension. Its settings are the defaults of worker pools for
-// which a Shoot sets nothing.
+// ControllerConfiguration is the configuration of the extension: the defaults of worker pools for which a Shoot sets
+// nothing, and what holds for all.
 type ControllerConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -23,4 +23,8 @@ type ControllerConfiguration struct {
 	// MachinePreserveTimeout is how long a machine is kept. It defaults to 72h.
 	// +optional
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
+	// MaxMachinePreserveTimeout is how long a machine is kept at most, counted from when it was kept for the first time,
+	// whatever a Shoot sets and whoever asks. It defaults to 336h.
+	// +optional
+	MaxMachinePreserveTimeout *metav1.Duration `json:"maxMachinePreserveTimeout,omitempty"`
 }

@@ -28,6 +28,11 @@ func (in *ControllerConfiguration) DeepCopyInto(out *ControllerConfiguration) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.MaxMachinePreserveTimeout != nil {
+		in, out := &in.MaxMachinePreserveTimeout, &out.MaxMachinePreserveTimeout
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	return
 }
 

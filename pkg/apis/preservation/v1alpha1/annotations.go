@@ -29,8 +29,12 @@ const (
 const (
 	annotationPrefix = GroupName + "/"
 
-	// AnnotationTimeout beside a request overrides the pool's timeout for that machine: a Go duration > 0 (R5).
+	// AnnotationTimeout beside a request overrides the pool's timeout for that machine: a Go duration from
+	// MinMachinePreserveTimeout to what operators allow (R5).
 	AnnotationTimeout = annotationPrefix + "timeout"
+	// AnnotationForbidden on a Machine or a MachineDeployment is an operator's veto if it is "true": it ends and forbids
+	// every preservation there (R6).
+	AnnotationForbidden = annotationPrefix + "forbidden"
 	// AnnotationAutoPreserveFailedMax on a MachineDeployment is its share of the pool's autoPreserveFailedMax.
 	AnnotationAutoPreserveFailedMax = annotationPrefix + "auto-preserve-failed-max"
 	// AnnotationMachinePreserveTimeout on a MachineDeployment is the effective timeout of its pool: a Go duration.
@@ -72,6 +76,9 @@ const (
 	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
 	// preserved once more for the same failure.
 	AnnotationReleased = annotationPrefix + "released"
+	// AnnotationPreservedSince on a Machine is when it was preserved for the first time, in RFC 3339. It outlives every
+	// release, and is what the longest time is counted from for which a machine may be kept (P13).
+	AnnotationPreservedSince = annotationPrefix + "preserved-since"
 	// AnnotationReplacedPriority on a preserved Machine is the value of AnnotationMachinePriority that the release puts
 	// back, "" for none.
 	AnnotationReplacedPriority = annotationPrefix + "replaced-priority"
@@ -120,3 +127,7 @@ const DefaultMachinePreserveTimeout = 72 * time.Hour
 
 // MinMachinePreserveTimeout is the shortest time that anybody can set.
 const MinMachinePreserveTimeout = 10 * time.Second
+
+// DefaultMaxMachinePreserveTimeout is for how long a machine may be kept, whoever asks, where operators do not say otherwise
+// (P13).
+const DefaultMaxMachinePreserveTimeout = 14 * 24 * time.Hour

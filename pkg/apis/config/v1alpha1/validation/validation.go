@@ -21,9 +21,19 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 	if limit := config.AutoPreserveFailedMax; limit != nil && *limit < 0 {
 		allErrs = append(allErrs, field.Invalid(field.NewPath("autoPreserveFailedMax"), *limit, "must not be negative"))
 	}
-	if timeout := config.MachinePreserveTimeout; timeout != nil && timeout.Duration < v1alpha1.MinMachinePreserveTimeout {
-		detail := fmt.Sprintf("must be at least %s", v1alpha1.MinMachinePreserveTimeout)
-		allErrs = append(allErrs, field.Invalid(field.NewPath("machinePreserveTimeout"), timeout.Duration.String(), detail))
+	minimum := fmt.Sprintf("must be at least %s", v1alpha1.MinMachinePreserveTimeout)
+	longest := config.MaxMachinePreserveTimeout
+	if longest != nil && longest.Duration < v1alpha1.MinMachinePreserveTimeout {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("maxMachinePreserveTimeout"), longest.Duration.String(), minimum))
+	}
+	if timeout := config.MachinePreserveTimeout; timeout != nil {
+		fldPath := field.NewPath("machinePreserveTimeout")
+		switch {
+		case timeout.Duration < v1alpha1.MinMachinePreserveTimeout:
+			allErrs = append(allErrs, field.Invalid(fldPath, timeout.Duration.String(), minimum))
+		case longest != nil && timeout.Duration > longest.Duration:
+			allErrs = append(allErrs, field.Invalid(fldPath, timeout.Duration.String(), fmt.Sprintf("must not be longer than maxMachinePreserveTimeout, which is %s", longest.Duration)))
+		}
 	}
 
 	return allErrs

@@ -24,10 +24,20 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 
 	It("should name every bad field", func() {
 		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
-			AutoPreserveFailedMax:  new(int32(-1)),
-			MachinePreserveTimeout: &metav1.Duration{Duration: 9 * time.Second},
+			AutoPreserveFailedMax:     new(int32(-1)),
+			MachinePreserveTimeout:    &metav1.Duration{Duration: 9 * time.Second},
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 9 * time.Second},
 		}).ToAggregate()).To(MatchError(
-			`[autoPreserveFailedMax: Invalid value: -1: must not be negative, machinePreserveTimeout: Invalid value: "9s": must be at least 10s]`,
+			`[autoPreserveFailedMax: Invalid value: -1: must not be negative, maxMachinePreserveTimeout: Invalid value: "9s": must be at least 10s, machinePreserveTimeout: Invalid value: "9s": must be at least 10s]`,
+		))
+	})
+
+	It("P13: should not accept a default that is longer than what is allowed", func() {
+		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
+			MachinePreserveTimeout:    &metav1.Duration{Duration: 72 * time.Hour},
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 24 * time.Hour},
+		}).ToAggregate()).To(MatchError(
+			`machinePreserveTimeout: Invalid value: "72h0m0s": must not be longer than maxMachinePreserveTimeout, which is 24h0m0s`,
 		))
 	})
 })

@@ -1,0 +1,301 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// round decides on the machines of a group and applies all steps to them. It returns the decisions, and whether anything
+// was changed.
+func round(g Group, now time.Time) (decisions []Decision, changed bool) {
+	decisions = Decide(g, now)
+	for i, d := range decisions {
+		m := &g.Members[i]
+		for _, step := range Steps(g.Holder, d, g.Timeouts, now) {
+			machine, node := m.Machine, m.Node
+			switch {
+			case step.Machine != nil:
+				m.Machine = machine.DeepCopy()
+				step.Machine(m.Machine)
+			case node != nil:
+				m.Node = node.DeepCopy()
+				step.Node(m.Node)
+			}
+			changed = changed || !equal(machine, m.Machine) || !equal(node, m.Node)
+		}
+	}
+	return decisions, changed
+}
+
+var _ = Describe("Limits", func() {
+	const (
+		lasts   = 72 * time.Hour
+		longest = 336 * time.Hour
+	)
+	var (
+		now       = Start.Add(time.Hour)
+		later     = now.Add(time.Hour)
+		failing   = Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
+		forbidden = Annotation(prefix+"forbidden", "true")
+		// worn makes the machine one that has been kept for as long as it may be.
+		worn     = Annotation(preservedSince, now.Add(-longest).Format(time.RFC3339))
+		asked    = NodeAnnotation(preserve, "now")
+		onNative = func(expiry time.Time) MachineOption {
+			return func(m *machinev1alpha1.Machine) {
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: expiry}
+			}
+		}
+	)
+
+	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
+		_, native := holder.(PreserveExpiry)
+
+		group := func(m Member) Group {
+			return Group{
+				Holder:         holder,
+				Share:          new(int32(1)),
+				Timeout:        lasts,
+				MaxTimeout:     longest,
+				Replicas:       1,
+				Timeouts:       DefaultTimeouts,
+				NodeConditions: DefaultNodeConditions,
+				Members:        []Member{m},
+			}
+		}
+		// settled returns the last decision that changed anything, and the machine after it.
+		settled := func(g Group, now time.Time) (Decision, Member) {
+			GinkgoHelper()
+			last, changed := round(g, now)
+			for range 5 {
+				decisions, more := round(g, now)
+				if !more {
+					return last[0], g.Members[0]
+				}
+				last, changed = decisions, more
+			}
+			Expect(changed).To(BeFalse(), "it does not come to rest")
+			return last[0], g.Members[0]
+		}
+
+		Context(fmt.Sprintf("%T", holder), func() {
+			DescribeTable("P13: should let go of a machine in the end whose request comes back again and again",
+				func(own string, opts ...MachineOption) {
+					g := group(Member{Machine: Machine("m", opts...), Node: Node("m")})
+					var last time.Time
+					for at := now; at.Before(now.Add(2 * longest)); at = at.Add(time.Hour) {
+						asked(g.Members[0].Node)
+						NodeAnnotation(timeout, own)(g.Members[0].Node)
+						if d, _ := settled(g, at); d.Target != nil {
+							last = at
+						}
+					}
+					Expect(last).To(BeTemporally("~", now.Add(longest-90*time.Minute), time.Hour))
+					Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+					Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
+					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
+					Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				},
+				Entry("for the pool's time", ""),
+				Entry("for its own", "5h"),
+				Entry("for the longest time", "336h"),
+				Entry("for ever", "2562047h"),
+				Entry("and that has failed", "", failing),
+			)
+
+			It("P13: should say why a machine is let go that has been kept for the longest time, and why it is not kept again", func() {
+				g := group(Member{Machine: Machine("m", failing, worn, Preserved("Failed:Preserved", "now", now), worn), Node: Node("m", NotReady, asked)})
+				decisions, _ := round(g, now)
+				Expect(decisions[0]).To(And(HaveField("Rule", RuleMaxTimeout), HaveField("Reason", ContainSubstring("as long as operators allow")), HaveField("ConsumeRequest", true)))
+				Expect(g.Members[0].Machine.Annotations).To(And(HaveKey(released), HaveKey(preservedSince)))
+
+				for _, request := range []string{"now", "when-failed"} {
+					d := Decide(group(Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady, NodeAnnotation(preserve, request))}), now)[0]
+					Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Refused", true), HaveField("Ignored", false), HaveField("Reason", ContainSubstring("as long as operators allow"))))
+				}
+				d := Decide(group(Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady)}), now)[0]
+				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Refused", true), HaveField("ConsumeRequest", false)))
+			})
+
+			It("P13: should heed the limit with each claim that comes later", func() {
+				begun := now.Add(-longest + 2*time.Hour)
+				g := group(Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), Annotation(preservedSince, begun.Format(time.RFC3339))), Node: Node("m", NotReady, asked)})
+				d, _ := settled(g, now)
+				Expect(d.Target.Claims).To(ConsistOf(Claim{"auto", later}, Claim{"now", now.Add(2 * time.Hour)}))
+			})
+
+			It("P13: should begin to count with the preservation, and not with a hold before the deadline", func() {
+				g := group(Member{Machine: Machine("m", failing), Node: Node("m", NotReady)})
+				_, m := settled(g, now.Add(-10*time.Second))
+				Expect(ReadRecord(m.Machine).Provisional).To(BeTrue())
+				Expect(m.Machine.Annotations).NotTo(HaveKey(preservedSince))
+				_, m = settled(g, now)
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(preservedSince, now.Format(time.RFC3339)))
+			})
+
+			It("P13: should count from now where nobody has counted yet, whatever was written then", func() {
+				g := group(Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now.Add(2562047*time.Hour))), Node: Node("m", asked)})
+				delete(g.Members[0].Machine.Annotations, preservedSince)
+				_, m := settled(g, now)
+				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", now.Add(longest)))
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(preservedSince, now.Format(time.RFC3339)))
+			})
+
+			It("P13 P6: should obey an operator who edits the expiry, also beyond the limit", func() {
+				edited := now.Add(2 * longest)
+				g := group(Member{Machine: Machine("m", Preserved("Running:Preserved", "now", edited)), Node: Node("m", asked)})
+				if native {
+					ExpiryInStatus(edited)(g.Members[0].Machine)
+				}
+				for _, at := range []time.Time{now, edited.Add(-time.Second)} {
+					d, _ := settled(g, at)
+					Expect(d.Target.Expiry()).To(BeTemporally("==", edited))
+				}
+				d, _ := round(g, edited)
+				Expect(d[0].Rule).To(Equal(RuleMaxTimeout))
+			})
+
+			DescribeTable("R6: should end a preservation that operators forbid",
+				func(m Member, forbid func(*Group)) {
+					g := group(m)
+					forbid(&g)
+					decisions, _ := round(g, now)
+					Expect(decisions[0]).To(And(HaveField("Rule", RuleForbidden), HaveField("Reason", "operators forbid it with "+prefix+"forbidden")))
+					_, m = settled(g, now)
+					Expect(ReadRecord(m.Machine)).To(BeNil())
+					Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+					Expect(m.Node.Spec.Taints).To(BeEmpty())
+					Expect(m.Node.Annotations).NotTo(HaveKey(disabled))
+				},
+				Entry("of the machine", Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), forbidden), Node: Node("m", asked)}, func(*Group) {}),
+				Entry("of its MachineDeployment", Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later)), Node: Node("m", asked)}, func(g *Group) { g.Forbidden = true }),
+				Entry("of a failed machine", Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), forbidden), Node: Node("m", NotReady)}, func(*Group) {}),
+			)
+
+			DescribeTable("R6: should begin none that operators forbid",
+				func(m Member, want Decision) {
+					d := Decide(group(m), now)[0]
+					Expect(d.Target).To(BeNil())
+					Expect([]bool{d.Ignored, d.Refused}).To(Equal([]bool{want.Ignored, want.Refused}))
+					_, m = settled(group(m), now)
+					Expect(ReadRecord(m.Machine)).To(BeNil())
+				},
+				Entry("now", Member{Machine: Machine("m", forbidden), Node: Node("m", asked)}, Decision{Ignored: true}),
+				Entry("now on a machine that failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, asked)}, Decision{Refused: true}),
+				Entry("when-failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}, Decision{Refused: true}),
+				Entry("auto", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady)}, Decision{Refused: true}),
+				Entry("false", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "false"))}, Decision{}),
+				Entry("nothing", Member{Machine: Machine("m", forbidden), Node: Node("m")}, Decision{}),
+			)
+
+			It("R6: should take nothing but true for a veto", func() {
+				Expect(Decide(group(Member{Machine: Machine("m", Annotation(prefix+"forbidden", "false")), Node: Node("m", asked)}), now)[0].Rule).To(Equal(RuleBegin))
+			})
+
+			DescribeTable("R6 P13: should delete a request only where machine-controller-manager obeys it by itself", func(opt MachineOption) {
+				_, m := settled(group(Member{Machine: Machine("m", opt), Node: Node("m", asked)}), now)
+				if native {
+					Expect(m.Node.Annotations).NotTo(HaveKey(preserve))
+				} else {
+					Expect(m.Node.Annotations).To(Equal(map[string]string{preserve: "now"}))
+				}
+			},
+				Entry("forbidden", forbidden),
+				Entry("kept for the longest time", worn),
+			)
+
+			DescribeTable("P14: should treat what the node says of machine-controller-manager's own as invalid, and delete it", func(opts ...MachineOption) {
+				g := group(Member{Machine: Machine("m", opts...), Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
+				g.Share = new(int32(0))
+				decisions, _ := round(g, now)
+				Expect(decisions[0].Request.Invalid).To(Equal("auto-preserved"))
+				Expect(decisions[0].Target).To(BeNil())
+				_, m := settled(g, now)
+				Expect(m.Node.Annotations).To(BeEmpty())
+				if native {
+					Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				}
+			},
+				Entry("of a machine that has not failed"),
+				Entry("of one that it holds by itself", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), onNative(later)),
+			)
+		})
+	}
+
+	Describe("PreserveExpiry", func() {
+		group := func(m Member) Group {
+			return Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Replicas: 1, Timeouts: DefaultTimeouts, Members: []Member{m}}
+		}
+		// left is what remains of the longest time.
+		const left = 2 * time.Hour
+		begun := Annotation(preservedSince, now.Add(left-longest).Format(time.RFC3339))
+		pools := func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: duration(lasts)}
+		}
+
+		DescribeTable("P13: should cut what machine-controller-manager began by itself", func(opts ...MachineOption) {
+			m := Member{Machine: Machine("m", opts...), Node: Node("m")}
+			if m.Machine.Annotations[preserve] == "" {
+				asked(m.Node)
+			}
+			g := group(m)
+			decisions, _ := round(g, now)
+			Expect(decisions[0].Target.Expiry()).To(BeTemporally("==", now.Add(left)))
+			round(g, now.Add(time.Minute))
+			Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now.Add(left)))
+		},
+			Entry("while nobody else was there", begun, onNative(now.Add(50*time.Hour))),
+			Entry("a moment ago, for as long as the pool's machines are kept", begun, Phase(machinev1alpha1.MachineRunning, now), onNative(now.Add(lasts)), pools),
+			Entry("for a failed machine, without being asked", begun, Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), onNative(now.Add(50*time.Hour))),
+			Entry("anew when a request changed twice: that is no operator's edit",
+				Preserved("Running:Preserved", "now", later), begun, Phase(machinev1alpha1.MachineRunning, now), ExpiryInStatus(now.Add(96*time.Hour))),
+			Entry("anew, for the time that the machine says",
+				Preserved("Running:Preserved", "now", later), begun, Phase(machinev1alpha1.MachineRunning, now), ExpiryInStatus(now.Add(lasts+time.Second)), pools),
+		)
+	})
+
+	Describe("PreserveExpiry, in a shoot that lets no request go", func() {
+		It("P13 P14: should bring the expiry of a failed machine forward that is kept no more, for machine-controller-manager to end it", func() {
+			g := Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Replicas: 1, Timeouts: DefaultTimeouts,
+				Members: []Member{{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), worn, onNative(now.Add(lasts))), Node: Node("m", NotReady, asked)}}}
+			for range 3 {
+				round(g, now)
+				asked(g.Members[0].Node)
+				Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now))
+			}
+		})
+	})
+
+	Describe("HealthTimer", func() {
+		DescribeTable("P14 R2: should sync nothing to the machine but what is valid", func(value, want string) {
+			g := Group{Holder: HealthTimer{}, Timeout: lasts, MaxTimeout: longest, Replicas: 1, Timeouts: DefaultTimeouts,
+				Members: []Member{{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, value))}}}
+			round(g, now)
+			Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(lastApplied, want))
+		},
+			Entry("now", "now", "now"),
+			Entry("true", "true", "true"),
+			Entry("when-failed", "when-failed", "when-failed"),
+			Entry("false", "false", "false"),
+			Entry("invalid", "<script>", "invalid"),
+		)
+
+		It("P14 R2 P9: should have an invalid request of a node beat the machine's, also while the node cannot be read", func() {
+			machine := Machine("m", Annotation(preserve, "now"), Annotation(lastApplied, "invalid"))
+			d := Decide(Group{Holder: HealthTimer{}, Timeout: lasts, MaxTimeout: longest, Replicas: 1, Members: []Member{{Machine: machine, NodeUnknown: true}}}, now)[0]
+			Expect(d.Target).To(BeNil())
+			Expect(d.Request).To(Equal(Request{Invalid: "invalid", OnNode: true}))
+		})
+	})
+})
