@@ -54,6 +54,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
@@ -164,6 +165,9 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 	}
 	if err := (&worker.Reconciler{Planner: planner, Schemas: schemas}).AddToManager(mgr, opts.worker.Completed().Options()); err != nil {
 		return fmt.Errorf("failed to add worker controller: %w", err)
+	}
+	if err := (&clusterautoscaler.Reconciler{}).AddToManager(mgr); err != nil {
+		return fmt.Errorf("failed to add cluster-autoscaler controller: %w", err)
 	}
 	ensurer := machinecontrollermanager.NewEnsurer(mgr.GetCache(), schemas, planner.Defaults)
 	if config := opts.config.Completed(); ptr.Deref(config.Injection, "") == configv1alpha1.InjectionInWaves {

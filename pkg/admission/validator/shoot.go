@@ -59,7 +59,7 @@ func validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	if err != nil {
 		return nil, refusal(shoot, err)
 	}
-	return warnings(pools, config, extensionPath), nil
+	return warnings(shoot.Status.Gardener.Version, pools, config, extensionPath), nil
 }
 
 // enabled returns the index of the extension in the Shoot's specification, or -1. gardener-apiserver sees to it that a type

@@ -73,6 +73,11 @@ func own(index int, number *int32, timeout time.Duration) option {
 	return pool(index, func(w *gardencorev1beta1.Worker) { w.MachineControllerManagerSettings = settings })
 }
 
+// reconciledBy sets the version of Gardener that has reconciled the Shoot last.
+func reconciledBy(version string) option {
+	return func(shoot *gardencorev1beta1.Shoot) { shoot.Status.Gardener.Version = version }
+}
+
 func disabled(shoot *gardencorev1beta1.Shoot) { shoot.Spec.Extensions[1].Disabled = new(true) }
 
 func removed(shoot *gardencorev1beta1.Shoot) {
@@ -201,6 +206,16 @@ var _ = Describe("Shoot", func() {
 				config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 0}}, {name: b, machineControllerManager: {autoPreserveFailedMax: 0}}]\nmachineControllerManager: {autoPreserveFailedMax: 2}"))),
 		Entry("settings for a pool with one machine, which does not run system components",
 			newShoot(pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 1 }), config("workers: [{name: b, machineControllerManager: {machinePreserveTimeout: 1h}}]"))),
+
+		// Gardener that waits
+		Entry("Gardener that waits for machines that are kept, for the default time",
+			newShoot(reconciledBy("v1.146.3")),
+			`spec.extensions[1]: with Gardener v1.146.3, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to 72h0m0s, unless a request or the operators say otherwise. From 1.147.0 on they do not`),
+		Entry("Gardener that waits for machines that are kept, for the longest time of all pools",
+			newShoot(reconciledBy("1.130.0-dev"), config("workers: [{name: b, machineControllerManager: {machinePreserveTimeout: 2h}}]\nmachineControllerManager: {machinePreserveTimeout: 1h}")),
+			`spec.extensions[1]: with Gardener 1.130.0-dev, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to 2h0m0s, unless a request or the operators say otherwise. From 1.147.0 on they do not`),
+		Entry("Gardener that does not wait for machines that are kept", newShoot(reconciledBy("v1.147.0"))),
+		Entry("Gardener of a version that says nothing", newShoot(reconciledBy("latest"))),
 
 		// Force
 		Entry("pods with volumes are deleted by force",

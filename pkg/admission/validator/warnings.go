@@ -9,18 +9,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	versionutils "github.com/gardener/gardener/pkg/utils/version"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
+// firstWithPreservation is the version of Gardener that comes with machine-controller-manager 0.62 and does not wait for
+// machines that are kept.
+const firstWithPreservation = "1.147.0"
+
 // warnings returns what the owner of a Shoot should know about a valid configuration. Each names the field, its value where
-// there is one, and what it does not do.
-func warnings(pools []share.Pool, config *preservation.MachinePreservationConfig, extensionPath *field.Path) admission.Warnings {
+// there is one, and what it does not do. The version of Gardener is empty for a Shoot that has never been reconciled.
+func warnings(gardenerVersion string, pools []share.Pool, config *preservation.MachinePreservationConfig, extensionPath *field.Path) admission.Warnings {
 	w := &collector{
 		pools:       pools,
 		config:      config,
@@ -30,6 +37,7 @@ func warnings(pools []share.Pool, config *preservation.MachinePreservationConfig
 	if len(pools) == 0 {
 		w.add(extensionPath, "the Shoot has no workers, no machine is preserved")
 	}
+	w.ofGardener(gardenerVersion, extensionPath)
 	for i := range config.Workers {
 		w.ofWorker(i)
 	}
@@ -55,6 +63,25 @@ func (w *collector) add(fldPath *field.Path, format string, arguments ...any) {
 // values returns what the Shoot sets for a worker pool.
 func (w *collector) values(pool int) share.Values {
 	return share.ValuesFor(w.pools[pool], w.workersPath.Index(pool), w.config, w.configPath, nil)
+}
+
+// ofGardener warns of a Gardener that takes preserved machines for ones that are not ready yet, and of how long that can
+// last. It is a warning about the version that has reconciled the Shoot last, as nothing else in a Shoot tells which
+// machine-controller-manager it has.
+func (w *collector) ofGardener(version string, extensionPath *field.Path) {
+	if older, err := versionutils.CompareVersions(version, "<", firstWithPreservation); err != nil || !older || len(w.pools) == 0 {
+		return
+	}
+	longest := time.Duration(0)
+	for i := range w.pools {
+		timeout := w.values(i).MachinePreserveTimeout.Effective()
+		if timeout.Source == "" {
+			timeout.Value = v1alpha1.DefaultMachinePreserveTimeout
+		}
+		longest = max(longest, timeout.Value)
+	}
+	w.add(extensionPath, "with Gardener %s, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to %s, unless a request or the operators say otherwise. From %s on they do not",
+		version, longest, firstWithPreservation)
 }
 
 // ofWorker warns of what the configuration sets for one worker pool.

@@ -21,6 +21,7 @@ import (
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,8 +57,8 @@ type Actuator struct {
 var _ extension.Actuator = &Actuator{}
 
 // Reconcile deploys what the preservation controller needs. That it is there lets the webhook inject it, which the
-// injection controller sees to. If the configuration is not valid, everything stays as it is.
-func (a *Actuator) Reconcile(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+// injection controller sees to. Nothing is deployed for the first time with a configuration that is not valid.
+func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
 	if err != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
@@ -66,13 +67,19 @@ func (a *Actuator) Reconcile(ctx context.Context, _ logr.Logger, ex *extensionsv
 		return fmt.Errorf("there is no Shoot in Cluster %q", ex.Namespace)
 	}
 	if _, err := helper.ReadExtension(ex, share.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
-		return v1beta1helper.NewErrorWithCodes(fmt.Errorf("invalid configuration: %w", err), gardencorev1beta1.ErrorConfigurationProblem)
+		deployed, getErr := a.isDeployed(ctx, ex.Namespace)
+		if getErr != nil {
+			return getErr
+		}
+		if !deployed {
+			return v1beta1helper.NewErrorWithCodes(fmt.Errorf("invalid configuration: %w", err), gardencorev1beta1.ErrorConfigurationProblem)
+		}
+		// An error would keep the whole Shoot from being reconciled, while its owner can no longer be asked: admission lets a
+		// Shoot pass that is older than a rule. The shares stay what they are, which a health check tells, and what is
+		// deployed does not depend on the configuration.
+		log.Info("Provider configuration is not valid, going on with the shares as they are", "reason", err.Error())
 	}
-
-	if err := preservationcontroller.New(a.Client, ex.Namespace).Deploy(ctx); err != nil {
-		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
-	}
-	return nil
+	return a.deploy(ctx, ex.Namespace)
 }
 
 // Delete removes the container from machine-controller-manager. When it is gone, all preservations end, and what the
@@ -120,9 +127,29 @@ func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1a
 	return a.destroy(ctx, ex.Namespace)
 }
 
-// Restore does what Reconcile does.
-func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	return a.Reconcile(ctx, log, ex)
+// Restore deploys in this seed what Migrate has deleted in the other one. That it was there once, nothing here tells, so
+// the configuration is not looked at.
+func (a *Actuator) Restore(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	return a.deploy(ctx, ex.Namespace)
+}
+
+func (a *Actuator) deploy(ctx context.Context, namespace string) error {
+	if err := preservationcontroller.New(a.Client, namespace).Deploy(ctx); err != nil {
+		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
+	}
+	return nil
+}
+
+// isDeployed returns whether the preservation controller was deployed before. The access secret is what is deployed last.
+func (a *Actuator) isDeployed(ctx context.Context, namespace string) (bool, error) {
+	key := client.ObjectKey{Namespace: namespace, Name: preservationcontroller.AccessSecretName}
+	if err := a.Client.Get(ctx, key, &corev1.Secret{}); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return false, nil
+		}
+		return false, fmt.Errorf("failed to get Secret %q: %w", key.Name, err)
+	}
+	return true, nil
 }
 
 func (a *Actuator) destroy(ctx context.Context, namespace string) error {

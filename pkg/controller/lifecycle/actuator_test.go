@@ -160,7 +160,7 @@ var _ = Describe("Actuator", func() {
 			Expect(patches).To(BeZero())
 		})
 
-		It("should change nothing when the configuration is not valid, and mark the error as the user's", func() {
+		It("should deploy nothing when the configuration is not valid from the beginning, and mark the error as the user's", func() {
 			configure(ex, 3)
 
 			err := actuator.Reconcile(ctx, log, ex)
@@ -168,6 +168,33 @@ var _ = Describe("Actuator", func() {
 				`must be at most 2 for worker pool "worker-a", which is one less than its maximum because system components may run there`))
 			Expect(v1beta1helper.ExtractErrorCodes(err)).To(Equal([]gardencorev1beta1.ErrorCode{"ERR_CONFIGURATION_PROBLEM"}))
 			Expect(deployed()).To(BeFalse())
+		})
+
+		It("should not fail when the configuration is not valid any more, and renew what is deployed", func() {
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: container, Namespace: namespace}}
+			Expect(c.Delete(ctx, role)).To(Succeed())
+			configure(ex, 3)
+
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeTrue())
+			Expect(c.Get(ctx, client.ObjectKeyFromObject(role), role)).To(Succeed())
+		})
+
+		It("should fail when it cannot tell whether it deployed something before", func() {
+			configure(ex, 3)
+			actuator = &Actuator{Clock: clock, Client: interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+					if _, ok := object.(*corev1.Secret); ok {
+						return errors.New("fake")
+					}
+					return c.Get(ctx, key, object, opts...)
+				},
+			})}
+
+			err := actuator.Reconcile(ctx, log, ex)
+			Expect(err).To(MatchError(`failed to get Secret "shoot-access-machine-preservation-controller": fake`))
+			Expect(v1beta1helper.ExtractErrorCodes(err)).To(BeEmpty())
 		})
 
 		It("should fail without the Shoot", func() {
@@ -178,6 +205,12 @@ var _ = Describe("Actuator", func() {
 
 	Describe("#Restore", func() {
 		It("should do what Reconcile does", func() {
+			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
+			Expect(deployed()).To(BeTrue())
+		})
+
+		It("should not fail when the configuration is not valid", func() {
+			configure(ex, 3)
 			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
 			Expect(deployed()).To(BeTrue())
 		})

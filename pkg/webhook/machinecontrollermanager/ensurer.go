@@ -16,6 +16,7 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	"github.com/gardener/gardener/pkg/utils/secrets"
 	versionutils "github.com/gardener/gardener/pkg/utils/version"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +28,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
@@ -114,6 +116,17 @@ func (e *ensurer) EnsureMachineControllerManagerVPA(ctx context.Context, _ exten
 	}
 	policy := vpa.Spec.ResourcePolicy
 	policy.ContainerPolicies = extensionswebhook.EnsureVPAContainerResourcePolicyWithName(policy.ContainerPolicies, preservationcontroller.VPAContainerPolicy())
+	return nil
+}
+
+// EnsureClusterAutoscalerDeployment keeps the cluster-autoscaler scaling while gardenlet writes it, as the controller of it
+// would have to do it anew each time. In a shoot without shares it does nothing.
+func (e *ensurer) EnsureClusterAutoscalerDeployment(ctx context.Context, _ extensionscontextwebhook.GardenContext, deployment, _ *appsv1.Deployment) error {
+	deployments := &machinev1alpha1.MachineDeploymentList{}
+	if err := e.reader.List(ctx, deployments, client.InNamespace(deployment.Namespace)); err != nil {
+		return fmt.Errorf("failed to list MachineDeployments: %w", err)
+	}
+	clusterautoscaler.Apply(deployment, clusterautoscaler.Wanted(deployments.Items))
 	return nil
 }
 

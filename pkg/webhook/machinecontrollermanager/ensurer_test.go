@@ -13,6 +13,7 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	mcmcomponent "github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	. "github.com/onsi/gomega/gstruct"
@@ -31,6 +32,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("Ensurer", func() {
@@ -53,7 +55,7 @@ var _ = Describe("Ensurer", func() {
 	BeforeEach(func() {
 		crdError = nil
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, extensionsv1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, extensionsv1alpha1.AddToScheme, machinev1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
@@ -94,6 +96,37 @@ var _ = Describe("Ensurer", func() {
 		Expect(containers[len(containers)-1].Name).To(Equal(name))
 		return containers[len(containers)-1]
 	}
+
+	Describe("Cluster-autoscaler", func() {
+		var autoscaler *appsv1.Deployment
+
+		BeforeEach(func() {
+			autoscaler = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "cluster-autoscaler", Namespace: namespace}}
+			autoscaler.Spec.Template.Spec.Containers = []corev1.Container{{Name: "cluster-autoscaler", Command: []string{"./cluster-autoscaler"}}}
+		})
+		create := func(namespace, share string) {
+			GinkgoHelper()
+			machineDeployment := builder.Deployment("a", builder.Share(share), builder.DeploymentAnnotation("machine-preservation.extensions.gardener.cloud/machine-preserve-timeout", "72h0m0s"))
+			machineDeployment.Namespace = namespace
+			Expect(c.Create(ctx, machineDeployment)).To(Succeed())
+		}
+
+		It("should go on scaling with unready nodes if there is a share", func() {
+			create(namespace, "1")
+			for range 2 {
+				Expect(ensurer.EnsureClusterAutoscalerDeployment(ctx, nil, autoscaler, nil)).To(Succeed())
+				Expect(autoscaler.Spec.Template.Spec.Containers[0].Command).To(Equal([]string{"./cluster-autoscaler", "--max-total-unready-percentage=100"}))
+			}
+		})
+
+		It("should be left alone if there is none", func() {
+			create(namespace, "0")
+			create("other", "1")
+			expected := autoscaler.DeepCopy()
+			Expect(ensurer.EnsureClusterAutoscalerDeployment(ctx, nil, autoscaler, nil)).To(Succeed())
+			Expect(autoscaler).To(Equal(expected))
+		})
+	})
 
 	Describe("Deployment", func() {
 		It("should add the container and its volume, and leave everything else as it is", func() {

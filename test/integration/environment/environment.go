@@ -15,11 +15,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/Masterminds/semver/v3"
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
+	"github.com/gardener/gardener/pkg/component/autoscaling/clusterautoscaler"
 	"github.com/gardener/gardener/pkg/component/autoscaling/vpa"
 	"github.com/gardener/gardener/pkg/component/crddeployer"
 	extensionscrds "github.com/gardener/gardener/pkg/component/extensions/crds"
@@ -27,6 +29,7 @@ import (
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	"github.com/gardener/gardener/pkg/component/observability/logging/fluentoperator"
 	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
+	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -219,6 +222,14 @@ func (e *Environment) CreateWorker(ctx context.Context, namespace string, pool e
 	}
 	Expect(e.Client.Create(ctx, worker)).To(Succeed())
 	return worker
+}
+
+// DeployClusterAutoscaler deploys the cluster-autoscaler as gardenlet does, with the Secret of the generic kubeconfig there.
+func (e *Environment) DeployClusterAutoscaler(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	autoscaler := clusterautoscaler.New(e.Client, namespace, fakesecretsmanager.New(e.Client, namespace), "autoscaler", 1, nil, nil, nil, semver.MustParse("1.36.0"))
+	autoscaler.SetNamespaceUID("uid")
+	Expect(autoscaler.Deploy(ctx)).To(Succeed())
 }
 
 func newScheme() *runtime.Scheme {

@@ -42,6 +42,8 @@ const (
 	// AnnotationForceDeletePodsWithVolumes on a MachineDeployment is "true" where pods with volumes may be deleted by force
 	// from nodes that do not answer (P7). It is absent otherwise.
 	AnnotationForceDeletePodsWithVolumes = annotationPrefix + "force-delete-pods-with-volumes"
+	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the flag of this name is ours.
+	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
 	// AnnotationExpiryTime on a preserved Machine is the end of its preservation, in RFC 3339. An operator edits it here
 	// where the Machine's status has no field for it (machine-controller-manager < 0.62); else it is a copy.
 	AnnotationExpiryTime = annotationPrefix + "expiry-time"

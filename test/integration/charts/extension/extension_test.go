@@ -130,6 +130,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		Eventually(func() map[string]string { return shoot.machineDeployment(ctx).Annotations }).WithTimeout(10*time.Second).Should(
 			HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max", "1"), "as the component configuration says")
 		Eventually(shoot.containers).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement(sidecar))
+		Eventually(shoot.autoscaler).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("--max-total-unready-percentage=100"))
 
 		By("Checking the health of the container, whose pod nobody starts here")
 		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: shoot.namespace}}
@@ -156,6 +157,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		Expect(env.Client.Delete(ctx, shoot.extension)).To(Succeed())
 		shoot.waitForExtensionGone(ctx)
 		Expect(shoot.containers(ctx)).NotTo(ContainElement(sidecar))
+		Eventually(shoot.autoscaler).WithArguments(ctx).WithTimeout(10 * time.Second).ShouldNot(ContainElement("--max-total-unready-percentage=100"))
 		machine := &machinev1alpha1.Machine{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "machine"}, machine)).To(Succeed())
 		Expect(machine.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/cause"))
@@ -250,6 +252,7 @@ func newShoot(ctx context.Context, env *environment.Environment) *shoot {
 	Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: s.namespace}})).To(Succeed())
 	Expect(machinecontrollermanager.New(env.Client, s.namespace, fakesecretsmanager.New(env.Client, s.namespace),
 		machinecontrollermanager.Values{Image: "mcm", Replicas: 1}).Deploy(ctx)).To(Succeed())
+	env.DeployClusterAutoscaler(ctx, s.namespace)
 
 	s.worker = env.CreateWorker(ctx, s.namespace, extensionsv1alpha1.WorkerPool{Name: "pool", Minimum: 1, Maximum: 3, Zones: []string{"0"}})
 	s.extension = &extensionsv1alpha1.Extension{
@@ -368,6 +371,14 @@ func (s *shoot) containers(ctx context.Context) []string {
 		names = append(names, container.Name)
 	}
 	return names
+}
+
+// autoscaler returns the command of the cluster-autoscaler.
+func (s *shoot) autoscaler(ctx context.Context) []string {
+	GinkgoHelper()
+	deployment := &appsv1.Deployment{}
+	Expect(s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "cluster-autoscaler"}, deployment)).To(Succeed())
+	return deployment.Spec.Template.Spec.Containers[0].Command
 }
 
 func (s *shoot) reasons(ctx context.Context) ([]string, error) {

@@ -20,6 +20,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -92,6 +94,34 @@ var _ = Describe("Extension", func() {
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
 		eventually(gone)
 		absent(Default)
+	})
+
+	It("should stay succeeded, and tell in a condition, when the configuration is not valid any more", func() {
+		env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 1, Maximum: 3, Zones: []string{"0"}})
+		enable()
+		patch := client.MergeFrom(extension.DeepCopy())
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","machineControllerManager":{"autoPreserveFailedMax":4}}`)}
+		Expect(env.Client.Patch(ctx, extension, patch)).To(Succeed())
+
+		eventually(func(g Gomega) {
+			reconciled(g)
+			g.Expect(extension.Status.ObservedGeneration).To(Equal(extension.Generation))
+		})
+		present(Default)
+		Expect(extension.Status.LastError).To(BeNil())
+
+		By("Asking for a health check")
+		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		Expect(env.Client.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"check":"now"}}}`)))).To(Succeed())
+		eventually(func(g Gomega) {
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+			g.Expect(extension.Status.Conditions).To(ContainElement(MatchFields(IgnoreExtras, Fields{
+				"Type":   BeEquivalentTo("ControlPlaneHealthy"),
+				"Status": BeEquivalentTo("False"),
+				"Codes":  ConsistOf(BeEquivalentTo("ERR_CONFIGURATION_PROBLEM")),
+			})))
+			g.Expect(extension.Status.LastOperation.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded))
+		})
 	})
 
 	It("should take nothing away as long as the container is there", func() {

@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clusterautoscaler has the cluster-autoscaler go on scaling while failed machines are kept. Their nodes are
+// unready, and with more than 45 % and more than three of these it stops all scaling. Gardener >= 1.147 lifts that for its
+// own preservation, and only for that.
+package clusterautoscaler
+
+import (
+	"context"
+
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// ControllerName is the name of the controller.
+	ControllerName = "clusterautoscaler"
+
+	// Each change replaces a pod of the cluster-autoscaler. Another default of the operators, which concerns all shoots of a
+	// seed, is brought to 500 of them within 17 minutes.
+	changesPerMinute = 30
+	changesAtOnce    = 10
+)
+
+// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it.
+func (r *Reconciler) AddToManager(mgr manager.Manager) error {
+	if r.Client == nil {
+		r.Client = mgr.GetClient()
+	}
+	if r.APIReader == nil {
+		r.APIReader = mgr.GetAPIReader()
+	}
+	if r.Limiter == nil {
+		r.Limiter = flowcontrol.NewTokenBucketRateLimiter(changesPerMinute/60., changesAtOnce)
+	}
+
+	return builder.ControllerManagedBy(mgr).
+		Named(ControllerName).
+		// There is one worker, as it waits for the limiter.
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		// With its start it sees all of them: what was written while the webhook was away is made up for then.
+		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+			return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: v1beta1constants.DeploymentNameClusterAutoscaler}}}
+		}), builder.WithPredicates(ShareChangedPredicate())).
+		Complete(r)
+}
