@@ -105,15 +105,21 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	return a.destroy(ctx, ex.Namespace)
 }
 
-// ForceDelete deletes what the container needs without waiting for anything: the API server of the shoot may be gone for
-// good, and machine-controller-manager with it. Preserved machines are deleted with the shoot.
+// ForceDelete deletes the container and what it needs without waiting for anything: the API server of the shoot may be gone
+// for good, and machine-controller-manager with it. Preserved machines are deleted with the shoot.
 func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
+		return err
+	}
 	return preservationcontroller.New(a.Client, ex.Namespace).Destroy(ctx)
 }
 
-// Migrate deletes the resources in this seed and leaves those in the shoot to the next one. The state of preserved
-// machines is in the machines.
+// Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
+// preserved machines is in the machines. gardenlet deletes machine-controller-manager at the same time.
 func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
+		return err
+	}
 	if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, preservationcontroller.ManagedResourceName, true); err != nil {
 		return fmt.Errorf("failed to keep the resources in the shoot: %w", err)
 	}

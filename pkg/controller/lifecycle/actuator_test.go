@@ -336,7 +336,7 @@ var _ = Describe("Actuator", func() {
 	})
 
 	Describe("#ForceDelete", func() {
-		It("should wait for nothing", func() {
+		It("should remove the container, and wait for nothing", func() {
 			addContainer(deployment)
 			Expect(c.Create(ctx, deployment)).To(Succeed())
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
@@ -348,10 +348,21 @@ var _ = Describe("Actuator", func() {
 
 			Expect(actuator.ForceDelete(ctx, log, ex)).To(Succeed())
 			Expect(deployed()).To(BeFalse())
+			Expect(containers()).NotTo(ContainElement(container))
 		})
 	})
 
 	Describe("#Migrate", func() {
+		It("should remove the container before what it mounts", func() {
+			addContainer(deployment)
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			inject = func(*appsv1.Deployment) { Expect(deployed()).To(BeTrue()) }
+			Expect(actuator.Migrate(ctx, log, ex)).To(Succeed())
+			Expect(containers()).NotTo(ContainElement(container))
+			Expect(deployed()).To(BeFalse())
+		})
+
 		It("should keep the resources in the shoot", func() {
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
 			kept := false
