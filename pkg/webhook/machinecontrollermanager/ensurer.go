@@ -102,13 +102,16 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		return err
 	}
 
-	pod.Volumes = extensionswebhook.EnsureVolumeWithName(pod.Volumes, preservationcontroller.Volume(kubeconfigSecretName))
-	pod.Containers = extensionswebhook.EnsureContainerWithName(pod.Containers, preservationcontroller.Container(preservationcontroller.ContainerValues{
+	container := preservationcontroller.Container(preservationcontroller.ContainerValues{
 		Image:         image,
 		Namespace:     deployment.Namespace,
 		Holder:        holder,
 		ProviderFlags: providerFlags(pod.Containers),
-	}))
+	})
+	// Both come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
+	// when gardenlet writes one: another order would be another template, and replace the pod once more.
+	pod.Volumes = append(extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, preservationcontroller.VolumeName), preservationcontroller.Volume(kubeconfigSecretName))
+	pod.Containers = append(extensionswebhook.EnsureNoContainerWithName(pod.Containers, preservationcontroller.Name), container)
 	return nil
 }
 

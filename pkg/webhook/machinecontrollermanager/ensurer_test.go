@@ -214,9 +214,12 @@ var _ = Describe("Ensurer", func() {
 
 			// The API server calls the webhook again after the provider's.
 			deployment.Spec.Template.Spec.Containers = append(deployment.Spec.Template.Spec.Containers, complete.Spec.Template.Spec.Containers[1])
-			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, nil)).To(Succeed())
-			Expect(deployment.Spec.Template.Spec.Containers).To(HaveLen(3))
-			Expect(deployment.Spec.Template.Spec.Containers[1].Args).To(ContainElements("--machine-health-timeout=12m", "--machine-creation-timeout=20m", "--machine-drain-timeout=2h"))
+			ensure()
+			Expect(container().Args).To(ContainElements("--machine-health-timeout=12m", "--machine-creation-timeout=20m", "--machine-drain-timeout=2h"))
+
+			By("Making the same of a Deployment that has the provider's container already")
+			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, complete, nil)).To(Succeed())
+			Expect(deployment).To(Equal(complete))
 		})
 
 		It("should read flags from the command and in two parts as well", func() {
