@@ -74,14 +74,14 @@ func StartAll() *Environment {
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
 	e := Start(ctx)
-	e.startTokenRequestor(ctx)
+	e.StartTokenRequestor(ctx)
 	e.StartExtension(ctx)
 	return e
 }
 
-// startTokenRequestor runs the controller of gardener-resource-manager that writes tokens into access secrets, until the end
+// StartTokenRequestor runs the controller of gardener-resource-manager that writes tokens into access secrets, until the end
 // of the suite. The API server is that of the shoots as well.
-func (e *Environment) startTokenRequestor(ctx context.Context) {
+func (e *Environment) StartTokenRequestor(ctx context.Context) {
 	GinkgoHelper()
 	mgr, err := manager.New(e.Config, manager.Options{Scheme: e.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	Expect(err).NotTo(HaveOccurred())
