@@ -71,12 +71,13 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 }
 
 // Destroy deletes all resources, the access secret first: whoever still finds it can rely on the permissions in the shoot.
-// It does not wait. A container that is still there loses its identity by that.
+// It does not wait. A container that is still there loses its identity by that. The Lease is the container's own, which could
+// write it anew as long as it has the Role.
 func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := kubernetesutils.DeleteObject(ctx, p.client, p.accessSecret().Secret); err != nil {
 		return fmt.Errorf("failed to delete access secret: %w", err)
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.prometheusRule(), p.serviceMonitor(), p.service())
+	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.lease(), p.prometheusRule(), p.serviceMonitor(), p.service())
 }
 
 // Wait waits until the resources in the shoot are healthy.
@@ -245,4 +246,8 @@ func (p *preservationController) role() *rbacv1.Role {
 
 func (p *preservationController) roleBinding() *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
+}
+
+func (p *preservationController) lease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
 }

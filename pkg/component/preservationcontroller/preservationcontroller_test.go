@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +39,7 @@ var _ = Describe("PreservationController", func() {
 
 	BeforeEach(func() {
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
@@ -166,13 +167,14 @@ var _ = Describe("PreservationController", func() {
 	It("should leave nothing behind", func() {
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		Expect(controller.Deploy(ctx)).To(Succeed(), "twice is as good as once")
+		Expect(c.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}})).To(Succeed(), "as the container does")
 		Expect(controller.Destroy(ctx)).To(Succeed())
 		Expect(controller.WaitCleanup(ctx)).To(Succeed())
 		Expect(controller.Destroy(ctx)).To(Succeed(), "twice is as good as once")
 
 		for _, list := range []client.ObjectList{
 			&corev1.SecretList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &resourcesv1alpha1.ManagedResourceList{},
-			&corev1.ServiceList{}, &monitoringv1.ServiceMonitorList{}, &monitoringv1.PrometheusRuleList{},
+			&corev1.ServiceList{}, &coordinationv1.LeaseList{}, &monitoringv1.ServiceMonitorList{}, &monitoringv1.PrometheusRuleList{},
 		} {
 			Expect(c.List(ctx, list)).To(Succeed())
 			Expect(list).To(HaveField("Items", BeEmpty()))
