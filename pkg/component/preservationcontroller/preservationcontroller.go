@@ -10,7 +10,6 @@ package preservationcontroller
 import (
 	"context"
 	"fmt"
-	"time"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
@@ -41,12 +40,10 @@ const (
 
 	origin          = "gardener-extension-machine-preservation"
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
-	// waitTimeout is how long Wait and WaitCleanup wait at most.
-	waitTimeout = 2 * time.Minute
 )
 
 // New returns the component for the control plane of a shoot.
-func New(c client.Client, namespace string) component.DeployWaiter {
+func New(c client.Client, namespace string) component.Deployer {
 	return &preservationController{client: c, namespace: namespace}
 }
 
@@ -78,20 +75,6 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 		return fmt.Errorf("failed to delete access secret: %w", err)
 	}
 	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.lease(), p.prometheusRule(), p.serviceMonitor(), p.service())
-}
-
-// Wait waits until the resources in the shoot are healthy.
-func (p *preservationController) Wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	return managedresources.WaitUntilHealthy(ctx, p.client, p.namespace, ManagedResourceName)
-}
-
-// WaitCleanup waits until the resources in the shoot are gone.
-func (p *preservationController) WaitCleanup(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	return managedresources.WaitUntilDeleted(ctx, p.client, p.namespace, ManagedResourceName)
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:

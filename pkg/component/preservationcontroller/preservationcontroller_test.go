@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 
-	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
@@ -34,7 +33,7 @@ var _ = Describe("PreservationController", func() {
 	var (
 		ctx        = context.Background()
 		c          client.Client
-		controller component.DeployWaiter
+		controller component.Deployer
 	)
 
 	BeforeEach(func() {
@@ -169,7 +168,6 @@ var _ = Describe("PreservationController", func() {
 		Expect(controller.Deploy(ctx)).To(Succeed(), "twice is as good as once")
 		Expect(c.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}})).To(Succeed(), "as the container does")
 		Expect(controller.Destroy(ctx)).To(Succeed())
-		Expect(controller.WaitCleanup(ctx)).To(Succeed())
 		Expect(controller.Destroy(ctx)).To(Succeed(), "twice is as good as once")
 
 		for _, list := range []client.ObjectList{
@@ -180,18 +178,4 @@ var _ = Describe("PreservationController", func() {
 			Expect(list).To(HaveField("Items", BeEmpty()))
 		}
 	})
-
-	It("should wait until the resources in the shoot are healthy", func() {
-		Expect(controller.Deploy(ctx)).To(Succeed())
-		managedResource := get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot").(*resourcesv1alpha1.ManagedResource)
-		managedResource.Status.Conditions = append(managedResource.Status.Conditions,
-			condition("ResourcesApplied"), condition("ResourcesHealthy"))
-		managedResource.Status.ObservedGeneration = managedResource.Generation
-		Expect(c.Update(ctx, managedResource)).To(Succeed())
-		Expect(controller.Wait(ctx)).To(Succeed())
-	})
 })
-
-func condition(conditionType gardencorev1beta1.ConditionType) gardencorev1beta1.Condition {
-	return gardencorev1beta1.Condition{Type: conditionType, Status: gardencorev1beta1.ConditionTrue}
-}
