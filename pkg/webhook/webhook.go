@@ -11,10 +11,12 @@ import (
 
 	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -22,6 +24,16 @@ import (
 
 // timeoutSeconds is how long the API server waits at most. All reads are cached, so an answer takes milliseconds.
 const timeoutSeconds int32 = 5
+
+// failures counts what nobody would notice: the API server gets the same answer as for what needs no change.
+var failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Namespace: "machine_preservation",
+	Subsystem: "webhook",
+	Name:      "failures_total",
+	Help:      "Requests that a webhook has let through unchanged, as it failed.",
+}, []string{"webhook"})
+
+func init() { metrics.Registry.MustRegister(failures) }
 
 // New returns a mutating webhook for resources in the namespaces of shoots that have the extension enabled. If it cannot
 // be reached or fails, the API server goes on as if it did not exist.
@@ -42,7 +54,7 @@ func New(mgr manager.Manager, name string, mutator extensionswebhook.Mutator, ob
 
 	webhook.FailurePolicy = new(admissionregistrationv1.Ignore)
 	webhook.TimeoutSeconds = new(timeoutSeconds)
-	webhook.Webhook = &admission.Webhook{Handler: failOpen{webhook.Webhook}}
+	webhook.Webhook = &admission.Webhook{Handler: failOpen{Handler: webhook.Webhook, failures: failures.WithLabelValues(name)}}
 	return webhook, nil
 }
 
@@ -50,6 +62,7 @@ func New(mgr manager.Manager, name string, mutator extensionswebhook.Mutator, ob
 // answer, while an answer that says no, as it is made of an error or a panic, is obeyed.
 type failOpen struct {
 	admission.Handler
+	failures prometheus.Counter
 }
 
 func (f failOpen) Handle(ctx context.Context, request admission.Request) admission.Response {
@@ -62,6 +75,7 @@ func (f failOpen) Handle(ctx context.Context, request admission.Request) admissi
 	if response.Result != nil {
 		reason = response.Result.Message
 	}
+	f.failures.Inc()
 	logf.FromContext(ctx).Info("Webhook failed, going on without it", "kind", request.Kind.Kind, "namespace", request.Namespace, "name", request.Name, "reason", reason)
 	return admission.Allowed("")
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
@@ -65,21 +66,25 @@ var _ = Describe("#New", func() {
 	})
 
 	It("should mutate", func() {
+		before := failures()
 		response := handle(func(object client.Object) error {
 			object.SetLabels(map[string]string{"c": "d"})
 			return nil
 		}, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`)
 		Expect(response.Allowed).To(BeTrue())
+		Expect(failures()).To(Equal(before))
 		Expect(string(response.Patch)).To(MatchJSON(`[{"op":"add","path":"/metadata/labels","value":{"c":"d"}}]`))
 	})
 
-	DescribeTable("should allow the request and change nothing",
+	DescribeTable("should allow the request, change nothing and count it",
 		func(mutate mutateFunc, raw string) {
+			before := failures()
 			response := handle(mutate, raw)
 			Expect(response.Allowed).To(BeTrue())
 			Expect(response.Result.Code).To(BeEquivalentTo(http.StatusOK))
 			Expect(response.Patches).To(BeEmpty())
 			Expect(response.Patch).To(BeEmpty())
+			Expect(failures()).To(Equal(before + 1))
 		},
 		Entry("when the mutator fails", mutateFunc(func(object client.Object) error {
 			object.SetLabels(map[string]string{"c": "d"})
@@ -89,3 +94,18 @@ var _ = Describe("#New", func() {
 		Entry("when the object cannot be decoded", mutateFunc(func(client.Object) error { return nil }), `{`),
 	)
 })
+
+// failures returns how often the webhook has failed, which is told from the start.
+func failures() float64 {
+	GinkgoHelper()
+	families, err := metrics.Registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	for _, family := range families {
+		if family.GetName() == "machine_preservation_webhook_failures_total" {
+			Expect(family.GetMetric()).To(HaveLen(1))
+			Expect(family.GetMetric()[0].GetLabel()[0].GetValue()).To(Equal("foo"))
+			return family.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	return 0
+}

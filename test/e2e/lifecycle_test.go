@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -38,6 +42,86 @@ type life struct {
 	shoot     *gardencorev1beta1.Shoot
 
 	auto, other string
+}
+
+// withoutAccess takes the access secret from under the pod of machine-controller-manager, restarts the pod without it and
+// with an empty one, and gives it back.
+func (l *life) withoutAccess() {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shoot-access-machine-preservation-controller", Namespace: l.Namespace}}
+	l.Expect(l.Seed.Delete(l.ctx, secret)).To(Succeed())
+	l.preserveOnRequest()
+
+	l.restartMachineControllerManager()
+	l.replace(l.machineOf(l.other))
+
+	empty := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.Name, Namespace: secret.Namespace}}
+	l.Expect(l.Seed.Create(l.ctx, empty)).To(Succeed())
+	l.restartMachineControllerManager()
+	l.replace(l.machineOf(l.other))
+
+	l.apply(l.shoot)
+	l.preserveOnRequest()
+}
+
+// preserveOnRequest has a machine preserved as a person asks for it, until he asks no more.
+func (l *life) preserveOnRequest() {
+	l.t.Helper()
+	machine := l.machineOf(l.other)
+	request := func(value string) {
+		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":%s}}}`, value))
+		l.Expect(l.Shoot.Patch(l.ctx, l.nodeOf(l, machine), patch)).To(Succeed())
+	}
+	request(`"now"`)
+	l.eventually(func(g Gomega) {
+		g.Expect(l.fresh(g, machine).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPhase, runningPreserved))
+	})
+	request("null")
+	l.eventually(func(g Gomega) {
+		g.Expect(l.fresh(g, machine).Annotations).NotTo(HaveKey(v1alpha1.AnnotationCause))
+	})
+}
+
+// restartMachineControllerManager replaces the pod, and waits until all containers of the new one run.
+func (l *life) restartMachineControllerManager() {
+	l.t.Helper()
+	pods := &corev1.PodList{}
+	selector := client.MatchingLabels{"app": "kubernetes", "role": "machine-controller-manager"}
+	l.Expect(l.Seed.List(l.ctx, pods, client.InNamespace(l.Namespace), selector)).To(Succeed())
+	old := sets.New[types.UID]()
+	for _, pod := range pods.Items {
+		old.Insert(pod.UID)
+		l.Expect(l.Seed.Delete(l.ctx, &pod)).To(Succeed())
+	}
+	l.eventually(func(g Gomega) {
+		g.Expect(l.Seed.List(l.ctx, pods, client.InNamespace(l.Namespace), selector)).To(Succeed())
+		g.Expect(pods.Items).To(HaveLen(1))
+		g.Expect(old.Has(pods.Items[0].UID)).To(BeFalse())
+		g.Expect(pods.Items[0].Status.ContainerStatuses).To(And(HaveLen(3), HaveEach(HaveField("Ready", BeTrue()))))
+	})
+}
+
+// replace deletes a machine, and waits until machine-controller-manager has deleted it and made another one.
+func (l *life) replace(machine *machinev1alpha1.Machine) {
+	l.t.Helper()
+	known := sets.New[types.UID]()
+	siblings := func(g Gomega) []machinev1alpha1.Machine {
+		machines := &machinev1alpha1.MachineList{}
+		g.Expect(l.Seed.List(l.ctx, machines, client.InNamespace(l.Namespace))).To(Succeed())
+		return slices.DeleteFunc(machines.Items, func(m machinev1alpha1.Machine) bool {
+			return m.Spec.NodeTemplateSpec.Labels[poolLabel] != machine.Spec.NodeTemplateSpec.Labels[poolLabel]
+		})
+	}
+	for _, sibling := range siblings(l) {
+		known.Insert(sibling.UID)
+	}
+	l.Expect(l.Seed.Delete(l.ctx, machine)).To(Succeed())
+	l.eventually(func(g Gomega) {
+		current := siblings(g)
+		g.Expect(current).NotTo(ContainElement(HaveField("UID", machine.UID)))
+		g.Expect(current).To(ContainElement(Satisfy(func(m machinev1alpha1.Machine) bool {
+			return !known.Has(m.UID) && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+		})))
+	})
 }
 
 // disable takes the extension from the Shoot while a failed and a running machine are preserved, and gives it back.

@@ -12,7 +12,6 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,7 +35,6 @@ func cacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&appsv1.Deployment{}:                 named(v1beta1constants.DeploymentNameMachineControllerManager),
 			&corev1.Secret{}:                     named(preservationcontroller.AccessSecretName),
-			&resourcesv1alpha1.ManagedResource{}: named(preservationcontroller.ManagedResourceName),
 			&extensionsv1alpha1.Cluster{}:        {Transform: stripCluster},
 			&extensionsv1alpha1.Extension{}:      {Transform: stripExtension},
 			&extensionsv1alpha1.Worker{}:         {Transform: stripWorker},

@@ -8,6 +8,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	goruntime "runtime"
 	"runtime/debug"
@@ -73,6 +74,13 @@ const (
 	releasePeriod = time.Minute
 )
 
+const (
+	// probeTimeout is that of the kubelet.
+	probeTimeout = 5 * time.Second
+	// configInterval is how often it is looked whether the kubeconfig of the shoot has come.
+	configInterval = 5 * time.Second
+)
+
 func run(ctx context.Context, opts *Options) error {
 	// The samples take memory, too, and nobody can ask for the profile.
 	goruntime.MemProfileRate = 0
@@ -83,13 +91,16 @@ func run(ctx context.Context, opts *Options) error {
 	if err != nil {
 		return fmt.Errorf("failed to read --control-kubeconfig: %w", err)
 	}
-	targetConfig, err := restConfig(opts.TargetKubeconfig)
-	if err != nil {
-		return fmt.Errorf("failed to read --target-kubeconfig: %w", err)
-	}
 	holder, err := opts.holder()
 	if err != nil {
 		return err
+	}
+	if err := serveProbes(ctx, opts.HealthProbeBindAddress); err != nil {
+		return fmt.Errorf("failed to serve the health probes: %w", err)
+	}
+	targetConfig, err := awaitConfig(ctx, opts.TargetKubeconfig)
+	if err != nil {
+		return fmt.Errorf("failed to wait for --target-kubeconfig: %w", err)
 	}
 
 	sourceScheme := runtime.NewScheme()
@@ -115,7 +126,6 @@ func run(ctx context.Context, opts *Options) error {
 		LeaderElectionNamespace:       opts.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		Metrics:                       metricsserver.Options{BindAddress: opts.MetricsBindAddress},
-		HealthProbeBindAddress:        opts.HealthProbeBindAddress,
 	})
 	if err != nil {
 		return fmt.Errorf("failed to create the manager: %w", err)
@@ -154,18 +164,49 @@ func run(ctx context.Context, opts *Options) error {
 		return fmt.Errorf("failed to add the drain controller: %w", err)
 	}
 
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
-
 	if err := mgr.Add(beside{target}); err != nil {
 		return fmt.Errorf("failed to add the shoot: %w", err)
 	}
 	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions)
 	return mgr.Start(ctx)
+}
+
+// serveProbes answers the health probes as long as the process lives, also before there is a manager: the pod is that of
+// machine-controller-manager, which must not be restarted, nor taken for not ready, for what this process waits for.
+func serveProbes(ctx context.Context, address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	probes := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		probes.Handle(path, healthz.CheckHandler{Checker: healthz.Ping})
+	}
+	server := &manager.Server{Name: "health probe", Server: &http.Server{Handler: probes, ReadHeaderTimeout: probeTimeout}, Listener: listener}
+	go func() {
+		if err := server.Start(ctx); err != nil {
+			logf.Log.Error(err, "Health probes are not served any more")
+		}
+	}()
+	return nil
+}
+
+// awaitConfig reads a kubeconfig, and waits until it can be used: the Secrets with it and with the token that it names are
+// optional in the pod. They come later, or never if preservation is being disabled.
+func awaitConfig(ctx context.Context, kubeconfig string) (*rest.Config, error) {
+	var config *rest.Config
+	err := wait.PollUntilContextCancel(ctx, configInterval, true, func(context.Context) (bool, error) {
+		var err error
+		if config, err = restConfig(kubeconfig); err == nil {
+			// It reads the token.
+			_, err = rest.TransportFor(config)
+		}
+		if err != nil {
+			logf.Log.Info("Waiting for the kubeconfig of the shoot", "kubeconfig", kubeconfig, "reason", err.Error())
+		}
+		return err == nil, nil
+	})
+	return config, err
 }
 
 // beside is a cluster whose caches the manager does not wait for, which may take as long as the shoot's API server is away

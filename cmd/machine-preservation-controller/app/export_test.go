@@ -19,3 +19,6 @@ var (
 
 // Beside returns what runs a cluster's caches.
 func Beside(c cluster.Cluster) manager.Runnable { return beside{c} }
+
+// AwaitConfig reads the kubeconfig of the shoot when it is there.
+var AwaitConfig = awaitConfig

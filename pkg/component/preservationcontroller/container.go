@@ -103,9 +103,13 @@ func probe(path string, initialDelaySeconds int32) *corev1.Probe {
 }
 
 // Volume returns the volume that the container mounts. kubeconfigSecretName is the name of the Secret with the generic
-// kubeconfig of the shoot.
+// kubeconfig of the shoot. Whatever becomes of the Secrets, the pod of machine-controller-manager starts without them.
 func Volume(kubeconfigSecretName string) corev1.Volume {
-	return gardenerutils.GenerateGenericKubeconfigVolume(kubeconfigSecretName, AccessSecretName, VolumeName)
+	volume := gardenerutils.GenerateGenericKubeconfigVolume(kubeconfigSecretName, AccessSecretName, VolumeName)
+	for i := range volume.Projected.Sources {
+		volume.Projected.Sources[i].Secret.Optional = new(true)
+	}
+	return volume
 }
 
 // VPAContainerPolicy returns how the container is scaled.

@@ -10,7 +10,6 @@ package preservationcontroller
 import (
 	"context"
 	"fmt"
-	"time"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
@@ -41,12 +40,10 @@ const (
 
 	origin          = "gardener-extension-machine-preservation"
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
-	// waitTimeout is how long Wait and WaitCleanup wait at most.
-	waitTimeout = 2 * time.Minute
 )
 
 // New returns the component for the control plane of a shoot.
-func New(c client.Client, namespace string) component.DeployWaiter {
+func New(c client.Client, namespace string) component.Deployer {
 	return &preservationController{client: c, namespace: namespace}
 }
 
@@ -71,26 +68,13 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 }
 
 // Destroy deletes all resources, the access secret first: whoever still finds it can rely on the permissions in the shoot.
-// It does not wait. A container that is still there loses its identity by that.
+// It does not wait. A container that is still there loses its identity by that. The Lease is the container's own, which could
+// write it anew as long as it has the Role.
 func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := kubernetesutils.DeleteObject(ctx, p.client, p.accessSecret().Secret); err != nil {
 		return fmt.Errorf("failed to delete access secret: %w", err)
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service())
-}
-
-// Wait waits until the resources in the shoot are healthy.
-func (p *preservationController) Wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	return managedresources.WaitUntilHealthy(ctx, p.client, p.namespace, ManagedResourceName)
-}
-
-// WaitCleanup waits until the resources in the shoot are gone.
-func (p *preservationController) WaitCleanup(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
-	defer cancel()
-	return managedresources.WaitUntilDeleted(ctx, p.client, p.namespace, ManagedResourceName)
+	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service())
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
@@ -245,4 +229,8 @@ func (p *preservationController) role() *rbacv1.Role {
 
 func (p *preservationController) roleBinding() *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
+}
+
+func (p *preservationController) lease() *coordinationv1.Lease {
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
 }

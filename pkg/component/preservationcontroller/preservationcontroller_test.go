@@ -8,13 +8,13 @@ import (
 	"context"
 	"errors"
 
-	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,12 +33,12 @@ var _ = Describe("PreservationController", func() {
 	var (
 		ctx        = context.Background()
 		c          client.Client
-		controller component.DeployWaiter
+		controller component.Deployer
 	)
 
 	BeforeEach(func() {
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
@@ -166,30 +166,16 @@ var _ = Describe("PreservationController", func() {
 	It("should leave nothing behind", func() {
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		Expect(controller.Deploy(ctx)).To(Succeed(), "twice is as good as once")
+		Expect(c.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}})).To(Succeed(), "as the container does")
 		Expect(controller.Destroy(ctx)).To(Succeed())
-		Expect(controller.WaitCleanup(ctx)).To(Succeed())
 		Expect(controller.Destroy(ctx)).To(Succeed(), "twice is as good as once")
 
 		for _, list := range []client.ObjectList{
 			&corev1.SecretList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &resourcesv1alpha1.ManagedResourceList{},
-			&corev1.ServiceList{}, &corev1.ConfigMapList{}, &monitoringv1.ServiceMonitorList{}, &monitoringv1.PrometheusRuleList{},
+			&corev1.ServiceList{}, &corev1.ConfigMapList{}, &coordinationv1.LeaseList{}, &monitoringv1.ServiceMonitorList{}, &monitoringv1.PrometheusRuleList{},
 		} {
 			Expect(c.List(ctx, list)).To(Succeed())
 			Expect(list).To(HaveField("Items", BeEmpty()))
 		}
 	})
-
-	It("should wait until the resources in the shoot are healthy", func() {
-		Expect(controller.Deploy(ctx)).To(Succeed())
-		managedResource := get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot").(*resourcesv1alpha1.ManagedResource)
-		managedResource.Status.Conditions = append(managedResource.Status.Conditions,
-			condition("ResourcesApplied"), condition("ResourcesHealthy"))
-		managedResource.Status.ObservedGeneration = managedResource.Generation
-		Expect(c.Update(ctx, managedResource)).To(Succeed())
-		Expect(controller.Wait(ctx)).To(Succeed())
-	})
 })
-
-func condition(conditionType gardencorev1beta1.ConditionType) gardencorev1beta1.Condition {
-	return gardencorev1beta1.Condition{Type: conditionType, Status: gardencorev1beta1.ConditionTrue}
-}

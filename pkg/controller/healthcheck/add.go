@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package healthcheck shows in conditions of the Extension, and so of the Shoot, what keeps machines from being preserved.
+// Gardener itself checks the ManagedResource with the permissions in the shoot.
 package healthcheck
 
 import (
@@ -11,19 +12,18 @@ import (
 
 	extensionsconfigv1alpha1 "github.com/gardener/gardener/extensions/pkg/apis/config/v1alpha1"
 	extensionshealthcheck "github.com/gardener/gardener/extensions/pkg/controller/healthcheck"
-	"github.com/gardener/gardener/extensions/pkg/controller/healthcheck/general"
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
@@ -38,6 +38,10 @@ const (
 	// while they are updated, providers replace MachineDeployments.
 	patience = 5 * time.Minute
 )
+
+// ConditionPreservedMachinesKept is the condition of the Extension that tells whether preserved machines are about to be
+// deleted. None of the Shoot's conditions is about that: all nodes may be ready.
+const ConditionPreservedMachinesKept gardencorev1beta1.ConditionType = "PreservedMachinesKept"
 
 // AddOptions are options for AddToManager.
 type AddOptions struct {
@@ -75,10 +79,10 @@ func AddToManager(mgr manager.Manager, options AddOptions) error {
 		[]extensionshealthcheck.ConditionTypeToHealthCheck{
 			{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(container.Check)},
 			{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(shares.Check)},
-			{ConditionType: string(gardencorev1beta1.ShootSystemComponentsHealthy), HealthCheck: general.CheckManagedResource(preservationcontroller.ManagedResourceName)},
-			{ConditionType: string(gardencorev1beta1.ShootEveryNodeReady), HealthCheck: check(holds.Check)},
+			{ConditionType: string(ConditionPreservedMachinesKept), HealthCheck: check(holds.Check)},
 		},
-		nil,
+		// Former versions wrote these. Gardener takes conditions for stale that nobody writes any more.
+		sets.New[gardencorev1beta1.ConditionType](gardencorev1beta1.ShootSystemComponentsHealthy, gardencorev1beta1.ShootEveryNodeReady),
 	)
 }
 

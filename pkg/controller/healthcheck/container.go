@@ -58,7 +58,7 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 		return nil, err
 	}
 	if machinecontrollermanager.Container(deployment) == nil {
-		difference = cmp.Or(difference, "it is missing, and the webhook cannot inject it as its access secret or the kubeconfig of machine-controller-manager is missing, too")
+		difference = cmp.Or(difference, "it is missing, and the webhook cannot inject it as its access secret, the token in there or the kubeconfig of machine-controller-manager is missing, too")
 	}
 	if difference != "" && !ofAnotherVersion {
 		return progressing(fmt.Sprintf("container %q in Deployment %q is not as it should be: %s", preservationcontroller.Name, deployment.Name, difference)), nil

@@ -64,7 +64,9 @@ var _ = Describe("Container", func() {
 		extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
 		extension.Spec.Type = "machine-preservation"
 		Expect(c.Create(ctx, extension)).To(Succeed())
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shoot-access-machine-preservation-controller", Namespace: namespace}}
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shoot-access-machine-preservation-controller", Namespace: namespace, Annotations: map[string]string{
+			"serviceaccount.resources.gardener.cloud/token-renew-timestamp": "2026-01-01T12:00:00Z",
+		}}}
 		Expect(c.Create(ctx, secret)).To(Succeed())
 
 		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace, Generation: 2}}
@@ -118,7 +120,7 @@ var _ = Describe("Container", func() {
 		Expect(c.Delete(ctx, secret)).To(Succeed())
 		deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
 		Expect(c.Create(ctx, deployment)).To(Succeed())
-		expect(beProgressing(Equal(notRight + "it is missing, and the webhook cannot inject it as its access secret or the kubeconfig of machine-controller-manager is missing, too")))
+		expect(beProgressing(Equal(notRight + "it is missing, and the webhook cannot inject it as its access secret, the token in there or the kubeconfig of machine-controller-manager is missing, too")))
 	})
 
 	It("should be healthy with a container of another version, as long as that is ready", func() {

@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -26,10 +27,14 @@ func DeploymentPredicate() predicate.Predicate {
 	})
 }
 
-// AccessSecretPredicate selects Secrets without which the preservation controller is not injected, when they come.
+// AccessSecretPredicate selects Secrets without whose token the preservation controller is not injected, when they or
+// their first token come.
 func AccessSecretPredicate() predicate.Predicate {
+	hasToken := func(object client.Object) bool {
+		return object.GetAnnotations()[resourcesv1alpha1.ServiceAccountTokenRenewTimestamp] != ""
+	}
 	return predicate.And(hasName(preservationcontroller.AccessSecretName), predicate.Funcs{
-		UpdateFunc: func(event.UpdateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool { return !hasToken(e.ObjectOld) && hasToken(e.ObjectNew) },
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})
 }

@@ -42,11 +42,17 @@ var _ = Describe("Predicates", func() {
 	})
 
 	Describe("#AccessSecretPredicate", func() {
-		It("should select access secrets that come", func() {
+		It("should select access secrets that come, and get their token", func() {
 			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shoot-access-machine-preservation-controller"}}
 			Expect(AccessSecretPredicate().Create(event.CreateEvent{Object: secret})).To(BeTrue())
 			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: secret, ObjectNew: secret})).To(BeFalse())
 			Expect(AccessSecretPredicate().Delete(event.DeleteEvent{Object: secret})).To(BeFalse())
+
+			withToken := secret.DeepCopy()
+			withToken.Annotations = map[string]string{"serviceaccount.resources.gardener.cloud/token-renew-timestamp": "2026-01-01T12:00:00Z"}
+			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: secret, ObjectNew: withToken})).To(BeTrue())
+			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: withToken})).To(BeFalse())
+			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: secret})).To(BeFalse())
 
 			secret.Name = "shoot-access-machine-controller-manager"
 			Expect(AccessSecretPredicate().Create(event.CreateEvent{Object: secret})).To(BeFalse())

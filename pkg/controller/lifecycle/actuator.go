@@ -17,6 +17,7 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	"github.com/go-logr/logr"
@@ -112,15 +113,21 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	return a.destroy(ctx, ex.Namespace)
 }
 
-// ForceDelete deletes what the container needs without waiting for anything: the API server of the shoot may be gone for
-// good, and machine-controller-manager with it. Preserved machines are deleted with the shoot.
+// ForceDelete deletes the container and what it needs without waiting for anything: the API server of the shoot may be gone
+// for good, and machine-controller-manager with it. Preserved machines are deleted with the shoot.
 func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
+		return err
+	}
 	return preservationcontroller.New(a.Client, ex.Namespace).Destroy(ctx)
 }
 
-// Migrate deletes the resources in this seed and leaves those in the shoot to the next one. The state of preserved
-// machines is in the machines.
+// Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
+// preserved machines is in the machines. gardenlet deletes machine-controller-manager at the same time.
 func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
+		return err
+	}
 	if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, preservationcontroller.ManagedResourceName, true); err != nil {
 		return fmt.Errorf("failed to keep the resources in the shoot: %w", err)
 	}
@@ -152,15 +159,30 @@ func (a *Actuator) isDeployed(ctx context.Context, namespace string) (bool, erro
 	return true, nil
 }
 
+// destroy deletes what the container needed, and looks once whether gardener-resource-manager has taken away what is in the
+// shoot. In a hibernated shoot it does not run, and does so when the shoot wakes up.
 func (a *Actuator) destroy(ctx context.Context, namespace string) error {
-	controller := preservationcontroller.New(a.Client, namespace)
-	if err := controller.Destroy(ctx); err != nil {
+	if err := preservationcontroller.New(a.Client, namespace).Destroy(ctx); err != nil {
 		return fmt.Errorf("failed to delete the preservation controller: %w", err)
 	}
-	if err := controller.WaitCleanup(ctx); err != nil {
-		return fmt.Errorf("failed to wait for the preservation controller to be deleted: %w", err)
+	managedResource := &resourcesv1alpha1.ManagedResource{}
+	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: preservationcontroller.ManagedResourceName}, managedResource); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil
+		}
+		return fmt.Errorf("failed to get ManagedResource %q: %w", preservationcontroller.ManagedResourceName, err)
 	}
-	return nil
+	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("failed to get Shoot: %w", err)
+	}
+	if shoot != nil && v1beta1helper.HibernationIsEnabled(shoot) && shoot.Status.IsHibernated {
+		return nil
+	}
+	return &reconcilerutils.RequeueAfterError{
+		RequeueAfter: removalInterval,
+		Cause:        fmt.Errorf("ManagedResource %q is being deleted", managedResource.Name),
+	}
 }
 
 // removeContainer removes the container and its volume from machine-controller-manager and returns whether they were

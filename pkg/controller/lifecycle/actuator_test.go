@@ -309,9 +309,10 @@ var _ = Describe("Actuator", func() {
 				Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "extension-machine-preservation-shoot"}, managedResource)).To(Succeed())
 				managedResource.Finalizers = []string{"resources.gardener.cloud/gardener-resource-manager"}
 				Expect(c.Update(ctx, managedResource)).To(Succeed())
-				impatient, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-				defer cancel()
-				Expect(actuator.Delete(impatient, log, ex)).To(MatchError(ContainSubstring("failed to wait for the preservation controller to be deleted")))
+				var requeue *reconcilerutils.RequeueAfterError
+				err := actuator.Delete(ctx, log, ex)
+				Expect(errors.As(err, &requeue)).To(BeTrue(), "%v", err)
+				Expect(err).To(MatchError(ContainSubstring(`ManagedResource "extension-machine-preservation-shoot" is being deleted`)))
 
 				kept := machine()
 				metav1.SetMetaDataAnnotation(&kept.ObjectMeta, "machine-preservation.extensions.gardener.cloud/timeout", "1h")
@@ -361,6 +362,27 @@ var _ = Describe("Actuator", func() {
 			})
 		})
 
+		It("should not wait for gardener-resource-manager while the shoot is hibernated", func() {
+			managedResource := &resourcesv1alpha1.ManagedResource{}
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "extension-machine-preservation-shoot"}, managedResource)).To(Succeed())
+			managedResource.Finalizers = []string{"resources.gardener.cloud/gardener-resource-manager"}
+			Expect(c.Update(ctx, managedResource)).To(Succeed())
+			hibernate := func(status string) {
+				cluster := &extensionsv1alpha1.Cluster{}
+				Expect(c.Get(ctx, client.ObjectKey{Name: namespace}, cluster)).To(Succeed())
+				cluster.Spec.Shoot.Raw = []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot","spec":{"hibernation":{"enabled":true}},"status":` + status + `}`)
+				Expect(c.Update(ctx, cluster)).To(Succeed())
+			}
+			Expect(actuator.Delete(ctx, log, ex)).NotTo(Succeed(), "the container is removed first")
+
+			hibernate(`{}`)
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("is being deleted")))
+			hibernate(`{"hibernated":true}`)
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(c.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(Succeed())
+			Expect(managedResource.DeletionTimestamp).NotTo(BeNil())
+		})
+
 		It("should succeed without a machine-controller-manager", func() {
 			Expect(c.Delete(ctx, deployment)).To(Succeed())
 			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
@@ -369,7 +391,7 @@ var _ = Describe("Actuator", func() {
 	})
 
 	Describe("#ForceDelete", func() {
-		It("should wait for nothing", func() {
+		It("should remove the container, and wait for nothing", func() {
 			addContainer(deployment)
 			Expect(c.Create(ctx, deployment)).To(Succeed())
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
@@ -381,10 +403,21 @@ var _ = Describe("Actuator", func() {
 
 			Expect(actuator.ForceDelete(ctx, log, ex)).To(Succeed())
 			Expect(deployed()).To(BeFalse())
+			Expect(containers()).NotTo(ContainElement(container))
 		})
 	})
 
 	Describe("#Migrate", func() {
+		It("should remove the container before what it mounts", func() {
+			addContainer(deployment)
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			inject = func(*appsv1.Deployment) { Expect(deployed()).To(BeTrue()) }
+			Expect(actuator.Migrate(ctx, log, ex)).To(Succeed())
+			Expect(containers()).NotTo(ContainElement(container))
+			Expect(deployed()).To(BeFalse())
+		})
+
 		It("should keep the resources in the shoot", func() {
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
 			kept := false

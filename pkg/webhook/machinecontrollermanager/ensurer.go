@@ -13,7 +13,9 @@ import (
 	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
 	extensionscontextwebhook "github.com/gardener/gardener/extensions/pkg/webhook/context"
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/utils/secrets"
 	versionutils "github.com/gardener/gardener/pkg/utils/version"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -56,7 +58,7 @@ type ensurer struct {
 
 // EnsureMachineControllerManagerDeployment adds the container and its volume, and nothing if the container could not
 // start. It changes nothing else.
-func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, _ extensionscontextwebhook.GardenContext, deployment, _ *appsv1.Deployment) error {
+func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, _ extensionscontextwebhook.GardenContext, deployment, old *appsv1.Deployment) error {
 	pod := &deployment.Spec.Template.Spec
 	log := logf.FromContext(ctx).WithValues("deployment", client.ObjectKeyFromObject(deployment))
 
@@ -68,6 +70,10 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Skipping injection, there is no Extension")
 		return nil
 	}
+	if operation := extension.Status.LastOperation; operation != nil && operation.Type == gardencorev1beta1.LastOperationTypeMigrate {
+		log.Info("Skipping injection, the control plane leaves this seed")
+		return nil
+	}
 
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -77,6 +83,13 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 			return nil
 		}
 		return fmt.Errorf("failed to get Secret %q: %w", preservationcontroller.AccessSecretName, err)
+	}
+	// The time of its renewal is written together with a token. Gardener deletes it to have the token renewed, which is no
+	// reason to take away a container that is there.
+	hasToken := secret.Annotations[resourcesv1alpha1.ServiceAccountTokenRenewTimestamp] != ""
+	if !hasToken && (old == nil || Container(old) == nil) {
+		log.Info("Skipping injection, the access secret has no token yet", "secretName", preservationcontroller.AccessSecretName)
+		return nil
 	}
 
 	kubeconfigSecretName := genericKubeconfigSecretName(pod.Volumes)
@@ -94,14 +107,17 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		return err
 	}
 
-	pod.Volumes = extensionswebhook.EnsureVolumeWithName(pod.Volumes, preservationcontroller.Volume(kubeconfigSecretName))
-	pod.Containers = extensionswebhook.EnsureContainerWithName(pod.Containers, preservationcontroller.Container(preservationcontroller.ContainerValues{
+	container := preservationcontroller.Container(preservationcontroller.ContainerValues{
 		Image:                     image,
 		Namespace:                 deployment.Namespace,
 		Holder:                    holder,
 		MaxMachinePreserveTimeout: e.config.MaxMachinePreserveTimeout.Duration,
 		ProviderFlags:             providerFlags(pod.Containers),
-	}))
+	})
+	// Both come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
+	// when gardenlet writes one: another order would be another template, and replace the pod once more.
+	pod.Volumes = append(extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, preservationcontroller.VolumeName), preservationcontroller.Volume(kubeconfigSecretName))
+	pod.Containers = append(extensionswebhook.EnsureNoContainerWithName(pod.Containers, preservationcontroller.Name), container)
 	return nil
 }
 

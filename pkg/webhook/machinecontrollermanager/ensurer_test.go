@@ -73,7 +73,9 @@ var _ = Describe("Ensurer", func() {
 		extension = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
 		extension.Spec.Type = "machine-preservation"
 		Expect(c.Create(ctx, extension)).To(Succeed())
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shoot-access-machine-preservation-controller", Namespace: namespace}}
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "shoot-access-machine-preservation-controller", Namespace: namespace, Annotations: map[string]string{
+			"serviceaccount.resources.gardener.cloud/token-renew-timestamp": "2026-01-01T12:00:00Z",
+		}}}
 		Expect(c.Create(ctx, secret)).To(Succeed())
 
 		// As gardenlet and provider-local make it, with a flag that the provider's container has been started with otherwise.
@@ -186,12 +188,12 @@ var _ = Describe("Ensurer", func() {
 						{Secret: &corev1.SecretProjection{
 							LocalObjectReference: corev1.LocalObjectReference{Name: "generic-token-kubeconfig-a1b2"},
 							Items:                []corev1.KeyToPath{{Key: "kubeconfig", Path: "kubeconfig"}},
-							Optional:             new(false),
+							Optional:             new(true),
 						}},
 						{Secret: &corev1.SecretProjection{
 							LocalObjectReference: corev1.LocalObjectReference{Name: "shoot-access-machine-preservation-controller"},
 							Items:                []corev1.KeyToPath{{Key: "token", Path: "token"}},
-							Optional:             new(false),
+							Optional:             new(true),
 						}},
 					},
 				}},
@@ -249,9 +251,12 @@ var _ = Describe("Ensurer", func() {
 
 			// The API server calls the webhook again after the provider's.
 			deployment.Spec.Template.Spec.Containers = append(deployment.Spec.Template.Spec.Containers, complete.Spec.Template.Spec.Containers[1])
-			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, nil)).To(Succeed())
-			Expect(deployment.Spec.Template.Spec.Containers).To(HaveLen(3))
-			Expect(deployment.Spec.Template.Spec.Containers[1].Args).To(ContainElements("--machine-health-timeout=12m", "--machine-creation-timeout=20m", "--machine-drain-timeout=2h"))
+			ensure()
+			Expect(container().Args).To(ContainElements("--machine-health-timeout=12m", "--machine-creation-timeout=20m", "--machine-drain-timeout=2h"))
+
+			By("Making the same of a Deployment that has the provider's container already")
+			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, complete, nil)).To(Succeed())
+			Expect(deployment).To(Equal(complete))
 		})
 
 		It("should read flags from the command and in two parts as well", func() {
@@ -271,6 +276,15 @@ var _ = Describe("Ensurer", func() {
 			Expect(deployment.Spec.Template.Spec.Volumes[1].Projected.Sources[0].Secret.Name).To(Equal("generic-token-kubeconfig-c3d4"))
 		})
 
+		It("should keep the container when Gardener has the token renewed", func() {
+			old := deployment.DeepCopy()
+			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, old, nil)).To(Succeed())
+			secret.Annotations = nil
+			Expect(c.Update(ctx, secret)).To(Succeed())
+			Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, old)).To(Succeed())
+			Expect(deployment).To(Equal(old))
+		})
+
 		DescribeTable("should leave the Deployment as it is",
 			func(prepare func(), matcher OmegaMatcher) {
 				prepare()
@@ -279,7 +293,15 @@ var _ = Describe("Ensurer", func() {
 				Expect(deployment).To(Equal(expected))
 			},
 			Entry("without the access secret", func() { Expect(c.Delete(ctx, secret)).To(Succeed()) }, Succeed()),
+			Entry("without a token in the access secret", func() {
+				secret.Annotations = nil
+				Expect(c.Update(ctx, secret)).To(Succeed())
+			}, Succeed()),
 			Entry("without an Extension", func() { Expect(c.Delete(ctx, extension)).To(Succeed()) }, Succeed()),
+			Entry("while the control plane is migrated to another seed", func() {
+				extension.Status.LastOperation = &gardencorev1beta1.LastOperation{Type: "Migrate"}
+				Expect(c.Update(ctx, extension)).To(Succeed())
+			}, Succeed()),
 			Entry("while the Extension is being deleted", func() {
 				extension.Finalizers = []string{"extensions.gardener.cloud/machine-preservation"}
 				Expect(c.Update(ctx, extension)).To(Succeed())

@@ -20,6 +20,7 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
 	"github.com/gardener/gardener/pkg/component/autoscaling/clusterautoscaler"
 	"github.com/gardener/gardener/pkg/component/autoscaling/vpa"
@@ -29,6 +30,7 @@ import (
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	"github.com/gardener/gardener/pkg/component/observability/logging/fluentoperator"
 	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
+	"github.com/gardener/gardener/pkg/controller/tokenrequestor"
 	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
@@ -46,6 +48,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
 )
@@ -74,8 +78,26 @@ func StartAll() *Environment {
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
 	e := Start(ctx)
+	e.StartTokenRequestor(ctx)
 	e.StartExtension(ctx)
 	return e
+}
+
+// StartTokenRequestor runs the controller of gardener-resource-manager that writes tokens into access secrets, until the end
+// of the suite. The API server is that of the shoots as well.
+func (e *Environment) StartTokenRequestor(ctx context.Context) {
+	GinkgoHelper()
+	mgr, err := manager.New(e.Config, manager.Options{Scheme: e.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	Expect(err).NotTo(HaveOccurred())
+	Expect((&tokenrequestor.Reconciler{ConcurrentSyncs: 1, Class: new(resourcesv1alpha1.ResourceManagerClassShoot)}).AddToManager(mgr, mgr, mgr)).To(Succeed())
+
+	ctx, cancel := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(ctx) }()
+	DeferCleanup(func() {
+		cancel()
+		Eventually(stopped).WithTimeout(StopTimeout).Should(Receive(BeNil()))
+	})
 }
 
 // Start starts the API server and deploys the resource definitions. It stops at the end of the suite.

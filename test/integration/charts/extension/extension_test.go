@@ -279,6 +279,7 @@ func (s *shoot) grantAccess(ctx context.Context) {
 	secret := &corev1.Secret{}
 	Expect(s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "shoot-access-" + sidecar}, secret)).To(Succeed())
 	Expect(secret.Annotations).To(HaveKeyWithValue("serviceaccount.resources.gardener.cloud/inject-ca-bundle", "true"))
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, "serviceaccount.resources.gardener.cloud/token-renew-timestamp", "2026-01-01T12:00:00Z")
 	secret.Data = map[string][]byte{"token": []byte(token.Status.Token), "bundle.crt": s.Config.CAData}
 	Expect(s.Client.Update(ctx, secret)).To(Succeed())
 }

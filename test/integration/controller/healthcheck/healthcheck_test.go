@@ -12,7 +12,6 @@ import (
 	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -118,28 +117,6 @@ var _ = Describe("Conditions of the Extension", func() {
 		eventually("ControlPlaneHealthy", "True", Equal(healthy))
 	})
 
-	It("should tell of the resources in the shoot in SystemComponentsHealthy", func() {
-		eventually("SystemComponentsHealthy", "False", ContainSubstring(`managed resource "extension-machine-preservation-shoot"`))
-
-		managedResource := &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-shoot", Namespace: namespace}}
-		set := func(healthy gardencorev1beta1.ConditionStatus, message string) {
-			GinkgoHelper()
-			patchStatus(managedResource, func() {
-				now := metav1.Now()
-				managedResource.Status.ObservedGeneration = managedResource.Generation
-				managedResource.Status.Conditions = []gardencorev1beta1.Condition{
-					{Type: "ResourcesApplied", Status: "True", LastTransitionTime: now, LastUpdateTime: now},
-					{Type: "ResourcesHealthy", Status: healthy, Message: message, Reason: "Foo", LastTransitionTime: now, LastUpdateTime: now},
-					{Type: "ResourcesProgressing", Status: "False", LastTransitionTime: now, LastUpdateTime: now},
-				}
-			})
-		}
-		set("True", "")
-		eventually("SystemComponentsHealthy", "True", Equal(healthy))
-		set("False", "ClusterRole is missing")
-		eventually("SystemComponentsHealthy", "False", ContainSubstring("ClusterRole is missing"))
-	})
-
 	It("should tell of shares without a place in ControlPlaneHealthy", func() {
 		env.CreateWorker(ctx, namespace, extensionsv1alpha1.WorkerPool{Name: "worker-a", Minimum: 1, Maximum: 3, Zones: []string{"0", "1"}})
 		class := &machinev1alpha1.MachineClass{
@@ -165,23 +142,41 @@ var _ = Describe("Conditions of the Extension", func() {
 		eventually("ControlPlaneHealthy", "True", Equal(healthy))
 	})
 
-	It("should name preserved machines that are about to be deleted in EveryNodeReady", func() {
+	It("should name preserved machines that are about to be deleted in a condition of their own", func() {
 		machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: namespace, Annotations: map[string]string{
 			"machine-preservation.extensions.gardener.cloud/cause": "auto",
 			"machinepriority.machine.sapcloud.io":                  "1",
 		}}}
 		Expect(env.Client.Create(ctx, machine)).To(Succeed())
-		eventually("EveryNodeReady", "False", Equal("preserved machines were chosen for deletion before and will be deleted nevertheless: m."))
+		eventually("PreservedMachinesKept", "False", Equal("preserved machines were chosen for deletion before and will be deleted nevertheless: m."))
 
 		Expect(env.Client.Delete(ctx, machine)).To(Succeed())
-		eventually("EveryNodeReady", "True", Equal(healthy))
+		eventually("PreservedMachinesKept", "True", Equal(healthy))
+	})
+
+	It("should take conditions away that former versions wrote", func() {
+		patchStatus(extension, func() {
+			for _, condition := range []gardencorev1beta1.ConditionType{"SystemComponentsHealthy", "EveryNodeReady"} {
+				now := metav1.Now()
+				extension.Status.Conditions = append(extension.Status.Conditions, gardencorev1beta1.Condition{
+					Type: condition, Status: "True", Reason: "Foo", Message: "foo", LastTransitionTime: now, LastUpdateTime: now,
+				})
+			}
+		})
+		Eventually(func(g Gomega) {
+			check()
+			g.Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(extension), extension)).To(Succeed())
+			g.Expect(extension.Status.Conditions).To(ConsistOf(
+				HaveField("Type", BeEquivalentTo("ControlPlaneHealthy")), HaveField("Type", BeEquivalentTo("PreservedMachinesKept")),
+			))
+		}).WithTimeout(20 * time.Second).WithPolling(500 * time.Millisecond).Should(Succeed())
 	})
 
 	It("should check nothing while the shoot is hibernated", func() {
 		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"shoot":{"spec":{"hibernation":{"enabled":true}}}}}`))
 		Expect(env.Client.Patch(ctx, cluster, patch)).To(Succeed())
-		for _, condition := range []gardencorev1beta1.ConditionType{"ControlPlaneHealthy", "SystemComponentsHealthy", "EveryNodeReady"} {
+		for _, condition := range []gardencorev1beta1.ConditionType{"ControlPlaneHealthy", "PreservedMachinesKept"} {
 			eventually(condition, "True", Equal("Shoot is hibernated"))
 		}
 	})

@@ -39,6 +39,7 @@ var _ = BeforeSuite(func() {
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
 	env = environment.Start(ctx)
+	env.StartTokenRequestor(ctx)
 	startProvider(ctx)
 	env.StartExtension(ctx)
 })

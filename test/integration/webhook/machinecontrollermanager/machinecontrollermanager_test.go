@@ -117,10 +117,14 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 		prepare(true)
 		Expect(gardenlet.Deploy(ctx)).To(Succeed())
 		Expect(containers()).To(HaveLen(2))
-		before := get().Spec.Template
+		before, generation := get().Spec.Template, get().Generation
 
 		enable()
 		Eventually(containers).WithTimeout(30 * time.Second).Should(And(HaveLen(3), HaveKey(name)))
+
+		By("Writing it as gardenlet does in the same reconciliation of the shoot")
+		Expect(gardenlet.Deploy(ctx)).To(Succeed())
+		Expect(get().Generation).To(Equal(generation+1), "pods are replaced once")
 
 		Expect(env.Client.Delete(ctx, extension)).To(Succeed())
 		Eventually(func() error {
