@@ -41,7 +41,7 @@ var _ = Describe("P14: what others wrote", func() {
 		denied := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "m", errors.New(strings.Repeat("\x1b", 10)+strings.Repeat("x", 1<<20)))
 		err := fmt.Errorf("failed: %w", CutError(denied))
 		Expect(err.Error()).To(HavePrefix(`failed: nodes "m" is forbidden: xxx`))
-		Expect(len(err.Error())).To(Equal(len("failed: ") + 128))
+		Expect(err.Error()).To(HaveLen(len("failed: ") + 128))
 		Expect(apierrors.IsForbidden(err)).To(BeTrue())
 	})
 })

@@ -55,7 +55,6 @@ var _ = Describe("Transforms", func() {
 			shoot.Spec.Kubernetes.KubeAPIServer = &gardencorev1beta1.KubeAPIServerConfig{}
 			shoot.Spec.Provider.InfrastructureConfig = &runtime.RawExtension{Raw: []byte("{}")}
 			shoot.Spec.Provider.Workers[0].ProviderConfig = &runtime.RawExtension{Raw: []byte("{}")}
-			shoot.Spec.Addons = &gardencorev1beta1.Addons{}
 			shoot.Status.Conditions = []gardencorev1beta1.Condition{{Type: "foo"}}
 
 			raw, err := json.Marshal(shoot)
