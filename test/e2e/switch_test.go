@@ -232,14 +232,15 @@ func (s *switching) isPreserved(g Gomega, p *preserved) {
 	s.isUntouched(g, p.bystander)
 }
 
-// isUntouched says that the machine is the same as ever and has no trace of a preservation.
-func (s *switching) isUntouched(g Gomega, machine *machinev1alpha1.Machine) {
+// isUntouched says that the machine is the same as ever and has no trace of a preservation, but maybe some annotations.
+func (s *switching) isUntouched(g Gomega, machine *machinev1alpha1.Machine, but ...string) {
 	fresh := &machinev1alpha1.Machine{}
 	g.Expect(s.Seed.Get(s.ctx, client.ObjectKeyFromObject(machine), fresh)).To(Succeed())
 	g.Expect(fresh.UID).To(Equal(machine.UID))
 	g.Expect(fresh.DeletionTimestamp).To(BeNil())
 	g.Expect(fresh.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
 	g.Expect(fresh.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+	maps.DeleteFunc(fresh.Annotations, func(key, _ string) bool { return slices.Contains(but, key) })
 	g.Expect(fresh.Annotations).To(Equal(machine.Annotations))
 
 	node := s.node(g, fresh)
@@ -270,7 +271,7 @@ func (s *switching) end(p *preserved) {
 func (s *switching) isOver(g Gomega, p *preserved) {
 	s.isUntouched(g, p.bystander)
 	if !p.fails {
-		s.isUntouched(g, p.machine)
+		s.isUntouched(g, p.machine, v1alpha1.AnnotationPreservedSince) // it stays (P13)
 		return
 	}
 	g.Expect(s.Seed.Get(s.ctx, client.ObjectKeyFromObject(p.machine), &machinev1alpha1.Machine{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
