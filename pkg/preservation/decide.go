@@ -241,10 +241,11 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 }
 
 // isOverdue is called with the deadline that the Machine shows. A request is not relied upon: machine-controller-manager
-// may be unable to see it, or to read it.
+// may be unable to see it, or to read it. A machine without a health timeout would stay for ever if its deadline was put
+// off and nothing followed (H2).
 func (d *Decision) isOverdue(g Group, now time.Time) bool {
 	unasked := Decision{Member: d.Member}
-	return !d.Deadline.IsZero() && !now.Before(d.Deadline) && d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed &&
+	return hasHealthTimeout(d.Machine) && !d.Deadline.IsZero() && !now.Before(d.Deadline) && d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed &&
 		!g.Holder.spares(unasked, now)
 }
 

@@ -52,7 +52,7 @@ func deadline(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time
 	case machinev1alpha1.MachineFailed:
 		return now, 0
 	case machinev1alpha1.MachineUnknown:
-		if c := machine.Spec.MachineConfiguration; c != nil && ptr.Deref(c.DisableHealthTimeout, false) {
+		if !hasHealthTimeout(machine) {
 			return time.Time{}, 0
 		}
 		return status.LastUpdateTime.Add(timeouts.Health), min(maxMargin, timeouts.Health/10)
@@ -66,6 +66,12 @@ func deadline(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time
 	default:
 		return time.Time{}, 0
 	}
+}
+
+// hasHealthTimeout says that machine-controller-manager marks the machine Failed when it has been Unknown for long enough.
+func hasHealthTimeout(machine *machinev1alpha1.Machine) bool {
+	c := machine.Spec.MachineConfiguration
+	return c == nil || !ptr.Deref(c.DisableHealthTimeout, false)
 }
 
 // failedSince returns when the timer was started whose deadline the machine misses.

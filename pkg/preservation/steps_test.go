@@ -176,6 +176,13 @@ var _ = Describe("Steps", func() {
 				Entry("and cannot be initialised", Phase(machinev1alpha1.MachineCrashLoopBackOff, now.Add(-time.Minute))),
 			)
 
+			It("H2: should not put the deadline off of a machine that would have none then", func() {
+				m := Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now.Add(-time.Hour)), func(m *machinev1alpha1.Machine) {
+					m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
+				})}
+				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(hold, after)))
+			})
+
 			It("T7: should take the taint off and keep the protection when the node is healthy again", func() {
 				m := Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)

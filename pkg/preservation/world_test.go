@@ -420,7 +420,7 @@ func (r *run) do(steps []Step) {
 // checkRespite looks at a machine whose hold is half done as MCM does, which every write calls.
 func (r *run) checkRespite() {
 	m := r.machine
-	if m.phaseOf() == machinev1alpha1.MachineFailed || r.crashed || r.newMCM && r.spares(m) {
+	if m.unlimited || m.phaseOf() == machinev1alpha1.MachineFailed || r.crashed || r.newMCM && r.spares(m) {
 		return
 	}
 	if next := r.nextMCM(m); !next.IsZero() && !next.After(r.now.Add(time.Second)) {

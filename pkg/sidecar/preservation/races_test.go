@@ -95,6 +95,19 @@ var _ = Describe("Races", func() {
 				Expect(e.recorder.take()).NotTo(ContainElement(ContainSubstring("MachinePreserved:")))
 			})
 
+			It("T10: should leave a machine alone that is being terminated, which the cache does not know yet", func(ctx SpecContext) {
+				finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
+				e := withMachine(holder, Machine("m", failing(now), finalizer, Annotation(preserve, "now")), Node("m"))
+				e.cache = e.snapshot(ctx)
+				e.restart()
+				Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+				e.editMachine(ctx, "m", Phase(machinev1alpha1.MachineTerminating, now))
+				_, err := e.reconcile(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(e.api.written()).To(BeEmpty())
+				Expect(e.machine(ctx, "m").Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineTerminating))
+			})
+
 			DescribeTable("T10: should not take the phase back of a machine that is terminated meanwhile", func(ctx SpecContext, phase machinev1alpha1.MachinePhase) {
 				finalizer := func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
 				e := withMachine(holder, Machine("m", Phase(phase, Start), finalizer), Node("m"))

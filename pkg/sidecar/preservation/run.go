@@ -155,7 +155,7 @@ func (r *run) hold(ctx context.Context) {
 	}
 }
 
-// confirm says that the machine is not preserved yet and that the request still stands, whatever the caches know: it
+// confirm says that the machine is neither preserved nor deleted yet and that the request still stands, whatever the caches know: it
 // would get another expiry.
 func (r *run) confirm(ctx context.Context) bool {
 	machine := &machinev1alpha1.Machine{}
@@ -163,7 +163,7 @@ func (r *run) confirm(ctx context.Context) bool {
 		return r.SourceReader.Get(ctx, client.ObjectKeyFromObject(r.machine), machine)
 	})
 	r.failed(r.machine, err)
-	if err != nil || machine.UID != r.machine.UID || preservation.ReadRecord(machine) != nil {
+	if err != nil || machine.UID != r.machine.UID || machine.DeletionTimestamp != nil || preservation.ReadRecord(machine) != nil {
 		return false
 	}
 	r.machine = machine
