@@ -38,6 +38,11 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 		env.CreateCluster(ctx, namespace, gardencorev1beta1.Worker{Name: "worker-a", Minimum: 1, Maximum: 3})
 		Expect(env.Client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "generic-token-kubeconfig", Namespace: namespace}})).To(Succeed())
 
+		// Nothing makes it ready, so that the wave of the next one would wait for it.
+		DeferCleanup(func() {
+			deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-controller-manager"}}
+			Expect(client.IgnoreNotFound(env.Client.Delete(ctx, deployment))).To(Succeed())
+		})
 		gardenlet = machinecontrollermanager.New(env.Client, namespace, fakesecretsmanager.New(env.Client, namespace), machinecontrollermanager.Values{Image: "mcm", Replicas: 1})
 		extension = &extensionsv1alpha1.Extension{
 			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
@@ -90,6 +95,7 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 			"--control-kubeconfig=inClusterConfig",
 			"--target-kubeconfig=/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig/kubeconfig",
 			"--holder=preserve-expiry",
+			"--max-machine-preserve-timeout=336h0m0s",
 			"--machine-health-timeout=10m",
 			"--machine-creation-timeout=20m",
 			"--machine-drain-timeout=2h",
