@@ -6,7 +6,6 @@ package preservation
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -21,16 +20,6 @@ import (
 // at the expiry. The hold ends by itself (P10).
 type HealthTimer struct{}
 
-const (
-	// defaultPriority is what machine-controller-manager takes for a machine without AnnotationMachinePriority.
-	defaultPriority = 3
-	// markedPriority is given to a machine that the cluster-autoscaler has chosen for a scale-down. It stays: else
-	// another, healthy machine would go in its place.
-	markedPriority = 1
-	// preservedPriority makes a machine the last to go in a scale-down (P2).
-	preservedPriority = "4"
-)
-
 func (HealthTimer) obeys(Decision) bool                   { return false }
 func (HealthTimer) spares(Decision, time.Time) bool       { return false }
 func (HealthTimer) cooperate(*Decision, Group, time.Time) {}
@@ -41,16 +30,7 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	restoreOnMachine(machine)
 	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	syncNodeRequest(machine, d)
-
-	if _, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]; ok {
-		return
-	}
-	value := machine.Annotations[v1alpha1.AnnotationMachinePriority]
-	if priority, err := strconv.Atoi(value); err == nil && (priority == markedPriority || priority > defaultPriority) {
-		return
-	}
-	machine.Annotations[v1alpha1.AnnotationReplacedPriority] = value
-	machine.Annotations[v1alpha1.AnnotationMachinePriority] = preservedPriority
+	raisePriority(machine)
 }
 
 func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
@@ -135,16 +115,5 @@ func syncNodeRequest(machine *machinev1alpha1.Machine, d Decision) {
 			value = requestInvalid
 		}
 		setOrDelete(machine, v1alpha1.AnnotationLastAppliedNodePreserveValue, value)
-	}
-}
-
-func restorePriority(machine *machinev1alpha1.Machine) {
-	replaced, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]
-	if !ok {
-		return
-	}
-	delete(machine.Annotations, v1alpha1.AnnotationReplacedPriority)
-	if machine.Annotations[v1alpha1.AnnotationMachinePriority] == preservedPriority {
-		setOrDelete(machine, v1alpha1.AnnotationMachinePriority, replaced)
 	}
 }

@@ -39,6 +39,10 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
 	setOrDelete(machine, v1alpha1.AnnotationSpentRequest, d.unconsumed())
+	delete(machine.Annotations, v1alpha1.AnnotationNodeUncleaned)
+	if d.NodeDenied {
+		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationNodeUncleaned: "true"})
+	}
 	if onNode && d.NodeDenied { // what is on the Node is still the hold's, and nobody's request
 		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(true) + aside
 	}

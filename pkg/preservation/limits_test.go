@@ -11,7 +11,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -50,13 +49,8 @@ var _ = Describe("Limits", func() {
 		failing   = Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))
 		forbidden = Annotation(prefix+"forbidden", "true")
 		// worn makes the machine one that has been kept for as long as it may be.
-		worn     = Annotation(preservedSince, now.Add(-longest).Format(time.RFC3339))
-		asked    = NodeAnnotation(preserve, "now")
-		onNative = func(expiry time.Time) MachineOption {
-			return func(m *machinev1alpha1.Machine) {
-				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: expiry}
-			}
-		}
+		worn  = Annotation(preservedSince, now.Add(-longest).Format(time.RFC3339))
+		asked = NodeAnnotation(preserve, "now")
 	)
 
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
@@ -228,7 +222,7 @@ var _ = Describe("Limits", func() {
 				}
 			},
 				Entry("of a machine that has not failed"),
-				Entry("of one that it holds by itself", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), onNative(later)),
+				Entry("of one that it holds by itself", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), Native(later)),
 			)
 		})
 	}
@@ -255,9 +249,9 @@ var _ = Describe("Limits", func() {
 			round(g, now.Add(time.Minute))
 			Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now.Add(left)))
 		},
-			Entry("while nobody else was there", begun, onNative(now.Add(50*time.Hour))),
-			Entry("a moment ago, for as long as the pool's machines are kept", begun, Phase(machinev1alpha1.MachineRunning, now), onNative(now.Add(lasts)), pools),
-			Entry("for a failed machine, without being asked", begun, Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), onNative(now.Add(50*time.Hour))),
+			Entry("while nobody else was there", begun, Native(now.Add(50*time.Hour))),
+			Entry("a moment ago, for as long as the pool's machines are kept", begun, Phase(machinev1alpha1.MachineRunning, now), Native(now.Add(lasts)), pools),
+			Entry("for a failed machine, without being asked", begun, Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Native(now.Add(50*time.Hour))),
 			Entry("anew when a request changed twice: that is no operator's edit",
 				Preserved("Running:Preserved", "now", later), begun, Phase(machinev1alpha1.MachineRunning, now), ExpiryInStatus(now.Add(96*time.Hour))),
 			Entry("anew, for the time that the machine says",
@@ -268,7 +262,7 @@ var _ = Describe("Limits", func() {
 	Describe("PreserveExpiry, in a shoot that lets no request go", func() {
 		It("P13 P14: should bring the expiry of a failed machine forward that is kept no more, for machine-controller-manager to end it", func() {
 			g := Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Replicas: 1, Timeouts: DefaultTimeouts,
-				Members: []Member{{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), worn, onNative(now.Add(lasts))), Node: Node("m", NotReady, asked)}}}
+				Members: []Member{{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), worn, Native(now.Add(lasts))), Node: Node("m", NotReady, asked)}}}
 			for range 3 {
 				round(g, now)
 				asked(g.Members[0].Node)

@@ -51,6 +51,8 @@ type modelMachine struct {
 	spared bool
 	// obeyed says that machine-controller-manager keeps the machine by itself because of the request.
 	obeyed bool
+	// templated says that the request on the node comes from the pool's annotations, which it is restored from.
+	templated bool
 	// renewed says that its end is the one that machine-controller-manager gave it when it began anew: no operator's (P13).
 	renewed bool
 	// native is when a preservation ends that machine-controller-manager has begun by itself some time ago.
@@ -174,11 +176,11 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 	switch {
 	case m.replicas == 0: // P4
 	case m.forbidden, x.forbidden, m.hadItsTime(x, now): // R6, P13: only what MCM would obey is deleted
-		if asked && x.obeyed {
+		if asked && x.obeyed && x.consumable() {
 			x.consume()
 		}
 	case x.near(now) && x.cannotBeHeld(), x.near(now) && m.rollout, x.near(now) && x.phase == machinev1alpha1.MachineFailed && !x.spared: // P3, H3
-		if asked && x.due(now) {
+		if asked && x.due(now) && x.consumable() {
 			x.consume()
 		}
 	case request == "now": // T1; also for a machine that was released: it was asked for anew
@@ -186,7 +188,7 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 	case !x.near(now):
 	case request == "false": // R4, T6
 	case x.released: // T8
-		if asked && x.due(now) {
+		if asked && x.due(now) && x.consumable() {
 			x.consume()
 		}
 	case request == "when-failed": // T4
@@ -388,6 +390,12 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 func (x *modelMachine) release(now time.Time) {
 	x.released = (x.kept.failed || !x.kept.failsAt.IsZero() && x.due(now) && !x.well()) && !(x.phase == machinev1alpha1.MachineRunning && x.well() && !x.ghost())
 	x.kept = nil
+}
+
+// consumable says that a request which is refused can be deleted: one of the pool's annotations comes back for as long as
+// machine-controller-manager has not made up its mind.
+func (x *modelMachine) consumable() bool {
+	return !x.templated || x.phase == machinev1alpha1.MachineFailed
 }
 
 // consume deletes the requests, which have had their time (T3, T8). False stays (R4).

@@ -83,9 +83,14 @@ func isNative(machine *machinev1alpha1.Machine) bool {
 
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d.Target)
-	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) {
-		// A claim was added or has gone: until the new expiry is there, the old one must not pass for an operator's edit.
+	switch expiry := machine.Status.CurrentStatus.PreserveExpiryTime; {
+	case expiry != nil && !expiry.Time.Equal(d.Target.Expiry()), expiry == nil && d.heldOnceFailed():
+		// A claim was added or has gone: until the new expiry is there, the old one must not pass for an operator's edit. Nor
+		// must one that machine-controller-manager writes when the machine fails.
 		delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
+	}
+	if d.heldOnceFailed() {
+		raisePriority(machine)
 	}
 	if d.NodeUnknown && d.Request.OnNode {
 		return
@@ -104,16 +109,25 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	if carried == preserveValueAutoPreserved {
 		carried = ""
 	}
-	if carried != v1alpha1.RequestNow {
+	if carried != v1alpha1.RequestNow && !(onNode && d.Request.stays()) {
 		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(onNode) + carried
 	} else if _, ours := setAside(machine, onNode); !ours {
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	}
 }
 
-// nodeCarries says that machine-controller-manager >= 0.62 reads the annotation from the Node and not from the Machine.
+// nodeCarries says that machine-controller-manager >= 0.62 reads the annotation from the Node and not from the Machine. Of
+// true it reads neither, until that is replaced on the Node or goes.
 func (d *Decision) nodeCarries() bool {
-	return d.Node != nil && d.Request.OnNode && d.Request.explicit()
+	return d.Node != nil && d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "") &&
+		!(d.Request.stays() && d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestTrue)
+}
+
+// heldOnceFailed says that machine-controller-manager >= 0.62 holds the machine by itself from when it has marked it Failed,
+// and until then ends whatever holds it: it reads when-failed on the Node, and nobody can change that.
+func (d *Decision) heldOnceFailed() bool {
+	return d.nodeCarries() && d.Request.stays() && d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestWhenFailed &&
+		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed
 }
 
 func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
@@ -138,14 +152,14 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 		}}
 	)
 	switch {
-	case d.beingCreated(), d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil:
+	case d.beingCreated(), d.heldOnceFailed(), d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil:
 		return []Step{annotate}
 	case d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time.Equal(d.Target.Expiry()):
 		return []Step{annotateAndMark}
 	case d.carriesNow() && (d.Current == nil || d.Current.Expiry().Equal(d.Target.Expiry())): // else it would pass for an edit
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
 		return []Step{expire, annotateAndMark}
-	case d.nodeCarries():
+	case d.nodeCarries() && !d.Request.stays():
 		setNow := Step{Hold: true, Lock: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
 		return []Step{annotate, setNow, expire}
 	default:
@@ -154,7 +168,7 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 }
 
 func (PreserveExpiry) settle(d Decision) []Step {
-	if d.beingCreated() || d.native {
+	if d.beingCreated() || d.heldOnceFailed() || d.native {
 		return nil
 	}
 	return []Step{{Machine: markExpiry}}
@@ -179,7 +193,7 @@ func (d *Decision) carriesNow() bool {
 	case d.nodeCarries():
 		return d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow
 	default:
-		return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow &&
+		return !d.Request.OnNode && d.Machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow &&
 			d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == ""
 	}
 }

@@ -178,6 +178,7 @@ var events = weighted([]event{
 	{3, "recovers or joins", on((*world).recover)},
 	{3, "request on node", on((*world).requestOnNode)},
 	{3, "request on machine", on((*world).requestOnMachine)},
+	{1, "request in the pool's annotations", on((*world).requestInTemplate)},
 	{4, "share", func(w *world) { w.setShare(shares.Draw(w.t, "share")) }},
 	{2, "all is well again", (*world).normal},
 	{1, "timeout", func(w *world) { w.setTimeout(timeouts.Draw(w.t, "timeout")) }},
@@ -292,6 +293,21 @@ func (w *world) requestOnNode(m *machine) {
 		return
 	}
 	w.changeRequest(m, &m.node.Annotations, &m.onNode)
+}
+
+// requestInTemplate writes a request into the annotations that MCM keeps on the node, or deletes it from there.
+func (w *world) requestInTemplate(m *machine) {
+	if w.shootAway || w.asleep || m.phaseOf() == "" || w.unsynced(m) { // MCM puts it on the node before anybody sees it
+		return
+	}
+	defer w.syncTemplate(m)
+	m.held = m.held && !w.down
+	annotations := &m.obj.Spec.NodeTemplateSpec.Annotations
+	if has(*annotations, preserve) {
+		*annotations = nil
+		return
+	}
+	*annotations = map[string]string{preserve: requests.Draw(w.t, "value")}
 }
 
 // unsynced says that MCM >= 0.62 would be late to see that a request on the node comes or goes, or that the controller
@@ -599,6 +615,7 @@ func (w *world) checkKept(m *machine) {
 		w.fail("H2: %s passes for running", m.name)
 	case !w.newMCM && a[priority] != "4" && a[priority] != "6" && a[priority] != "1":
 		w.fail("P2: %s is not the last to go", m.name)
+	case w.newMCM && m.heldOnceFailed() && status.Phase != machinev1alpha1.MachineFailed:
 	case w.newMCM && (status.PreserveExpiryTime == nil || !status.PreserveExpiryTime.Time.Equal(m.kept.expiry())):
 		w.fail("P10: %s has no expiry in its status", m.name)
 	}
@@ -623,13 +640,19 @@ func (w *world) heldByMCM(m *machine) bool {
 	if m.node != nil {
 		nodeValue := m.node.Annotations[preserve]
 		switch {
-		case nodeValue == "yes", nodeValue == "" && has(m.node.Annotations, preserve): // it looks away
+		case nodeValue == "yes", nodeValue == "true", nodeValue == "" && has(m.node.Annotations, preserve): // it looks away
 			return true
 		case nodeValue != "" || m.obj.Annotations[lastApplied] != "":
 			value = nodeValue
 		}
 	}
-	return value == "now"
+	return value == "now" || m.heldOnceFailed()
+}
+
+// heldOnceFailed says that MCM >= 0.62 reads a when-failed on the node that cannot be changed: it ends each hold until it has
+// marked the machine Failed, and then holds it by itself.
+func (m *machine) heldOnceFailed() bool {
+	return m.node != nil && has(m.obj.Spec.NodeTemplateSpec.Annotations, preserve) && m.node.Annotations[preserve] == "when-failed"
 }
 
 // checkFree are the properties of a machine that is not preserved.
@@ -720,6 +743,10 @@ func (w *world) finale() {
 	w.asleep, w.dirty = false, true
 	if w.shootAway {
 		w.shoot()
+	}
+	for _, m := range w.machines { // else MCM preserves by itself for ever
+		m.obj.Spec.NodeTemplateSpec.Annotations = nil
+		m.held = !w.syncTemplate(m) && m.held
 	}
 	if rapid.Bool().Draw(w.t, "the controller is gone") {
 		w.down = true

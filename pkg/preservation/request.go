@@ -31,6 +31,9 @@ type Request struct {
 	Spent string
 	// OnNode says that the Node carries the request and not the Machine (R2).
 	OnNode bool
+	// Templated says that the request on the Node comes from the pool's own annotations: machine-controller-manager puts it
+	// back as often as somebody changes it there.
+	Templated bool
 	// Timeout overrides the pool's timeout; 0 if there is none or an invalid one (R5, P13).
 	Timeout time.Duration
 	// InvalidTimeout is the timeout as written if it is not a valid one (R5).
@@ -41,6 +44,9 @@ type Request struct {
 func (r Request) explicit() bool {
 	return r.Value == v1alpha1.RequestNow || r.Value == v1alpha1.RequestWhenFailed
 }
+
+// stays says that what is on the Node cannot be changed there.
+func (r Request) stays() bool { return r.Templated || r.Spent != "" }
 
 // RequestOf returns the request for a machine. The Node's annotation, when its key is present, beats the Machine's
 // (R2). While the Node cannot be read, the value that was last synced from it stands in for it (P9). No timeout is valid
@@ -62,7 +68,9 @@ func RequestOf(m Member, maxTimeout time.Duration) Request {
 		}
 	}
 
-	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow {
+	template, templated := m.Machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]
+	request.Templated = templated && request.OnNode
+	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow && !(request.Templated && template == value) {
 		value = original
 	}
 

@@ -132,7 +132,7 @@ func cleanNode(d Decision, now time.Time) []Step {
 		{Lock: lock, Node: func(node *corev1.Node) {
 			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
 			// all nodes in the end (P3). One that was never preserved has no condition.
-			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil) {
+			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil || d.Machine.Annotations[v1alpha1.AnnotationNodeUncleaned] != "") {
 				unprotect(node)
 			}
 			taint(node, false, now)

@@ -34,6 +34,7 @@ var _ = Describe("Steps", func() {
 		now      = Start.Add(time.Hour)
 		since    = now.Add(-10 * time.Minute)
 		expiry   = now.Add(72 * time.Hour)
+		later    = now.Add(time.Hour)
 		timeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 		failing  = Phase(machinev1alpha1.MachineUnknown, since)
 	)
@@ -115,6 +116,21 @@ var _ = Describe("Steps", func() {
 				deny(&m, decideAt(holder, m, expiry))
 				m.Node.Annotations[preserve] = "when-failed"
 				Expect(decideAt(holder, m, expiry).Request).To(Equal(Request{OnNode: true, Value: "when-failed"}))
+			})
+
+			It("P14: should take the protection off a node later that could not be cleaned, although it never got the condition", func() {
+				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "true"))}
+				carryOut(holder, &m, now)
+				m.Node.Status.Conditions = nil // nor could its status be written
+				m.Node.Annotations[preserve] = "false"
+				deny(&m, decideAt(holder, m, later))
+				Expect(ReadRecord(m.Machine)).To(BeNil())
+				Expect(m.Node.Annotations).To(HaveKey(disabled))
+
+				carryOut(holder, &m, later)
+				Expect(m.Node.Annotations).To(Equal(map[string]string{preserve: "false"}))
+				Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "node-uncleaned"))
+				Expect(carryOut(holder, &m, later)).To(BeEmpty())
 			})
 
 			It("P14: should not take for a request what the hold has left on a node", func() {
@@ -379,6 +395,60 @@ var _ = Describe("Steps", func() {
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status"}))
 			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", since))
 		})
+
+		DescribeTable("P14: should not write a request anew that machine-controller-manager puts back, or that could not be deleted",
+			func(value string, on MachineOption, inMargin, onceFailed bool) {
+				var (
+					margin    = now.Add(-10 * time.Second)
+					hasExpiry = map[bool]gomegatypes.GomegaMatcher{true: Not(BeNil()), false: BeNil()}
+					m         = Member{Machine: Machine("m", failing, on), Node: Node("m", NodeAnnotation(preserve, value))}
+					unchanged = func(at time.Time) {
+						GinkgoHelper()
+						Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, value))
+						Expect(m.Machine.Annotations[preserve]).NotTo(Equal("when-failed"))
+						Expect(ReadRecord(m.Machine)).NotTo(BeNil())
+						Expect(carryOut(PreserveExpiry{}, &m, at)).To(BeEmpty())
+					}
+				)
+				carryOut(PreserveExpiry{}, &m, margin)
+				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(hasExpiry[inMargin])
+				unchanged(margin)
+
+				m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineFailed
+				carryOut(PreserveExpiry{}, &m, now)
+				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(hasExpiry[onceFailed])
+				unchanged(now)
+			},
+			Entry("when-failed of the pool: held by machine-controller-manager as soon as it is Failed", "when-failed", Templated("when-failed"), false, true),
+			Entry("true of the pool: held as machine-controller-manager looks away", "true", Templated("true"), true, true),
+			Entry("now that is spent: it holds for the share", "now", Annotation(prefix+"spent-request", "now"), true, true),
+			Entry("when-failed that is spent", "when-failed", Annotation(prefix+"spent-request", "when-failed"), false, true),
+		)
+
+		It("P2: should make a machine the last to go that machine-controller-manager does not see to be held", func() {
+			m := Member{Machine: Machine("m", failing, Templated("when-failed")), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(priority, "4"))
+			m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineFailed
+			carryOut(PreserveExpiry{}, &m, expiry)
+			Expect(m.Machine.Annotations).NotTo(HaveKey(priority))
+		})
+
+		DescribeTable("P13 R6: should leave a refused request of the pool alone until it can be refused for good",
+			func(refused MachineOption) {
+				m := Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
+				Expect(decideAt(PreserveExpiry{}, m, now).Ignored).To(BeTrue())
+				failing(m.Machine)
+				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty(), "machine-controller-manager would restart the timer")
+
+				m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineFailed
+				carryOut(PreserveExpiry{}, &m, now)
+				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("<=", now))
+			},
+			Entry("kept for as long as it may be", Annotation(preservedSince, now.Add(-336*time.Hour).Format(time.RFC3339))),
+			Entry("forbidden by operators", Annotation(prefix+"forbidden", "true")),
+		)
 
 		DescribeTable("should put a hold back that somebody removed", func(remove func(*machinev1alpha1.Machine)) {
 			m := Member{Machine: Machine("m", failing), Node: Node("m")}

@@ -89,6 +89,8 @@ type machine struct {
 	stopped bool
 	// held says that the controller has completed the hold, so that MCM must respect it.
 	held bool
+	// fromTemplate says that MCM has put the request on the node that is in the pool's annotations.
+	fromTemplate bool
 }
 
 // settle lets the controller and MCM work until neither has anything to do at this time.
@@ -109,7 +111,7 @@ func (w *world) settle() {
 // pass lets time pass, and everybody act exactly when they are due.
 func (w *world) pass(d time.Duration) {
 	end := w.now.Add(d)
-	for range 200 {
+	for range 20000 { // a request of the pool's annotations begins anew with each expiry
 		next := w.model.next(w.now)
 		if !w.down {
 			next = earlier(next, w.next, w.now)
@@ -157,6 +159,8 @@ func (w *world) round(called bool) (wrote, changed bool) {
 	before := make([]modelMachine, len(w.machines))
 	for i, m := range w.machines {
 		m.nodeUnknown = m.labelled() && !w.nodesKnown
+		m.templated = has(m.obj.Spec.NodeTemplateSpec.Annotations, preserve) &&
+			(m.nodeUnknown && m.synced != "" || !m.nodeUnknown && m.node != nil && m.onNode.there)
 		expiry, request := m.obj.Status.CurrentStatus.PreserveExpiryTime, m.request()
 		m.spared = w.newMCM && (expiry != nil && expiry.After(w.now) ||
 			expiry == nil && (m.node != nil || m.nodeUnknown || !m.labelled()) && (request == "now" || request == "when-failed"))
@@ -542,6 +546,7 @@ func (w *world) actOn(m *machine) (acted bool) {
 
 	unseen := m.phaseOf() == ""
 	acted = !unseen && w.watchHealth(m)
+	acted = !unseen && w.syncTemplate(m) || acted
 	if w.newMCM && m.phaseOf() != machinev1alpha1.MachineCrashLoopBackOff { // else it undoes that at once
 		acted = w.preserveNatively(m) || acted
 	}
@@ -573,6 +578,28 @@ func (w *world) tryToCreate(m *machine) bool {
 	}
 	m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
 	w.setPhase(m, phase)
+	return true
+}
+
+// syncTemplate is how both generations keep the pool's annotations on the node, whoever changes them there.
+func (w *world) syncTemplate(m *machine) bool {
+	if m.node == nil || w.shootAway {
+		return false
+	}
+	value, wanted := m.obj.Spec.NodeTemplateSpec.Annotations[preserve]
+	switch {
+	case wanted && (!has(m.node.Annotations, preserve) || m.node.Annotations[preserve] != value):
+		m.node.Annotations = with(m.node.Annotations, preserve, value)
+	case !wanted && m.fromTemplate:
+		m.node.Annotations = without(m.node.Annotations, preserve)
+	case wanted: // what is there may be the hold
+		m.fromTemplate, m.onNode.there, m.onNode.value = true, true, value
+		return false
+	default:
+		return false
+	}
+	w.t.Logf("    MCM: the pool's annotations are put on node %s", m.name)
+	m.fromTemplate, m.onNode.there, m.onNode.value = wanted, wanted, value
 	return true
 }
 

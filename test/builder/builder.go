@@ -59,6 +59,20 @@ func Annotation(key, value string) MachineOption {
 	return func(m *machinev1alpha1.Machine) { m.Annotations[key] = value }
 }
 
+// Templated puts a request into the annotations of the machine's pool.
+func Templated(request string) MachineOption {
+	return func(m *machinev1alpha1.Machine) {
+		m.Spec.NodeTemplateSpec.Annotations = map[string]string{"node.machine.sapcloud.io/preserve": request}
+	}
+}
+
+// Native makes the expiry that of machine-controller-manager.
+func Native(expiry time.Time) MachineOption {
+	return func(m *machinev1alpha1.Machine) {
+		m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: expiry}
+	}
+}
+
 // NeverJoined makes machine-controller-manager have seen no node of the machine.
 func NeverJoined(m *machinev1alpha1.Machine) { m.Status.Conditions = nil }
 

@@ -41,7 +41,11 @@ func stripMachineSet(obj any) (any, error) {
 func stripMachine(obj any) (any, error) {
 	if m, ok := obj.(*machinev1alpha1.Machine); ok {
 		m.ManagedFields = nil
-		m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration}
+		template := machinev1alpha1.NodeTemplateSpec{}
+		if request, ok := m.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]; ok {
+			template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: request}
+		}
+		m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration, NodeTemplateSpec: template}
 		status := machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}
 		if len(m.Status.Conditions) > 0 { // all that is read of them is that there are any
 			status.Conditions = []corev1.NodeCondition{{Type: m.Status.Conditions[0].Type}}

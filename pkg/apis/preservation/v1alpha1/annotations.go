@@ -66,6 +66,9 @@ const (
 	// AnnotationSpentRequest on a Machine is a request on its Node that has had its time and could not be deleted there, as
 	// the shoot denied it. It counts for nothing until it is another one.
 	AnnotationSpentRequest = annotationPrefix + "spent-request"
+	// AnnotationNodeUncleaned on a Machine says that a preservation ended without its traces being removed from the Node, as
+	// a webhook of the shoot denied it. It goes once they are removed.
+	AnnotationNodeUncleaned = annotationPrefix + "node-uncleaned"
 	// AnnotationExpiryInStatus on a preserved Machine is its UID, once the expiry was written into its status. What is
 	// there before is what machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine
 	// that is restored after a migration of the control plane has a new UID and an empty status.
