@@ -152,7 +152,7 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 		}}
 	)
 	switch {
-	case d.beingCreated(), d.heldOnceFailed(), d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil:
+	case d.withoutExpiry():
 		return []Step{annotate}
 	case d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time.Equal(d.Target.Expiry()):
 		return []Step{annotateAndMark}
@@ -168,10 +168,16 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 }
 
 func (PreserveExpiry) settle(d Decision) []Step {
-	if d.beingCreated() || d.heldOnceFailed() || d.native {
+	if d.withoutExpiry() {
 		return nil
 	}
 	return []Step{{Machine: markExpiry}}
+}
+
+// withoutExpiry says that no expiry is to be written into the status: it would not stay there, or machine-controller-manager
+// is about to write it.
+func (d *Decision) withoutExpiry() bool {
+	return d.beingCreated() || d.heldOnceFailed() || d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil
 }
 
 func markExpiry(machine *machinev1alpha1.Machine) {

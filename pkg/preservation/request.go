@@ -68,9 +68,9 @@ func RequestOf(m Member, maxTimeout time.Duration) Request {
 		}
 	}
 
-	template, templated := m.Machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]
+	_, templated := m.Machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]
 	request.Templated = templated && request.OnNode
-	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow && !(request.Templated && template == value) {
+	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow {
 		value = original
 	}
 
@@ -128,8 +128,12 @@ func carrier(node bool) string {
 	return onMachine
 }
 
-// setAside returns what was set aside for a request on the Node or on the Machine, and whether something was.
+// setAside returns what was set aside for a request on the Node or on the Machine, and whether something was. It is worth
+// nothing any more if the pool asks for the very value that the hold has put on the Node.
 func setAside(machine *machinev1alpha1.Machine, node bool) (string, bool) {
+	if node && machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
+		return "", false
+	}
 	return strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationRequest], carrier(node))
 }
 

@@ -268,7 +268,7 @@ func (w *world) noteCrash(m *machine) {
 	case m.phase != machinev1alpha1.MachineUnknown:
 	case m.kept.failing():
 		m.since = m.kept.since
-	case m.kept == nil:
+	default:
 		m.since = m.obj.Status.CurrentStatus.LastUpdateTime.Time // the respite of what was overdue (H3)
 	}
 }

@@ -5,6 +5,7 @@
 package conformance
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 
@@ -13,10 +14,11 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
-	"github.com/onsi/gomega/types"
+	gomegatypes "github.com/onsi/gomega/types"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -207,7 +209,7 @@ func protectionInRollout(p *Pool) {
 			seen[i] = states[i]()
 		}
 		p.t.Logf("Saw %d states of the node of machine %s", len(seen[i]), m.Name)
-		for _, putOn := range []types.GomegaMatcher{
+		for _, putOn := range []gomegatypes.GomegaMatcher{
 			HaveField("Annotations", And(HaveKeyWithValue(scaleDown, "true"), HaveKeyWithValue(scaleDown+"-by-mcm", "true"))),
 			HaveField("Spec.Taints", ContainElement(HaveField("Key", "deployment.machine.sapcloud.io/prefer-no-schedule"))),
 		} {
@@ -219,6 +221,38 @@ func protectionInRollout(p *Pool) {
 			p.Expect(seen[i][first:]).To(HaveEach(putOn))
 		}
 	}
+}
+
+// requestOfPool: a request in the pool's annotations, which machine-controller-manager restores on the node as often as it
+// changes there, is obeyed like any other: the machine is held, stays as it is, and ends at its expiry.
+func requestOfPool(p *Pool) {
+	machine := p.running(2)[0]
+	p.requestForPool("when-failed")
+	defer p.requestForPool(nil)
+	p.synced(machine, "when-failed")
+	timeout := p.settings.Health + 40*time.Second
+	p.annotate(machine, map[string]any{prefix + "timeout": timeout.String()})
+
+	p.fail(machine, KubeletDead)
+	expiry := p.preserved(machine, failedPreserved, "when-failed")
+	p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(tainted()) })
+	p.consistently(time.Until(expiry)-2*time.Second, func(g Gomega) {
+		g.Expect(p.isPreserved(g, machine, failedPreserved, "when-failed")).To(BeTemporally("==", expiry))
+		g.Expect(p.node(g, machine).Annotations).To(HaveKeyWithValue(preserve, "when-failed"))
+	})
+	p.gone(machine)
+	p.running(2)
+}
+
+// requestForPool writes a request into the annotations of the pool's nodes; nil removes it.
+func (p *Pool) requestForPool(value any) {
+	p.t.Helper()
+	p.t.Logf("MachineDeployment %s: annotation of the nodes %s=%v", p.deploymentName, preserve, value)
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+		"nodeTemplate": map[string]any{"metadata": map[string]any{"annotations": map[string]any{preserve: value}}},
+	}}}})
+	p.Expect(err).NotTo(HaveOccurred())
+	p.Expect(p.Seed.Patch(p.ctx, p.deployment(p), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
 }
 
 // roll begins a rolling update.

@@ -48,6 +48,7 @@ func Scenarios() []Scenario {
 		{Name: "visible", Rules: []string{"P11", "T2", "T7"}, run: visible},
 		{Name: "drain", Rules: []string{"P7"}, Share: 1, run: blockedDrain},
 		{Name: "when-failed", Rules: []string{"T4", "R1"}, run: whenFailed},
+		{Name: "pools-request", Rules: []string{"T4", "T8"}, run: requestOfPool},
 		{Name: "withdrawn", Rules: []string{"T8", "R2"}, run: withdrawnRequest},
 		{Name: "scale-down-failed", Rules: []string{"P2"}, Share: 1, run: scaleDownOfFailed},
 		{Name: "scale-to-zero", Rules: []string{"P4", "T10"}, Share: 1, run: scaleToZero},
