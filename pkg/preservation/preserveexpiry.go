@@ -109,10 +109,13 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	if carried == preserveValueAutoPreserved {
 		carried = ""
 	}
-	if carried != v1alpha1.RequestNow && !(onNode && d.Request.stays()) {
-		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(onNode) + carried
-	} else if _, ours := setAside(machine, onNode); !ours {
+	_, ours := setAside(machine, onNode)
+	switch {
+	case carried == v1alpha1.RequestNow && ours:
+	case carried == v1alpha1.RequestNow, onNode && d.Request.stays():
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+	default:
+		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(onNode) + carried
 	}
 }
 

@@ -780,7 +780,7 @@ func (w *world) forgetExpiry(m *machine) {
 	if !skipForgottenExpiry || m.kept == nil {
 		return
 	}
-	m.kept.edit(m.expiry())
+	defer func() { m.kept.edit(m.expiry()) }()
 	for part := range strings.SplitSeq(m.obj.Annotations[prefix+"claims"], ",") {
 		cause, value, _ := strings.Cut(part, "=")
 		switch at, _ := time.Parse(time.RFC3339, value); {

@@ -12,7 +12,8 @@ import (
 )
 
 // Pace lets Burst calls with the same key through at once, and from then on one in each Interval. What was not used is
-// given back at the same pace. The zero Pace lets everything through.
+// given back at the same pace. The zero Pace lets everything through. Unlike a limiter of golang.org/x/time/rate for each
+// key, it forgets the keys that have all of their burst.
 type Pace[K comparable] struct {
 	Burst    int
 	Interval time.Duration
