@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // The caches keep what the controllers read. What they write are patches between two stripped objects, which leave
@@ -43,7 +44,7 @@ func stripMachine(obj any) (any, error) {
 		m.ManagedFields = nil
 		template := machinev1alpha1.NodeTemplateSpec{}
 		if request, ok := m.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]; ok {
-			template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: request}
+			template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: text.Cut(request)}
 		}
 		m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration, NodeTemplateSpec: template}
 		status := machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}

@@ -32,7 +32,7 @@ var _ = Describe("Strip", func() {
 		managed = []metav1.ManagedFieldsEntry{{Manager: "machine-controller-manager"}}
 
 		machine = func() *machinev1alpha1.Machine {
-			return builder.Machine("m", builder.Of(builder.Set("s", builder.Deployment("d"))), builder.Phase(machinev1alpha1.MachineUnknown, builder.Start), builder.ExpiryInStatus(builder.Start), func(m *machinev1alpha1.Machine) {
+			return builder.Machine("m", builder.Of(builder.Set("s", builder.Deployment("d"))), builder.Phase(machinev1alpha1.MachineUnknown, builder.Start), builder.ExpiryInStatus(builder.Start), builder.Templated("now"), func(m *machinev1alpha1.Machine) {
 				m.ManagedFields = managed
 				m.Finalizers = []string{"machine.sapcloud.io/machine-controller"}
 				m.Spec.Class = machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: "class"}
@@ -92,6 +92,7 @@ var _ = Describe("Strip", func() {
 		Expect(m.Status.CurrentStatus).To(Equal(want.Status.CurrentStatus))
 		want.ManagedFields = nil
 		Expect(m.ObjectMeta).To(Equal(want.ObjectMeta))
+		Expect(m.Spec.NodeTemplateSpec).To(Equal(machinev1alpha1.NodeTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"node.machine.sapcloud.io/preserve": "now"}}}))
 		unseen := machine()
 		builder.NeverJoined(unseen)
 		Expect(strip(unseen).(*machinev1alpha1.Machine).Status.Conditions).To(BeEmpty(), "H2")
