@@ -124,6 +124,9 @@ type Decision struct {
 	claims, late bool
 	// native says that machine-controller-manager is about to do by itself what is left to be done.
 	native bool
+	// outlast is until when machine-controller-manager is to hold the machine by itself, so that it can be ended after that;
+	// zero for no change.
+	outlast time.Time
 	// left says that what machine-controller-manager preserves by itself is left to it.
 	left bool
 }
@@ -184,6 +187,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 	default:
 		d.Next = nearAt
 	}
+	d.outwait(g, now)
 	if d.Target != nil {
 		g.Holder.cooperate(&d, g, now)
 		for _, claim := range d.Target.Claims {

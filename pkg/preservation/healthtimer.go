@@ -109,7 +109,7 @@ func syncNodeRequest(machine *machinev1alpha1.Machine, d Decision) {
 			value = original
 		}
 		switch {
-		case d.ConsumeRequest && value != v1alpha1.RequestFalse, d.forged():
+		case d.ConsumeRequest && value != v1alpha1.RequestFalse, d.Target == nil && d.forgedFailed():
 			value = ""
 		case !isRequest(value):
 			value = requestInvalid

@@ -99,7 +99,7 @@ var _ = Describe("Limits", func() {
 					Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
 					Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
 					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
-					Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+					Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime).To(Or(BeNil(), HaveField("Time", BeTemporally("<=", now.Add(2*longest+time.Hour)))))
 				},
 				Entry("for the pool's time", ""),
 				Entry("for its own", "5h"),
@@ -209,21 +209,25 @@ var _ = Describe("Limits", func() {
 				Entry("kept for the longest time", worn),
 			)
 
-			DescribeTable("P14: should treat what the node says of machine-controller-manager's own as invalid, and delete it", func(opts ...MachineOption) {
-				g := group(Member{Machine: Machine("m", opts...), Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
-				g.Share = new(int32(0))
-				decisions, _ := round(g, now)
+			It("P14: should treat what the node says of machine-controller-manager's own as invalid, and leave it while that means nothing", func() {
+				g := group(Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
+				decisions, changed := round(g, now)
 				Expect(decisions[0].Request.Invalid).To(Equal("auto-preserved"))
 				Expect(decisions[0].Target).To(BeNil())
+				Expect(changed).To(Equal(!native), "R2: a sync at most")
+				Expect(g.Members[0].Node.Annotations).To(Equal(map[string]string{preserve: "auto-preserved"}))
+			})
+
+			It("P14 T6: should delete what the node says of machine-controller-manager's own from one that has failed, and let it go", func() {
+				g := group(Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), Native(later)),
+					Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
+				g.Share = new(int32(0))
 				_, m := settled(g, now)
 				Expect(m.Node.Annotations).To(BeEmpty())
 				if native {
-					Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+					Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", now))
 				}
-			},
-				Entry("of a machine that has not failed"),
-				Entry("of one that it holds by itself", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), Native(later)),
-			)
+			})
 		})
 	}
 

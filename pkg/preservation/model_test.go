@@ -51,8 +51,9 @@ type modelMachine struct {
 	spared bool
 	// obeyed says that machine-controller-manager keeps the machine by itself because of the request.
 	obeyed bool
-	// templated says that the request on the node comes from the pool's annotations, which it is restored from.
+	// templated says that the request on the node is that of the pool's annotations, which is put back as often as it changes.
 	templated bool
+	template  string
 	// renewed says that its end is the one that machine-controller-manager gave it when it began anew: no operator's (P13).
 	renewed bool
 	// native is when a preservation ends that machine-controller-manager has begun by itself some time ago.
@@ -146,6 +147,9 @@ func (m *model) look(now time.Time) {
 		m.serve(x, leaving, now)
 	}
 	for _, x := range m.machines {
+		if x.kept == nil && x.hasNode && !x.nodeUnknown && x.phase == machinev1alpha1.MachineFailed && (x.templated && x.template == "auto-preserved" || !x.templated && x.onNode.value == "auto-preserved") { // P14
+			x.onNode = ask{}
+		}
 		if x.first.IsZero() && x.kept != nil && !x.kept.tentative { // P13; a hold before the deadline is no preservation (H4)
 			x.first = now.Truncate(time.Second)
 		}
@@ -392,14 +396,18 @@ func (x *modelMachine) release(now time.Time) {
 	x.kept = nil
 }
 
-// consumable says that a request which is refused can be deleted: one of the pool's annotations comes back for as long as
-// machine-controller-manager has not made up its mind.
+// consumable says that a request which is refused can be deleted: not while machine-controller-manager keeps the machine for
+// it, and has not made up its mind whether that has failed.
 func (x *modelMachine) consumable() bool {
-	return !x.templated || x.phase == machinev1alpha1.MachineFailed
+	return !(x.obeyed && x.phase == machinev1alpha1.MachineUnknown)
 }
 
-// consume deletes the requests, which have had their time (T3, T8). False stays (R4).
+// consume deletes the requests, which have had their time (T3, T8). False stays (R4), and so does what comes from the pool's
+// annotations until the machine is on its way out.
 func (x *modelMachine) consume() {
+	if x.templated && x.phase != machinev1alpha1.MachineFailed {
+		return
+	}
 	for _, a := range []*ask{&x.onNode, &x.onMachine} {
 		a.timeout = ""
 		if a.value != "false" {
@@ -414,6 +422,8 @@ func (x *modelMachine) request() string {
 	switch {
 	case x.nodeUnknown && x.synced != "": // P9
 		value = x.synced
+	case !x.nodeUnknown && x.hasNode && x.templated:
+		value = x.template
 	case !x.nodeUnknown && x.hasNode && x.onNode.there:
 		value = x.onNode.value
 	}
@@ -428,7 +438,7 @@ func (x *modelMachine) request() string {
 
 // timeout returns the duration beside the request (R5). A gap: without a request, the one on the machine counts.
 func (x *modelMachine) timeout() string {
-	if !x.nodeUnknown && x.hasNode && x.onNode.there {
+	if !x.nodeUnknown && x.hasNode && (x.onNode.there || x.templated) {
 		return x.onNode.timeout
 	}
 	return x.onMachine.timeout

@@ -37,8 +37,12 @@ func (h PreserveExpiry) spares(d Decision, now time.Time) bool {
 const nativePatience = 10 * time.Second
 
 // cooperate leaves the expiry, the protection and the condition of a machine that is asked for now to machine-controller-
-// manager >= 0.62, which writes them on its own, where its expiry is what ours would be.
+// manager >= 0.62, which writes them on its own, where its expiry is what ours would be. It does not put the deadline off of
+// a machine that is to be Failed to be held.
 func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
+	if d.heldOnceFailed() {
+		d.overdue = false
+	}
 	configuration := d.Machine.Spec.MachineConfiguration
 	if !d.carriesNow() || d.Request.Timeout > 0 || d.beingCreated() || len(d.Target.Claims) > 1 || d.Target.Failing() || now.Add(g.Timeout).After(d.limit) ||
 		configuration == nil || configuration.MachinePreserveTimeout == nil || configuration.MachinePreserveTimeout.Duration != g.Timeout {
@@ -83,10 +87,11 @@ func isNative(machine *machinev1alpha1.Machine) bool {
 
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d.Target)
-	switch expiry := machine.Status.CurrentStatus.PreserveExpiryTime; {
-	case expiry != nil && !expiry.Time.Equal(d.Target.Expiry()), expiry == nil && d.heldOnceFailed():
+	expiry := machine.Status.CurrentStatus.PreserveExpiryTime
+	if expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) || d.heldOnceFailed() || d.forged() {
 		// A claim was added or has gone: until the new expiry is there, the old one must not pass for an operator's edit. Nor
-		// must one that machine-controller-manager writes when the machine fails.
+		// must one that machine-controller-manager writes when the machine fails, nor one that it removes with what is forged
+		// for one that an operator brought forward.
 		delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	}
 	if d.heldOnceFailed() {
@@ -99,7 +104,7 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	carried, onNode := machine.Annotations[v1alpha1.AnnotationPreserve], d.nodeCarries()
 	if onNode {
 		restoreOnMachine(machine) // what held there is no request
-		carried = d.Node.Annotations[v1alpha1.AnnotationPreserve]
+		carried = d.nodeValue()
 	} else {
 		machine.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
 		// machine-controller-manager would look for a request on the node, as long as it has not seen that there is none
@@ -112,7 +117,7 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	_, ours := setAside(machine, onNode)
 	switch {
 	case carried == v1alpha1.RequestNow && ours:
-	case carried == v1alpha1.RequestNow, onNode && d.Request.stays():
+	case carried == v1alpha1.RequestNow, onNode && d.stays():
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	default:
 		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(onNode) + carried
@@ -122,14 +127,16 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 // nodeCarries says that machine-controller-manager >= 0.62 reads the annotation from the Node and not from the Machine. Of
 // true it reads neither, until that is replaced on the Node or goes.
 func (d *Decision) nodeCarries() bool {
-	return d.Node != nil && d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "") &&
-		!(d.Request.stays() && d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestTrue)
+	if d.Node == nil || d.stays() && d.nodeValue() == v1alpha1.RequestTrue {
+		return false
+	}
+	return d.forged() || d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "")
 }
 
 // heldOnceFailed says that machine-controller-manager >= 0.62 holds the machine by itself from when it has marked it Failed,
-// and until then ends whatever holds it: it reads when-failed on the Node, and nobody can change that.
+// and until then ends whatever holds it: it reads on the Node what has this meaning, and that stays there.
 func (d *Decision) heldOnceFailed() bool {
-	return d.nodeCarries() && d.Request.stays() && d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestWhenFailed &&
+	return d.nodeCarries() && d.stays() && d.nodeValue() != v1alpha1.RequestNow &&
 		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed
 }
 
@@ -162,7 +169,7 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	case d.carriesNow() && (d.Current == nil || d.Current.Expiry().Equal(d.Target.Expiry())): // else it would pass for an edit
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
 		return []Step{expire, annotateAndMark}
-	case d.nodeCarries() && !d.Request.stays():
+	case d.nodeCarries() && !d.stays():
 		setNow := Step{Hold: true, Lock: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
 		return []Step{annotate, setNow, expire}
 	default:
@@ -171,7 +178,7 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 }
 
 func (PreserveExpiry) settle(d Decision) []Step {
-	if d.withoutExpiry() {
+	if d.withoutExpiry() || d.forged() {
 		return nil
 	}
 	return []Step{{Machine: markExpiry}}
@@ -200,7 +207,7 @@ func (d *Decision) carriesNow() bool {
 	case d.Request.Value != v1alpha1.RequestNow || d.NodeUnknown:
 		return false
 	case d.nodeCarries():
-		return d.Node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow
+		return d.nodeValue() == v1alpha1.RequestNow
 	default:
 		return !d.Request.OnNode && d.Machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow &&
 			d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == ""
@@ -231,7 +238,11 @@ func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []
 			}
 		}},
 		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
-			if h.obeys(d) && !d.ConsumeRequest {
+			switch {
+			case !d.outlast.IsZero():
+				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.outlast}
+				return
+			case h.obeys(d) && !d.ConsumeRequest:
 				return // what is left is machine-controller-manager's own doing
 			}
 			// A failed machine is terminated at its expiry whether or not that is cleared. Without one, machine-controller-
@@ -239,7 +250,7 @@ func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []
 			expiry, spent := m.Status.CurrentStatus.PreserveExpiryTime, d.unconsumed() != ""
 			switch {
 			case expiry != nil && !expiry.After(now) && (spent || m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed):
-			case spent, expiry != nil && d.Refused && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed:
+			case spent, expiry != nil && (d.Refused || d.forged()) && m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed:
 				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: now.Truncate(time.Second)}
 			default:
 				m.Status.CurrentStatus.PreserveExpiryTime = nil

@@ -79,7 +79,7 @@ var outlives = []string{"timeout", "released", "forbidden", "preserved-since"}
 
 // synced is what a Machine says of the request on its Node (P14).
 func synced(value string) string {
-	if value == "yes" {
+	if value == "yes" || value == "auto-preserved" {
 		return "invalid"
 	}
 	return value
@@ -92,6 +92,7 @@ const unknownShare = -1
 
 var (
 	requests  = rapid.SampledFrom([]string{"now", "true", "when-failed", "when-failed", "false", "", "yes"})
+	forgeries = rapid.SampledFrom([]string{"now", "true", "when-failed", "when-failed", "false", "", "yes", "auto-preserved"})
 	durations = rapid.SampledFrom([]string{"", "", "2h", "3m", "10s", "-1h", "9s", "2562047h", "soon"})
 	timeouts  = rapid.SampledFrom([]time.Duration{time.Hour, 5 * time.Minute, 72 * time.Hour})
 	shares    = rapid.SampledFrom([]int32{1, 0, 2, 3, unknownShare})
@@ -292,7 +293,7 @@ func (w *world) requestOnNode(m *machine) {
 	if w.unsynced(m) {
 		return
 	}
-	w.changeRequest(m, &m.node.Annotations, &m.onNode)
+	w.changeRequest(m, &m.node.Annotations, &m.onNode, forgeries)
 }
 
 // requestInTemplate writes a request into the annotations that MCM keeps on the node, or deletes it from there.
@@ -301,13 +302,15 @@ func (w *world) requestInTemplate(m *machine) {
 		return
 	}
 	defer w.syncTemplate(m)
-	m.held = m.held && !w.down
+	m.held = false // until the controller has seen it
 	annotations := &m.obj.Spec.NodeTemplateSpec.Annotations
 	if has(*annotations, preserve) {
 		*annotations = nil
 		return
 	}
-	*annotations = map[string]string{preserve: requests.Draw(w.t, "value")}
+	if value := forgeries.Draw(w.t, "value"); value != "auto-preserved" || m.kept == nil {
+		*annotations = map[string]string{preserve: value}
+	}
 }
 
 // unsynced says that MCM >= 0.62 would be late to see that a request on the node comes or goes, or that the controller
@@ -326,11 +329,14 @@ func (w *world) requestOnMachine(m *machine) {
 		}
 		w.mcmFirst = false
 	}
-	w.changeRequest(m, &m.obj.Annotations, &m.onMachine)
+	w.changeRequest(m, &m.obj.Annotations, &m.onMachine, requests)
 }
 
-func (w *world) changeRequest(m *machine, annotations *map[string]string, asked *ask) {
+func (w *world) changeRequest(m *machine, annotations *map[string]string, asked *ask, values *rapid.Generator[string]) {
 	old, there := (*annotations)[preserve]
+	if old == "auto-preserved" && m.kept != nil { // MCM >= 0.62 ends what it holds for that, at once
+		return
+	}
 	if w.down {
 		m.held = false // MCM >= 0.62 obeys a request by itself
 	}
@@ -339,7 +345,10 @@ func (w *world) changeRequest(m *machine, annotations *map[string]string, asked 
 		*asked = ask{}
 		return
 	}
-	value := requests.Draw(w.t, "value")
+	value := values.Draw(w.t, "value")
+	if value == "auto-preserved" && m.kept != nil { // MCM >= 0.62 ends what is held, and all traces of it, at once
+		return
+	}
 	if there && value == old { // nobody can see that it was written
 		return
 	}
@@ -652,7 +661,14 @@ func (w *world) heldByMCM(m *machine) bool {
 // heldOnceFailed says that MCM >= 0.62 reads a when-failed on the node that cannot be changed: it ends each hold until it has
 // marked the machine Failed, and then holds it by itself.
 func (m *machine) heldOnceFailed() bool {
-	return m.node != nil && has(m.obj.Spec.NodeTemplateSpec.Annotations, preserve) && m.node.Annotations[preserve] == "when-failed"
+	if m.node == nil {
+		return false
+	}
+	value, templated := m.obj.Spec.NodeTemplateSpec.Annotations[preserve]
+	if !templated {
+		return m.node.Annotations[preserve] == "auto-preserved"
+	}
+	return value == "auto-preserved" || value == "when-failed"
 }
 
 // checkFree are the properties of a machine that is not preserved.
@@ -737,12 +753,35 @@ func (w *world) checkQuiet() {
 	}
 }
 
+// finaleForbidden is that operators forbid everything (R6), and no machine gets well any more: whoever asks, all are replaced.
+func (w *world) finaleForbidden() {
+	w.normal()
+	w.writesLeft = -1
+	if !w.group.Forbidden {
+		w.forbid()
+	}
+	for _, m := range w.machines {
+		w.failMachine(m)
+	}
+	w.dirty = true
+	w.settle()
+	w.pass(creationTimeout + 4*healthTimeout)
+	for _, m := range w.machines {
+		if !m.deleted && !m.unlimited {
+			w.fail("R6: %s is kept for ever", m.name)
+		}
+	}
+}
+
 // finale ends the sequence in one of two ways, after which nothing may be left.
 func (w *world) finale() {
 	w.t.Logf("%s: finale", clock(w.now))
 	w.asleep, w.dirty = false, true
 	if w.shootAway {
 		w.shoot()
+	}
+	if rapid.IntRange(0, 3).Draw(w.t, "operators forbid") == 0 {
+		w.finaleForbidden()
 	}
 	for _, m := range w.machines { // else MCM preserves by itself for ever
 		m.obj.Spec.NodeTemplateSpec.Annotations = nil

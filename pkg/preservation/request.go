@@ -31,7 +31,7 @@ type Request struct {
 	Spent string
 	// OnNode says that the Node carries the request and not the Machine (R2).
 	OnNode bool
-	// Templated says that the request on the Node comes from the pool's own annotations: machine-controller-manager puts it
+	// Templated says that the request on the Node is that of the pool's own annotations: machine-controller-manager puts it
 	// back as often as somebody changes it there.
 	Templated bool
 	// Timeout overrides the pool's timeout; 0 if there is none or an invalid one (R5, P13).
@@ -45,9 +45,6 @@ func (r Request) explicit() bool {
 	return r.Value == v1alpha1.RequestNow || r.Value == v1alpha1.RequestWhenFailed
 }
 
-// stays says that what is on the Node cannot be changed there.
-func (r Request) stays() bool { return r.Templated || r.Spent != "" }
-
 // RequestOf returns the request for a machine. The Node's annotation, when its key is present, beats the Machine's
 // (R2). While the Node cannot be read, the value that was last synced from it stands in for it (P9). No timeout is valid
 // that is longer than maxTimeout.
@@ -59,17 +56,20 @@ func RequestOf(m Member, maxTimeout time.Duration) Request {
 	)
 
 	if m.Node != nil {
-		if nodeValue, ok := m.Node.Annotations[v1alpha1.AnnotationPreserve]; ok {
-			request.OnNode, value, annotations = true, nodeValue, m.Node.Annotations
+		template, templated := pools(m.Machine)
+		if nodeValue, ok := m.Node.Annotations[v1alpha1.AnnotationPreserve]; ok || templated {
+			request.OnNode, request.Templated, value, annotations = true, templated, nodeValue, m.Node.Annotations
+		}
+		if templated {
+			value = template
 		}
 	} else if m.NodeUnknown {
 		if lastApplied := annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]; lastApplied != "" {
 			request.OnNode, value = true, lastApplied
+			_, request.Templated = pools(m.Machine)
 		}
 	}
 
-	_, templated := m.Machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]
-	request.Templated = templated && request.OnNode
 	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow {
 		value = original
 	}
@@ -107,11 +107,34 @@ func isRequest(value string) bool {
 	return false
 }
 
+// pools returns the request in the annotations of the machine's pool, and whether there is one.
+func pools(machine *machinev1alpha1.Machine) (string, bool) {
+	request, ok := machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]
+	return request, ok
+}
+
+// nodeValue returns the request that is on the Node, or is put there by machine-controller-manager as soon as it looks.
+func (d *Decision) nodeValue() string {
+	if request, ok := pools(d.Machine); ok {
+		return request
+	}
+	return d.Node.Annotations[v1alpha1.AnnotationPreserve]
+}
+
 // forged says that the Node carries what machine-controller-manager >= 0.62 writes on Machines only. It would hold the
 // machine because of that once it is Failed, whatever the share (P14).
 func (d *Decision) forged() bool {
-	return d.Node != nil && d.Node.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved
+	return d.Node != nil && d.nodeValue() == preserveValueAutoPreserved
 }
+
+// forgedFailed says that what is forged is in the way, and can be deleted: before, it means nothing, and comes back if it is
+// in the pool's annotations.
+func (d *Decision) forgedFailed() bool {
+	return d.forged() && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed
+}
+
+// stays says that what is on the Node is not to be changed there, or cannot be.
+func (d *Decision) stays() bool { return d.Request.Templated || d.Request.Spent != "" || d.forged() }
 
 // The hold of machine-controller-manager >= 0.62 occupies the annotation on the object that carries the request. What the
 // person wrote there is set aside on the Machine.
@@ -131,7 +154,7 @@ func carrier(node bool) string {
 // setAside returns what was set aside for a request on the Node or on the Machine, and whether something was. It is worth
 // nothing any more if the pool asks for the very value that the hold has put on the Node.
 func setAside(machine *machinev1alpha1.Machine, node bool) (string, bool) {
-	if node && machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
+	if request, _ := pools(machine); node && request == v1alpha1.RequestNow {
 		return "", false
 	}
 	return strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationRequest], carrier(node))

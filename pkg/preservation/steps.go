@@ -126,7 +126,7 @@ func cleanNode(d Decision, now time.Time) []Step {
 	if d.Node != nil {
 		// A request may have been written anew, and the list of taints is replaced as a whole.
 		_, restores := setAside(d.Machine, true)
-		lock = isTainted(d.Node) || d.ConsumeRequest || restores || d.forged()
+		lock = isTainted(d.Node) || d.ConsumeRequest || restores || d.forgedFailed()
 	}
 	return []Step{
 		{Lock: lock, Node: func(node *corev1.Node) {
@@ -137,7 +137,7 @@ func cleanNode(d Decision, now time.Time) []Step {
 			}
 			taint(node, false, now)
 			restoreOnNode(d.Machine, node)
-			if d.ConsumeRequest || d.forged() {
+			if d.ConsumeRequest || d.forgedFailed() {
 				consume(node.Annotations)
 			}
 		}},

@@ -425,6 +425,19 @@ var _ = Describe("Steps", func() {
 			Entry("when-failed that is spent", "when-failed", Annotation(prefix+"spent-request", "when-failed"), false, true),
 		)
 
+		DescribeTable("H3: should not put the deadline off of a machine that is held as soon as it is Failed", func(stays MachineOption) {
+			m := Member{Machine: Machine("m", failing, stays), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}
+			timer := m.Machine.Status.CurrentStatus.LastUpdateTime
+			for _, at := range []time.Time{now.Add(-10 * time.Second), now, now.Add(30 * time.Second), now.Add(time.Minute)} {
+				carryOut(PreserveExpiry{}, &m, at)
+				Expect(m.Machine.Status.CurrentStatus.LastUpdateTime).To(Equal(timer))
+			}
+			Expect(ReadRecord(m.Machine).Failed).To(BeTrue())
+		},
+			Entry("by the pool's request", Templated("when-failed")),
+			Entry("by a spent one", Annotation(prefix+"spent-request", "when-failed")),
+		)
+
 		It("P2: should make a machine the last to go that machine-controller-manager does not see to be held", func() {
 			m := Member{Machine: Machine("m", failing, Templated("when-failed")), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 			carryOut(PreserveExpiry{}, &m, now)

@@ -159,8 +159,8 @@ func (w *world) round(called bool) (wrote, changed bool) {
 	before := make([]modelMachine, len(w.machines))
 	for i, m := range w.machines {
 		m.nodeUnknown = m.labelled() && !w.nodesKnown
-		m.templated = has(m.obj.Spec.NodeTemplateSpec.Annotations, preserve) &&
-			(m.nodeUnknown && m.synced != "" || !m.nodeUnknown && m.node != nil && m.onNode.there)
+		m.template, m.templated = m.obj.Spec.NodeTemplateSpec.Annotations[preserve]
+		m.templated = m.templated && (m.nodeUnknown && m.synced != "" || !m.nodeUnknown && m.node != nil)
 		expiry, request := m.obj.Status.CurrentStatus.PreserveExpiryTime, m.request()
 		m.spared = w.newMCM && (expiry != nil && expiry.After(w.now) ||
 			expiry == nil && (m.node != nil || m.nodeUnknown || !m.labelled()) && (request == "now" || request == "when-failed"))
@@ -668,7 +668,7 @@ func (w *world) modelWouldRelease(m *machine) bool {
 }
 
 // natively are the values of a request that MCM >= 0.62 knows.
-var natively = []string{"now", "when-failed", "false"}
+var natively = []string{"now", "when-failed", "auto-preserved", "false"}
 
 // preserveNatively is what MCM >= 0.62 does on its own.
 func (w *world) preserveNatively(m *machine) (acted bool) {
@@ -698,6 +698,8 @@ func (w *world) preserveNatively(m *machine) (acted bool) {
 	switch {
 	case value == "", value == "false":
 		acted = w.stopNatively(m, false)
+	case value == "auto-preserved" && status.Phase != machinev1alpha1.MachineFailed:
+		return w.stopNatively(m, true)
 	case status.PreserveExpiryTime != nil && !status.PreserveExpiryTime.After(w.now):
 		return w.stopNatively(m, true)
 	case value == "now", status.Phase == machinev1alpha1.MachineFailed:
@@ -808,7 +810,7 @@ func asksMCM(m *machine) bool {
 			value = nodeValue
 		}
 	}
-	return value == "now" || value == "when-failed"
+	return value == "now" || value == "when-failed" || value == "auto-preserved"
 }
 
 // What happens to machines, for the objects and the model alike.
@@ -974,7 +976,9 @@ func (m *machine) labelled() bool { return m.obj.Labels["node"] != "" }
 func (m *machine) phaseOf() machinev1alpha1.MachinePhase { return m.obj.Status.CurrentStatus.Phase }
 
 // withdrawsOnNode says that the request on the node is an empty one.
-func (m *modelMachine) withdrawsOnNode() bool { return m.onNode.there && m.onNode.value == "" }
+func (m *modelMachine) withdrawsOnNode() bool {
+	return m.onNode.there && m.onNode.value == "" || m.hasNode && m.templated && m.template == ""
+}
 
 // noteSync tells the model that the request on the node was synced to the machine (R2).
 func (m *machine) noteSync(old map[string]string) {

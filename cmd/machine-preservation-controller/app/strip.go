@@ -70,7 +70,7 @@ func stripNode(obj any) (any, error) {
 				conditions = append(conditions, c)
 			case c.Type == machinev1alpha1.NodeInPlaceUpdate:
 				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
-			case c.Status != corev1.ConditionFalse:
+			case c.Status != corev1.ConditionFalse && len(conditions) < maxConditions && len(c.Type) <= maxValue:
 				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
 			}
 		}
@@ -80,8 +80,8 @@ func stripNode(obj any) (any, error) {
 }
 
 const (
-	// maxValue is more than any value has that means something.
-	maxValue = 128
+	// maxValue is more than any value has that means something, maxConditions more than a Node has conditions.
+	maxValue, maxConditions = 128, 32
 	// annotationStripped stands for the annotations that were stripped. Without it, a patch that removes the last of the
 	// others would remove all that the Node has.
 	annotationStripped = v1alpha1.GroupName + "/stripped"

@@ -5,6 +5,8 @@
 package app_test
 
 import (
+	"fmt"
+	"strings"
 	"context"
 	"encoding/json"
 	"slices"
@@ -119,6 +121,19 @@ var _ = Describe("Strip", func() {
 		Expect(d.Spec.Strategy.Type).To(Equal(machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType), "P3")
 		Expect(d.Spec.Template.Spec.NodeTemplateSpec.Labels).To(Equal(deployment().Spec.Template.Spec.NodeTemplateSpec.Labels))
 		Expect(d.Annotations).To(Equal(deployment().Annotations))
+	})
+
+	It("P14: should keep a bounded number of conditions, whatever they are called", func() {
+		n := node()
+		for i := range 1000 {
+			builder.Condition(corev1.NodeConditionType(fmt.Sprintf("Forged%d", i)), corev1.ConditionTrue, "", "")(n)
+		}
+		n.Status.Conditions[0], n.Status.Conditions[len(n.Status.Conditions)-1] = n.Status.Conditions[len(n.Status.Conditions)-1], n.Status.Conditions[0]
+		n.Status.Conditions[0].Type = corev1.NodeConditionType(strings.Repeat("x", 100_000))
+		kept := strip(n).(*corev1.Node).Status.Conditions
+		Expect(len(kept)).To(BeNumerically("<=", 35))
+		Expect(kept).To(ContainElement(HaveField("Type", corev1.NodeReady)))
+		Expect(kept).NotTo(ContainElement(HaveField("Type", HavePrefix("xxx"))))
 	})
 
 	It("should drop what is large", func() {
