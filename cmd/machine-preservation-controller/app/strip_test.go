@@ -5,10 +5,9 @@
 package app_test
 
 import (
-	"fmt"
-	"strings"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
