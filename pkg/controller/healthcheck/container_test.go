@@ -133,6 +133,14 @@ var _ = Describe("Container", func() {
 		expect(beProgressing(Equal(notReady + "there is no pod")))
 	})
 
+	It("should be healthy with a container of another configuration of the operators", func() {
+		check.Ensurer = machinecontrollermanager.NewEnsurer(c, &machinecrd.Schemas{Machines: c, MachineDeployments: c}, &configv1alpha1.ControllerConfiguration{
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+		})
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		expect(beHealthy())
+	})
+
 	It("should tell that the container of this version is not as it should be", func() {
 		container := &deployment.Spec.Template.Spec.Containers[1]
 		container.Args = container.Args[:1]
