@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
@@ -40,6 +41,9 @@ type Container struct {
 // the extension works, and is replaced when it is its turn. Without a machine-controller-manager, and while it is scaled
 // down, there is nothing that could be preserved; whether that is right is for Gardener to say.
 func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
+	if !worker.IsSupported(namespace) {
+		return healthy(), nil // there is to be no container
+	}
 	deployment := &appsv1.Deployment{}
 	if err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}, deployment); err != nil {
 		if apierrors.IsNotFound(err) {

@@ -29,6 +29,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -60,6 +61,10 @@ var _ extension.Actuator = &Actuator{}
 // Reconcile deploys what the preservation controller needs. That it is there lets the webhook inject it, which the
 // injection controller sees to. Nothing is deployed for the first time with a configuration that is not valid.
 func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	if !worker.IsSupported(ex.Namespace) {
+		log.Info("Self-hosted shoots are not supported, nothing is deployed")
+		return nil
+	}
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
 	if err != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
