@@ -110,6 +110,13 @@ var _ = Describe("Container", func() {
 		expect(beHealthy())
 	})
 
+	It("should be healthy in a self-hosted shoot, where there is to be no container", func() {
+		deployment.Namespace = "kube-system"
+		deployment.Spec.Template.Spec.Containers, deployment.Spec.Template.Spec.Volumes = deployment.Spec.Template.Spec.Containers[:1], nil
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		Expect(check.Check(ctx, "kube-system")).To(beHealthy())
+	})
+
 	It("should tell that the container is missing", func() {
 		deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
 		Expect(c.Create(ctx, deployment)).To(Succeed())

@@ -198,6 +198,14 @@ var _ = Describe("Actuator", func() {
 			Expect(v1beta1helper.ExtractErrorCodes(err)).To(BeEmpty())
 		})
 
+		It("should deploy nothing for a self-hosted shoot", func() {
+			ex.Namespace = "kube-system"
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			secrets := &corev1.SecretList{}
+			Expect(c.List(ctx, secrets)).To(Succeed())
+			Expect(secrets.Items).To(BeEmpty())
+		})
+
 		It("should fail without the Shoot", func() {
 			ex.Namespace = "other"
 			Expect(actuator.Reconcile(ctx, log, ex)).To(MatchError(ContainSubstring("failed to get Shoot")))
