@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("Transforms", func() {
@@ -45,8 +46,14 @@ var _ = Describe("Transforms", func() {
 			kept.Annotations = map[string]string{"shoot.gardener.cloud/ignore": "true"}
 			kept.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
 			kept.Spec.Kubernetes.Version = "1.36.0"
+			kept.Spec.Provider.Type = "local"
 			kept.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "pool", Maximum: 3, Zones: []string{"a"}}}
 			kept.Status.LastOperation = &gardencorev1beta1.LastOperation{State: gardencorev1beta1.LastOperationStateFailed}
+			kept.Status.IsHibernated = true
+			kept.Status.TechnicalID = "shoot--foo--bar"
+			kept.Status.Gardener.Version = "v1.150.0"
+			kept.Status.ObservedGeneration = 2
+			kept.Status.LastErrors = []gardencorev1beta1.LastError{{Description: "foo"}}
 			kept.Status.AdvertisedAddresses = []gardencorev1beta1.ShootAdvertisedAddress{{Name: "external", URL: "https://foo"}}
 
 			shoot := kept.DeepCopy()
@@ -99,6 +106,34 @@ var _ = Describe("Transforms", func() {
 		expected.Spec.Region = "region"
 		expected.Spec.Pools = []extensionsv1alpha1.WorkerPool{{Name: "pool", Maximum: 1}}
 		Expect(StripWorker(worker)).To(Equal(expected))
+	})
+
+	It("should keep all of a Shoot's and of a Worker's pools that shares depend on", func() {
+		settings := &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: new(int32(2)), MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour}}
+		expected := share.Pool{Name: "pool", Maximum: 3, SystemComponents: true, Zones: []string{"a"}, AutoPreserveFailedMax: new(int32(2)), MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour}}
+
+		worker := &extensionsv1alpha1.Worker{}
+		worker.Spec.Pools = []extensionsv1alpha1.WorkerPool{{
+			Name: "pool", Maximum: 3, Zones: []string{"a"}, MachineControllerManagerSettings: settings,
+			Labels: map[string]string{"worker.gardener.cloud/system-components": "true"},
+		}}
+		stripped, err := StripWorker(worker)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(share.PoolsOfWorker(stripped.(*extensionsv1alpha1.Worker))).To(Equal([]share.Pool{expected}))
+
+		raw, err := json.Marshal(&gardencorev1beta1.Shoot{
+			TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"},
+			Spec: gardencorev1beta1.ShootSpec{Provider: gardencorev1beta1.Provider{Workers: []gardencorev1beta1.Worker{{
+				Name: "pool", Maximum: 3, Zones: []string{"a"}, MachineControllerManagerSettings: settings, SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: true},
+			}}}},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		cluster := &extensionsv1alpha1.Cluster{Spec: extensionsv1alpha1.ClusterSpec{Shoot: runtime.RawExtension{Raw: raw}}}
+		_, err = StripCluster(cluster)
+		Expect(err).NotTo(HaveOccurred())
+		shoot := &gardencorev1beta1.Shoot{}
+		Expect(json.Unmarshal(cluster.Spec.Shoot.Raw, shoot)).To(Succeed())
+		Expect(share.PoolsOfShoot(shoot.Spec.Provider.Workers)).To(Equal([]share.Pool{expected}))
 	})
 
 	It("should keep the zone of a MachineClass, but not what belongs to the provider", func() {
