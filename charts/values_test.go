@@ -88,6 +88,7 @@ func extensionSettings() map[string]setting {
 	maps.Copy(settings, map[string]setting{
 		"config.autoPreserveFailedMax":               {2, config(ContainSubstring("\nautoPreserveFailedMax: 2\n"))},
 		"config.maxMachinePreserveTimeout":           {"100h", config(ContainSubstring("\nmaxMachinePreserveTimeout: 100h\n"))},
+		"config.maxAutoPreserveFailed":               {3, config(ContainSubstring("\nmaxAutoPreserveFailed: 3\n"))},
 		"config.machinePreserveTimeout":              {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
 		"config.injection":                           {"WithNextReconciliation", config(ContainSubstring("\ninjection: WithNextReconciliation\n"))},
 		"config.injectionMaxFailed":                  {5, config(ContainSubstring("\ninjectionMaxFailed: 5\n"))},
@@ -138,6 +139,8 @@ func admissionRuntimeSettings() map[string]setting {
 
 	maps.Copy(settings, map[string]setting{
 		"metrics.enableScraping":                    {false, scraping},
+		"config.maxMachinePreserveTimeout":          {"100h", Keys{pod + "containers[" + name + "].args[--max-machine-preserve-timeout]": Equal("100h")}},
+		"config.maxAutoPreserveFailed":              {0, Keys{pod + "containers[" + name + "].args[--max-auto-preserve-failed]": Equal("0")}},
 		"gardener.runtimeCluster.priorityClassName": {"foo", Keys{pod + "priorityClassName": Equal("foo")}},
 		"gardener.virtualCluster.namespace": {"foo", Keys{
 			pod + "containers[" + name + "].args[--webhook-config-owner-namespace]": Equal("foo"),

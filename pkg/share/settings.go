@@ -124,17 +124,20 @@ type Settings struct {
 }
 
 // SettingsFor returns what holds for a worker pool: the values that count, and false and 0 where nothing is set. A number is
-// cut to what is valid for the pool, as a default is that of pools of all sizes, and a timeout to what operators allow
-// (P13).
+// cut to what is valid for the pool, as a default is that of pools of all sizes, and like a timeout (P13) to what operators
+// allow.
 func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defaults *configv1alpha1.ControllerConfiguration) Settings {
 	values := ValuesFor(pool, nil, config, nil, defaults)
-	timeout := values.MachinePreserveTimeout.Effective().Value
-	if defaults != nil && defaults.MaxMachinePreserveTimeout != nil {
-		timeout = min(timeout, defaults.MaxMachinePreserveTimeout.Duration)
-	}
-	return Settings{
+	settings := Settings{
 		AutoPreserveFailedMax:      min(values.AutoPreserveFailedMax.Effective().Value, pool.Limit()),
-		MachinePreserveTimeout:     timeout,
+		MachinePreserveTimeout:     values.MachinePreserveTimeout.Effective().Value,
 		ForceDeletePodsWithVolumes: values.ForceDeletePodsWithVolumes.Effective().Value,
 	}
+	if defaults != nil && defaults.MaxAutoPreserveFailed != nil {
+		settings.AutoPreserveFailedMax = min(settings.AutoPreserveFailedMax, *defaults.MaxAutoPreserveFailed)
+	}
+	if defaults != nil && defaults.MaxMachinePreserveTimeout != nil {
+		settings.MachinePreserveTimeout = min(settings.MachinePreserveTimeout, defaults.MaxMachinePreserveTimeout.Duration)
+	}
+	return settings
 }

@@ -101,6 +101,25 @@ var _ = Describe("#SettingsFor", func() {
 		}
 	})
 
+	DescribeTable("should cut a number to what operators allow, whoever sets it",
+		func(pool Pool, config preservation.MachinePreservationConfig, expected int) {
+			defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(3)), MaxAutoPreserveFailed: new(int32(3))}
+			pool.Name, pool.Maximum = "pool", 9
+			Expect(SettingsFor(pool, &config, defaults).AutoPreserveFailedMax).To(BeEquivalentTo(expected))
+		},
+		Entry("nobody", Pool{}, preservation.MachinePreservationConfig{}, 3),
+		Entry("less for the pool", Pool{}, preservation.MachinePreservationConfig{Workers: []preservation.Worker{
+			{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(2))}},
+		}}, 2),
+		Entry("more for the pool", Pool{}, preservation.MachinePreservationConfig{Workers: []preservation.Worker{
+			{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(4))}},
+		}}, 3),
+		Entry("more for all pools", Pool{}, preservation.MachinePreservationConfig{
+			MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(4))},
+		}, 3),
+		Entry("more in the Shoot", Pool{AutoPreserveFailedMax: new(int32(4))}, preservation.MachinePreservationConfig{}, 3),
+	)
+
 	It("should cut a default to what is valid for the pool", func() {
 		defaults := &configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(5)), MachinePreserveTimeout: hours(1)}
 		pool := Pool{Maximum: 3, SystemComponents: true}

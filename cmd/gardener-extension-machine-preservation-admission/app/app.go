@@ -32,6 +32,7 @@ import (
 	"context"
 	"fmt"
 
+	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
 	extensionscmdwebhook "github.com/gardener/gardener/extensions/pkg/webhook/cmd"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	"github.com/spf13/cobra"
@@ -46,6 +47,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/admission/validator"
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 )
 
 // Name is the name of the admission component. With the prefix "gardener-extension-" it is that of its Service and of the
@@ -54,9 +56,13 @@ const Name = "machine-preservation-admission"
 
 // NewCommand returns the command.
 func NewCommand() *cobra.Command {
+	// The limits are filled in before the factories of the webhooks run.
+	limits := &configv1alpha1.ControllerConfiguration{}
 	opts := newOptions(extensionscmdwebhook.NewSwitchOptions(
-		extensionscmdwebhook.Switch(validator.WebhookName, validator.New),
-	))
+		extensionscmdwebhook.Switch(validator.WebhookName, func(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
+			return validator.New(mgr, limits)
+		}),
+	), limits)
 
 	cmd := &cobra.Command{
 		Use:           "gardener-extension-" + Name,

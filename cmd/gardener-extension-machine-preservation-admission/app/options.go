@@ -7,11 +7,20 @@ package app
 import (
 	"cmp"
 	"os"
+	"time"
 
 	extensionscmdcontroller "github.com/gardener/gardener/extensions/pkg/controller/cmd"
 	extensionscmdwebhook "github.com/gardener/gardener/extensions/pkg/webhook/cmd"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1/validation"
 )
+
+// noLimit is the limit of a number that has none.
+const noLimit = -1
 
 // options are the command line.
 type options struct {
@@ -23,7 +32,7 @@ type options struct {
 	extensionscmdcontroller.OptionAggregator
 }
 
-func newOptions(webhooks *extensionscmdwebhook.SwitchOptions) *options {
+func newOptions(webhooks *extensionscmdwebhook.SwitchOptions, limits *configv1alpha1.ControllerConfiguration) *options {
 	o := &options{
 		garden:  &gardenOptions{},
 		runtime: &extensionscmdcontroller.RESTOptions{},
@@ -43,6 +52,7 @@ func newOptions(webhooks *extensionscmdwebhook.SwitchOptions) *options {
 		o.garden,
 		extensionscmdcontroller.PrefixOption("runtime-", o.runtime),
 		o.manager,
+		&limitOptions{limits: limits},
 		o.webhooks,
 	)
 	return o
@@ -58,4 +68,30 @@ type gardenOptions struct {
 func (o *gardenOptions) Complete() error {
 	o.Kubeconfig = cmp.Or(o.Kubeconfig, os.Getenv(v1beta1constants.EnvGenericGardenKubeconfig))
 	return o.RESTOptions.Complete()
+}
+
+// limitOptions are what operators allow. The component configuration of the extension, which has them as well, is in other
+// clusters.
+type limitOptions struct {
+	limits *configv1alpha1.ControllerConfiguration
+
+	number  int32
+	timeout time.Duration
+}
+
+// AddFlags implements Flagger.
+func (o *limitOptions) AddFlags(flags *pflag.FlagSet) {
+	defaults := &configv1alpha1.ControllerConfiguration{}
+	configv1alpha1.SetObjectDefaults_ControllerConfiguration(defaults)
+	flags.Int32Var(&o.number, "max-auto-preserve-failed", noLimit, "how many failed machines of a worker pool the extension keeps without being asked for at most, -1 if there is no limit")
+	flags.DurationVar(&o.timeout, "max-machine-preserve-timeout", defaults.MaxMachinePreserveTimeout.Duration, "how long the extension keeps a machine at most")
+}
+
+// Complete implements Completer.
+func (o *limitOptions) Complete() error {
+	o.limits.MaxMachinePreserveTimeout = &metav1.Duration{Duration: o.timeout}
+	if o.number != noLimit {
+		o.limits.MaxAutoPreserveFailed = &o.number
+	}
+	return validation.ValidateControllerConfiguration(o.limits).ToAggregate()
 }

@@ -8,13 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation-admission/app"
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 )
 
 var _ = Describe("Options", func() {
@@ -63,4 +66,23 @@ var _ = Describe("Options", func() {
 		_, _, err := Hosts("--kubeconfig=missing")
 		Expect(err).To(MatchError(os.ErrNotExist))
 	})
+
+	DescribeTable("limits",
+		func(expected configv1alpha1.ControllerConfiguration, message string, arguments ...string) {
+			limits, err := Limits(arguments...)
+			if message != "" {
+				Expect(err).To(MatchError(message))
+				return
+			}
+			Expect(err).NotTo(HaveOccurred())
+			Expect(limits).To(Equal(&expected))
+		},
+		Entry("those of an extension that is not configured", configv1alpha1.ControllerConfiguration{MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour}}, ""),
+		Entry("both", configv1alpha1.ControllerConfiguration{
+			MaxAutoPreserveFailed:     new(int32(0)),
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+		}, "", "--max-auto-preserve-failed=0", "--max-machine-preserve-timeout=1h"),
+		Entry("no number", configv1alpha1.ControllerConfiguration{}, "maxAutoPreserveFailed: Invalid value: -2: must not be negative", "--max-auto-preserve-failed=-2"),
+		Entry("no time", configv1alpha1.ControllerConfiguration{}, `maxMachinePreserveTimeout: Invalid value: "0s": must be at least 10s`, "--max-machine-preserve-timeout=0"),
+	)
 })

@@ -33,6 +33,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
 	extensionsheartbeatcontroller "github.com/gardener/gardener/extensions/pkg/controller/heartbeat"
@@ -76,6 +77,10 @@ const (
 	burst = 130
 )
 
+// gcPercent is how much garbage there may be for what is in use, in percent. Nearly all of that are the caches, which are
+// large and seldom change: with Go's 100, a seed with many shoots would take a quarter more memory, to save next to no CPU.
+const gcPercent = 50
+
 // NewCommand returns the command.
 func NewCommand() *cobra.Command {
 	var (
@@ -105,6 +110,7 @@ func NewCommand() *cobra.Command {
 				return fmt.Errorf("failed to complete options: %w", err)
 			}
 			logf.SetLogger(opts.manager.Completed().Logger)
+			debug.SetGCPercent(gcPercent)
 			return run(cmd.Context(), opts, planner, schemas)
 		},
 	}

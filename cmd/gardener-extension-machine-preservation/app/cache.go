@@ -33,8 +33,8 @@ func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&appsv1.Deployment{}:                 named(v1beta1constants.DeploymentNameMachineControllerManager),
-			&corev1.Secret{}:                     named(preservationcontroller.AccessSecretName),
+			&appsv1.Deployment{}:                 {Field: nameIs(v1beta1constants.DeploymentNameMachineControllerManager), Transform: stripDeployment},
+			&corev1.Secret{}:                     {Field: nameIs(preservationcontroller.AccessSecretName)},
 			&extensionsv1alpha1.Cluster{}:        {Transform: stripCluster},
 			&extensionsv1alpha1.Extension{}:      {Transform: stripExtension},
 			&extensionsv1alpha1.Worker{}:         {Transform: stripWorker},
@@ -54,8 +54,8 @@ func clientOptions() client.Options {
 	}}}
 }
 
-func named(name string) cache.ByObject {
-	return cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
+func nameIs(name string) fields.Selector {
+	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 }
 
 // startInformers starts the informers of what the webhooks read. Otherwise the first request would, and wait for it: in
@@ -109,8 +109,14 @@ func stripCluster(object any) (any, error) {
 		}
 		stripped.ManagedFields = nil
 		delete(stripped.Annotations, corev1.LastAppliedConfigAnnotation)
-		for i := range stripped.Spec.Provider.Workers {
-			stripped.Spec.Provider.Workers[i].ProviderConfig = nil
+		for i, worker := range stripped.Spec.Provider.Workers {
+			stripped.Spec.Provider.Workers[i] = gardencorev1beta1.Worker{
+				Name:                             worker.Name,
+				Maximum:                          worker.Maximum,
+				SystemComponents:                 worker.SystemComponents,
+				Zones:                            worker.Zones,
+				MachineControllerManagerSettings: worker.MachineControllerManagerSettings,
+			}
 		}
 		raw, err := json.Marshal(stripped)
 		if err != nil {
@@ -137,10 +143,14 @@ func stripWorker(object any) (any, error) {
 		worker.ManagedFields = nil
 		worker.Status = extensionsv1alpha1.WorkerStatus{}
 		worker.Spec.InfrastructureProviderStatus, worker.Spec.SSHPublicKey = nil, nil
-		for i := range worker.Spec.Pools {
-			pool := &worker.Spec.Pools[i]
-			pool.ProviderConfig, pool.NodeTemplate, pool.KubeletConfig, pool.ClusterAutoscaler = nil, nil, nil, nil
-			pool.Annotations, pool.Taints, pool.Volume, pool.DataVolumes = nil, nil, nil, nil
+		for i, pool := range worker.Spec.Pools {
+			worker.Spec.Pools[i] = extensionsv1alpha1.WorkerPool{
+				Name:                             pool.Name,
+				Maximum:                          pool.Maximum,
+				Labels:                           pool.Labels,
+				Zones:                            pool.Zones,
+				MachineControllerManagerSettings: pool.MachineControllerManagerSettings,
+			}
 		}
 	}
 	return object, nil
@@ -158,11 +168,33 @@ func stripMachineClass(object any) (any, error) {
 	return object, nil
 }
 
-// stripMachineDeployment leaves the specification whole: the worker controller computes patches from it.
+// stripMachineDeployment leaves what patches are computed from. Of the node template, it leaves the pool.
 func stripMachineDeployment(object any) (any, error) {
 	if deployment, ok := object.(*machinev1alpha1.MachineDeployment); ok {
 		deployment.ManagedFields = nil
 		deployment.Status = machinev1alpha1.MachineDeploymentStatus{}
+		node := &deployment.Spec.Template.Spec.NodeTemplateSpec
+		pool, hasPool := node.Labels[v1beta1constants.LabelWorkerPool]
+		*node = machinev1alpha1.NodeTemplateSpec{}
+		if hasPool {
+			node.Labels = map[string]string{v1beta1constants.LabelWorkerPool: pool}
+		}
+	}
+	return object, nil
+}
+
+// stripDeployment leaves of machine-controller-manager's own containers what ours depends on, and the other way around all
+// of ours. It is never written but by patches that change nothing.
+func stripDeployment(object any) (any, error) {
+	if deployment, ok := object.(*appsv1.Deployment); ok {
+		deployment.ManagedFields, deployment.Annotations = nil, nil
+		containers := deployment.Spec.Template.Spec.Containers
+		for i, container := range containers {
+			if container.Name != preservationcontroller.Name {
+				containers[i] = corev1.Container{Name: container.Name, Image: container.Image, Command: container.Command, Args: container.Args}
+			}
+		}
+		deployment.Spec.Template = corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers, Volumes: deployment.Spec.Template.Spec.Volumes}}
 	}
 	return object, nil
 }

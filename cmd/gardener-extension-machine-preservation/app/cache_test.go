@@ -13,12 +13,15 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("Transforms", func() {
@@ -45,8 +48,14 @@ var _ = Describe("Transforms", func() {
 			kept.Annotations = map[string]string{"shoot.gardener.cloud/ignore": "true"}
 			kept.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
 			kept.Spec.Kubernetes.Version = "1.36.0"
-			kept.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "pool", Maximum: 3, Zones: []string{"a"}}}
+			kept.Spec.Provider.Type = "local"
+			kept.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "pool", Maximum: 3, Zones: []string{"a"}, SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: true}}}
 			kept.Status.LastOperation = &gardencorev1beta1.LastOperation{State: gardencorev1beta1.LastOperationStateFailed}
+			kept.Status.IsHibernated = true
+			kept.Status.TechnicalID = "shoot--foo--bar"
+			kept.Status.Gardener.Version = "v1.150.0"
+			kept.Status.ObservedGeneration = 2
+			kept.Status.LastErrors = []gardencorev1beta1.LastError{{Description: "foo"}}
 			kept.Status.AdvertisedAddresses = []gardencorev1beta1.ShootAdvertisedAddress{{Name: "external", URL: "https://foo"}}
 
 			shoot := kept.DeepCopy()
@@ -54,6 +63,7 @@ var _ = Describe("Transforms", func() {
 			shoot.Annotations["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
 			shoot.Spec.Kubernetes.KubeAPIServer = &gardencorev1beta1.KubeAPIServerConfig{}
 			shoot.Spec.Provider.InfrastructureConfig = &runtime.RawExtension{Raw: []byte("{}")}
+			shoot.Spec.Provider.Workers[0].Machine.Type = "large"
 			shoot.Spec.Provider.Workers[0].ProviderConfig = &runtime.RawExtension{Raw: []byte("{}")}
 			shoot.Status.Conditions = []gardencorev1beta1.Condition{{Type: "foo"}}
 
@@ -101,6 +111,34 @@ var _ = Describe("Transforms", func() {
 		Expect(StripWorker(worker)).To(Equal(expected))
 	})
 
+	It("should keep all of a Shoot's and of a Worker's pools that shares depend on", func() {
+		settings := &gardencorev1beta1.MachineControllerManagerSettings{AutoPreserveFailedMachineMax: new(int32(2)), MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour}}
+		expected := share.Pool{Name: "pool", Maximum: 3, SystemComponents: true, Zones: []string{"a"}, AutoPreserveFailedMax: new(int32(2)), MachinePreserveTimeout: &metav1.Duration{Duration: time.Hour}}
+
+		worker := &extensionsv1alpha1.Worker{}
+		worker.Spec.Pools = []extensionsv1alpha1.WorkerPool{{
+			Name: "pool", Maximum: 3, Zones: []string{"a"}, MachineControllerManagerSettings: settings,
+			Labels: map[string]string{"worker.gardener.cloud/system-components": "true"},
+		}}
+		stripped, err := StripWorker(worker)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(share.PoolsOfWorker(stripped.(*extensionsv1alpha1.Worker))).To(Equal([]share.Pool{expected}))
+
+		raw, err := json.Marshal(&gardencorev1beta1.Shoot{
+			TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"},
+			Spec: gardencorev1beta1.ShootSpec{Provider: gardencorev1beta1.Provider{Workers: []gardencorev1beta1.Worker{{
+				Name: "pool", Maximum: 3, Zones: []string{"a"}, MachineControllerManagerSettings: settings, SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: true},
+			}}}},
+		})
+		Expect(err).NotTo(HaveOccurred())
+		cluster := &extensionsv1alpha1.Cluster{Spec: extensionsv1alpha1.ClusterSpec{Shoot: runtime.RawExtension{Raw: raw}}}
+		_, err = StripCluster(cluster)
+		Expect(err).NotTo(HaveOccurred())
+		shoot := &gardencorev1beta1.Shoot{}
+		Expect(json.Unmarshal(cluster.Spec.Shoot.Raw, shoot)).To(Succeed())
+		Expect(share.PoolsOfShoot(shoot.Spec.Provider.Workers)).To(Equal([]share.Pool{expected}))
+	})
+
 	It("should keep the zone of a MachineClass, but not what belongs to the provider", func() {
 		Expect(StripMachineClass(&machinev1alpha1.MachineClass{
 			ObjectMeta:   meta,
@@ -113,14 +151,38 @@ var _ = Describe("Transforms", func() {
 		}))
 	})
 
-	It("should keep the specification of a MachineDeployment, but not its status", func() {
-		Expect(StripMachineDeployment(&machinev1alpha1.MachineDeployment{
-			ObjectMeta: meta,
+	It("should keep what the sidecar depends on in machine-controller-manager's Deployment, and the sidecar itself", func() {
+		sidecar := preservationcontroller.Container(preservationcontroller.ContainerValues{Image: "sidecar"})
+		template := corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "machine-controller-manager", Image: "mcm", Command: []string{"a"}, Args: []string{"b"}}, sidecar},
+			Volumes:    []corev1.Volume{preservationcontroller.Volume("kubeconfig")},
+		}}
+		expected := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "foo", Labels: map[string]string{"foo": "bar"}, Generation: 2},
+			Spec:       appsv1.DeploymentSpec{Replicas: new(int32(1)), Selector: &metav1.LabelSelector{}, Template: template},
+			Status:     appsv1.DeploymentStatus{ObservedGeneration: 2, Conditions: []appsv1.DeploymentCondition{{Type: "Available"}}},
+		}
+		deployment := expected.DeepCopy()
+		deployment.ManagedFields = meta.ManagedFields
+		deployment.Annotations = map[string]string{"foo": "bar"}
+		deployment.Spec.Template.Labels = map[string]string{"foo": "bar"}
+		deployment.Spec.Template.Spec.PriorityClassName = "foo"
+		deployment.Spec.Template.Spec.Containers[0].LivenessProbe = sidecar.LivenessProbe
+		Expect(StripDeployment(deployment)).To(Equal(expected))
+	})
+
+	It("should keep the specification of a MachineDeployment and its pool, but not its status", func() {
+		expected := &machinev1alpha1.MachineDeployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "foo", Labels: map[string]string{"foo": "bar"}, Annotations: map[string]string{"foo": "bar"}},
 			Spec:       machinev1alpha1.MachineDeploymentSpec{Replicas: 1},
-			Status:     machinev1alpha1.MachineDeploymentStatus{Replicas: 1},
-		})).To(Equal(&machinev1alpha1.MachineDeployment{
-			ObjectMeta: metav1.ObjectMeta{Name: "foo"},
-			Spec:       machinev1alpha1.MachineDeploymentSpec{Replicas: 1},
-		}))
+		}
+		expected.Spec.Template.Spec.Class.Name = "class"
+		expected.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"worker.gardener.cloud/pool": "pool"}
+		deployment := expected.DeepCopy()
+		deployment.ManagedFields = meta.ManagedFields
+		deployment.Spec.Template.Spec.NodeTemplateSpec.Labels["foo"] = "bar"
+		deployment.Spec.Template.Spec.NodeTemplateSpec.Spec.Taints = []corev1.Taint{{Key: "foo"}}
+		deployment.Status.Replicas = 1
+		Expect(StripMachineDeployment(deployment)).To(Equal(expected))
 	})
 })

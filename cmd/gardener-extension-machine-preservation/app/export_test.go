@@ -11,6 +11,7 @@ var (
 	StripWorker            = stripWorker
 	StripMachineClass      = stripMachineClass
 	StripMachineDeployment = stripMachineDeployment
+	StripDeployment        = stripDeployment
 )
 
 // NewConfigOptions returns options with a value for --config.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 
+	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
@@ -25,21 +27,24 @@ import (
 
 // Shoot validates the provider configuration in Shoots. An entry that is disabled is not looked at: nobody reads its
 // configuration, and gardener-apiserver does not label the Shoot for it.
-type Shoot struct{}
+type Shoot struct {
+	// Limits are what operators allow, of which an owner is warned. Nothing else of it is looked at, and it may be nil.
+	Limits *configv1alpha1.ControllerConfiguration
+}
 
 // ValidateCreate returns what is wrong with a new Shoot, or else what its owner should know.
-func (Shoot) ValidateCreate(_ context.Context, shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
-	return validate(shoot)
+func (s Shoot) ValidateCreate(_ context.Context, shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+	return s.validate(shoot)
 }
 
 // ValidateUpdate returns what is wrong with a changed Shoot, or else what its owner should know. Nothing is wrong if
 // neither the configuration nor what it is validated against has changed: an owner, or Gardener's own maintenance, must be
 // able to change the rest of a Shoot that is older than a rule.
-func (Shoot) ValidateUpdate(_ context.Context, oldShoot, newShoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+func (s Shoot) ValidateUpdate(_ context.Context, oldShoot, newShoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	if newShoot.DeletionTimestamp != nil || apiequality.Semantic.DeepEqual(subjectOf(oldShoot), subjectOf(newShoot)) {
 		return nil, nil
 	}
-	return validate(newShoot)
+	return s.validate(newShoot)
 }
 
 // ValidateDelete returns nothing: the webhook is not registered for it.
@@ -47,7 +52,7 @@ func (Shoot) ValidateDelete(context.Context, *gardencorev1beta1.Shoot) (admissio
 	return nil, nil
 }
 
-func validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+func (s Shoot) validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	index := enabled(shoot)
 	if index < 0 {
 		return nil, nil
@@ -59,7 +64,7 @@ func validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	if err != nil {
 		return nil, refusal(shoot, err)
 	}
-	return warnings(shoot.Status.Gardener.Version, pools, config, extensionPath), nil
+	return warnings(shoot.Status.Gardener.Version, v1beta1helper.IsShootSelfHosted(shoot.Spec.Provider.Workers), pools, config, s.Limits, extensionPath), nil
 }
 
 // enabled returns the index of the extension in the Shoot's specification, or -1. gardener-apiserver sees to it that a type

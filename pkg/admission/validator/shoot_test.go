@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/admission/validator"
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 )
 
 // option changes one thing of a Shoot.
@@ -158,7 +159,11 @@ var _ = Describe("Shoot", func() {
 
 	DescribeTable("warnings",
 		func(shoot *gardencorev1beta1.Shoot, expected ...string) {
-			warnings, err := validator.Shoot{}.ValidateCreate(ctx, shoot)
+			warnings, err := validator.Shoot{Limits: &configv1alpha1.ControllerConfiguration{
+				AutoPreserveFailedMax:     new(int32(1)), // is not looked at
+				MaxAutoPreserveFailed:     new(int32(4)),
+				MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
+			}}.ValidateCreate(ctx, shoot)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(warnings).To(HaveExactElements(expected))
 		},
@@ -167,6 +172,31 @@ var _ = Describe("Shoot", func() {
 		Entry("there is no configuration", newShoot()),
 		Entry("the Shoot has no workers", newShoot(workerless),
 			`spec.extensions[1]: the Shoot has no workers, no machine is preserved`),
+
+		Entry("the Shoot is self-hosted", newShoot(pool(0, func(w *gardencorev1beta1.Worker) { w.ControlPlane = &gardencorev1beta1.WorkerControlPlane{} }),
+			own(0, new(int32(1)), 0)),
+			`spec.extensions[1]: the Shoot is self-hosted, which is not supported, no machine is preserved`),
+
+		// What operators allow
+		Entry("as much as the operators allow", newShoot(config("machineControllerManager: {autoPreserveFailedMax: 4, machinePreserveTimeout: 336h}"))),
+		Entry("more and longer than the operators allow, for all pools",
+			newShoot(pool(1, func(w *gardencorev1beta1.Worker) { w.Maximum = 5 }), config("machineControllerManager: {autoPreserveFailedMax: 5, machinePreserveTimeout: 337h}")),
+			`spec.extensions[1].providerConfig.machineControllerManager.autoPreserveFailedMax: 5 is more than the operators allow, it is taken for 4, which is the most that is kept of a worker pool`,
+			`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: 337h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
+		Entry("more and longer than the operators allow, in the Shoot's own fields",
+			newShoot(own(0, new(int32(6)), 400*time.Hour)),
+			`spec.provider.workers[0].machineControllerManager.autoPreserveFailedMachineMax: 6 is more than the operators allow, it is taken for 4, which is the most that is kept of a worker pool`,
+			`spec.provider.workers[0].machineControllerManager.machinePreserveTimeout: 400h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
+		Entry("more than the operators allow for all pools, and less for each of them",
+			newShoot(config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 3}}, {name: b, machineControllerManager: {autoPreserveFailedMax: 3}}]\nmachineControllerManager: {autoPreserveFailedMax: 8}"))),
+		Entry("more than the operators allow, of which zones get nothing",
+			newShoot(pool(0, func(w *gardencorev1beta1.Worker) { w.Zones = []string{"1", "2", "3", "4", "5"} }), config("workers: [{name: a, machineControllerManager: {autoPreserveFailedMax: 5}}]")),
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 5 is more than the operators allow, it is taken for 4, which is the most that is kept of a worker pool`,
+			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.autoPreserveFailedMax: 4 is distributed over the zones of worker pool "a" as 1, 1, 1, 1, 0: nothing is left for "5"`),
+		Entry("Gardener that waits, for as long as the operators allow",
+			newShoot(reconciledBy("v1.146.3"), config("machineControllerManager: {machinePreserveTimeout: 400h}")),
+			`spec.extensions[1]: with Gardener v1.146.3, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to 336h0m0s, unless a request or the operators say otherwise. From 1.147.0 on they do not`,
+			`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: 400h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
 
 		// Precedence
 		Entry("number and timeout are in the Shoot's own fields as well",

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
@@ -27,15 +28,26 @@ const firstWithPreservation = "1.147.0"
 
 // warnings returns what the owner of a Shoot should know about a valid configuration. Each names the field, its value where
 // there is one, and what it does not do. The version of Gardener is empty for a Shoot that has never been reconciled.
-func warnings(gardenerVersion string, pools []share.Pool, config *preservation.MachinePreservationConfig, extensionPath *field.Path) admission.Warnings {
+func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, config *preservation.MachinePreservationConfig, limits *configv1alpha1.ControllerConfiguration, extensionPath *field.Path) admission.Warnings {
 	w := &collector{
 		pools:       pools,
 		config:      config,
 		configPath:  extensionPath.Child("providerConfig"),
 		workersPath: field.NewPath("spec", "provider", "workers"),
 	}
-	if len(pools) == 0 {
+	switch {
+	case isSelfHosted:
+		w.add(extensionPath, "the Shoot is self-hosted, which is not supported, no machine is preserved")
+		return w.warnings
+	case len(pools) == 0:
 		w.add(extensionPath, "the Shoot has no workers, no machine is preserved")
+	}
+	// Of the defaults of the extension's own configuration, nothing is known here.
+	if limits != nil {
+		w.limits = configv1alpha1.ControllerConfiguration{
+			MaxAutoPreserveFailed:     limits.MaxAutoPreserveFailed,
+			MaxMachinePreserveTimeout: limits.MaxMachinePreserveTimeout,
+		}
 	}
 	w.ofGardener(gardenerVersion, extensionPath)
 	for i := range config.Workers {
@@ -43,6 +55,7 @@ func warnings(gardenerVersion string, pools []share.Pool, config *preservation.M
 	}
 	w.ofForce(config.MachineControllerManager, settingsPath(w.configPath))
 	for i := range pools {
+		w.ofLimits(i)
 		w.ofZones(i)
 	}
 	return w.warnings
@@ -51,18 +64,27 @@ func warnings(gardenerVersion string, pools []share.Pool, config *preservation.M
 type collector struct {
 	pools                   []share.Pool
 	config                  *preservation.MachinePreservationConfig
+	limits                  configv1alpha1.ControllerConfiguration
 	configPath, workersPath *field.Path
 
 	warnings admission.Warnings
 }
 
+// add adds a warning, once: a value may hold for several pools.
 func (w *collector) add(fldPath *field.Path, format string, arguments ...any) {
-	w.warnings = append(w.warnings, fldPath.String()+": "+fmt.Sprintf(format, arguments...))
+	if warning := fldPath.String() + ": " + fmt.Sprintf(format, arguments...); !slices.Contains(w.warnings, warning) {
+		w.warnings = append(w.warnings, warning)
+	}
 }
 
 // values returns what the Shoot sets for a worker pool.
 func (w *collector) values(pool int) share.Values {
 	return share.ValuesFor(w.pools[pool], w.workersPath.Index(pool), w.config, w.configPath, nil)
+}
+
+// settings returns what holds for a worker pool.
+func (w *collector) settings(pool int) share.Settings {
+	return share.SettingsFor(w.pools[pool], w.config, &w.limits)
 }
 
 // ofGardener warns of a Gardener that takes preserved machines for ones that are not ready yet, and of how long that can
@@ -74,11 +96,11 @@ func (w *collector) ofGardener(version string, extensionPath *field.Path) {
 	}
 	longest := time.Duration(0)
 	for i := range w.pools {
-		timeout := w.values(i).MachinePreserveTimeout.Effective()
-		if timeout.Source == "" {
-			timeout.Value = v1alpha1.DefaultMachinePreserveTimeout
+		timeout := w.settings(i).MachinePreserveTimeout
+		if w.values(i).MachinePreserveTimeout.Effective().Source == "" {
+			timeout = v1alpha1.DefaultMachinePreserveTimeout
 		}
-		longest = max(longest, timeout.Value)
+		longest = max(longest, timeout)
 	}
 	w.add(extensionPath, "with Gardener %s, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to %s, unless a request or the operators say otherwise. From %s on they do not",
 		version, longest, firstWithPreservation)
@@ -123,9 +145,21 @@ func (w *collector) ofForce(settings *preservation.MachineControllerManagerSetti
 	}
 }
 
+// ofLimits warns if operators allow less than what is set for a worker pool.
+func (w *collector) ofLimits(index int) {
+	values := w.values(index)
+	if number, limit := values.AutoPreserveFailedMax.Effective(), w.limits.MaxAutoPreserveFailed; limit != nil && number.Value > *limit {
+		w.add(number.Path, "%d is more than the operators allow, it is taken for %d, which is the most that is kept of a worker pool", number.Value, *limit)
+	}
+	if timeout, limit := values.MachinePreserveTimeout.Effective(), w.limits.MaxMachinePreserveTimeout; limit != nil && timeout.Value > limit.Duration {
+		w.add(timeout.Path, "%s is longer than the operators allow, it is taken for %s, which is the longest that a machine is kept", timeout.Value, limit.Duration)
+	}
+}
+
 // ofZones warns if zones of a worker pool get nothing of the number that holds for it.
 func (w *collector) ofZones(index int) {
 	pool, number := w.pools[index], w.values(index).AutoPreserveFailedMax.Effective()
+	number.Value = w.settings(index).AutoPreserveFailedMax
 	if number.Value == 0 {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
@@ -25,8 +26,9 @@ const WebhookName = "validator"
 // gardener-apiserver puts the label on these before it calls webhooks, and takes it off others, whatever users write. It is
 // to be registered with MatchConditions.
 //
-// It is not made by extensionswebhook.New, whose validators cannot warn.
-func New(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
+// It is not made by extensionswebhook.New, whose validators cannot warn. Of the configuration of the extension, it knows what
+// operators allow at most.
+func New(mgr manager.Manager, limits *configv1alpha1.ControllerConfiguration) (*extensionswebhook.Webhook, error) {
 	return &extensionswebhook.Webhook{
 		Name:   WebhookName,
 		Path:   WebhookName,
@@ -37,7 +39,7 @@ func New(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
 			v1beta1constants.LabelExtensionExtensionTypePrefix + v1alpha1.ExtensionType: "true",
 		}},
 		TimeoutSeconds: new(int32(5)),
-		Webhook:        admission.WithValidator(mgr.GetScheme(), Shoot{}),
+		Webhook:        admission.WithValidator(mgr.GetScheme(), Shoot{Limits: limits}),
 	}, nil
 }
 

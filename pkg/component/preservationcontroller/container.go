@@ -21,6 +21,9 @@ const (
 	// HolderHealthTimer holds machines where it does not.
 	HolderHealthTimer = "health-timer"
 
+	// FlagMaxMachinePreserveTimeout is the flag that comes from the extension's own configuration.
+	FlagMaxMachinePreserveTimeout = "--max-machine-preserve-timeout"
+
 	// VolumeName is the name of the volume with the kubeconfig for the shoot and our own token.
 	VolumeName = "kubeconfig-machine-preservation"
 
@@ -50,7 +53,7 @@ func Container(values ContainerValues) corev1.Container {
 		"--control-kubeconfig=inClusterConfig",
 		"--target-kubeconfig=" + gardenerutils.PathGenericKubeconfig,
 		"--holder=" + values.Holder,
-		"--max-machine-preserve-timeout=" + values.MaxMachinePreserveTimeout.String(),
+		FlagMaxMachinePreserveTimeout + "=" + values.MaxMachinePreserveTimeout.String(),
 	}
 	args = append(args, values.ProviderFlags...)
 	args = append(args,

@@ -42,6 +42,10 @@ const (
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
 )
 
+// ErrTerminating is returned by Deploy when the ManagedResource of before is still being deleted. What is written into it
+// would go with it.
+var ErrTerminating = fmt.Errorf("ManagedResource %q is being deleted", ManagedResourceName)
+
 // New returns the component for the control plane of a shoot.
 func New(c client.Client, namespace string) component.Deployer {
 	return &preservationController{client: c, namespace: namespace}
@@ -134,6 +138,9 @@ func (p *preservationController) deployManagedResource(ctx context.Context) erro
 
 	managedResource := p.managedResource()
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, managedResource, func() error {
+		if managedResource.DeletionTimestamp != nil {
+			return ErrTerminating
+		}
 		metav1.SetMetaDataLabel(&managedResource.ObjectMeta, managedresources.LabelKeyOrigin, origin)
 		managedResource.Spec = resourcesv1alpha1.ManagedResourceSpec{
 			SecretRefs:   []corev1.LocalObjectReference{{Name: manifests.Name}},

@@ -5,7 +5,6 @@
 package healthcheck
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
@@ -37,10 +37,13 @@ type Container struct {
 	Clock clock.PassiveClock
 }
 
-// Check returns that the container is missing, not as it should be or not ready. One of another version works, and is
-// replaced when it is its turn. Without a machine-controller-manager, and while it
-// is scaled down, there is nothing that could be preserved; whether that is right is for Gardener to say.
+// Check returns that the container is missing, not as it should be or not ready. One of another version or configuration of
+// the extension works, and is replaced when it is its turn. Without a machine-controller-manager, and while it is scaled
+// down, there is nothing that could be preserved; whether that is right is for Gardener to say.
 func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
+	if !worker.IsSupported(namespace) {
+		return healthy(), nil // there is to be no container
+	}
 	deployment := &appsv1.Deployment{}
 	if err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}, deployment); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -49,19 +52,19 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 		return nil, fmt.Errorf("failed to get Deployment %q: %w", v1beta1constants.DeploymentNameMachineControllerManager, err)
 	}
 
-	difference, err := machinecontrollermanager.Difference(ctx, c.Ensurer, deployment)
+	difference, err := machinecontrollermanager.Compare(ctx, c.Ensurer, deployment)
 	if err != nil {
 		return nil, err
 	}
-	ofAnotherVersion, err := machinecontrollermanager.OfAnotherVersion(ctx, c.Ensurer, deployment)
-	if err != nil {
-		return nil, err
+	if difference.Kind == machinecontrollermanager.None && machinecontrollermanager.Container(deployment) == nil {
+		difference = machinecontrollermanager.Difference{
+			Kind:   machinecontrollermanager.Missing,
+			Reason: "it is missing, and the webhook cannot inject it as its access secret, the token in there or the kubeconfig of machine-controller-manager is missing, too",
+		}
 	}
-	if machinecontrollermanager.Container(deployment) == nil {
-		difference = cmp.Or(difference, "it is missing, and the webhook cannot inject it as its access secret, the token in there or the kubeconfig of machine-controller-manager is missing, too")
-	}
-	if difference != "" && !ofAnotherVersion {
-		return progressing(fmt.Sprintf("container %q in Deployment %q is not as it should be: %s", preservationcontroller.Name, deployment.Name, difference)), nil
+	switch difference.Kind {
+	case machinecontrollermanager.Missing, machinecontrollermanager.Broken:
+		return progressing(fmt.Sprintf("container %q in Deployment %q is not as it should be: %s", preservationcontroller.Name, deployment.Name, difference.Reason)), nil
 	}
 	if machinecontrollermanager.IsComplete(deployment) {
 		return healthy(), nil

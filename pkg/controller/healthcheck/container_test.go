@@ -110,6 +110,13 @@ var _ = Describe("Container", func() {
 		expect(beHealthy())
 	})
 
+	It("should be healthy in a self-hosted shoot, where there is to be no container", func() {
+		deployment.Namespace = "kube-system"
+		deployment.Spec.Template.Spec.Containers, deployment.Spec.Template.Spec.Volumes = deployment.Spec.Template.Spec.Containers[:1], nil
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		Expect(check.Check(ctx, "kube-system")).To(beHealthy())
+	})
+
 	It("should tell that the container is missing", func() {
 		deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
 		Expect(c.Create(ctx, deployment)).To(Succeed())
@@ -131,6 +138,14 @@ var _ = Describe("Container", func() {
 		deployment.Status.ReadyReplicas = 0
 		Expect(c.Status().Update(ctx, deployment)).To(Succeed())
 		expect(beProgressing(Equal(notReady + "there is no pod")))
+	})
+
+	It("should be healthy with a container of another configuration of the operators", func() {
+		check.Ensurer = machinecontrollermanager.NewEnsurer(c, &machinecrd.Schemas{Machines: c, MachineDeployments: c}, &configv1alpha1.ControllerConfiguration{
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
+		})
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		expect(beHealthy())
 	})
 
 	It("should tell that the container of this version is not as it should be", func() {

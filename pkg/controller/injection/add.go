@@ -46,6 +46,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, schemas *machinecrd.Schem
 	if r.Client == nil {
 		r.Client = mgr.GetClient()
 	}
+	if r.Pods == nil {
+		r.Pods = mgr.GetAPIReader()
+	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}

@@ -9,19 +9,27 @@ import (
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
-// DeploymentPredicate selects the Deployments of machine-controller-manager, when they come or their specification or
-// their labels change. By a label, the webhook is called for them.
+// DeploymentPredicate selects the Deployments of machine-controller-manager, when they come, their specification or their
+// labels change, or all of their pods have become ready. By a label, the webhook is called for them.
 func DeploymentPredicate() predicate.Predicate {
 	return predicate.And(hasName(v1beta1constants.DeploymentNameMachineControllerManager), predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels())
+			before, isDeployment := e.ObjectOld.(*appsv1.Deployment)
+			if !isDeployment {
+				return false
+			}
+			after, isDeployment := e.ObjectNew.(*appsv1.Deployment)
+			return isDeployment && (before.Generation != after.Generation || !maps.Equal(before.Labels, after.Labels) ||
+				!machinecontrollermanager.IsComplete(before) && machinecontrollermanager.IsComplete(after))
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})

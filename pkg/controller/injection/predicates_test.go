@@ -31,6 +31,9 @@ var _ = Describe("Predicates", func() {
 			Entry("specification", func(d *appsv1.Deployment) { d.Generation++ }, true),
 			Entry("labels", func(d *appsv1.Deployment) { d.Labels = map[string]string{"foo": "bar"} }, true),
 			Entry("status", func(d *appsv1.Deployment) { d.Status.ReadyReplicas++ }, false),
+			Entry("all pods have become ready", func(d *appsv1.Deployment) {
+				d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1, ReadyReplicas: 1}
+			}, true),
 			Entry("another Deployment", func(d *appsv1.Deployment) { d.Generation++; d.Name = "kube-apiserver" }, false),
 		)
 

@@ -15,6 +15,7 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,6 +39,8 @@ const vpaName = v1beta1constants.DeploymentNameMachineControllerManager + "-vpa"
 type Reconciler struct {
 	// Client should read from a cache.
 	Client client.Client
+	// Pods should not: pods are read of those Deployments only that have been replaced and are not complete yet.
+	Pods client.Reader
 	// Ensurer is that of the webhook.
 	Ensurer genericmutator.Ensurer
 	// Config says when the waves halt.
@@ -61,23 +64,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, fmt.Errorf("failed to list Deployments: %w", err)
 	}
 	r.Backoff.GC()
-	var (
-		rollouts []Rollout
-		errs     []error
-		byName   = make(map[string]*appsv1.Deployment, len(deployments.Items))
-		now      = r.Clock.Now()
-	)
-	for i := range deployments.Items {
-		deployment := &deployments.Items[i]
-		rollout, err := r.rollout(ctx, deployment, now)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("failed to look after Deployment %q: %w", client.ObjectKeyFromObject(deployment), err))
-		}
-		if rollout != nil {
-			rollouts = append(rollouts, *rollout)
-			byName[deployment.Namespace] = deployment
-		}
-	}
+	now := r.Clock.Now()
+	rollouts, errs := r.rollouts(ctx, deployments.Items, now)
 
 	decision := Decide(rollouts, r.Config, now)
 	decision.measure()
@@ -85,59 +73,122 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		r.halted = decision.Halted
 		log.Info("The injection was halted, or goes on", "halted", decision.Halted, "outdated", decision.Outdated, "failed", decision.Failed)
 	}
-	for _, namespace := range decision.Replace {
-		if err := r.replace(ctx, byName[namespace]); err != nil {
-			r.Backoff.Next(namespace, now)
-			errs = append(errs, fmt.Errorf("failed to replace Deployment %q: %w", client.ObjectKeyFromObject(byName[namespace]), err))
+	for _, rollout := range decision.Replace {
+		key := client.ObjectKeyFromObject(rollout.deployment)
+		log.Info("Triggering the injection of the preservation controller", "deployment", key, "reason", rollout.Difference.Reason)
+		if err := r.replace(ctx, rollout.deployment); err != nil {
+			r.Backoff.Next(rollout.Namespace, now)
+			errs = append(errs, fmt.Errorf("failed to replace Deployment %q: %w", key, err))
 			continue
 		}
-		r.Backoff.DeleteEntry(namespace)
+		r.Backoff.DeleteEntry(rollout.Namespace)
 	}
 	return reconcile.Result{RequeueAfter: decision.After}, errors.Join(errs...)
 }
 
-// rollout returns nil for what is left alone: its pods are not what they should be for other reasons, or there are none.
+// rollouts returns those of a seed. How containers get on that are as they should be matters only while others are to follow.
+func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployment, now time.Time) ([]Rollout, []error) {
+	var (
+		rollouts, starting []Rollout
+		outdated           bool
+		errs               []error
+	)
+	for i := range deployments {
+		rollout, err := r.rollout(ctx, &deployments[i], now)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("failed to look after Deployment %q: %w", client.ObjectKeyFromObject(&deployments[i]), err))
+		case rollout == nil:
+		case rollout.Difference.Kind == machinecontrollermanager.None && !rollout.Complete:
+			starting = append(starting, *rollout)
+		default:
+			rollouts = append(rollouts, *rollout)
+			outdated = outdated || rollout.IsOutdated()
+		}
+	}
+	if !outdated {
+		return rollouts, errs
+	}
+	for _, rollout := range starting {
+		if isLeftAlone, err := r.isLeftAlone(ctx, rollout.Namespace); err != nil {
+			errs = append(errs, err)
+		} else if isLeftAlone {
+			continue
+		}
+		if err := r.observe(ctx, &rollout); err != nil {
+			errs = append(errs, err)
+		}
+		rollouts = append(rollouts, rollout)
+	}
+	return rollouts, errs
+}
+
+// rollout returns nil for what has no container and is to have none, and for what is left alone.
 func (r *Reconciler) rollout(ctx context.Context, deployment *appsv1.Deployment, now time.Time) (*Rollout, error) {
 	if deployment.DeletionTimestamp != nil || ptr.Deref(deployment.Spec.Replicas, 1) == 0 {
 		return nil, nil
 	}
-	difference, err := machinecontrollermanager.Difference(ctx, r.Ensurer, deployment)
+	difference, err := machinecontrollermanager.Compare(ctx, r.Ensurer, deployment)
 	if err != nil {
 		return nil, err
 	}
-	if difference == "" && machinecontrollermanager.Container(deployment) == nil {
-		return nil, nil // it is not to have one
+	rollout := &Rollout{
+		Namespace:  deployment.Namespace,
+		Difference: difference,
+		Complete:   machinecontrollermanager.IsComplete(deployment),
+		Since:      machinecontrollermanager.LastProgress(deployment, now),
+		deployment: deployment,
 	}
-	cluster, err := extensionscontroller.GetCluster(ctx, r.Client, deployment.Namespace)
-	if err != nil {
-		// Without a Cluster there is no shoot yet, or no more.
-		if apierrors.IsNotFound(err) {
+	if difference.Kind == machinecontrollermanager.None {
+		if machinecontrollermanager.Container(deployment) == nil {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("failed to get Cluster: %w", err)
+		if rollout.Complete {
+			rollout.Sidecar = SidecarReady
+		}
+		return rollout, nil
+	}
+	if r.Backoff.IsInBackOffSinceUpdate(deployment.Namespace, now) {
+		rollout.Postponed = r.Backoff.Get(deployment.Namespace)
+	}
+	if isLeftAlone, err := r.isLeftAlone(ctx, deployment.Namespace); err != nil || isLeftAlone {
+		return nil, err
+	}
+	return rollout, nil
+}
+
+// isLeftAlone returns whether there is no shoot, not yet or not any more, or pods of it need not be what they should be.
+func (r *Reconciler) isLeftAlone(ctx context.Context, namespace string) (bool, error) {
+	cluster, err := extensionscontroller.GetCluster(ctx, r.Client, namespace)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, fmt.Errorf("failed to get Cluster %q: %w", namespace, err)
 	}
 	shoot := cluster.Shoot
-	if shoot == nil || shoot.DeletionTimestamp != nil || extensionscontroller.IsFailed(cluster) ||
-		extensionscontroller.IsHibernationEnabled(cluster) || gardenerutils.ShouldIgnoreShoot(true, shoot) {
-		return nil, nil
-	}
+	return shoot == nil || shoot.DeletionTimestamp != nil || extensionscontroller.IsFailed(cluster) ||
+		extensionscontroller.IsHibernationEnabled(cluster) || gardenerutils.ShouldIgnoreShoot(true, shoot), nil
+}
 
-	return &Rollout{
-		Namespace: deployment.Namespace,
-		Outdated:  difference != "",
-		Postponed: r.Backoff.IsInBackOffSinceUpdate(deployment.Namespace, now),
-		Complete:  machinecontrollermanager.IsComplete(deployment),
-		Since:     machinecontrollermanager.LastProgress(deployment, now),
-	}, nil
+// observe reads the pods of a Deployment.
+func (r *Reconciler) observe(ctx context.Context, rollout *Rollout) error {
+	selector, err := metav1.LabelSelectorAsSelector(rollout.deployment.Spec.Selector)
+	if err != nil {
+		return fmt.Errorf("failed to read the selector of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
+	}
+	pods := &corev1.PodList{}
+	if err := r.Pods.List(ctx, pods, client.InNamespace(rollout.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return fmt.Errorf("failed to list the pods of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
+	}
+	if sidecar, since := SidecarOf(machinecontrollermanager.Container(rollout.deployment), pods.Items); sidecar != SidecarUnknown {
+		rollout.Sidecar, rollout.Since = sidecar, since
+	}
+	return nil
 }
 
 // replace has the API server call the webhook, and returns an error if the Deployment is not as it should be then.
 func (r *Reconciler) replace(ctx context.Context, deployment *appsv1.Deployment) error {
-	difference, err := machinecontrollermanager.Difference(ctx, r.Ensurer, deployment)
-	if err != nil {
-		return err
-	}
-	logf.FromContext(ctx).Info("Triggering the injection of the preservation controller", "deployment", client.ObjectKeyFromObject(deployment), "reason", difference)
 	if err := r.touch(ctx, deployment); err != nil {
 		return err
 	}
@@ -146,9 +197,9 @@ func (r *Reconciler) replace(ctx context.Context, deployment *appsv1.Deployment)
 		return err
 	}
 
-	difference, err = machinecontrollermanager.Difference(ctx, r.Ensurer, deployment)
-	if err == nil && difference != "" {
-		err = fmt.Errorf("the webhook has not injected the preservation controller: %s", difference)
+	difference, err := machinecontrollermanager.Compare(ctx, r.Ensurer, deployment)
+	if err == nil && difference.Kind != machinecontrollermanager.None {
+		err = fmt.Errorf("the webhook has not injected the preservation controller: %s", difference.Reason)
 	}
 	return err
 }

@@ -64,12 +64,15 @@ var _ = Describe("Reconciler", func() {
 		patchError error
 		// patches are the objects and the data of all patches.
 		patches []string
+		// podsRead are the namespaces whose pods were listed.
+		podsRead []string
 	)
 
 	BeforeEach(func() {
-		ensurer, webhook, patchError, patches = &fakeEnsurer{image: "v1"}, &fakeEnsurer{image: "v1"}, nil, nil
+		ensurer, webhook, patchError, patches, podsRead = &fakeEnsurer{image: "v1"}, &fakeEnsurer{image: "v1"}, nil, nil, nil
 		scheme := runtime.NewScheme()
 		Expect(appsv1.AddToScheme(scheme)).To(Succeed())
+		Expect(corev1.AddToScheme(scheme)).To(Succeed())
 		Expect(vpaautoscalingv1.AddToScheme(scheme)).To(Succeed())
 		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
@@ -85,14 +88,21 @@ var _ = Describe("Reconciler", func() {
 			},
 		}).Build()
 		fakeClock = testclock.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
+		pods := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				podsRead = append(podsRead, (&client.ListOptions{}).ApplyOptions(opts).Namespace)
+				return c.List(ctx, list, opts...)
+			},
+		})
 		reconciler = &Reconciler{
-			Client: c, Ensurer: ensurer, Config: &configv1alpha1.ControllerConfiguration{},
+			Client: c, Pods: pods, Ensurer: ensurer, Config: &configv1alpha1.ControllerConfiguration{},
 			Clock: fakeClock, Backoff: flowcontrol.NewFakeBackOff(time.Second, time.Minute, fakeClock),
 		}
 		configv1alpha1.SetObjectDefaults_ControllerConfiguration(reconciler.Config)
 		shoot = &gardencorev1beta1.Shoot{TypeMeta: metav1.TypeMeta{APIVersion: "core.gardener.cloud/v1beta1", Kind: "Shoot"}}
 
 		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
+		deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "machine-controller-manager"}}
 		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager"}}
 	})
 
@@ -236,48 +246,120 @@ var _ = Describe("Reconciler", func() {
 			}
 			return found
 		}
-		// roll writes what the deployment controller would for those with the image.
-		roll := func(image string, ready bool, at time.Time) {
+		// roll writes what the deployment controller would for those with the image, and the kubelet for their new pods.
+		roll := func(image string, complete, ready bool, at time.Time) {
 			GinkgoHelper()
 			for _, d := range withImage(image) {
 				d.Status = appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, Conditions: []appsv1.DeploymentCondition{
 					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
 					{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(at)},
 				}}
-				if ready {
+				if complete {
 					d.Status.Replicas = 1
 				}
 				Expect(c.Status().Update(ctx, d)).To(Succeed())
+
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-" + image, Namespace: d.Namespace}}
+				Expect(client.IgnoreNotFound(c.Delete(ctx, pod))).To(Succeed())
+				pod.Labels = d.Spec.Selector.MatchLabels
+				pod.Spec = d.Spec.Template.Spec
+				pod.Status.StartTime = new(metav1.NewTime(at))
+				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "machine-preservation-controller", Ready: ready, State: corev1.ContainerState{
+					Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)},
+				}}}
+				Expect(c.Create(ctx, pod)).To(Succeed())
 			}
 		}
+		after := func() time.Duration {
+			GinkgoHelper()
+			result, err := reconciler.Reconcile(ctx, reconcile.Request{})
+			Expect(err).NotTo(HaveOccurred())
+			return result.RequeueAfter
+		}
 
-		It("should reach all, one and five first", func() {
+		It("should reach all, one and five first, and read no pods if all get ready", func() {
 			var sizes []int
 			for len(withImage("v1")) < len(deployments) && len(sizes) < 10 {
 				Expect(run(ctx)).To(Succeed())
 				sizes = append(sizes, len(withImage("v1")))
-				roll("v1", true, fakeClock.Now())
-				Expect(run(ctx)).To(Succeed())
+				roll("v1", true, true, fakeClock.Now())
+				if len(withImage("v1")) < len(deployments) {
+					Expect(after()).To(Equal(time.Minute))
+				} else {
+					Expect(after()).To(BeZero())
+				}
 				Expect(withImage("v1")).To(HaveLen(sizes[len(sizes)-1]), "nobody follows before those are ready for a minute")
 				fakeClock.Step(time.Minute)
 			}
 			Expect(sizes).To(Equal([]int{1, 6, 36, 50}))
+			Expect(podsRead).To(BeEmpty())
 		})
 
 		It("should not go on after the first that does not get ready, not even after a restart, until a newer version comes", func() {
 			Expect(run(ctx)).To(Succeed())
-			roll("v1", false, fakeClock.Now())
+			roll("v1", false, false, fakeClock.Now())
 			for range 20 {
 				fakeClock.Step(time.Minute)
-				reconciler = &Reconciler{Client: c, Ensurer: ensurer, Config: reconciler.Config, Clock: fakeClock, Backoff: reconciler.Backoff}
+				reconciler = &Reconciler{Client: c, Pods: reconciler.Pods, Ensurer: ensurer, Config: reconciler.Config, Clock: fakeClock, Backoff: reconciler.Backoff}
 				Expect(run(ctx)).To(Succeed())
 				Expect(withImage("v1")).To(HaveLen(1))
 			}
+			Expect(after()).To(Equal(time.Minute), "it may recover")
 
 			ensurer.image, webhook.image = "v2", "v2"
 			Expect(run(ctx)).To(Succeed())
 			Expect(withImage("v2")).To(HaveLen(1))
 			Expect(withImage("v1")).To(HaveLen(1), "a healthy one goes first")
+		})
+
+		It("should go on after one whose other containers do not get ready, and read the pods of that one only", func() {
+			Expect(run(ctx)).To(Succeed())
+			roll("v1", false, true, fakeClock.Now())
+			Expect(after()).To(Equal(time.Minute))
+			Expect(withImage("v1")).To(HaveLen(1))
+			fakeClock.Step(time.Minute)
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(HaveLen(6))
+			Expect(podsRead).To(HaveEach("shoot--foo--00"))
+		})
+
+		It("should read no pods as long as nothing is outdated", func() {
+			ensurer.image = "v0"
+			roll("v0", false, false, fakeClock.Now())
+			Expect(after()).To(BeZero())
+			Expect(podsRead).To(BeEmpty())
+		})
+
+		It("should wait for one whose pods cannot be read, and neither halt nor go on faster for it", func() {
+			Expect(run(ctx)).To(Succeed())
+			roll("v1", false, false, fakeClock.Now())
+			reconciler.Pods = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					return errors.New("fake")
+				},
+			})
+			fakeClock.Step(5*time.Minute - time.Second)
+			Expect(run(ctx)).To(MatchError(`failed to list the pods of Deployment "shoot--foo--00/machine-controller-manager": fake`))
+			Expect(withImage("v1")).To(HaveLen(1))
+			fakeClock.Step(time.Second)
+			Expect(run(ctx)).NotTo(Succeed())
+			Expect(withImage("v1")).To(HaveLen(2))
+		})
+
+		It("should put back what is missing while the waves are halted", func() {
+			Expect(run(ctx)).To(Succeed())
+			roll("v1", false, false, fakeClock.Now())
+			fakeClock.Step(time.Hour)
+			for _, d := range deployments[40:] {
+				d.Spec.Template.Spec.Containers = d.Spec.Template.Spec.Containers[:1]
+				Expect(c.Update(ctx, d)).To(Succeed())
+			}
+			Expect(run(ctx)).To(Succeed())
+			for _, d := range deployments[40:] {
+				Expect(c.Get(ctx, client.ObjectKeyFromObject(d), d)).To(Succeed())
+				Expect(d.Spec.Template.Spec.Containers[1].Image).To(Equal("v1"))
+			}
+			Expect(withImage("v1")).To(HaveLen(11))
 		})
 
 		It("should go on with others while the webhook is called in vain", func() {

@@ -6,12 +6,16 @@ package injection
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
 const (
@@ -22,100 +26,168 @@ const (
 	// many are replaced in a minute at most.
 	lastWave = 30
 
-	// proof is how long a Deployment has to be complete until others follow: a container that ends soon after it has become
-	// ready never is for so long.
+	// proof is how long a container has to be ready until others follow: one that ends soon after it has become ready never
+	// is for so long.
 	proof = time.Minute
-	// patience is how long a Deployment may make no progress until it counts as failed.
+	// patience is how long a container may take to become ready until it counts as failed.
 	patience = 5 * time.Minute
+	// pause is how long the waves are halted until the pods, which are not watched, are looked at again.
+	pause = time.Minute
+)
 
-	// pause is how long to wait for Deployments that are under way. Their status is not watched: each pod changes it
-	// several times.
-	pause = 10 * time.Second
+// beforeStart are the reasons of containers that wait for their pod: its volumes, its network, its init containers.
+var beforeStart = []string{"", "ContainerCreating", "PodInitializing"}
+
+// Sidecar is what the pods of machine-controller-manager tell about the container of the preservation controller.
+type Sidecar string
+
+const (
+	// SidecarUnknown is that they tell nothing: there is no pod, or it cannot start for reasons that are not the container's.
+	SidecarUnknown Sidecar = ""
+	// SidecarReady is that it is ready.
+	SidecarReady Sidecar = "Ready"
+	// SidecarNotReady is that it is not.
+	SidecarNotReady Sidecar = "NotReady"
 )
 
 // Rollout is what the waves depend on of one Deployment of machine-controller-manager.
 type Rollout struct {
 	// Namespace is that of the shoot's control plane.
 	Namespace string
-	// Outdated is whether the webhook would change the Deployment.
-	Outdated bool
-	// Postponed is whether the webhook was called in vain, and is not to be called again yet.
-	Postponed bool
+	// Difference is what the webhook would change.
+	Difference machinecontrollermanager.Difference
+	// Postponed is how long the webhook is not to be called at most, as it was called in vain.
+	Postponed time.Duration
 	// Complete is whether all pods are of the current template and ready.
 	Complete bool
-	// Since is when the Deployment became complete, or made its last progress towards that. The zero value is long ago.
+	// Sidecar is what its pods tell if there is no difference.
+	Sidecar Sidecar
+	// Since is when the container became ready, when the pod of one that is not was given to a node, or when the Deployment
+	// made its last progress if nothing is known about the container. The zero value is long ago.
 	Since time.Time
+
+	// deployment is what the reconciler has found.
+	deployment *appsv1.Deployment
+}
+
+// IsOutdated returns whether it has a container that is to be replaced when it is its turn.
+func (r *Rollout) IsOutdated() bool {
+	return r.Difference.Kind == machinecontrollermanager.Outdated || r.Difference.Kind == machinecontrollermanager.Broken
 }
 
 // Decision is what follows from the state of all Deployments of a seed.
 type Decision struct {
-	// Replace are the namespaces of the Deployments that the webhook is to be called for.
-	Replace []string
+	// Replace are the Deployments that the webhook is to be called for.
+	Replace []Rollout
 	// Halted is whether none is replaced because of those that failed.
 	Halted bool
 	// Outdated is how many Deployments are still to be replaced, UnderWay how many were replaced and have neither proved
 	// themselves nor failed, and Failed how many failed.
 	Outdated, UnderWay, Failed int
-	// After is when to decide again, 0 if there is nothing to wait for.
+	// After is when to decide again if no Deployment changes before, 0 if there is nothing to wait for.
 	After time.Duration
 }
 
-// Decide returns which Deployments are replaced next. It depends on nothing but what the Deployments tell, so that a
+// Decide returns which Deployments are replaced next. It depends on nothing but what they and their pods tell, so that a
 // restart carries on, and a view of them that is out of date leads to the same Deployments once more and not to others.
-// Healthy ones go first: what is not ready for a reason of its own would say nothing about the container.
+// Healthy ones go first. A container that is missing is no upgrade and waits for nothing. A replaced one that nothing is
+// known about holds up the others as long as one that is not ready may, and counts neither for nor against them then.
 func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, now time.Time) Decision {
 	var (
 		decision   Decision
 		candidates []Rollout
 		proven     int
+		// In what times replaced ones settle, and what was postponed is to be tried again.
+		settle, retry []time.Duration
 	)
 	for _, rollout := range rollouts {
-		age := now.Sub(rollout.Since)
-		switch {
-		case rollout.Outdated:
+		age, kind := now.Sub(rollout.Since), rollout.Difference.Kind
+		if rollout.IsOutdated() {
 			decision.Outdated++
-			if !rollout.Postponed {
-				candidates = append(candidates, rollout)
-			}
-		case rollout.Complete && age >= proof:
+		}
+		switch {
+		case rollout.Postponed > 0 && kind != machinecontrollermanager.None:
+			retry = append(retry, rollout.Postponed)
+		case kind == machinecontrollermanager.Missing:
+			decision.Replace = append(decision.Replace, rollout)
+		case kind != machinecontrollermanager.None:
+			candidates = append(candidates, rollout)
+		case rollout.Sidecar == SidecarReady && age >= proof:
 			proven++
-		case !rollout.Complete && age >= patience:
-			decision.Failed++
-		default:
+		case rollout.Sidecar == SidecarReady:
 			decision.UnderWay++
+			settle = append(settle, proof-age)
+		case age < patience:
+			decision.UnderWay++
+			settle = append(settle, patience-age)
+		case rollout.Sidecar == SidecarNotReady:
+			decision.Failed++
 		}
 	}
-	if decision.Outdated == 0 {
-		return decision
-	}
 
-	settled := proven + decision.Failed
-	replaced := settled + decision.UnderWay
-	tolerated := min(int(ptr.Deref(config.InjectionMaxFailed, 0)), int(ptr.Deref(config.InjectionMaxFailedPercent, 0))*replaced/100)
-	decision.After = pause
-	if decision.Failed > tolerated {
-		decision.Halted = true
-		return decision
-	}
+	if decision.Outdated > 0 {
+		retry = append(retry, settle...)
+		settled := proven + decision.Failed
+		replaced := settled + decision.UnderWay
+		tolerated := min(int(ptr.Deref(config.InjectionMaxFailed, 0)), int(ptr.Deref(config.InjectionMaxFailedPercent, 0))*replaced/100)
+		if decision.Failed > tolerated {
+			decision.Halted = true
+			retry = append(retry, pause)
+			candidates = nil
+		}
 
-	room := lastWave - decision.UnderWay
-	switch {
-	case settled < firstWave:
-		room = firstWave - replaced
-	case settled < firstWave+secondWave:
-		room = firstWave + secondWave - replaced
-	}
-	slices.SortFunc(candidates, func(a, b Rollout) int {
-		if a.Complete != b.Complete {
-			if a.Complete {
-				return -1
+		room := lastWave - decision.UnderWay
+		switch {
+		case settled < firstWave:
+			room = firstWave - replaced
+		case settled < firstWave+secondWave:
+			room = firstWave + secondWave - replaced
+		}
+		slices.SortFunc(candidates, func(a, b Rollout) int {
+			if a.Complete != b.Complete {
+				if a.Complete {
+					return -1
+				}
+				return 1
 			}
-			return 1
-		}
-		return cmp.Compare(a.Namespace, b.Namespace)
-	})
-	for _, candidate := range candidates[:min(max(room, 0), len(candidates))] {
-		decision.Replace = append(decision.Replace, candidate.Namespace)
+			return cmp.Compare(a.Namespace, b.Namespace)
+		})
+		decision.Replace = append(decision.Replace, candidates[:min(max(room, 0), len(candidates))]...)
+	}
+	if len(retry) > 0 {
+		decision.After = slices.Min(retry)
 	}
 	return decision
+}
+
+// SidecarOf returns what the pods of a Deployment with this container tell, and since when. The newest pod counts that has
+// it: the ReplicaSet before may have got a newer one, when its pod was evicted. A webhook may have the image pulled from
+// elsewhere.
+func SidecarOf(container *corev1.Container, pods []corev1.Pod) (Sidecar, time.Time) {
+	var newest *corev1.Pod
+	for i := range pods {
+		pod := &pods[i]
+		isCurrent := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+			return c.Name == container.Name && path.Base(c.Image) == path.Base(container.Image) && slices.Equal(c.Args, container.Args)
+		})
+		if isCurrent && pod.DeletionTimestamp == nil && pod.Status.Phase != corev1.PodFailed &&
+			(newest == nil || newest.CreationTimestamp.Before(&pod.CreationTimestamp)) {
+			newest = pod
+		}
+	}
+	if newest == nil {
+		return SidecarUnknown, time.Time{}
+	}
+	i := slices.IndexFunc(newest.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container.Name })
+	if i < 0 {
+		return SidecarUnknown, time.Time{}
+	}
+	status := newest.Status.ContainerStatuses[i]
+	if status.State.Waiting != nil && slices.Contains(beforeStart, status.State.Waiting.Reason) {
+		return SidecarUnknown, time.Time{}
+	}
+	if status.Ready && status.State.Running != nil {
+		return SidecarReady, status.State.Running.StartedAt.Time
+	}
+	return SidecarNotReady, ptr.Deref(newest.Status.StartTime, newest.CreationTimestamp).Time
 }

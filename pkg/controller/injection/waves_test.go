@@ -11,9 +11,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
 var _ = Describe("#Decide", func() {
@@ -27,11 +30,18 @@ var _ = Describe("#Decide", func() {
 		}
 		return rollouts
 	}
-	outdated := func(count int) []Rollout { return many(count, Rollout{Outdated: true, Complete: true}) }
-	ready := func(count int, ago time.Duration) []Rollout {
-		return many(count, Rollout{Complete: true, Since: now.Add(-ago)})
+	outdated := func(count int) []Rollout {
+		return many(count, Rollout{Difference: Difference{Kind: Outdated}, Complete: true})
 	}
-	notReady := func(count int, ago time.Duration) []Rollout { return many(count, Rollout{Since: now.Add(-ago)}) }
+	missing := func(count int) []Rollout {
+		return many(count, Rollout{Difference: Difference{Kind: Missing}, Complete: true})
+	}
+	in := func(sidecar Sidecar) func(int, time.Duration) []Rollout {
+		return func(count int, ago time.Duration) []Rollout {
+			return many(count, Rollout{Sidecar: sidecar, Since: now.Add(-ago)})
+		}
+	}
+	ready, notReady, unknown := in(SidecarReady), in(SidecarNotReady), in(SidecarUnknown)
 
 	DescribeTable("should replace in waves, and halt",
 		func(replaced int, halted bool, rollouts ...[]Rollout) {
@@ -40,11 +50,6 @@ var _ = Describe("#Decide", func() {
 			decision := Decide(slices.Concat(rollouts...), config, now)
 			Expect(decision.Replace).To(HaveLen(replaced))
 			Expect(decision.Halted).To(Equal(halted))
-			if decision.Outdated > 0 {
-				Expect(decision.After).To(Equal(10 * time.Second))
-			} else {
-				Expect(decision.After).To(BeZero())
-			}
 		},
 		Entry("nothing", 0, false),
 		Entry("nothing is outdated", 0, false, ready(50, time.Hour)),
@@ -54,8 +59,12 @@ var _ = Describe("#Decide", func() {
 		Entry("the first is under way", 0, false, notReady(1, 5*time.Minute-time.Second), outdated(49)),
 		Entry("the first is ready", 0, false, ready(1, time.Minute-time.Second), outdated(49)),
 		Entry("the first has failed", 0, true, notReady(1, 5*time.Minute), outdated(49)),
-		Entry("the first has failed for longer than is known", 0, true, many(1, Rollout{}), outdated(49)),
+		Entry("the first has failed for longer than is known", 0, true, many(1, Rollout{Sidecar: SidecarNotReady}), outdated(49)),
 		Entry("gardenlet was faster with a few", 0, false, notReady(3, time.Minute), outdated(47)),
+
+		Entry("nothing is known about the first", 0, false, unknown(1, 5*time.Minute-time.Second), outdated(49)),
+		Entry("nothing is known about the first for long, and so nothing is proved", 1, false, unknown(1, 5*time.Minute), outdated(49)),
+		Entry("nothing is known about several for long", 1, false, unknown(9, time.Hour), outdated(41)),
 
 		Entry("the first has proved itself", 5, false, ready(1, time.Minute), outdated(49)),
 		Entry("the second wave is under way", 0, false, ready(1, time.Hour), notReady(5, time.Minute), outdated(44)),
@@ -72,8 +81,13 @@ var _ = Describe("#Decide", func() {
 		Entry("more than a tenth of a few has failed", 0, true, ready(17, time.Hour), notReady(2, time.Hour), outdated(44)),
 		Entry("three of many have failed", 30, false, ready(400, time.Hour), notReady(3, time.Hour), outdated(44)),
 		Entry("four of many have failed", 0, true, ready(400, time.Hour), notReady(4, time.Hour), outdated(44)),
+		Entry("of many it is not known why they do not start", 30, false, ready(400, time.Hour), unknown(40, time.Hour), outdated(44)),
+		Entry("what is not known does not count as replaced", 0, true, ready(17, time.Hour), unknown(400, time.Hour), notReady(2, time.Hour), outdated(44)),
 		Entry("they have recovered", 30, false, ready(400, time.Hour), ready(1, time.Minute), notReady(3, time.Hour), outdated(44)),
-		Entry("a newer version has come", 1, false, many(50, Rollout{Outdated: true})),
+		Entry("some are missing", 4, false, missing(4), ready(50, time.Hour)),
+		Entry("some are missing while the first is under way", 4, false, missing(4), notReady(1, time.Minute), outdated(45)),
+		Entry("some are missing while the waves are halted", 4, true, missing(4), notReady(1, time.Hour), outdated(45)),
+		Entry("a newer version has come", 1, false, many(50, Rollout{Difference: Difference{Kind: Broken}})),
 	)
 
 	It("should obey the configuration", func() {
@@ -86,13 +100,15 @@ var _ = Describe("#Decide", func() {
 
 	It("should begin with the healthy ones, and leave out what is postponed", func() {
 		rollouts := []Rollout{
-			{Namespace: "a", Outdated: true},
-			{Namespace: "b", Outdated: true, Complete: true, Postponed: true},
-			{Namespace: "d", Outdated: true, Complete: true},
-			{Namespace: "c", Outdated: true, Complete: true},
+			{Namespace: "a", Difference: Difference{Kind: Outdated}},
+			{Namespace: "b", Difference: Difference{Kind: Outdated}, Complete: true, Postponed: time.Second},
+			{Namespace: "d", Difference: Difference{Kind: Broken}, Complete: true},
+			{Namespace: "c", Difference: Difference{Kind: Outdated}, Complete: true},
+			{Namespace: "e", Difference: Difference{Kind: Missing}, Postponed: time.Second},
+			{Namespace: "f", Difference: Difference{Kind: Missing}},
 		}
 		decision := Decide(append(rollouts, ready(1, time.Hour)...), &configv1alpha1.ControllerConfiguration{}, now)
-		Expect(decision.Replace).To(Equal([]string{"c", "d", "a"}))
+		Expect(namespacesOf(decision)).To(Equal([]string{"f", "c", "d", "a"}))
 		Expect(decision.Outdated).To(Equal(4))
 	})
 
@@ -101,9 +117,87 @@ var _ = Describe("#Decide", func() {
 		for i := range rollouts {
 			rollouts[i].Namespace = fmt.Sprintf("shoot-%03d", i)
 		}
-		chosen := Decide(rollouts, &configv1alpha1.ControllerConfiguration{}, now).Replace
+		chosen := namespacesOf(Decide(rollouts, &configv1alpha1.ControllerConfiguration{}, now))
 		Expect(chosen).To(HaveLen(5))
-		rollouts[1].Outdated, rollouts[1].Complete, rollouts[1].Since = false, false, now
-		Expect(Decide(rollouts, &configv1alpha1.ControllerConfiguration{}, now).Replace).To(Equal(chosen[1:]))
+		rollouts[1] = Rollout{Namespace: rollouts[1].Namespace, Since: now}
+		Expect(namespacesOf(Decide(rollouts, &configv1alpha1.ControllerConfiguration{}, now))).To(Equal(chosen[1:]))
 	})
+
+	DescribeTable("should tell when to look again",
+		func(after time.Duration, rollouts ...[]Rollout) {
+			Expect(Decide(slices.Concat(rollouts...), &configv1alpha1.ControllerConfiguration{}, now).After).To(Equal(after))
+		},
+		Entry("nothing is outdated", time.Duration(0), ready(3, time.Second), notReady(3, time.Second), unknown(3, time.Second)),
+		Entry("all the others have settled", time.Duration(0), ready(3, time.Hour), unknown(3, time.Hour), outdated(1)),
+		Entry("one will have proved itself", 20*time.Second, ready(1, 40*time.Second), ready(1, 10*time.Second), notReady(1, time.Minute), outdated(9)),
+		Entry("one will have failed", 2*time.Minute, notReady(1, 3*time.Minute), unknown(1, time.Minute), outdated(9)),
+		Entry("nothing will be known about one", 2*time.Minute, unknown(1, 3*time.Minute), outdated(9)),
+		Entry("halted", time.Minute, notReady(1, time.Hour), outdated(9)),
+		Entry("postponed", 7*time.Second, many(1, Rollout{Difference: Difference{Kind: Missing}, Postponed: 7 * time.Second}), ready(1, 59*time.Second)),
+	)
 })
+
+var _ = Describe("#SidecarOf", func() {
+	const name = "machine-preservation-controller"
+
+	var (
+		now       = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+		past      = func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
+		container = &corev1.Container{Name: name, Image: "registry/sidecar:v1", Args: []string{"--holder=health-timer"}}
+		running   = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: past(time.Minute)}}
+		waiting   = func(reason string) corev1.ContainerState {
+			return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+		}
+	)
+
+	// newPod returns one that is an hour old and got to a node half an hour ago.
+	newPod := func(ready bool, state corev1.ContainerState, change ...func(*corev1.Pod)) corev1.Pod {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: past(time.Hour)}}
+		pod.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager"}, *container.DeepCopy()}
+		pod.Status.StartTime = new(past(30 * time.Minute))
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "machine-controller-manager"}, {Name: name, Ready: ready, State: state}}
+		for _, f := range change {
+			f(&pod)
+		}
+		return pod
+	}
+	newer := func(pod *corev1.Pod) { pod.CreationTimestamp = past(10 * time.Minute) }
+
+	DescribeTable("should tell by our container in the newest pod that has it",
+		func(sidecar Sidecar, since time.Time, pods ...corev1.Pod) {
+			actual, at := SidecarOf(container, pods)
+			Expect(actual).To(Equal(sidecar))
+			Expect(at).To(Equal(since))
+		},
+		Entry("ready, whatever the others are", SidecarReady, now.Add(-time.Minute), newPod(true, running)),
+		Entry("its probe fails", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, running)),
+		Entry("crashing", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, waiting("CrashLoopBackOff"))),
+		Entry("no image", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, waiting("ImagePullBackOff"))),
+		Entry("ended", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}})),
+		Entry("no volume, no network", SidecarUnknown, time.Time{}, newPod(false, waiting("ContainerCreating"))),
+		Entry("no node", SidecarUnknown, time.Time{}, newPod(false, running, func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{} })),
+		Entry("no pod", SidecarUnknown, time.Time{}),
+		Entry("evicted", SidecarUnknown, time.Time{}, newPod(false, running, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })),
+		Entry("being deleted", SidecarUnknown, time.Time{}, newPod(false, running, func(pod *corev1.Pod) { pod.DeletionTimestamp = new(past(0)) })),
+
+		Entry("a newer one is not ready", SidecarNotReady, now.Add(-30*time.Minute), newPod(true, running), newPod(false, running, newer)),
+		Entry("a newer one is ready", SidecarReady, now.Add(-time.Minute), newPod(true, running, newer), newPod(false, running)),
+		Entry("a newer one of another version is ready", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, running), newPod(true, running, newer, func(pod *corev1.Pod) {
+			pod.Spec.Containers[1].Image = "registry/sidecar:v0"
+		})),
+		Entry("a newer one with other arguments is ready", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, running), newPod(true, running, newer, func(pod *corev1.Pod) {
+			pod.Spec.Containers[1].Args = nil
+		})),
+		Entry("the image is pulled from elsewhere", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, running, func(pod *corev1.Pod) {
+			pod.Spec.Containers[1].Image = "mirror/of/sidecar:v1"
+		})),
+	)
+})
+
+func namespacesOf(decision Decision) []string {
+	var namespaces []string
+	for _, rollout := range decision.Replace {
+		namespaces = append(namespaces, rollout.Namespace)
+	}
+	return namespaces
+}

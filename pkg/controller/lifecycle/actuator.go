@@ -29,6 +29,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -60,6 +61,10 @@ var _ extension.Actuator = &Actuator{}
 // Reconcile deploys what the preservation controller needs. That it is there lets the webhook inject it, which the
 // injection controller sees to. Nothing is deployed for the first time with a configuration that is not valid.
 func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	if !worker.IsSupported(ex.Namespace) {
+		log.Info("Self-hosted shoots are not supported, nothing is deployed")
+		return nil
+	}
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
 	if err != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
@@ -140,8 +145,14 @@ func (a *Actuator) Restore(ctx context.Context, _ logr.Logger, ex *extensionsv1a
 	return a.deploy(ctx, ex.Namespace)
 }
 
+// deploy waits until gardener-resource-manager has taken away what a former Extension had in the shoot. In a hibernated shoot
+// nothing is needed: when it wakes up, gardenlet has the Extension reconciled again.
 func (a *Actuator) deploy(ctx context.Context, namespace string) error {
-	if err := preservationcontroller.New(a.Client, namespace).Deploy(ctx); err != nil {
+	err := preservationcontroller.New(a.Client, namespace).Deploy(ctx)
+	switch {
+	case errors.Is(err, preservationcontroller.ErrTerminating):
+		return a.waitForResourceManager(ctx, namespace)
+	case err != nil:
 		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
 	}
 	return nil
@@ -172,6 +183,12 @@ func (a *Actuator) destroy(ctx context.Context, namespace string) error {
 		}
 		return fmt.Errorf("failed to get ManagedResource %q: %w", preservationcontroller.ManagedResourceName, err)
 	}
+	return a.waitForResourceManager(ctx, namespace)
+}
+
+// waitForResourceManager has the ManagedResource that is being deleted looked at again, unless the shoot is hibernated and
+// gardener-resource-manager does not run.
+func (a *Actuator) waitForResourceManager(ctx context.Context, namespace string) error {
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
@@ -179,10 +196,7 @@ func (a *Actuator) destroy(ctx context.Context, namespace string) error {
 	if shoot != nil && v1beta1helper.HibernationIsEnabled(shoot) && shoot.Status.IsHibernated {
 		return nil
 	}
-	return &reconcilerutils.RequeueAfterError{
-		RequeueAfter: removalInterval,
-		Cause:        fmt.Errorf("ManagedResource %q is being deleted", managedResource.Name),
-	}
+	return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: preservationcontroller.ErrTerminating}
 }
 
 // removeContainer removes the container and its volume from machine-controller-manager and returns whether they were

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -197,10 +198,63 @@ var _ = Describe("Actuator", func() {
 			Expect(v1beta1helper.ExtractErrorCodes(err)).To(BeEmpty())
 		})
 
+		It("should deploy nothing for a self-hosted shoot", func() {
+			ex.Namespace = "kube-system"
+			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+			secrets := &corev1.SecretList{}
+			Expect(c.List(ctx, secrets)).To(Succeed())
+			Expect(secrets.Items).To(BeEmpty())
+		})
+
 		It("should fail without the Shoot", func() {
 			ex.Namespace = "other"
 			Expect(actuator.Reconcile(ctx, log, ex)).To(MatchError(ContainSubstring("failed to get Shoot")))
 		})
+	})
+
+	It("should create the ManagedResource anew when it was disabled while the shoot was hibernated, not what gardener-resource-manager is about to take away", func() {
+		managedResource := &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-shoot", Namespace: namespace}}
+		get := func() error { return c.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource) }
+		sleep := func(enabled bool) {
+			GinkgoHelper()
+			cluster := &extensionsv1alpha1.Cluster{}
+			Expect(c.Get(ctx, client.ObjectKey{Name: namespace}, cluster)).To(Succeed())
+			cluster.Spec.Shoot.Raw = fmt.Appendf(nil, `{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot","spec":{"hibernation":{"enabled":%t},`+
+				`"provider":{"workers":[{"name":"worker-a","maximum":3}]}},"status":{"hibernated":true}}`, enabled)
+			Expect(c.Update(ctx, cluster)).To(Succeed())
+		}
+
+		Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+		sleep(true)
+		Expect(get()).To(Succeed())
+		managedResource.Finalizers = []string{"resources.gardener.cloud/gardener-resource-manager"}
+		Expect(c.Update(ctx, managedResource)).To(Succeed())
+		disabled := ex.DeepCopy()
+		disabled.DeletionTimestamp = new(metav1.NewTime(clock.Now()))
+		Expect(actuator.Delete(ctx, log, disabled)).To(Succeed())
+
+		By("Enabling it before the shoot wakes up")
+		Expect(get()).To(Succeed())
+		terminating := managedResource.ResourceVersion
+		Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed(), "there is nobody to wait for")
+
+		By("Waking up")
+		sleep(false)
+		err := actuator.Reconcile(ctx, log, ex)
+		var requeue *reconcilerutils.RequeueAfterError
+		Expect(errors.As(err, &requeue)).To(BeTrue(), "%v", err)
+		Expect(requeue.RequeueAfter).To(Equal(5 * time.Second))
+		Expect(err).To(MatchError(ContainSubstring(`ManagedResource "extension-machine-preservation-shoot" is being deleted`)))
+		Expect(get()).To(Succeed())
+		Expect(managedResource.ResourceVersion).To(Equal(terminating))
+		Expect(deployed()).To(BeFalse(), "the container would have no permissions in the shoot")
+
+		managedResource.Finalizers = nil
+		Expect(c.Update(ctx, managedResource)).To(Succeed())
+		Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
+		Expect(get()).To(Succeed())
+		Expect(managedResource.DeletionTimestamp).To(BeNil())
+		Expect(deployed()).To(BeTrue())
 	})
 
 	Describe("#Restore", func() {

@@ -16,6 +16,7 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -34,9 +35,16 @@ type Planner struct {
 	Defaults *configv1alpha1.ControllerConfiguration
 }
 
-// FindExtension returns the Extension that enables preservation in a namespace, nil if there is none or it is being
-// deleted.
+// IsSupported returns whether the extension does anything for the control plane in a namespace: not for that of a self-hosted
+// shoot, which is where Gardener has it as well. There, machine-controller-manager has no kubeconfig and no access of others.
+func IsSupported(namespace string) bool { return namespace != metav1.NamespaceSystem }
+
+// FindExtension returns the Extension that enables preservation in a namespace, nil if there is none, it is being deleted or
+// the shoot is not supported.
 func FindExtension(ctx context.Context, reader client.Reader, namespace string) (*extensionsv1alpha1.Extension, error) {
+	if !IsSupported(namespace) {
+		return nil, nil
+	}
 	extensions := &extensionsv1alpha1.ExtensionList{}
 	if err := reader.List(ctx, extensions, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("failed to list Extensions: %w", err)

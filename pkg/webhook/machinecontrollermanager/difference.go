@@ -23,49 +23,66 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
 
-// Difference returns what the ensurer would change in a Deployment as it is stored, in words, and "" for nothing. What
-// the API server has defaulted and what other webhooks have added to the container does not count: it would be there
-// again after each write.
-func Difference(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (string, error) {
-	changed, err := ensured(ctx, ensurer, deployment)
-	if err != nil {
-		return "", err
+// Kind is what it means that a container is not what the ensurer would make it.
+type Kind string
+
+const (
+	// None is that it is, or that there is to be none.
+	None Kind = ""
+	// Missing is that there is none.
+	Missing Kind = "Missing"
+	// Outdated is that it is of another version of the extension, or of another configuration of its operators. It works.
+	Outdated Kind = "Outdated"
+	// Broken is that it does not fit its shoot.
+	Broken Kind = "Broken"
+)
+
+// Difference is what the ensurer would change.
+type Difference struct {
+	// Kind is what it means.
+	Kind Kind
+	// Reason says what is different, in words.
+	Reason string
+}
+
+// Compare returns what the ensurer would change in a Deployment as it is stored. What the API server has defaulted and what
+// other webhooks have added to the container does not count: it would be there again after each write.
+func Compare(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (Difference, error) {
+	changed := deployment.DeepCopy()
+	// Why the ensurer skips the injection is told when the webhook is called.
+	if err := ensurer.EnsureMachineControllerManagerDeployment(logf.IntoContext(ctx, logr.Discard()), nil, changed, deployment); err != nil {
+		return Difference{}, fmt.Errorf("failed to determine the container that is to be injected: %w", err)
 	}
 	wanted, actual := Container(changed), Container(deployment)
 	switch {
 	case wanted == nil:
-		return "", nil
+		return Difference{}, nil
 	case actual == nil:
-		return "it is missing", nil
+		return Difference{Missing, "it is missing"}, nil
 	case actual.Image != wanted.Image:
-		return fmt.Sprintf("its image is %s instead of %s", actual.Image, wanted.Image), nil
+		return Difference{Outdated, fmt.Sprintf("its image is %s instead of %s", actual.Image, wanted.Image)}, nil
+	case !slices.Equal(argsOfShoot(actual), argsOfShoot(wanted)):
+		return Difference{Broken, differentArgs(actual, wanted)}, nil
+	case !apiequality.Semantic.DeepDerivative(wanted.VolumeMounts, actual.VolumeMounts),
+		!apiequality.Semantic.DeepDerivative(volume(changed), volume(deployment)):
+		return Difference{Broken, "its volume is not that of the shoot's current kubeconfig"}, nil
 	case !slices.Equal(actual.Args, wanted.Args):
-		return fmt.Sprintf("its arguments are %q instead of %q", strings.Join(actual.Args, " "), strings.Join(wanted.Args, " ")), nil
+		return Difference{Outdated, differentArgs(actual, wanted)}, nil
 	case !apiequality.Semantic.DeepDerivative(*wanted, *actual):
-		return "its specification is not that of this version of the extension", nil
-	case !apiequality.Semantic.DeepDerivative(volume(changed), volume(deployment)):
-		return "its volume is not that of the shoot's current kubeconfig", nil
+		return Difference{Outdated, "its specification is not that of this version of the extension"}, nil
 	}
-	return "", nil
+	return Difference{}, nil
 }
 
-// OfAnotherVersion returns whether the container is there, with another image than the ensurer would give it.
-func OfAnotherVersion(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (bool, error) {
-	changed, err := ensured(ctx, ensurer, deployment)
-	if err != nil {
-		return false, err
-	}
-	wanted, actual := Container(changed), Container(deployment)
-	return wanted != nil && actual != nil && wanted.Image != actual.Image, nil
+// argsOfShoot returns the arguments that do not depend on the extension's own configuration.
+func argsOfShoot(container *corev1.Container) []string {
+	return slices.DeleteFunc(slices.Clone(container.Args), func(arg string) bool {
+		return strings.HasPrefix(arg, preservationcontroller.FlagMaxMachinePreserveTimeout+"=")
+	})
 }
 
-func ensured(ctx context.Context, ensurer genericmutator.Ensurer, deployment *appsv1.Deployment) (*appsv1.Deployment, error) {
-	changed := deployment.DeepCopy()
-	// Why the ensurer skips the injection is told when the webhook is called.
-	if err := ensurer.EnsureMachineControllerManagerDeployment(logf.IntoContext(ctx, logr.Discard()), nil, changed, deployment); err != nil {
-		return nil, fmt.Errorf("failed to determine the container that is to be injected: %w", err)
-	}
-	return changed, nil
+func differentArgs(actual, wanted *corev1.Container) string {
+	return fmt.Sprintf("its arguments are %q instead of %q", strings.Join(actual.Args, " "), strings.Join(wanted.Args, " "))
 }
 
 // IsComplete returns whether all pods are of the current template and ready.

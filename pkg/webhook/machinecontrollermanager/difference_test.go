@@ -7,6 +7,7 @@ package machinecontrollermanager_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	extensionscontextwebhook "github.com/gardener/gardener/extensions/pkg/webhook/context"
@@ -37,7 +38,26 @@ func (e *fakeEnsurer) EnsureMachineControllerManagerDeployment(_ context.Context
 	return e.err
 }
 
-var _ = Describe("#Difference", func() {
+func be(kind Kind, reason OmegaMatcher) OmegaMatcher {
+	return And(HaveField("Kind", kind), HaveField("Reason", reason))
+}
+
+// replaceArg gives a flag another value, or takes the flag away if that is empty.
+func replaceArg(args []string, prefix, value string) []string {
+	var replaced []string
+	for _, arg := range args {
+		if strings.HasPrefix(arg, prefix) {
+			if value == "" {
+				continue
+			}
+			arg = prefix + value
+		}
+		replaced = append(replaced, arg)
+	}
+	return replaced
+}
+
+var _ = Describe("#Compare", func() {
 	var (
 		ctx        = context.Background()
 		ensurer    *fakeEnsurer
@@ -56,54 +76,52 @@ var _ = Describe("#Difference", func() {
 		func(change func(), matcher OmegaMatcher) {
 			change()
 			before := deployment.DeepCopy()
-			Expect(Difference(ctx, ensurer, deployment)).To(matcher)
+			Expect(Compare(ctx, ensurer, deployment)).To(matcher)
 			Expect(deployment).To(Equal(before))
 		},
-		Entry("nothing", func() {}, BeEmpty()),
-		Entry("the container", func() { deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1] }, Equal("it is missing")),
-		Entry("the image", func() { container.Image = "image:v0" }, Equal("its image is image:v0 instead of image:v1")),
+		Entry("nothing", func() {}, be(None, BeEmpty())),
+		Entry("the container", func() { deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1] }, be(Missing, Equal("it is missing"))),
+		Entry("the image", func() { container.Image = "image:v0" }, be(Outdated, Equal("its image is image:v0 instead of image:v1"))),
+		Entry("the image, and flags of that version", func() { container.Image, container.Args = "image:v0", nil }, be(Outdated, Equal("its image is image:v0 instead of image:v1"))),
+		Entry("what operators configure", func() { container.Args = replaceArg(container.Args, "--max-machine-preserve-timeout=", "1h0m0s") },
+			be(Outdated, And(HavePrefix("its arguments are"), ContainSubstring("--max-machine-preserve-timeout=1h0m0s")))),
+		Entry("what operators configure, not known to a former version", func() { container.Args = replaceArg(container.Args, "--max-machine-preserve-timeout=", "") },
+			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("a flag", func() { container.Args = []string{"--holder=preserve-expiry"} },
-			Equal(`its arguments are "--holder=preserve-expiry" instead of "--namespace= --control-kubeconfig=inClusterConfig `+
+			be(Broken, Equal(`its arguments are "--holder=preserve-expiry" instead of "--namespace= --control-kubeconfig=inClusterConfig `+
 				`--target-kubeconfig=/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig/kubeconfig --holder=health-timer `+
-				`--max-machine-preserve-timeout=0s --metrics-bind-address=:10260 --health-probe-bind-address=:10261"`)),
-		Entry("a flag more", func() { container.Args = append(container.Args, "--foo") }, HavePrefix("its arguments are")),
-		Entry("a probe", func() { container.LivenessProbe.HTTPGet.Path = "/" }, Equal("its specification is not that of this version of the extension")),
-		Entry("the mount", func() { container.VolumeMounts = nil }, Equal("its specification is not that of this version of the extension")),
+				`--max-machine-preserve-timeout=0s --metrics-bind-address=:10260 --health-probe-bind-address=:10261"`))),
+		Entry("a flag more", func() { container.Args = append(container.Args, "--foo") }, be(Broken, HavePrefix("its arguments are"))),
+		Entry("a flag, and what operators configure", func() {
+			container.Args = replaceArg(replaceArg(container.Args, "--max-machine-preserve-timeout=", "1h"), "--holder=", "preserve-expiry")
+		}, be(Broken, HavePrefix("its arguments are"))),
+		Entry("a probe", func() { container.LivenessProbe.HTTPGet.Path = "/" }, be(Outdated, Equal("its specification is not that of this version of the extension"))),
+		Entry("the mount", func() { container.VolumeMounts = nil }, be(Broken, Equal("its volume is not that of the shoot's current kubeconfig"))),
 		Entry("the kubeconfig", func() {
 			deployment.Spec.Template.Spec.Volumes = []corev1.Volume{preservationcontroller.Volume("rotated")}
-		}, Equal("its volume is not that of the shoot's current kubeconfig")),
-		Entry("the volume", func() { deployment.Spec.Template.Spec.Volumes = nil }, Equal("its volume is not that of the shoot's current kubeconfig")),
+		}, be(Broken, Equal("its volume is not that of the shoot's current kubeconfig"))),
+		Entry("the kubeconfig, and what operators configure", func() {
+			container.Args = replaceArg(container.Args, "--max-machine-preserve-timeout=", "1h")
+			deployment.Spec.Template.Spec.Volumes = []corev1.Volume{preservationcontroller.Volume("rotated")}
+		}, be(Broken, Equal("its volume is not that of the shoot's current kubeconfig"))),
+		Entry("the volume", func() { deployment.Spec.Template.Spec.Volumes = nil }, be(Broken, Equal("its volume is not that of the shoot's current kubeconfig"))),
 		Entry("nothing as it cannot inject, not yet", func() {
 			ensurer.container = nil
 			deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
-		}, BeEmpty()),
-		Entry("nothing as it cannot inject, not any more", func() { ensurer.container = nil }, BeEmpty()),
+		}, be(None, BeEmpty())),
+		Entry("nothing as it cannot inject, not any more", func() { ensurer.container = nil }, be(None, BeEmpty())),
 		Entry("nothing but what the API server and other webhooks have added", func() {
 			container.TerminationMessagePath, container.TerminationMessagePolicy = "/dev/termination-log", "File"
 			container.Env = []corev1.EnvVar{{Name: "HTTP_PROXY", Value: "proxy"}}
 			container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "trust"})
-		}, BeEmpty()),
+		}, be(None, BeEmpty())),
 	)
 
 	It("should return the ensurer's error", func() {
 		ensurer.err = errors.New("fake")
-		_, err := Difference(ctx, ensurer, deployment)
+		_, err := Compare(ctx, ensurer, deployment)
 		Expect(err).To(MatchError("failed to determine the container that is to be injected: fake"))
 	})
-})
-
-var _ = Describe("#OfAnotherVersion", func() {
-	DescribeTable("should tell whether the container has another image",
-		func(actual, wanted *corev1.Container, expected bool) {
-			deployment := &appsv1.Deployment{}
-			Expect((&fakeEnsurer{container: actual}).EnsureMachineControllerManagerDeployment(context.Background(), nil, deployment, nil)).To(Succeed())
-			Expect(OfAnotherVersion(context.Background(), &fakeEnsurer{container: wanted}, deployment)).To(Equal(expected))
-		},
-		Entry("another image", &corev1.Container{Name: "machine-preservation-controller", Image: "v0"}, &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, true),
-		Entry("the same image", &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, &corev1.Container{Name: "machine-preservation-controller", Image: "v1", Args: []string{"--foo"}}, false),
-		Entry("no container", nil, &corev1.Container{Name: "machine-preservation-controller", Image: "v1"}, false),
-		Entry("none wanted", &corev1.Container{Name: "machine-preservation-controller", Image: "v0"}, nil, false),
-	)
 })
 
 var _ = Describe("#LastProgress", func() {

@@ -11,14 +11,18 @@ import (
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	mcmcomponent "github.com/gardener/gardener/pkg/component/nodemanagement/machinecontrollermanager"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	. "github.com/onsi/gomega/gstruct"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,7 +59,10 @@ var _ = Describe("Ensurer", func() {
 	BeforeEach(func() {
 		crdError = nil
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, extensionsv1alpha1.AddToScheme, machinev1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{
+			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, policyv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme,
+			machinev1alpha1.AddToScheme, apiextensionsv1.AddToScheme, vpaautoscalingv1.AddToScheme, monitoringv1.AddToScheme,
+		} {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
@@ -98,6 +105,25 @@ var _ = Describe("Ensurer", func() {
 		Expect(containers[len(containers)-1].Name).To(Equal(name))
 		return containers[len(containers)-1]
 	}
+
+	It("should leave alone what gardenlet makes for a self-hosted shoot, as no kubeconfig is in there", func() {
+		for _, object := range []client.Object{extension, secret} {
+			object.SetNamespace(metav1.NamespaceSystem)
+			object.SetResourceVersion("")
+			Expect(c.Create(ctx, object)).To(Succeed())
+		}
+		Expect(mcmcomponent.New(c, metav1.NamespaceSystem, nil, mcmcomponent.Values{Image: "mcm", Replicas: 1, SelfHostedShoot: true}).Deploy(ctx)).To(Succeed())
+		vpa := &vpaautoscalingv1.VerticalPodAutoscaler{}
+		for name, object := range map[string]client.Object{"machine-controller-manager": deployment, "machine-controller-manager-vpa": vpa} {
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceSystem, Name: name}, object)).To(Succeed())
+		}
+		before, vpaBefore := deployment.DeepCopy(), vpa.DeepCopy()
+		ensure()
+		Expect(ensurer.EnsureMachineControllerManagerVPA(ctx, nil, vpa, nil)).To(Succeed())
+		Expect(deployment).To(Equal(before))
+		Expect(vpa).To(Equal(vpaBefore))
+		Expect(deployment.Spec.Template.Spec.Volumes).To(BeEmpty())
+	})
 
 	Describe("Cluster-autoscaler", func() {
 		var autoscaler *appsv1.Deployment

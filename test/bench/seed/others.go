@@ -7,16 +7,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
 
 // others is what is around the extension in a seed, as far as it waits for it: the deployment controller and
@@ -33,7 +37,7 @@ func startOthers(ctx context.Context, config *rest.Config, c client.Client) (*ot
 	if o.cache, err = cache.New(config, cache.Options{Scheme: c.Scheme(), ReaderFailOnMissingInformer: true}); err != nil {
 		return nil, err
 	}
-	for _, kind := range []client.Object{&appsv1.Deployment{}, &resourcesv1alpha1.ManagedResource{}, &extensionsv1alpha1.Extension{}} {
+	for _, kind := range []client.Object{&appsv1.Deployment{}, &resourcesv1alpha1.ManagedResource{}, &extensionsv1alpha1.Extension{}, &corev1.Secret{}} {
 		informer, err := o.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, err
@@ -59,6 +63,8 @@ func (o *others) see(ctx context.Context, object any) {
 		err = o.deploy(ctx, object)
 	case *resourcesv1alpha1.ManagedResource:
 		err = o.apply(ctx, object)
+	case *corev1.Secret:
+		err = o.requestToken(ctx, object)
 	}
 	if client.IgnoreNotFound(err) != nil && ctx.Err() == nil {
 		select {
@@ -101,6 +107,20 @@ func (o *others) apply(ctx context.Context, resource *resourcesv1alpha1.ManagedR
 	}
 	if err := o.client.Status().Patch(ctx, changed, client.MergeFrom(resource)); err != nil {
 		return fmt.Errorf("could not write the status of ManagedResource %s: %w", resource.Name, err)
+	}
+	return nil
+}
+
+// requestToken gives the access secret a token that is not looked at. Without one, no container is injected.
+func (o *others) requestToken(ctx context.Context, secret *corev1.Secret) error {
+	if secret.Name != preservationcontroller.AccessSecretName || secret.Annotations[resourcesv1alpha1.ServiceAccountTokenRenewTimestamp] != "" {
+		return nil
+	}
+	changed := secret.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, resourcesv1alpha1.ServiceAccountTokenRenewTimestamp, time.Now().Add(24*time.Hour).Format(time.RFC3339))
+	changed.Data = map[string][]byte{resourcesv1alpha1.DataKeyToken: []byte("token")}
+	if err := o.client.Patch(ctx, changed, client.MergeFrom(secret)); err != nil {
+		return fmt.Errorf("could not write the token into Secret %s: %w", secret.Name, err)
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 			AutoPreserveFailedMax:     new(int32(2)),
 			MachinePreserveTimeout:    &metav1.Duration{Duration: time.Hour},
 			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 2 * time.Hour},
+			MaxAutoPreserveFailed:     new(int32(4)),
 			Injection:                 new(InjectionWithNextReconciliation),
 			InjectionMaxFailed:        new(int32(0)),
 			InjectionMaxFailedPercent: new(int32(100)),

@@ -27,6 +27,10 @@ type ControllerConfiguration struct {
 	// whatever a Shoot sets and whoever asks. It defaults to 336h.
 	// +optional
 	MaxMachinePreserveTimeout *metav1.Duration `json:"maxMachinePreserveTimeout,omitempty"`
+	// MaxAutoPreserveFailed is how many failed machines of a worker pool are kept at a time without being asked for at most,
+	// whatever a Shoot sets. There is no limit but the size of the pool unless this is set.
+	// +optional
+	MaxAutoPreserveFailed *int32 `json:"maxAutoPreserveFailed,omitempty"`
 	// Injection is when the preservation controllers of running control planes are replaced after an upgrade of the
 	// extension. It defaults to InWaves.
 	// +optional

@@ -33,6 +33,11 @@ func (in *ControllerConfiguration) DeepCopyInto(out *ControllerConfiguration) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.MaxAutoPreserveFailed != nil {
+		in, out := &in.MaxAutoPreserveFailed, &out.MaxAutoPreserveFailed
+		*out = new(int32)
+		**out = **in
+	}
 	if in.Injection != nil {
 		in, out := &in.Injection, &out.Injection
 		*out = new(Injection)

@@ -51,6 +51,28 @@ var _ = Describe("Waves", func() {
 		}
 		return found
 	}
+	// look has the controller decide again: it does not watch how pods get on.
+	look := func() {
+		GinkgoHelper()
+		deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: env.CreateShootNamespace(ctx, false)}}
+		deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"foo": "bar"}}
+		deployment.Spec.Template.Labels = deployment.Spec.Selector.MatchLabels
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager", Image: "mcm"}}
+		Expect(env.Client.Create(ctx, deployment)).To(Succeed())
+		deleteDeployment(ctx, deployment.Namespace)
+	}
+	// start has the kubelet start a pod of the Deployment some time ago. All containers but ours are not ready.
+	start := func(namespace string, ready bool, ago time.Duration) {
+		GinkgoHelper()
+		template := get(namespace).Spec.Template
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "machine-controller-manager-", Namespace: namespace, Labels: template.Labels}, Spec: template.Spec}
+		pod.Spec.PriorityClassName = "" // there are none
+		Expect(env.Client.Create(ctx, pod)).To(Succeed())
+		DeferCleanup(func() { Expect(env.Client.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed()) })
+		pod.Status.StartTime = new(metav1.NewTime(time.Now().Add(-ago)))
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: name, Ready: ready, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: *pod.Status.StartTime}}}}
+		Expect(env.Client.Status().Update(ctx, pod)).To(Succeed())
+	}
 	// roll writes what the deployment controller would when the last progress was some time ago.
 	roll := func(namespace string, ready bool, ago time.Duration) {
 		GinkgoHelper()
@@ -107,18 +129,26 @@ var _ = Describe("Waves", func() {
 			Consistently(replaced).WithTimeout(pause).WithPolling(time.Second).Should(Equal([]string{first}))
 		}
 		stay()
-		By("Making no progress for a while")
+		By("Not getting ready for a while")
 		roll(first, false, 4*time.Minute)
+		start(first, false, 4*time.Minute)
+		look()
 		stay()
-		By("Making no progress for too long")
+		By("Not getting ready for too long")
 		roll(first, false, 6*time.Minute)
+		start(first, false, 6*time.Minute)
+		look()
 		stay()
 
-		By("Recovering")
-		roll(first, true, 2*time.Minute)
+		By("Getting ready at last, beside containers of others that do not")
+		start(first, true, 2*time.Minute)
+		look()
 		Eventually(replaced).WithTimeout(repairTimeout).WithPolling(time.Second).Should(HaveLen(6))
+		By("All of the next")
 		for _, namespace := range replaced() {
-			roll(namespace, true, 2*time.Minute)
+			if namespace != first {
+				roll(namespace, true, 2*time.Minute)
+			}
 		}
 		Eventually(replaced).WithTimeout(repairTimeout).WithPolling(time.Second).Should(HaveLen(36))
 		Consistently(replaced).WithTimeout(pause).WithPolling(time.Second).Should(HaveLen(36))

@@ -24,6 +24,14 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 	if limit := config.AutoPreserveFailedMax; limit != nil && *limit < 0 {
 		allErrs = append(allErrs, field.Invalid(field.NewPath("autoPreserveFailedMax"), *limit, "must not be negative"))
 	}
+	if limit := config.MaxAutoPreserveFailed; limit != nil {
+		switch number := config.AutoPreserveFailedMax; {
+		case *limit < 0:
+			allErrs = append(allErrs, field.Invalid(field.NewPath("maxAutoPreserveFailed"), *limit, "must not be negative"))
+		case number != nil && *number > *limit:
+			allErrs = append(allErrs, field.Invalid(field.NewPath("autoPreserveFailedMax"), *number, fmt.Sprintf("must not be greater than maxAutoPreserveFailed, which is %d", *limit)))
+		}
+	}
 	minimum := fmt.Sprintf("must be at least %s", v1alpha1.MinMachinePreserveTimeout)
 	longest := config.MaxMachinePreserveTimeout
 	if longest != nil && longest.Duration < v1alpha1.MinMachinePreserveTimeout {

@@ -41,6 +41,18 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 		))
 	})
 
+	It("should not accept a default that is greater than what is allowed", func() {
+		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
+			AutoPreserveFailedMax: new(int32(3)), MaxAutoPreserveFailed: new(int32(2)),
+		}).ToAggregate()).To(MatchError(`autoPreserveFailedMax: Invalid value: 3: must not be greater than maxAutoPreserveFailed, which is 2`))
+		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
+			AutoPreserveFailedMax: new(int32(2)), MaxAutoPreserveFailed: new(int32(2)),
+		})).To(BeEmpty())
+		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
+			AutoPreserveFailedMax: new(int32(0)), MaxAutoPreserveFailed: new(int32(-1)),
+		}).ToAggregate()).To(MatchError(`maxAutoPreserveFailed: Invalid value: -1: must not be negative`))
+	})
+
 	DescribeTable("injection",
 		func(config configv1alpha1.ControllerConfiguration, message string) {
 			errs := ValidateControllerConfiguration(&config).ToAggregate()
