@@ -132,7 +132,7 @@ var _ = Describe("Strip", func() {
 		kept := strip(n).(*corev1.Node).Status.Conditions
 		Expect(len(kept)).To(BeNumerically("<=", 35))
 		Expect(kept).To(ContainElement(HaveField("Type", corev1.NodeReady)))
-		Expect(kept).NotTo(ContainElement(HaveField("Type", HavePrefix("xxx"))))
+		Expect(kept).NotTo(ContainElement(HaveField("Type", HaveLen(100_000))))
 	})
 
 	It("should drop what is large", func() {
