@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	nodeutil "k8s.io/component-helpers/node/util"
-
 )
 
 // pageSize is how many pods are in memory at a time, however many a node has.

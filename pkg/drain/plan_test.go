@@ -6,6 +6,7 @@ package drain_test
 
 import (
 	"regexp"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -249,6 +250,8 @@ var _ = DescribeTable("patterns that are not valid", func(pattern string) {
 	Entry("a bracket too few", "(a"),
 	Entry("one that would be valid inside of another", "a)|(?:b"),
 	Entry("a repetition of nothing", "*"),
+	Entry("too many bytes", strings.Repeat("a", 257)),
+	Entry("a repetition of too much", "(a{30}){30}b{200}"),
 )
 
 // stage returns the stage of that name.

@@ -64,7 +64,7 @@ func TestPlan(t *testing.T) {
 		actions, next, failed := Plan(now, begin, pods, known, policy)
 
 		shuffled := slices.Clone(pods)
-		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0)) //nolint:gosec // the order of a test
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0))
 		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 		if a, n, f := Plan(now, begin, shuffled, known, policy); !reflect.DeepEqual(a, actions) || n != next || f != failed {
 			t.Fatalf("D12: the order of the pods matters")

@@ -5,8 +5,10 @@
 package drain
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"time"
 )
@@ -23,18 +25,32 @@ type Strategies struct {
 	IgnoredNamespaces []*regexp.Regexp
 }
 
+// What the patterns of a shoot owner may take. A few bytes can become a program of megabytes.
+const (
+	// MaxNamespacePatterns is how many patterns there may be.
+	MaxNamespacePatterns = 32
+
+	maxPattern, maxInstructions = 256, 1000
+)
+
 // CompileNamespacePattern returns a regular expression that matches whole names of namespaces, or an error if the pattern
-// is not one by itself.
+// is not one by itself or is too large.
 func CompileNamespacePattern(pattern string) (*regexp.Regexp, error) {
-	if _, err := regexp.Compile(pattern); err != nil {
-		return nil, fmt.Errorf("failed to compile the pattern: %w", err)
+	if len(pattern) > maxPattern {
+		return nil, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
 	}
-	// It may be too large with this added.
-	anchored, err := regexp.Compile("^(?:" + pattern + ")$")
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return nil, fmt.Errorf("failed to compile the pattern: %w", err)
+		return nil, err
 	}
-	return anchored, nil
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(program.Inst) > maxInstructions {
+		return nil, errors.New("it repeats too much")
+	}
+	return regexp.Compile("^(?:" + pattern + ")$")
 }
 
 // Ignores says whether nothing is to be done with the pods of a namespace.
