@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -55,6 +56,32 @@ func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
 		}
 	}
 	return errs
+}
+
+// Budgets returns the PodDisruptionBudgets of namespaces. An error says of which they are not known. It returns within
+// seconds, like Execute.
+func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, error) {
+	timed, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	lists := make([][]policyv1.PodDisruptionBudget, len(namespaces))
+	errs := slices.Repeat([]error{ErrNotReached}, len(namespaces))
+	forEach(ctx, timed, len(namespaces), func(ctx context.Context, i int) { lists[i], errs[i] = e.budgetsOf(ctx, namespaces[i]) })
+
+	budgets := Budgets{}
+	for i, namespace := range namespaces {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("failed to list the PodDisruptionBudgets of namespace %s: %s", namespace, reasonOf(errs[i]))
+			continue
+		}
+		budgets.Know(namespace, lists[i])
+	}
+	return budgets, utilerrors.NewAggregate(errs)
+}
+
+func (e *Executor) budgetsOf(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error) {
+	list := &policyv1.PodDisruptionBudgetList{}
+	err := once(e.Client.PolicyV1().RESTClient().Get()).Namespace(namespace).Resource("poddisruptionbudgets").Do(ctx).Into(list)
+	return list.Items, err
 }
 
 // forEach calls a function with the numbers below count, in their order and some at a time, until timed is over. Each has

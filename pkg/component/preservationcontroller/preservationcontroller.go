@@ -23,6 +23,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,14 +43,21 @@ const (
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
 )
 
+// Values are what the component depends on.
+type Values struct {
+	// DrainStrategies says whether the Shoot has drain strategies.
+	DrainStrategies bool
+}
+
 // New returns the component for the control plane of a shoot.
-func New(c client.Client, namespace string) component.Deployer {
-	return &preservationController{client: c, namespace: namespace}
+func New(c client.Client, namespace string, values Values) component.Deployer {
+	return &preservationController{client: c, namespace: namespace, values: values}
 }
 
 type preservationController struct {
 	client    client.Client
 	namespace string
+	values    Values
 }
 
 // Deploy creates or updates all resources. The access secret comes last: it lets the webhook inject the container.
@@ -177,7 +185,7 @@ func (p *preservationController) shootResources() []client.Object {
 				Verbs:     []string{"patch"},
 			},
 			{
-				// They are listed while a node is drained, never watched: a shoot has too many of them.
+				// They are listed while a node is drained, never all of them: a shoot has too many.
 				APIGroups: []string{corev1.GroupName},
 				Resources: []string{"pods"},
 				Verbs:     []string{"list", "delete"},
@@ -198,6 +206,21 @@ func (p *preservationController) shootResources() []client.Object {
 				Verbs:     []string{"create", "patch"},
 			},
 		},
+	}
+	if p.values.DrainStrategies {
+		clusterRole.Rules = append(clusterRole.Rules,
+			rbacv1.PolicyRule{
+				// They are watched for one node, while it is drained because of an update. Patches remove finalizers.
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"pods"},
+				Verbs:     []string{"watch", "patch"},
+			},
+			rbacv1.PolicyRule{
+				APIGroups: []string{policyv1.GroupName},
+				Resources: []string{"poddisruptionbudgets"},
+				Verbs:     []string{"list"},
+			},
+		)
 	}
 	clusterRoleBinding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},
