@@ -59,7 +59,7 @@ func stagesAfter(timeout, expected int, after ...int) Policy {
 	return policy
 }
 
-var _ = Describe("Plan", func() {
+var _ = Describe("Plan (D12)", func() {
 	DescribeTable("D7: when a drain has failed", func(policy Policy, started float64, want bool) {
 		_, _, failed := Plan(minutes(0), minutes(-started), []Pod{plain}, shop, policy)
 		Expect(failed).To(Equal(want))

@@ -188,7 +188,17 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 			Provider:   gardencorev1beta1.Provider{Type: "local"},
 		},
 	}
-	config := v1alpha1.MachinePreservationConfig{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"}}
+	config := v1alpha1.MachinePreservationConfig{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"},
+		// Machine-controller-manager begins to evict pods 15s after the deletion of a machine, and deletes them by force after
+		// 30s.
+		DrainStrategies: &v1alpha1.DrainStrategies{
+			Timeout:                  &metav1.Duration{Duration: 19 * time.Second},
+			ExpectedDrainTime:        &metav1.Duration{Duration: 2 * time.Second},
+			PDBForceDrainTimeout:     &metav1.Duration{Duration: 23 * time.Second},
+			IgnoredNamespacePatterns: []string{".*-ignored"},
+		},
+	}
 	for _, scenario := range scenarios {
 		shoot.Spec.Provider.Workers = append(shoot.Spec.Provider.Workers, gardencorev1beta1.Worker{
 			Name:           scenario.Name,

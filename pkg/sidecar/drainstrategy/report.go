@@ -33,6 +33,7 @@ const (
 	// EventFinalizersRemoved is on a pod whose finalizers were removed.
 	EventFinalizersRemoved = "FinalizersRemoved"
 
+	// eventAction is the action of Events that are not a strategy's.
 	eventAction = "Drain"
 
 	// writeTimeout is how long a write to the shoot may take.
@@ -164,7 +165,8 @@ func (r *Reconciler) tellStage(d *nodeDrain, stage *drain.Stage, pods []drain.Po
 	if stage.Verb == drain.RemoveFinalizers {
 		what = "rid of their finalizers"
 	}
-	r.tell(d.node, corev1.EventTypeNormal, EventStrategyActed, "Strategy %q, %s after machine-controller-manager began to drain the node for %s: %d pods %s: %s",
+	// The action tells them apart: Events that differ in nothing but their notes become one, with the first note.
+	r.tellAction(d.node, corev1.EventTypeNormal, EventStrategyActed, stage.Name, "Strategy %q, %s after machine-controller-manager began to drain the node for %s: %d pods %s: %s",
 		stage.Name, d.now.Sub(d.since).Round(time.Second), d.because, len(pods), what, namesOf(pods))
 }
 
@@ -178,11 +180,15 @@ func (r *Reconciler) tellPod(d *nodeDrain, action drain.Action) {
 	if action.Verb == drain.RemoveFinalizers {
 		reason, what = EventFinalizersRemoved, "Finalizers removed"
 	}
-	r.tell(pod, corev1.EventTypeWarning, reason, "%s by drain strategy %q, as it held up the drain of node %s since %s", what, action.Stage.Name, d.node.Name, formatTime(d.since))
+	r.tellAction(pod, corev1.EventTypeWarning, reason, action.Stage.Name, "%s by drain strategy %q, as it held up the drain of node %s since %s", what, action.Stage.Name, d.node.Name, formatTime(d.since))
 }
 
 func (r *Reconciler) tell(regarding client.Object, eventType, reason, format string, arguments ...any) {
+	r.tellAction(regarding, eventType, reason, eventAction, format, arguments...)
+}
+
+func (r *Reconciler) tellAction(regarding client.Object, eventType, reason, action, format string, arguments ...any) {
 	note := fmt.Sprintf(format, arguments...)
 	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
-	r.Recorder.Eventf(regarding, nil, eventType, reason, eventAction, "%s", note)
+	r.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", note)
 }
