@@ -247,8 +247,8 @@ var _ = Describe("Shoot", func() {
 		Entry("nothing is done anyway", newShoot(drainTimeout(1, time.Minute), config("drainStrategies: {disabled: true, pdbForceDrainTimeout: 0s}"))),
 	)
 
-	It("should accept what the documentation shows", func() {
-		page, err := os.ReadFile("../../../docs/usage/configuration.md")
+	DescribeTable("should accept what the documentation shows", func(name string) {
+		page, err := os.ReadFile("../../../docs/usage/" + name)
 		Expect(err).NotTo(HaveOccurred())
 		_, example, _ := strings.Cut(string(page), "```yaml\n")
 		example, _, _ = strings.Cut(example, "```\n")
@@ -258,7 +258,10 @@ var _ = Describe("Shoot", func() {
 
 		shoot.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "worker-a", Maximum: 3}}
 		Expect(validator.Shoot{}.ValidateCreate(ctx, shoot)).To(BeEmpty())
-	})
+	},
+		Entry("of the configuration", "configuration.md"),
+		Entry("of drain strategies", "drain-strategies.md"),
+	)
 
 	Describe("match conditions", func() {
 		It("should not send a new Shoot without the extension", func() {
