@@ -67,6 +67,8 @@ func run(t *testing.T, generation string) {
 			do(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shootFor(g, pools), auto: "auto", other: "when-failed"})
 		}
 	}
+	report.Run(t, "drain-calls", []string{"D3"}, whole((*life).drainCalls))
+	report.Run(t, "drain-disabled", []string{"D9"}, whole((*life).disableDrainStrategies))
 	report.Run(t, "without access", []string{"P9"}, whole((*life).withoutAccess))
 	report.Run(t, "disabled", []string{"P10"}, whole((*life).disable))
 	report.Run(t, "hibernation", []string{"P4"}, whole((*life).hibernate))

@@ -6,8 +6,10 @@ package preservation_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +34,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-// calls are the requests for pods and budgets that a controller makes.
+// calls are the requests to the shoot that a controller makes, but for those that keep the nodes up to date.
 type calls struct {
 	mutex sync.Mutex
 	made  []string
@@ -43,7 +45,7 @@ type calls struct {
 // Wrap counts what is sent by a transport.
 func (c *calls) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if strings.Contains(req.URL.Path, "/pods") || strings.Contains(req.URL.Path, "/poddisruptionbudgets") {
+		if req.URL.Path != "/api/v1/nodes" {
 			watches := req.URL.Query().Get("watch") != ""
 			c.mutex.Lock()
 			c.made = append(c.made, req.Method+" "+req.URL.Path+" "+req.URL.Query().Get("fieldSelector"))
@@ -69,8 +71,15 @@ func (c *calls) open() int {
 	return c.watches
 }
 
-// take returns the requests since the last call.
+// take returns the requests since the last call that are about pods and budgets.
 func (c *calls) take() []string {
+	return slices.DeleteFunc(c.takeAll(), func(call string) bool {
+		return !strings.Contains(call, "/pods") && !strings.Contains(call, "/poddisruptionbudgets")
+	})
+}
+
+// takeAll returns all requests since the last call.
+func (c *calls) takeAll() []string {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	made := c.made
@@ -219,4 +228,65 @@ var _ = Describe("Drain strategies", func() {
 		Eventually(requests.open).WithTimeout(5 * time.Second).Should(BeZero())
 		Eventually(condition).Should(BeEmpty())
 	}, SpecTimeout(3*time.Minute))
+
+	It("D3, D12: should ask for little on many nodes at once, and for nothing between deadlines", func(ctx SpecContext) {
+		const nodes, podsPerNode = 50, 30
+		s := start(ctx, generations["machine-controller-manager 0.62"])
+		create := func(objects ...client.Object) {
+			GinkgoHelper()
+			for _, object := range objects {
+				object.SetUID("")
+				Expect(s.Create(ctx, object)).To(Succeed())
+			}
+		}
+		create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"}},
+			&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}})
+		pool := builder.Deployment("pool")
+		create(pool)
+		old := builder.Set("pool-1", pool, builder.Revision("1"))
+		create(old, builder.Set("pool-2", pool, builder.Revision("2")))
+		var machines []*machinev1alpha1.Machine
+		for i := range nodes {
+			name := fmt.Sprintf("m-%d", i)
+			machine := builder.Machine(name, builder.Of(old), func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} })
+			create(machine, newNode(name))
+			machines = append(machines, machine)
+			for j := range podsPerNode {
+				create(pod("shop", fmt.Sprintf("%s-%d", name, j), name, func(p *corev1.Pod) {
+					if j%2 == 0 {
+						p.Labels = map[string]string{"app": "web"}
+					}
+				}))
+			}
+		}
+
+		const timeout, pdb = 40 * time.Second, 70 * time.Second
+		requests := startDrainStrategies(ctx, s, drain.Strategies{Timeout: timeout, ExpectedDrainTime: 5 * time.Second, PDBForceDrainTimeout: pdb - 5*time.Second})
+		requests.takeAll()
+		for _, machine := range machines {
+			Expect(s.Delete(ctx, machine)).To(Succeed())
+		}
+		began := time.Now()
+		left := func() int {
+			list := &corev1.PodList{}
+			Expect(s.List(ctx, list)).To(Succeed())
+			return len(list.Items)
+		}
+		phase := func(name string, until time.Duration, each int) {
+			GinkgoHelper()
+			time.Sleep(time.Until(began.Add(until)))
+			made := requests.takeAll()
+			GinkgoWriter.Printf("%s, until %s: %d calls, %.1f for each node\n", name, until, len(made), float64(len(made))/nodes)
+			Expect(len(made)).To(BeNumerically("<=", each*nodes), "%s: %v", name, made[:min(len(made), 20)])
+		}
+		phase("beginning: a watch, and the condition", timeout/2, 3)
+		phase("waiting for the first deadline", timeout-2*time.Second, 0)
+		Expect(left()).To(Equal(nodes * podsPerNode))
+		// For each pod a deletion and an Event; for each node its budgets twice, the condition and an Event.
+		phase("first deadline", timeout+15*time.Second, 2*podsPerNode/2+10)
+		Expect(left()).To(Equal(nodes * podsPerNode / 2))
+		phase("waiting for the second deadline", pdb-2*time.Second, 0)
+		phase("second deadline", pdb+15*time.Second, 2*podsPerNode/2+10)
+		Expect(left()).To(BeZero())
+	}, SpecTimeout(5*time.Minute))
 })
