@@ -8,15 +8,18 @@
 package drainstrategy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -60,6 +63,9 @@ type Reconciler struct {
 	Recorder   events.EventRecorder
 	// Backoff puts off what failed on a node.
 	Backoff *flowcontrol.Backoff
+
+	// failures are, by the name of a node, how often what is due failed on its pods.
+	failures sync.Map
 }
 
 // Reconcile does what is due on a node that is drained because of an update, and forgets any other.
@@ -203,18 +209,30 @@ func (r *Reconciler) act(ctx context.Context, d *nodeDrain, actions []drain.Acti
 		}
 	}
 	if len(due) == 0 {
+		r.failures.Delete(d.node.Name)
 		return nil
 	}
+	// Pods that hang, as a webhook does, must not take the time of those that do not.
+	before, after := r.failuresOf(d.node.Name), map[types.UID]int{}
+	slices.SortStableFunc(due, func(a, b drain.Action) int { return cmp.Compare(before[a.Pod.UID], before[b.Pod.UID]) })
 
 	var (
 		errs = r.Executor.Execute(ctx, due)
 		done = map[*drain.Stage][]drain.Pod{}
 	)
 	for i, action := range due {
-		if errs[i] == nil {
+		after[action.Pod.UID] = before[action.Pod.UID]
+		switch {
+		case errs[i] == nil:
 			done[action.Stage] = append(done[action.Stage], action.Pod)
 			r.tellPod(d, action)
+		case !errors.Is(errs[i], drain.ErrNotReached):
+			after[action.Pod.UID]++
 		}
+	}
+	r.failures.Store(d.node.Name, after)
+	if len(done) > 0 {
+		r.Backoff.DeleteEntry(d.node.Name)
 	}
 	for i := range d.policy.Stages {
 		if pods := done[&d.policy.Stages[i]]; len(pods) > 0 {
@@ -226,6 +244,13 @@ func (r *Reconciler) act(ctx context.Context, d *nodeDrain, actions []drain.Acti
 		r.tell(d.node, corev1.EventTypeWarning, EventStrategyFailed, "%s", err)
 	}
 	return err
+}
+
+func (r *Reconciler) failuresOf(node string) map[types.UID]int {
+	if failures, ok := r.failures.Load(node); ok {
+		return failures.(map[types.UID]int)
+	}
+	return nil
 }
 
 // firstOf returns the first errors. Each is short, and there may be as many as pods.
@@ -241,5 +266,6 @@ func firstOf(errs []error) []error {
 func (r *Reconciler) forget(node string) {
 	r.Pods.Forget(node)
 	r.Backoff.DeleteEntry(node)
+	r.failures.Delete(node)
 	timedOut.DeleteLabelValues(node)
 }

@@ -20,6 +20,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	testclock "k8s.io/utils/clock/testing"
@@ -213,8 +214,8 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.told()).To(ConsistOf(
 			`Warning DeletedByForce Deleted without a grace period by drain strategy "delete", as it held up the drain of node m since 2026-03-01T13:00:00Z`,
 			`Warning FinalizersRemoved Finalizers removed by drain strategy "finalizers", as it held up the drain of node m since 2026-03-01T13:00:00Z`,
-			`Normal DrainStrategyActed Strategy "delete", 45m0s after machine-controller-manager began to drain the node for a rolling update: 1 pods deleted by force: shop/plain`,
-			`Normal DrainStrategyActed Strategy "finalizers", 45m0s after machine-controller-manager began to drain the node for a rolling update: 1 pods rid of their finalizers: shop/stays`,
+			`Normal DrainStrategyActed Strategy "delete", 45m0s after machine-controller-manager began to drain the node for a rolling update: 1 deleted by force: shop/plain`,
+			`Normal DrainStrategyActed Strategy "finalizers", 45m0s after machine-controller-manager began to drain the node for a rolling update: 1 rid of their finalizers: shop/stays`,
 		))
 		Expect(e.condition(ctx).Message).To(ContainSubstring("have been deleted by force since 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."))
 
@@ -341,6 +342,21 @@ var _ = Describe("Reconciler", func() {
 		delete(e.shoot.refuse, "plain")
 		e.reconcile(ctx, 67.99)
 		Expect(e.shoot.pods).To(ConsistOf(web))
+	})
+
+	It("D6: should begin with the pods that hang least often, so that the others have their turn", func(ctx SpecContext) {
+		pod := func(name string) drain.Pod { return drain.Pod{Namespace: "shop", Name: name, UID: types.UID(name)} }
+		e := drained(defaults, pod("a"), pod("b"), pod("c"))
+		e.shoot.refuse = map[string]error{"a": errors.New("no answer"), "b": drain.ErrNotReached, "c": drain.ErrNotReached}
+		e.reconcile(ctx, 45)
+		Expect(e.shoot.done).To(Equal([]string{"delete shop/a", "delete shop/b", "delete shop/c"}))
+		e.shoot.done, e.shoot.refuse["b"] = nil, errors.New("no answer")
+		e.reconcile(ctx, 45.1)
+		Expect(e.shoot.done).To(Equal([]string{"delete shop/b", "delete shop/c", "delete shop/a"}))
+		e.shoot.done = nil
+		delete(e.shoot.refuse, "c")
+		Expect(e.reconcile(ctx, 45.2)).To(Equal(time.Second), "there was progress")
+		Expect(e.shoot.done).To(Equal([]string{"delete shop/c", "delete shop/b", "delete shop/a"}))
 	})
 
 	It("D4: should take pods for protected as long as their budgets cannot be listed", func(ctx SpecContext) {

@@ -166,7 +166,7 @@ func (r *Reconciler) tellStage(d *nodeDrain, stage *drain.Stage, pods []drain.Po
 		what = "rid of their finalizers"
 	}
 	// The action tells them apart: Events that differ in nothing but their notes become one, with the first note.
-	r.tellAction(d.node, corev1.EventTypeNormal, EventStrategyActed, stage.Name, "Strategy %q, %s after machine-controller-manager began to drain the node for %s: %d pods %s: %s",
+	r.tellAction(d.node, corev1.EventTypeNormal, EventStrategyActed, stage.Name, "Strategy %q, %s after machine-controller-manager began to drain the node for %s: %d %s: %s",
 		stage.Name, d.now.Sub(d.since).Round(time.Second), d.because, len(pods), what, namesOf(pods))
 }
 
