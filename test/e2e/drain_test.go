@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -61,22 +62,8 @@ func (l *life) drainCalls() {
 // disableDrainStrategies disables the strategies of the Shoot. A drain that fails is told of, and nothing is done with the
 // pod that it fails because of.
 func (l *life) disableDrainStrategies() {
-	shoot := l.shoot.DeepCopy()
-	config := &v1alpha1.MachinePreservationConfig{}
-	l.Expect(json.Unmarshal(shoot.Spec.Extensions[0].ProviderConfig.Raw, config)).To(Succeed())
-	config.DrainStrategies.Disabled = new(true)
-	raw, err := json.Marshal(config)
-	l.Expect(err).NotTo(HaveOccurred())
-	shoot.Spec.Extensions[0].ProviderConfig = &runtime.RawExtension{Raw: raw}
-	l.apply(shoot)
-	l.eventually(func(g Gomega) {
-		deployment := &appsv1.Deployment{}
-		g.Expect(l.Seed.Get(l.ctx, client.ObjectKey{Namespace: l.Namespace, Name: "machine-controller-manager"}, deployment)).To(Succeed())
-		g.Expect(deployment.Spec.Template.Spec.Containers).To(ContainElement(HaveField("Args", ContainElement("--drain-strategies-disabled"))))
-		status := deployment.Status
-		g.Expect(status.ObservedGeneration).To(BeNumerically(">=", deployment.Generation))
-		g.Expect([]int32{status.Replicas, status.UpdatedReplicas, status.ReadyReplicas}).To(HaveEach(int32(1)))
-	})
+	l.setDrainStrategiesDisabled(true)
+	defer l.setDrainStrategiesDisabled(false)
 
 	machine := l.machineOf(l.other)
 	node := l.nodeOf(l, machine)
@@ -98,5 +85,31 @@ func (l *life) disableDrainStrategies() {
 	l.Expect(slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
 		return e.Reason == "DrainStrategyActed" && e.Regarding.Name == node.Name
 	})).To(BeFalse())
-	l.apply(l.shoot)
+}
+
+// setDrainStrategiesDisabled writes the setting as gardenlet would, and waits until the sidecar has been replaced.
+func (l *life) setDrainStrategiesDisabled(disabled bool) {
+	l.t.Helper()
+	extension := &extensionsv1alpha1.Extension{}
+	l.Expect(l.Seed.Get(l.ctx, client.ObjectKey{Namespace: l.Namespace, Name: v1alpha1.ExtensionType}, extension)).To(Succeed())
+	config := &v1alpha1.MachinePreservationConfig{}
+	l.Expect(json.Unmarshal(extension.Spec.ProviderConfig.Raw, config)).To(Succeed())
+	config.DrainStrategies.Disabled = &disabled
+	raw, err := json.Marshal(config)
+	l.Expect(err).NotTo(HaveOccurred())
+	patch := client.MergeFrom(extension.DeepCopy())
+	extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
+	l.Expect(l.Seed.Patch(l.ctx, extension, patch)).To(Succeed())
+
+	l.eventually(func(g Gomega) {
+		deployment := &appsv1.Deployment{}
+		g.Expect(l.Seed.Get(l.ctx, client.ObjectKey{Namespace: l.Namespace, Name: "machine-controller-manager"}, deployment)).To(Succeed())
+		flagged := slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+			return slices.Contains(c.Args, "--drain-strategies-disabled")
+		})
+		g.Expect(flagged).To(Equal(disabled))
+		status := deployment.Status
+		g.Expect(status.ObservedGeneration).To(BeNumerically(">=", deployment.Generation))
+		g.Expect([]int32{status.Replicas, status.UpdatedReplicas, status.ReadyReplicas}).To(HaveEach(int32(1)))
+	})
 }
