@@ -251,6 +251,8 @@ var _ = DescribeTable("patterns that are not valid", func(pattern string) {
 	Entry("one that would be valid inside of another", "a)|(?:b"),
 	Entry("a repetition of nothing", "*"),
 	Entry("too many bytes", strings.Repeat("a", 257)),
+	Entry("a class of Unicode", `\pL`),
+	Entry("a repetition of too much without an end", "(a{500,}){2}"),
 	Entry("a repetition of too much", "(a{30}){30}b{200}"),
 )
 
