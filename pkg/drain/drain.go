@@ -10,35 +10,41 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	nodeutil "k8s.io/component-helpers/node/util"
-
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-const (
-	// pageSize is how many pods are in memory at a time, however many a node has.
-	pageSize = 50
-	// parallel is how many pods of a node are dealt with at a time.
-	parallel = 4
-	// callTimeout is how long an answer may take. stepTime after its pods are known, a step begins with no more of them.
-	// Nobody waits longer than both together for what is slow to answer on another node.
-	callTimeout, stepTime = 5 * time.Second, 3 * time.Second
-)
+// pageSize is how many pods are in memory at a time, however many a node has.
+const pageSize = 50
+
+// Options say how the drain of a failed node goes about.
+type Options struct {
+	// Since is when the drain began.
+	Since time.Time
+	// Timeout is how long after that pods are deleted by force.
+	Timeout time.Duration
+	// ForceVolumes says to delete pods with volumes by force also from a node that does not answer. If its VM is alive, the
+	// same pod then runs twice with the same volume.
+	ForceVolumes bool
+}
+
+// policy returns the stages of P7.
+func (o Options) policy() Policy {
+	return Policy{Timeout: o.Timeout, Stages: []Stage{
+		{Name: "evict", Selector: Selector{AllPods, NotTerminating}, Verb: Evict},
+		{Name: "force", After: o.Timeout, Selector: Selector{AllPods, AnyState}, Verb: Delete},
+	}}
+}
 
 // Drainer empties nodes.
 type Drainer struct {
@@ -66,8 +72,7 @@ func (d *Drainer) Forget(node string) { d.positions.Delete(node) }
 
 // Step brings the drain of a node forward. Evictions respect PodDisruptionBudgets; what is still there after the timeout
 // is deleted by force. It returns within seconds, whatever the shoot does: what was not reached comes first in the next
-// step. An error means that some pods could not be dealt with; the progress is valid all the same, but if Next is 0 and
-// it is not Done: then the pods could not even be listed.
+// step. An error means that nothing was done, as the pods could not be listed.
 func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now time.Time) (Progress, error) {
 	var at position
 	if v, ok := d.positions.LoadAndDelete(node.Name); ok {
@@ -81,7 +86,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 	}
 
 	s := &step{
-		client:    d.Client,
+		executor:  &Executor{Client: d.Client},
 		opts:      opts,
 		now:       now,
 		reachable: IsReachable(node),
@@ -90,10 +95,10 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 	defer cancel()
 	unfinished := false
 	for {
-		pods = slices.DeleteFunc(pods, func(p pod) bool { return p.key() <= at.after })
+		pods = slices.DeleteFunc(pods, func(p Pod) bool { return p.Key() <= at.after })
 		reached := s.dealWith(ctx, timed, pods)
 		if reached > 0 {
-			at.after = pods[reached-1].key()
+			at.after = pods[reached-1].Key()
 		}
 		if reached < len(pods) {
 			unfinished = true
@@ -118,6 +123,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 
 	progress := s.progress
 	progress.Partial = unfinished || resumed
+	progress.Incomplete = s.err()
 	switch {
 	case unfinished:
 		progress.Next = minInterval
@@ -126,12 +132,12 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 	default:
 		progress.Next = interval(progress, s.reachable, s.unanswered, now.Sub(opts.Since), opts.Timeout)
 	}
-	return progress, s.err()
+	return progress, nil
 }
 
 // list returns a page of the node's pods and the token of the next page, empty for none. kubectl's own list of pods to
 // drain keeps all pages, and fails as a whole when it cannot look one DaemonSet up.
-func (d *Drainer) list(ctx context.Context, node, page string) ([]pod, string, error) {
+func (d *Drainer) list(ctx context.Context, node, page string) ([]Pod, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 
@@ -147,20 +153,16 @@ func (d *Drainer) list(ctx context.Context, node, page string) ([]pod, string, e
 		Into(list); err != nil {
 		return nil, "", fmt.Errorf("failed to list the pods of node %s: %s", node, reasonOf(err))
 	}
-	pods := make([]pod, len(list.Items))
+	pods := make([]Pod, len(list.Items))
 	for i := range list.Items {
-		pods[i] = newPod(&list.Items[i])
+		pods[i] = NewPod(&list.Items[i])
 	}
 	return pods, list.Continue, nil
 }
 
-// once makes a request without client-go's own repetitions. These would wait for as long as the answer says: the server,
-// or a webhook behind it, would say how long everybody else waits.
-func once(request *rest.Request) *rest.Request { return request.MaxRetries(0) }
-
 // step is a step that is being taken.
 type step struct {
-	client    kubernetes.Interface
+	executor  *Executor
 	opts      Options
 	now       time.Time
 	reachable bool
@@ -178,53 +180,39 @@ type step struct {
 
 // dealWith deals with the pods, in their order, until timed is over. It returns how many of the first pods it has dealt
 // with; it may have dealt with some behind them.
-func (s *step) dealWith(ctx, timed context.Context, pods []pod) int {
-	reached := make([]bool, len(pods))
-	workqueue.ParallelizeUntil(timed, parallel, len(pods), func(i int) {
-		reached[i] = true
-		s.deal(ctx, pods[i])
-	})
-	if i := slices.Index(reached, false); i >= 0 {
-		return i
+func (s *step) dealWith(ctx, timed context.Context, pods []Pod) int {
+	for i := range pods {
+		pods[i].AtRisk = pods[i].Volumes && !s.reachable && !s.opts.ForceVolumes
 	}
-	return len(pods)
+	actions, _, _ := Plan(s.now, s.opts.Since, pods, nil, s.opts.policy())
+	return forEach(ctx, timed, len(actions), func(ctx context.Context, i int) { s.deal(ctx, actions[i]) })
 }
 
-func (s *step) deal(ctx context.Context, p pod) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-
-	action := plan(p, s.opts, s.reachable, s.now)
-	var err error
-	if action != leave && p.daemonSet != "" {
-		var exists bool
-		if exists, err = s.daemonSetExists(ctx, p); exists {
-			action = leave
-		}
-	}
-	if err == nil {
-		switch action {
-		case evict:
-			err = s.evict(ctx, p)
-		case force:
-			err = s.delete(ctx, p)
-		}
-	}
-
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.count(p, action, err)
-}
-
-func (s *step) count(p pod, action action, err error) {
-	switch action {
-	case leave:
+// deal leaves alone what belongs to its node: mirror pods, and those of a DaemonSet that exists and will not replace them
+// as they have not ended.
+func (s *step) deal(ctx context.Context, action Action) {
+	p := action.Pod
+	if p.Mirror {
 		return
-	case keep:
-		if err == nil {
-			s.progress.Kept++
+	}
+	if p.DaemonSet != "" && !p.Finished {
+		switch exists, err := s.daemonSetExists(ctx, p); {
+		case exists:
+			return
+		case err != nil:
+			s.count(action, err)
 			return
 		}
+	}
+	s.count(action, s.executor.execute(ctx, action))
+}
+
+func (s *step) count(action Action, err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if action.Verb == Keep && err == nil {
+		s.progress.Kept++
+		return
 	}
 	s.left++
 
@@ -232,60 +220,31 @@ func (s *step) count(p pod, action action, err error) {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// It is gone, or one of the same name runs elsewhere. The next list shows it.
 	case err != nil:
-		s.progress.block(p.namespace, reasonOf(err))
+		s.progress.block(action.Pod.Namespace, reasonOf(err))
 		if errors.Is(err, context.DeadlineExceeded) {
 			s.unanswered = true
 		} else if !apierrors.IsTooManyRequests(err) {
-			s.fail(fmt.Errorf("failed to remove pod %s: %s", p.key(), reasonOf(err)))
+			s.fail(fmt.Errorf("failed to remove pod %s: %s", action.Pod.Key(), reasonOf(err)))
 		}
-	case action == wait:
+	case action.Verb == Wait:
 		s.progress.Waiting++
-	case action == evict:
+	case action.Verb == Evict:
 		s.progress.Evicted++
-	case action == force:
+	case action.Verb == Delete:
 		s.progress.Forced++
-		if p.atRisk(s.reachable) {
+		if action.Pod.Volumes && !s.reachable {
 			s.progress.ForcedWithVolumes++
 		}
 	}
 }
 
-func (s *step) daemonSetExists(ctx context.Context, p pod) (bool, error) {
-	err := once(s.client.AppsV1().RESTClient().Get()).Namespace(p.namespace).Resource("daemonsets").Name(p.daemonSet).Do(ctx).Error()
+func (s *step) daemonSetExists(ctx context.Context, p Pod) (bool, error) {
+	err := once(s.executor.Client.AppsV1().RESTClient().Get()).Namespace(p.Namespace).Resource("daemonsets").Name(p.DaemonSet).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	return err == nil, err
 }
-
-// evict does what the generated client does, but once.
-func (s *step) evict(ctx context.Context, p pod) error {
-	return once(s.client.PolicyV1().RESTClient().Post()).
-		AbsPath("/api/v1").
-		Namespace(p.namespace).
-		Resource("pods").
-		Name(p.name).
-		SubResource("eviction").
-		Body(&policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Name: p.name, Namespace: p.namespace},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: thisPod(p)},
-		}).
-		Do(ctx).
-		Error()
-}
-
-func (s *step) delete(ctx context.Context, p pod) error {
-	return once(s.client.CoreV1().RESTClient().Delete()).
-		Namespace(p.namespace).
-		Resource("pods").
-		Name(p.name).
-		Body(&metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: thisPod(p)}).
-		Do(ctx).
-		Error()
-}
-
-// thisPod keeps a pod of the same name from being removed that was started elsewhere since the pods were listed.
-func thisPod(p pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &p.uid} }
 
 func (s *step) fail(err error) {
 	s.failed++
@@ -299,18 +258,4 @@ func (s *step) err() error {
 		return utilerrors.NewAggregate(append(s.errs, fmt.Errorf("and %d more", more)))
 	}
 	return utilerrors.NewAggregate(s.errs)
-}
-
-// reasonOf returns in few words why a call failed.
-func reasonOf(err error) string {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Sprintf("no answer within %s", callTimeout)
-	}
-	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
-		return text.Cut(cause.Message)
-	}
-	if failed := (*url.Error)(nil); errors.As(err, &failed) {
-		err = failed.Err
-	}
-	return text.Cut(err.Error())
 }

@@ -6,6 +6,7 @@ package drain_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -57,13 +58,15 @@ type shoot struct {
 	// evicted and deleted are the names of pods in the order of the calls, and options those of all these calls.
 	evicted, deleted []string
 	options          []metav1.DeleteOptions
+	// patches are the bodies of the patches of pods by name.
+	patches map[string]string
 	// calls are the methods of all calls, and biggest is the number of pods in the longest list.
 	calls   []string
 	biggest int
 }
 
 func newShoot(objects ...runtime.Object) *shoot {
-	s := &shoot{refuse: map[string]error{}}
+	s := &shoot{refuse: map[string]error{}, patches: map[string]string{}}
 	for _, object := range objects {
 		switch o := object.(type) {
 		case *corev1.Pod:
@@ -145,6 +148,13 @@ func (s *shoot) serve(request *http.Request) (any, error) {
 		}
 		s.deleted, s.options = append(s.deleted, path[5]), append(s.options, options)
 		return ok, s.refuse[path[5]]
+	case request.Method == http.MethodPatch && path[4] == "pods":
+		if contentType := request.Header.Get("Content-Type"); contentType != "application/merge-patch+json" {
+			return nil, apierrors.NewBadRequest("not a merge patch: " + contentType)
+		}
+		body, err := io.ReadAll(request.Body)
+		s.patches[path[5]] = string(body)
+		return ok, cmp.Or(s.refuse[path[5]], err)
 	}
 	return nil, apierrors.NewNotFound(schema.GroupResource{}, request.URL.Path)
 }

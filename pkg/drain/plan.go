@@ -5,95 +5,148 @@
 package drain
 
 import (
+	"cmp"
 	"slices"
 	"time"
-
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options say how a drain goes about.
-type Options struct {
-	// Since is when the drain began.
-	Since time.Time
-	// Timeout is how long after that pods are deleted by force.
-	Timeout time.Duration
-	// ForceVolumes says to delete pods with volumes by force also from a node that does not answer. If its VM is alive, the
-	// same pod then runs twice with the same volume.
-	ForceVolumes bool
-}
-
-// action is what is to be done with a pod.
-type action int
+// Verb is what is done with a pod.
+type Verb int
 
 const (
-	// leave a pod that belongs to its node.
-	leave action = iota
-	// keep a pod that the VM may still be running with its volumes.
-	keep
-	// wait for a pod that was asked to go.
-	wait
-	evict
-	force
+	// Wait for a pod whose time has not come, or that was asked to go.
+	Wait Verb = iota
+	// Keep a pod that the VM may still be running with its volumes (D10).
+	Keep
+	// Evict a pod, which its PodDisruptionBudget may refuse.
+	Evict
+	// Delete a pod without a grace period, once more if it is terminating.
+	Delete
+	// RemoveFinalizers from a terminating pod.
+	RemoveFinalizers
 )
 
-// plan returns what is to be done with a pod now (P7). One of a DaemonSet is left only while that exists, which is not
-// known here.
-func plan(p pod, opts Options, reachable bool, now time.Time) action {
-	timedOut := !now.Before(opts.Since.Add(opts.Timeout))
-	switch {
-	case p.mirror:
-		return leave
-	case timedOut && p.atRisk(reachable) && !opts.ForceVolumes:
-		return keep
-	case timedOut:
-		return force
-	case p.terminating:
-		return wait
-	default:
-		return evict
-	}
+// Action is what is to be done with a pod, and because of which stage. A pod to wait for has none.
+type Action struct {
+	Pod   Pod
+	Verb  Verb
+	Stage *Stage
 }
 
-// pod is what a drain needs to know of one; the rest of a page is not kept.
-type pod struct {
-	namespace, name string
-	uid             types.UID
-	// daemonSet is the name of the DaemonSet that it belongs to; empty once it has ended.
-	daemonSet                    string
-	mirror, terminating, volumes bool
+// Group is a part of a node's pods by whether a PodDisruptionBudget selects them (D4).
+type Group int
+
+const (
+	// AllPods are all.
+	AllPods Group = iota
+	// UnprotectedPods are those that no PodDisruptionBudget selects.
+	UnprotectedPods
+	// ProtectedPods are those that one does, and those of which that is not known.
+	ProtectedPods
+)
+
+// State is how far a pod's termination is.
+type State int
+
+const (
+	// AnyState is whatever it is.
+	AnyState State = iota
+	// NotTerminating is a pod that nobody has asked to go.
+	NotTerminating
+	// Finalizing is a pod whose grace period is over and that has finalizers.
+	Finalizing
+	// Stuck is a pod whose grace period is over and that has no finalizers.
+	Stuck
+)
+
+// Selector selects pods of a group while they are in a state.
+type Selector struct {
+	Group Group
+	State State
 }
 
-func newPod(p *corev1.Pod) pod {
-	_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
-	return pod{
-		namespace:   p.Namespace,
-		name:        p.Name,
-		uid:         p.UID,
-		daemonSet:   daemonSetOf(p),
-		mirror:      mirror,
-		terminating: p.DeletionTimestamp != nil,
-		volumes: slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-			return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
-		}),
-	}
+// Stage acts, from that long after the start of a drain, on the pods that it selects then and later.
+type Stage struct {
+	// Name is what the stage is called in Events.
+	Name     string
+	After    time.Duration
+	Selector Selector
+	Verb     Verb
 }
 
-func daemonSetOf(p *corev1.Pod) string {
-	ref := metav1.GetControllerOfNoCopy(p)
-	if ref == nil || ref.Kind != "DaemonSet" || ref.APIVersion != appsv1.SchemeGroupVersion.String() {
-		return ""
-	}
-	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-		return ""
-	}
-	return ref.Name
+// Policy says how a drain goes about and when it has failed.
+type Policy struct {
+	// Stages are in the order in which they act. Of those that select a pod, the last one decides.
+	Stages []Stage
+	// Timeout is how long a drain has at least before it has failed, and ExpectedDrainTime how long a stage has for its pods.
+	Timeout, ExpectedDrainTime time.Duration
 }
 
-// key orders pods as the API server lists them.
-func (p pod) key() string { return p.namespace + "/" + p.name }
+// Plan returns what is to be done with each of the pods now, in their order, when to look again, and whether the drain
+// that began at since has failed (D12). It is to be looked at again when pods or budgets change, or else at next, which
+// is after now; zero stands for never. Pods of ignored namespaces are waited for.
+func Plan(now, since time.Time, pods []Pod, budgets Budgets, policy Policy) (actions []Action, next time.Time, failed bool) {
+	wake := func(t time.Time) {
+		if t.After(now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	longest := policy.Timeout
+	for _, pod := range pods {
+		protected, known := budgets.protect(pod)
+		action := Action{Pod: pod}
+		for i := range policy.Stages {
+			stage := &policy.Stages[i]
+			if pod.Ignored {
+				if i == 0 {
+					longest = max(longest, stage.After+policy.ExpectedDrainTime)
+				}
+				continue
+			}
+			if known && !stage.Selector.Group.has(protected) {
+				continue
+			}
+			longest = max(longest, stage.After+policy.ExpectedDrainTime)
+			due, ever := stage.Selector.State.from(pod, since.Add(stage.After))
+			if !ever {
+				continue
+			}
+			wake(due)
+			if !now.Before(due) && stage.Selector.Group.has(protected) {
+				action.Verb, action.Stage = stage.Verb, stage
+			}
+		}
+		if pod.AtRisk && action.Verb != Wait && action.Verb != Evict {
+			action.Verb = Keep
+		}
+		actions = append(actions, action)
+	}
 
-// atRisk says that the same pod, started elsewhere, would share storage with this one, which may be running.
-func (p pod) atRisk(reachable bool) bool { return p.volumes && !reachable }
+	deadline := since.Add(longest)
+	failed = len(pods) > 0 && now.After(deadline)
+	if len(pods) > 0 && !failed {
+		wake(deadline.Add(time.Nanosecond))
+	}
+	slices.SortFunc(actions, func(a, b Action) int { return cmp.Compare(a.Pod.Key(), b.Pod.Key()) })
+	return actions, next, failed
+}
+
+func (g Group) has(protected bool) bool {
+	return g == AllPods || protected == (g == ProtectedPods)
+}
+
+// from returns from when on, but not before the given time, a pod is in the state if nobody changes it, and whether it
+// ever is.
+func (s State) from(pod Pod, earliest time.Time) (time.Time, bool) {
+	terminating := !pod.GraceEnds.IsZero()
+	switch s {
+	case NotTerminating:
+		return earliest, !terminating
+	case Finalizing, Stuck:
+		if pod.GraceEnds.After(earliest) {
+			earliest = pod.GraceEnds
+		}
+		return earliest, terminating && pod.Finalizers == (s == Finalizing)
+	}
+	return earliest, true
+}

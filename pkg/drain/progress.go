@@ -40,6 +40,8 @@ type Progress struct {
 	// Partial says that the node has further pods than those told of here: a step that runs out of time leaves them to the
 	// next one.
 	Partial bool
+	// Incomplete says which pods could not be dealt with, nil for none.
+	Incomplete error
 	// Done says that nothing is left to do.
 	Done bool
 	// Next is after which time to take the next step. Zero if Done.

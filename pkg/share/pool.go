@@ -28,6 +28,9 @@ type Pool struct {
 	// AutoPreserveFailedMax and MachinePreserveTimeout are what the Shoot's own field sets, nil where it sets nothing.
 	AutoPreserveFailedMax  *int32
 	MachinePreserveTimeout *metav1.Duration
+	// MachineDrainTimeout is after which time machine-controller-manager deletes all pods of a node by force, nil where the
+	// Shoot leaves that to Gardener.
+	MachineDrainTimeout *metav1.Duration
 }
 
 // Limit returns the greatest valid autoPreserveFailedMax of the pool. Where system components may run, one machine is
@@ -52,6 +55,7 @@ func PoolsOfShoot(workers []gardencorev1beta1.Worker) []Pool {
 			Zones:                  worker.Zones,
 			AutoPreserveFailedMax:  own.AutoPreserveFailedMachineMax,
 			MachinePreserveTimeout: own.MachinePreserveTimeout,
+			MachineDrainTimeout:    own.MachineDrainTimeout,
 		})
 	}
 	return pools
@@ -70,6 +74,7 @@ func PoolsOfWorker(worker *extensionsv1alpha1.Worker) []Pool {
 			Zones:                  pool.Zones,
 			AutoPreserveFailedMax:  own.AutoPreserveFailedMachineMax,
 			MachinePreserveTimeout: own.MachinePreserveTimeout,
+			MachineDrainTimeout:    own.MachineDrainTimeout,
 		})
 	}
 	return pools

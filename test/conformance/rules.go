@@ -4,7 +4,7 @@
 
 package conformance
 
-// Rule is a rule of preservation.
+// Rule is a rule of preservation, or one of drains.
 type Rule struct {
 	// ID is what tests have in their names.
 	ID string
@@ -49,5 +49,17 @@ func Rules() []Rule {
 		{"H2", "A machine that never joined does not stay for ever: when its preservation ends, it is replaced."},
 		{"H3", "What fails without a health deadline is held before machine-controller-manager acts, or not claimed to be."},
 		{"H4", "A machine that is healthy again before its deadline never failed: nothing is left of its hold."},
+		{"D1", "Drain strategies look after nodes that machine-controller-manager drains because of an update, and no others. Who cordoned a node is no matter."},
+		{"D2", "Times are counted from when the drain commenced, by an object and never by the cordon, and not before the newest MachineSet was created."},
+		{"D3", "Pods are watched by node, while it is drained. DaemonSet pods, mirror pods, finished pods and pods of ignored namespaces are left alone."},
+		{"D4", "A pod is protected if a PodDisruptionBudget of its own namespace selects it."},
+		{"D5", "Each strategy acts at its time, to the moment, on what is there and on what comes after it. No finalizers are removed, and nothing is deleted again, before the grace period is over."},
+		{"D6", "Each action names the pod by its UID. A failure on one pod stops no other, and is tried again within 30s."},
+		{"D7", "A drain has failed when pods are left after the last deadline that has pods, and stays so until it ends."},
+		{"D8", "A metric tells of a failed drain for as long as it lasts, and an alert fires on it."},
+		{"D9", "With `disabled: true` nothing is done with pods, and failed drains are told of all the same."},
+		{"D10", "A pod with a volume on a node that does not answer is not deleted by force, unless the pool is set to risk it. It is named instead."},
+		{"D11", "What a strategy did, what is waited for and until when, and which pods made a drain fail can be seen on the node and the pods."},
+		{"D12", "One plan decides on all drains: a pure function of the time, the pods, the budgets and the stages."},
 	}
 }

@@ -67,6 +67,8 @@ func run(t *testing.T, generation string) {
 			do(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shootFor(g, pools), auto: "auto", other: "when-failed"})
 		}
 	}
+	report.Run(t, "drain-calls", []string{"D3"}, whole((*life).drainCalls))
+	report.Run(t, "drain-disabled", []string{"D9"}, whole((*life).disableDrainStrategies))
 	report.Run(t, "without access", []string{"P9"}, whole((*life).withoutAccess))
 	report.Run(t, "disabled", []string{"P10"}, whole((*life).disable))
 	report.Run(t, "hibernation", []string{"P4"}, whole((*life).hibernate))
@@ -188,7 +190,17 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 			Provider:   gardencorev1beta1.Provider{Type: "local"},
 		},
 	}
-	config := v1alpha1.MachinePreservationConfig{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"}}
+	config := v1alpha1.MachinePreservationConfig{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"},
+		// Machine-controller-manager begins to evict pods 15s after the deletion of a machine, and deletes them by force after
+		// 30s.
+		DrainStrategies: &v1alpha1.DrainStrategies{
+			Timeout:                  &metav1.Duration{Duration: 19 * time.Second},
+			ExpectedDrainTime:        &metav1.Duration{Duration: 2 * time.Second},
+			PDBForceDrainTimeout:     &metav1.Duration{Duration: 23 * time.Second},
+			IgnoredNamespacePatterns: []string{".*-ignored"},
+		},
+	}
 	for _, scenario := range scenarios {
 		shoot.Spec.Provider.Workers = append(shoot.Spec.Provider.Workers, gardencorev1beta1.Worker{
 			Name:           scenario.Name,

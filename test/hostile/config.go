@@ -39,6 +39,14 @@ var Configs = map[string]func(size int) string{
 	"a long duration": func(size int) string {
 		return Config(`"machineControllerManager":{"machinePreserveTimeout":"` + strings.Repeat("1h", (size-200)/2) + `x"}`)
 	},
+	"patterns that repeat": func(size int) string {
+		pattern := `"` + strings.Repeat(".{1000}", 36) + `"`
+		patterns := strings.Repeat(pattern+",", 31) + pattern
+		return Config(`"drainStrategies":{"ignoredNamespacePatterns":[` + patterns + `]},"` + strings.Repeat("a", max(0, size-len(patterns)-180)) + `":0`)
+	},
+	"many patterns": func(size int) string {
+		return Config(`"drainStrategies":{"ignoredNamespacePatterns":["a"` + strings.Repeat(`,"a"`, (size-180)/4) + `]}`)
+	},
 	"no text": func(size int) string { return Config(`"kind":"` + strings.Repeat("\xff", size-130) + `"`) },
 }
 

@@ -36,6 +36,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -163,11 +164,20 @@ func run(ctx context.Context, opts *Options) error {
 	if err := (&drain.Reconciler{Timeouts: opts.Timeouts}).AddToManager(mgr, nodes, pods); err != nil {
 		return fmt.Errorf("failed to add the drain controller: %w", err)
 	}
+	if opts.DrainStrategies.Enabled {
+		strategies, err := opts.DrainStrategies.strategies()
+		if err != nil {
+			logf.Log.Error(err, "Drain strategies do nothing")
+		}
+		if err := (&drainstrategy.Reconciler{Strategies: strategies}).AddToManager(mgr, nodes, pods); err != nil {
+			return fmt.Errorf("failed to add the controller of drain strategies: %w", err)
+		}
+	}
 
 	if err := mgr.Add(beside{target}); err != nil {
 		return fmt.Errorf("failed to add the shoot: %w", err)
 	}
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions)
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled)
 	return mgr.Start(ctx)
 }
 

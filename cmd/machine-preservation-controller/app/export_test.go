@@ -7,6 +7,8 @@ package app
 import (
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 )
 
 // What the tests look at beside the exported names.
@@ -19,6 +21,9 @@ var (
 
 // Beside returns what runs a cluster's caches.
 func Beside(c cluster.Cluster) manager.Runnable { return beside{c} }
+
+// StrategiesOf returns the drain strategies that flags say.
+func StrategiesOf(opts *Options) (drain.Strategies, error) { return opts.DrainStrategies.strategies() }
 
 // AwaitConfig reads the kubeconfig of the shoot when it is there.
 var AwaitConfig = awaitConfig

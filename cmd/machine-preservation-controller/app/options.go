@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -32,8 +33,16 @@ type Options struct {
 	MaxPreserveTimeout     time.Duration
 	Timeouts               preservation.Timeouts
 	NodeConditions         []string
+	DrainStrategies        DrainStrategies
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
+}
+
+// DrainStrategies are the flags of the timed drain strategies. Nothing of them happens if they are not enabled.
+type DrainStrategies struct {
+	Enabled                  bool
+	Strategies               drain.Strategies
+	IgnoredNamespacePatterns []string
 }
 
 // AddFlags adds the flags to a set. The timeouts and the node conditions default to those of machine-controller-manager.
@@ -47,6 +56,12 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
 	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
 	fs.StringSliceVar(&o.NodeConditions, "node-conditions", preservation.DefaultNodeConditions, "Types of the node conditions, comma-separated, by which machine-controller-manager takes a machine for unhealthy.")
+	fs.BoolVar(&o.DrainStrategies.Enabled, "drain-strategies", false, "Whether to look after nodes that machine-controller-manager drains because of an update.")
+	fs.BoolVar(&o.DrainStrategies.Strategies.Disabled, "drain-strategies-disabled", false, "Whether to do nothing with their pods, and only tell of drains that fail.")
+	fs.DurationVar(&o.DrainStrategies.Strategies.Timeout, "drain-strategies-timeout", 45*time.Minute, "Time for which a node may drain by itself.")
+	fs.DurationVar(&o.DrainStrategies.Strategies.ExpectedDrainTime, "expected-drain-time", 8*time.Minute, "Time that the drain of a node takes at best.")
+	fs.DurationVar(&o.DrainStrategies.Strategies.PDBForceDrainTimeout, "pdb-force-drain-timeout", time.Hour, "Time for which PodDisruptionBudgets are respected beyond that.")
+	fs.StringArrayVar(&o.DrainStrategies.IgnoredNamespacePatterns, "drain-ignored-namespace-pattern", nil, "Regular expression for whole names of namespaces whose pods are left alone. Can be repeated.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }
@@ -76,12 +91,29 @@ func (o *Options) Validate() error {
 		{"machine-health-timeout", o.Timeouts.Health},
 		{"machine-creation-timeout", o.Timeouts.Creation},
 		{"machine-drain-timeout", o.Timeouts.Drain},
+		{"drain-strategies-timeout", o.DrainStrategies.Strategies.Timeout},
+		{"expected-drain-time", o.DrainStrategies.Strategies.ExpectedDrainTime},
 	} {
 		if flag.value <= 0 {
 			errs = append(errs, fmt.Errorf("--%s=%s must be greater than 0", flag.name, flag.value))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// strategies returns the drain strategies. Those with a pattern that cannot be compiled do nothing: it may be there to
+// protect pods. The error then says which.
+func (d *DrainStrategies) strategies() (drain.Strategies, error) {
+	strategies := d.Strategies
+	for _, pattern := range d.IgnoredNamespacePatterns {
+		compiled, err := drain.CompileNamespacePattern(pattern)
+		if err != nil {
+			strategies.Disabled = true
+			return strategies, fmt.Errorf("--drain-ignored-namespace-pattern=%q cannot be used: %w", pattern, err)
+		}
+		strategies.IgnoredNamespaces = append(strategies.IgnoredNamespaces, compiled)
+	}
+	return strategies, nil
 }
 
 func (o *Options) holder() (preservation.Holder, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -31,13 +32,16 @@ var _ = Describe("Options", func() {
 		Expect(parse(append(valid, "--node-conditions=ReadonlyFilesystem,GPUFault")...).NodeConditions).To(Equal([]string{"ReadonlyFilesystem", "GPUFault"}))
 		Expect(parse(append(valid, "--node-conditions=")...).NodeConditions).To(BeEmpty())
 		Expect(parse(append(valid, "--machine-health-timeout=5m")...)).To(Equal(&Options{
-			Namespace:              "shoot--a--b",
-			ControlKubeconfig:      "inClusterConfig",
-			TargetKubeconfig:       "/kubeconfig",
-			Holder:                 "health-timer",
-			MaxPreserveTimeout:     336 * time.Hour,
-			Timeouts:               preservation.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
-			NodeConditions:         []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"},
+			Namespace:          "shoot--a--b",
+			ControlKubeconfig:  "inClusterConfig",
+			TargetKubeconfig:   "/kubeconfig",
+			Holder:             "health-timer",
+			MaxPreserveTimeout: 336 * time.Hour,
+			Timeouts:           preservation.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+			NodeConditions:     []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"},
+			DrainStrategies: DrainStrategies{
+				Strategies: drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour},
+			},
 			MetricsBindAddress:     ":10260",
 			HealthProbeBindAddress: ":10261",
 		}))
@@ -63,10 +67,36 @@ var _ = Describe("Options", func() {
 		Entry("no health timeout", []string{"--machine-health-timeout=0"}, "--machine-health-timeout=0s must be greater than 0"),
 		Entry("a negative creation timeout", []string{"--machine-creation-timeout=-1s"}, "--machine-creation-timeout=-1s must be greater than 0"),
 		Entry("a negative drain timeout", []string{"--machine-drain-timeout=-1h"}, "--machine-drain-timeout=-1h0m0s must be greater than 0"),
+		Entry("no timeout of drain strategies", []string{"--drain-strategies-timeout=0"}, "--drain-strategies-timeout=0s must be greater than 0"),
+		Entry("no expected drain time", []string{"--expected-drain-time=0"}, "--expected-drain-time=0s must be greater than 0"),
+		Entry("a pattern that does not compile, which must not keep machines from being preserved", []string{"--drain-ignored-namespace-pattern=("}),
 		Entry("everything at once", []string{"--namespace=", "--holder=x", "--machine-drain-timeout=0"},
 			"--namespace must be set", `--holder="x" must be preserve-expiry or health-timer`, "--machine-drain-timeout=0s must be greater than 0"),
 	)
 })
+
+var _ = DescribeTable("Drain strategies", func(args []string, disabled bool, ignored ...string) {
+	opts := &Options{}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	opts.AddFlags(flags)
+	Expect(flags.Parse(append(args, "--drain-strategies"))).To(Succeed())
+	Expect(opts.DrainStrategies.Enabled).To(BeTrue())
+	strategies, err := StrategiesOf(opts)
+	Expect(strategies.Disabled).To(Equal(disabled))
+	if err == nil {
+		for _, namespace := range ignored {
+			Expect(strategies.Ignores(namespace)).To(BeTrue(), namespace)
+		}
+	} else {
+		Expect(err).To(MatchError(ignored[0]))
+	}
+},
+	Entry("do everything", nil, false),
+	Entry("are disabled", []string{"--drain-strategies-disabled"}, true),
+	Entry("ignore namespaces, with commas in a pattern", []string{"--drain-ignored-namespace-pattern=a", "--drain-ignored-namespace-pattern=b{1,3}"}, false, "a", "bb"),
+	Entry("D3: do nothing with a pattern that does not compile", []string{"--drain-ignored-namespace-pattern=a", "--drain-ignored-namespace-pattern=("}, true,
+		"--drain-ignored-namespace-pattern=\"(\" cannot be used: error parsing regexp: missing closing ): `(`"),
+)
 
 var _ = Describe("Command", func() {
 	It("should not start with flags that cannot be used", func(ctx SpecContext) {

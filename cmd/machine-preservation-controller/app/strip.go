@@ -59,17 +59,21 @@ func stripMachine(obj any) (any, error) {
 func stripNode(obj any) (any, error) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.ManagedFields = nil
-		n.Labels = nil
+		if value, ok := n.Labels[v1alpha1.LabelControlPlane]; ok {
+			n.Labels = map[string]string{v1alpha1.LabelControlPlane: value}
+		} else {
+			n.Labels = nil
+		}
 		n.Annotations = readAnnotations(n.Annotations)
 		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
 		// The array behind the conditions must not be kept for a few of them.
 		var conditions []corev1.NodeCondition
 		for _, c := range n.Status.Conditions {
 			switch {
-			case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved:
+			case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain:
 				conditions = append(conditions, c)
 			case c.Type == machinev1alpha1.NodeInPlaceUpdate:
-				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason})
+				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
 			case c.Status != corev1.ConditionFalse && len(conditions) < maxConditions && len(c.Type) <= maxValue:
 				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
 			}

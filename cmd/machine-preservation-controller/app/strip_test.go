@@ -106,6 +106,15 @@ var _ = Describe("Strip", func() {
 			node().Status.Conditions[3],
 			corev1.NodeCondition{Type: machinev1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: machinev1alpha1.SelectedForUpdate},
 		), "H1, P3: Ready, Preserved, and of the others what makes a machine unhealthy, or tells that it is being updated")
+		drained := strip(builder.Node("n", builder.Condition("NodeDrain", corev1.ConditionTrue, "DrainTimedOut", "pods"), func(n *corev1.Node) {
+			n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": "", "kubernetes.io/os": "linux"}
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: machinev1alpha1.NodeInPlaceUpdate, Reason: machinev1alpha1.SelectedForUpdate, LastTransitionTime: now})
+		})).(*corev1.Node)
+		Expect(drained.Labels).To(Equal(map[string]string{"node-role.kubernetes.io/control-plane": ""}), "D1")
+		Expect(drained.Status.Conditions).To(ContainElements(
+			corev1.NodeCondition{Type: "NodeDrain", Status: corev1.ConditionTrue, Reason: "DrainTimedOut", Message: "pods"},
+			HaveField("LastTransitionTime", now),
+		), "D2, D11")
 		Expect(n.Annotations).To(And(HaveKeyWithValue("node.machine.sapcloud.io/preserve", "now"), Not(HaveKey("flannel.alpha.coreos.com/public-ip"))))
 
 		s := strip(set()).(*machinev1alpha1.MachineSet)

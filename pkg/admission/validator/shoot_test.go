@@ -74,6 +74,13 @@ func own(index int, number *int32, timeout time.Duration) option {
 	return pool(index, func(w *gardencorev1beta1.Worker) { w.MachineControllerManagerSettings = settings })
 }
 
+// drainTimeout sets the Shoot's own drain timeout of a worker pool.
+func drainTimeout(index int, timeout time.Duration) option {
+	return pool(index, func(w *gardencorev1beta1.Worker) {
+		w.MachineControllerManagerSettings = &gardencorev1beta1.MachineControllerManagerSettings{MachineDrainTimeout: &metav1.Duration{Duration: timeout}}
+	})
+}
+
 // reconciledBy sets the version of Gardener that has reconciled the Shoot last.
 func reconciledBy(version string) option {
 	return func(shoot *gardencorev1beta1.Shoot) { shoot.Status.Gardener.Version = version }
@@ -140,7 +147,7 @@ var _ = Describe("Shoot", func() {
 				Expect(actual).To(Equal(messages))
 			},
 			Entry("of what cannot be decoded", config("maxFailed: 3\nworkers: 4"),
-				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers`,
+				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, workers`,
 				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
 			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
 				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`,
@@ -253,10 +260,25 @@ var _ = Describe("Shoot", func() {
 			`spec.extensions[1].providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data`,
 			`spec.extensions[1].providerConfig.machineControllerManager.forceDeletePodsWithVolumes: if the machine of a node that does not answer is alive, pods run twice with the same volume and can destroy its data`),
 		Entry("pods with volumes are not deleted by force", newShoot(config("machineControllerManager: {forceDeletePodsWithVolumes: false}"))),
+
+		// Drain strategies
+		Entry("the defaults of the strategies", newShoot(config("drainStrategies: {}"))),
+		Entry("protected pods go before all others",
+			newShoot(config("drainStrategies: {pdbForceDrainTimeout: 0s}")),
+			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: pods that a PodDisruptionBudget protects are deleted after 8m0s, before all others, which are deleted after the timeout of 45m0s`),
+		Entry("protected pods go with all others", newShoot(config("drainStrategies: {pdbForceDrainTimeout: 37m}"))),
+		Entry("a deadline is beyond the drain timeout of a pool",
+			newShoot(drainTimeout(1, time.Hour), config("drainStrategies: {}")),
+			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: comes to nothing for worker pool "b": 1h8m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 1h0m0s`),
+		Entry("both deadlines are beyond the drain timeout that is the default",
+			newShoot(drainTimeout(1, 5*time.Hour), config("drainStrategies: {timeout: 3h, pdbForceDrainTimeout: 4h}")),
+			`spec.extensions[1].providerConfig.drainStrategies.timeout: comes to nothing for worker pool "a": 3h0m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 2h0m0s`,
+			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: comes to nothing for worker pool "a": 4h8m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 2h0m0s`),
+		Entry("nothing is done anyway", newShoot(drainTimeout(1, time.Minute), config("drainStrategies: {disabled: true, pdbForceDrainTimeout: 0s}"))),
 	)
 
-	It("should accept what the documentation shows", func() {
-		page, err := os.ReadFile("../../../docs/usage/configuration.md")
+	DescribeTable("should accept what the documentation shows", func(name string) {
+		page, err := os.ReadFile("../../../docs/usage/" + name)
 		Expect(err).NotTo(HaveOccurred())
 		_, example, _ := strings.Cut(string(page), "```yaml\n")
 		example, _, _ = strings.Cut(example, "```\n")
@@ -266,7 +288,10 @@ var _ = Describe("Shoot", func() {
 
 		shoot.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "worker-a", Maximum: 3}}
 		Expect(validator.Shoot{}.ValidateCreate(ctx, shoot)).To(BeEmpty())
-	})
+	},
+		Entry("of the configuration", "configuration.md"),
+		Entry("of drain strategies", "drain-strategies.md"),
+	)
 
 	Describe("match conditions", func() {
 		It("should not send a new Shoot without the extension", func() {
@@ -366,6 +391,7 @@ var _ = Describe("Shoot", func() {
 			Entry("the zones", newShoot(one), newShoot(one, pool(0, func(w *gardencorev1beta1.Worker) { w.Zones = []string{"1", "2"} }))),
 			Entry("the number in the Shoot", newShoot(own(0, new(int32(1)), 0)), newShoot(own(0, new(int32(2)), 0))),
 			Entry("the timeout in the Shoot", newShoot(timeout, own(0, nil, time.Minute)), newShoot(timeout, own(0, nil, time.Hour))),
+			Entry("the drain timeout in the Shoot", newShoot(config("drainStrategies: {}"), drainTimeout(0, 2*time.Hour)), newShoot(config("drainStrategies: {}"), drainTimeout(0, time.Hour))),
 		)
 	})
 })

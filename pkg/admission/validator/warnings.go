@@ -12,6 +12,7 @@ import (
 	"time"
 
 	versionutils "github.com/gardener/gardener/pkg/utils/version"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -19,6 +20,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -58,6 +60,7 @@ func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, con
 		w.ofLimits(i)
 		w.ofZones(i)
 	}
+	w.ofDrainStrategies()
 	return w.warnings
 }
 
@@ -174,6 +177,30 @@ func (w *collector) ofZones(index int) {
 	if len(without) > 0 {
 		w.add(number.Path, "%d is distributed over the zones of worker pool %q as %s: nothing is left for %s",
 			number.Value, pool.Name, strings.Join(shares, ", "), strings.Join(without, ", "))
+	}
+}
+
+// ofDrainStrategies warns of deadlines that come in another order than their names suggest.
+func (w *collector) ofDrainStrategies() {
+	strategies := w.config.DrainStrategies
+	if strategies == nil || *strategies.Disabled {
+		return
+	}
+	fldPath := w.configPath.Child("drainStrategies")
+	timeout, pdbDeadline := strategies.Timeout.Duration, strategies.ExpectedDrainTime.Duration+strategies.PDBForceDrainTimeout.Duration
+	if pdbDeadline < timeout {
+		w.add(fldPath.Child("pdbForceDrainTimeout"), "pods that a PodDisruptionBudget protects are deleted after %s, before all others, which are deleted after the timeout of %s", pdbDeadline, timeout)
+	}
+	for _, pool := range w.pools {
+		drainTimeout := ptr.Deref(pool.MachineDrainTimeout, metav1.Duration{Duration: domain.DefaultTimeouts.Drain}).Duration
+		for _, deadline := range []struct {
+			field string
+			after time.Duration
+		}{{"timeout", timeout}, {"pdbForceDrainTimeout", pdbDeadline}} {
+			if deadline.after > drainTimeout {
+				w.add(fldPath.Child(deadline.field), "comes to nothing for worker pool %q: %s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of %s", pool.Name, deadline.after, drainTimeout)
+			}
+		}
 	}
 }
 

@@ -47,7 +47,8 @@ func New(mgr manager.Manager, limits *configv1alpha1.ControllerConfiguration) (*
 const (
 	ofExtension = `.?spec.?extensions.orValue([]).filter(e, e.type == "` + v1alpha1.ExtensionType + `")`
 	ofPools     = `.?spec.?provider.?workers.orValue([]).map(w, [w.?name, w.?maximum, w.?systemComponents.?allow, w.?zones, ` +
-		`w.?machineControllerManager.?autoPreserveFailedMachineMax, w.?machineControllerManager.?machinePreserveTimeout])`
+		`w.?machineControllerManager.?autoPreserveFailedMachineMax, w.?machineControllerManager.?machinePreserveTimeout, ` +
+		`w.?machineControllerManager.?machineDrainTimeout])`
 )
 
 // MatchConditions say which requests are sent to the webhook: those that Shoot looks at. Everybody else does not wait for it,

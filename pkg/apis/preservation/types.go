@@ -19,6 +19,22 @@ type MachinePreservationConfig struct {
 	MachineControllerManager *MachineControllerManagerSettings
 	// Workers are the settings of single worker pools.
 	Workers []Worker
+	// DrainStrategies help nodes that are drained because of an update of the workers, nil for none.
+	DrainStrategies *DrainStrategies
+}
+
+// DrainStrategies say when pods are helped that hold up the drain of a node. Of one that was decoded, everything is set.
+type DrainStrategies struct {
+	// Disabled says that nothing is done with any pod.
+	Disabled *bool
+	// Timeout is how long a node may take to drain by itself.
+	Timeout *metav1.Duration
+	// ExpectedDrainTime is how long the drain of a node takes at best.
+	ExpectedDrainTime *metav1.Duration
+	// PDBForceDrainTimeout is for how long PodDisruptionBudgets are respected beyond the expected time.
+	PDBForceDrainTimeout *metav1.Duration
+	// IgnoredNamespacePatterns match whole names of namespaces that are left alone.
+	IgnoredNamespacePatterns []string
 }
 
 // Worker is the settings of one worker pool.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 )
 
 const (
@@ -44,6 +46,8 @@ type ContainerValues struct {
 	// ProviderFlags are flags as the provider's machine controller has them. Those that are missing have the same defaults
 	// there and here.
 	ProviderFlags []string
+	// DrainStrategies are those of the Shoot, valid and with their defaults, nil for none.
+	DrainStrategies *preservation.DrainStrategies
 }
 
 // Container returns the container.
@@ -56,6 +60,7 @@ func Container(values ContainerValues) corev1.Container {
 		FlagMaxMachinePreserveTimeout + "=" + values.MaxMachinePreserveTimeout.String(),
 	}
 	args = append(args, values.ProviderFlags...)
+	args = append(args, drainFlags(values.DrainStrategies)...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
 		fmt.Sprintf("--health-probe-bind-address=:%d", portHealth),
@@ -88,6 +93,25 @@ func Container(values ContainerValues) corev1.Container {
 			gardenerutils.GenerateGenericKubeconfigVolumeMount(VolumeName, gardenerutils.VolumeMountPathGenericKubeconfig),
 		},
 	}
+}
+
+func drainFlags(strategies *preservation.DrainStrategies) []string {
+	if strategies == nil {
+		return nil
+	}
+	flags := []string{
+		"--drain-strategies",
+		"--drain-strategies-timeout=" + strategies.Timeout.Duration.String(),
+		"--expected-drain-time=" + strategies.ExpectedDrainTime.Duration.String(),
+		"--pdb-force-drain-timeout=" + strategies.PDBForceDrainTimeout.Duration.String(),
+	}
+	if *strategies.Disabled {
+		flags = append(flags, "--drain-strategies-disabled")
+	}
+	for _, pattern := range strategies.IgnoredNamespacePatterns {
+		flags = append(flags, "--drain-ignored-namespace-pattern="+pattern)
+	}
+	return flags
 }
 
 func probe(path string, initialDelaySeconds int32) *corev1.Probe {

@@ -59,7 +59,7 @@ var _ = Describe("Dashboards", func() {
 			// Each series that the components serve is there, with each label that they give it, and no other.
 			It("should only ask for what the components serve and the rules record", func() {
 				c := fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).Build()
-				Expect(New(c, namespace).Deploy(GinkgoT().Context())).To(Succeed())
+				Expect(New(c, namespace, Values{}).Deploy(GinkgoT().Context())).To(Succeed())
 				rule := &monitoringv1.PrometheusRule{}
 				Expect(c.Get(GinkgoT().Context(), client.ObjectKey{Namespace: namespace, Name: "shoot-machine-preservation-controller"}, rule)).To(Succeed())
 

@@ -40,6 +40,7 @@ var metrics = []string{
 	"machine_preservation_expiry_timestamp_seconds",
 	"machine_preservation_drains",
 	"machine_preservation_drain_pods_total",
+	"machine_preservation_node_drain_timeout",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",
@@ -187,6 +188,13 @@ func alerts() []monitoringv1.Rule {
 			`machine_preservation_share_used unless on (machine_deployment) machine_preservation_share`,
 			"A MachineDeployment has no share of its worker pool's autoPreserveFailedMax.",
 			"Failed machines of MachineDeployment {{ $labels.machine_deployment }} are not preserved automatically.",
+		),
+		// It goes by itself when the node is drained: that may be seconds after the last strategy.
+		alert("MachinePreservationNodeDrainTimeout", operators, "5m",
+			`machine_preservation_node_drain_timeout == 1`,
+			"A node is not drained in time for an update.",
+			"Machine-controller-manager has not been able to drain node {{ $labels.node }} for an update of the shoot's workers within the "+
+				"time that the shoot's drain strategies set. The condition NodeDrain of the node says which pods are left.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,

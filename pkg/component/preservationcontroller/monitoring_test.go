@@ -50,7 +50,7 @@ var _ = Describe("Monitoring", func() {
 
 	BeforeEach(func() {
 		c = fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).Build()
-		Expect(New(c, namespace).Deploy(ctx)).To(Succeed())
+		Expect(New(c, namespace, Values{}).Deploy(ctx)).To(Succeed())
 		for name, object := range map[string]client.Object{
 			"machine-preservation-controller":       service,
 			"shoot-machine-preservation-controller": serviceMonitor,

@@ -23,6 +23,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,14 +47,21 @@ const (
 // would go with it.
 var ErrTerminating = fmt.Errorf("ManagedResource %q is being deleted", ManagedResourceName)
 
+// Values are what the component depends on.
+type Values struct {
+	// DrainStrategies says whether the Shoot has drain strategies.
+	DrainStrategies bool
+}
+
 // New returns the component for the control plane of a shoot.
-func New(c client.Client, namespace string) component.Deployer {
-	return &preservationController{client: c, namespace: namespace}
+func New(c client.Client, namespace string, values Values) component.Deployer {
+	return &preservationController{client: c, namespace: namespace, values: values}
 }
 
 type preservationController struct {
 	client    client.Client
 	namespace string
+	values    Values
 }
 
 // Deploy creates or updates all resources. The access secret comes last: it lets the webhook inject the container.
@@ -184,7 +192,7 @@ func (p *preservationController) shootResources() []client.Object {
 				Verbs:     []string{"patch"},
 			},
 			{
-				// They are listed while a node is drained, never watched: a shoot has too many of them.
+				// They are listed while a node is drained, never all of them: a shoot has too many.
 				APIGroups: []string{corev1.GroupName},
 				Resources: []string{"pods"},
 				Verbs:     []string{"list", "delete"},
@@ -205,6 +213,21 @@ func (p *preservationController) shootResources() []client.Object {
 				Verbs:     []string{"create", "patch"},
 			},
 		},
+	}
+	if p.values.DrainStrategies {
+		clusterRole.Rules = append(clusterRole.Rules,
+			rbacv1.PolicyRule{
+				// They are watched for one node, while it is drained because of an update. Patches remove finalizers.
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"pods"},
+				Verbs:     []string{"watch", "patch"},
+			},
+			rbacv1.PolicyRule{
+				APIGroups: []string{policyv1.GroupName},
+				Resources: []string{"poddisruptionbudgets"},
+				Verbs:     []string{"list"},
+			},
+		)
 	}
 	clusterRoleBinding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},

@@ -42,7 +42,7 @@ var _ = Describe("PreservationController", func() {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
-		controller = New(c, namespace)
+		controller = New(c, namespace, Values{})
 	})
 
 	get := func(object client.Object, name string) client.Object {
@@ -111,6 +111,29 @@ var _ = Describe("PreservationController", func() {
 		))
 	})
 
+	It("should allow what drain strategies need only where there are some", func() {
+		role := func() []rbacv1.PolicyRule {
+			GinkgoHelper()
+			objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+			Expect(err).NotTo(HaveOccurred())
+			for _, object := range objects {
+				if role, ok := object.(*rbacv1.ClusterRole); ok {
+					return role.Rules
+				}
+			}
+			return nil
+		}
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		without := role()
+		Expect(New(c, namespace, Values{DrainStrategies: true}).Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(append(without,
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"watch", "patch"}},
+			rbacv1.PolicyRule{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
+		)))
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(without), "and takes it away again")
+	})
+
 	It("should use only Secrets that a role can name", func() {
 		names := sets.New[string]()
 		remember := func(object client.Object) {
@@ -132,7 +155,7 @@ var _ = Describe("PreservationController", func() {
 				remember(object)
 				return c.Delete(ctx, object, opts...)
 			},
-		}), namespace)
+		}), namespace, Values{})
 
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		managedResource := get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot").(*resourcesv1alpha1.ManagedResource)
@@ -157,7 +180,7 @@ var _ = Describe("PreservationController", func() {
 				}
 				return c.Delete(ctx, object, opts...)
 			},
-		}), namespace)
+		}), namespace, Values{})
 
 		Expect(failing.Destroy(ctx)).To(MatchError("failed to delete access secret: fake"))
 		get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-shoot")

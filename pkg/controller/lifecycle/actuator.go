@@ -81,11 +81,11 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 			return v1beta1helper.NewErrorWithCodes(fmt.Errorf("invalid configuration: %w", err), gardencorev1beta1.ErrorConfigurationProblem)
 		}
 		// An error would keep the whole Shoot from being reconciled, while its owner can no longer be asked: admission lets a
-		// Shoot pass that is older than a rule. The shares stay what they are, which a health check tells, and what is
-		// deployed does not depend on the configuration.
+		// Shoot pass that is older than a rule. The shares stay what they are, which a health check tells, and there are no
+		// drain strategies if these are what is not valid.
 		log.Info("Provider configuration is not valid, going on with the shares as they are", "reason", err.Error())
 	}
-	return a.deploy(ctx, ex.Namespace)
+	return a.deploy(ctx, ex)
 }
 
 // Delete removes the container from machine-controller-manager. When it is gone, all preservations end, and what the
@@ -124,7 +124,7 @@ func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extension
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}
-	return preservationcontroller.New(a.Client, ex.Namespace).Destroy(ctx)
+	return preservationcontroller.New(a.Client, ex.Namespace, preservationcontroller.Values{}).Destroy(ctx)
 }
 
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
@@ -140,18 +140,20 @@ func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1a
 }
 
 // Restore deploys in this seed what Migrate has deleted in the other one. That it was there once, nothing here tells, so
-// the configuration is not looked at.
+// it is deployed whatever the configuration is.
 func (a *Actuator) Restore(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	return a.deploy(ctx, ex.Namespace)
+	return a.deploy(ctx, ex)
 }
 
 // deploy waits until gardener-resource-manager has taken away what a former Extension had in the shoot. In a hibernated shoot
 // nothing is needed: when it wakes up, gardenlet has the Extension reconciled again.
-func (a *Actuator) deploy(ctx context.Context, namespace string) error {
-	err := preservationcontroller.New(a.Client, namespace).Deploy(ctx)
+func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension) error {
+	strategies, err := helper.ReadDrainStrategies(ex)
+	values := preservationcontroller.Values{DrainStrategies: err == nil && strategies != nil}
+	err = preservationcontroller.New(a.Client, ex.Namespace, values).Deploy(ctx)
 	switch {
 	case errors.Is(err, preservationcontroller.ErrTerminating):
-		return a.waitForResourceManager(ctx, namespace)
+		return a.waitForResourceManager(ctx, ex.Namespace)
 	case err != nil:
 		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
 	}
@@ -173,7 +175,7 @@ func (a *Actuator) isDeployed(ctx context.Context, namespace string) (bool, erro
 // destroy deletes what the container needed, and looks once whether gardener-resource-manager has taken away what is in the
 // shoot. In a hibernated shoot it does not run, and does so when the shoot wakes up.
 func (a *Actuator) destroy(ctx context.Context, namespace string) error {
-	if err := preservationcontroller.New(a.Client, namespace).Destroy(ctx); err != nil {
+	if err := preservationcontroller.New(a.Client, namespace, preservationcontroller.Values{}).Destroy(ctx); err != nil {
 		return fmt.Errorf("failed to delete the preservation controller: %w", err)
 	}
 	managedResource := &resourcesv1alpha1.ManagedResource{}

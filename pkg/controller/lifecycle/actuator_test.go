@@ -19,6 +19,7 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
@@ -256,6 +257,30 @@ var _ = Describe("Actuator", func() {
 		Expect(managedResource.DeletionTimestamp).To(BeNil())
 		Expect(deployed()).To(BeTrue())
 	})
+
+	DescribeTable("should allow what drain strategies need only where there are valid ones", func(fields string, want bool) {
+		ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
+		for _, operation := range []func(context.Context, logr.Logger, *extensionsv1alpha1.Extension) error{actuator.Restore, actuator.Reconcile} {
+			Expect(operation(ctx, log, ex)).To(Succeed())
+			objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+			Expect(err).NotTo(HaveOccurred())
+			var allowed []string
+			for _, object := range objects {
+				if role, ok := object.(*rbacv1.ClusterRole); ok {
+					for _, rule := range role.Rules {
+						allowed = append(allowed, rule.Resources...)
+					}
+				}
+			}
+			Expect(slices.Contains(allowed, "poddisruptionbudgets")).To(Equal(want))
+		}
+	},
+		Entry("there are none", ``, false),
+		Entry("there are some", `,"drainStrategies":{}`, true),
+		Entry("they are disabled", `,"drainStrategies":{"disabled":true}`, true),
+		Entry("a pattern does not compile", `,"drainStrategies":{"ignoredNamespacePatterns":["("]}`, false),
+		Entry("nothing but the rest is not valid", `,"drainStrategies":{},"workers":[{"name":"x"}]`, true),
+	)
 
 	Describe("#Restore", func() {
 		It("should do what Reconcile does", func() {

@@ -115,18 +115,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	progress, stepErr := r.Drainer.Step(ctx, node, drain.Options{
+	progress, err := r.Drainer.Step(ctx, node, drain.Options{
 		Since:        drainBegan(machine, node, timeouts, now),
 		Timeout:      timeouts.Drain,
 		ForceVolumes: forceVolumes,
 	}, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	pods.WithLabelValues("evicted").Add(float64(progress.Evicted))
 	pods.WithLabelValues("forced").Add(float64(progress.Forced))
-	if stepErr != nil && progress.Next == 0 && !progress.Done {
-		return reconcile.Result{}, stepErr
-	}
-	if stepErr != nil {
-		log.Error(stepErr, "Drain step was incomplete")
+	if progress.Incomplete != nil {
+		log.Error(progress.Incomplete, "Drain step was incomplete")
 	}
 	if err := r.report(ctx, node, progress, now); err != nil {
 		return reconcile.Result{}, err

@@ -436,7 +436,7 @@ var _ = Describe("Reconciler", func() {
 
 	It("should go on, and show what there is, when a step was incomplete", func(ctx SpecContext) {
 		e := newEnvironment(held(), draining())
-		e.drainer.err = errors.New("no connection")
+		e.drainer.progress.Incomplete = errors.New("no connection")
 		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
 		Expect(e.condition(ctx).Message).To(Equal("Pods: 1 evicted. " + until))
 	})

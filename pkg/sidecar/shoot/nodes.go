@@ -150,18 +150,28 @@ func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
 	return newest
 }
 
-// IsOutdated says that the MachineDeployment of a machine has a newer MachineSet than the machine's.
-func IsOutdated(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (bool, error) {
+// NewestOf returns the newest MachineSet of the MachineDeployment that a machine belongs to, nil if it is the machine's own
+// or the reader does not know it.
+func NewestOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*machinev1alpha1.MachineSet, error) {
 	deployment, err := DeploymentOf(ctx, reader, machine)
 	if err != nil || deployment == nil {
-		return false, err
+		return nil, err
 	}
 	sets := &machinev1alpha1.MachineSetList{}
 	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
-		return false, fmt.Errorf("failed to list the MachineSets: %w", err)
+		return nil, fmt.Errorf("failed to list the MachineSets: %w", err)
 	}
 	newest := Newest(slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) }))
-	return newest != nil && !metav1.IsControlledBy(machine, newest), nil
+	if newest == nil || metav1.IsControlledBy(machine, newest) {
+		return nil, nil
+	}
+	return newest, nil
+}
+
+// IsOutdated says that the MachineDeployment of a machine has a newer MachineSet than the machine's.
+func IsOutdated(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (bool, error) {
+	newest, err := NewestOf(ctx, reader, machine)
+	return newest != nil, err
 }
 
 // readController reads the object of a kind that controls the given one, and returns false if there is none.

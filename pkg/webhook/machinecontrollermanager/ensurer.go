@@ -29,6 +29,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
@@ -107,12 +108,19 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		return err
 	}
 
+	// What is not valid is not passed on: a namespace that was to be ignored would not be.
+	strategies, err := helper.ReadDrainStrategies(extension)
+	if err != nil {
+		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
+	}
+
 	container := preservationcontroller.Container(preservationcontroller.ContainerValues{
 		Image:                     image,
 		Namespace:                 deployment.Namespace,
 		Holder:                    holder,
 		MaxMachinePreserveTimeout: e.config.MaxMachinePreserveTimeout.Duration,
 		ProviderFlags:             providerFlags(pod.Containers),
+		DrainStrategies:           strategies,
 	})
 	// Both come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
 	// when gardenlet writes one: another order would be another template, and replace the pod once more.

@@ -7,6 +7,7 @@ package machinecontrollermanager_test
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -293,6 +294,28 @@ var _ = Describe("Ensurer", func() {
 			Expect(container().Args).To(ContainElements("--machine-health-timeout=", "--machine-drain-timeout=30m", "--node-conditions=ReadonlyFilesystem,GPUFault"))
 			Expect(container().Args).NotTo(ContainElement(HavePrefix("--machine-creation-timeout")))
 		})
+
+		DescribeTable("D9: should pass on valid drain strategies, with their defaults, and nothing of others", func(fields string, want ...string) {
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
+			Expect(c.Update(ctx, extension)).To(Succeed())
+			ensure()
+			var actual []string
+			for _, arg := range container().Args {
+				if strings.Contains(arg, "drain") && !strings.HasPrefix(arg, "--machine-drain-timeout=") {
+					actual = append(actual, arg)
+				}
+			}
+			Expect(actual).To(HaveExactElements(want))
+		},
+			Entry("none", ``),
+			Entry("the defaults", `,"drainStrategies":{}`,
+				"--drain-strategies", "--drain-strategies-timeout=45m0s", "--expected-drain-time=8m0s", "--pdb-force-drain-timeout=1h0m0s"),
+			Entry("everything", `,"drainStrategies":{"disabled":true,"timeout":"30m","expectedDrainTime":"5m","pdbForceDrainTimeout":"0s","ignoredNamespacePatterns":["kube-system","a{1,3}"]}`,
+				"--drain-strategies", "--drain-strategies-timeout=30m0s", "--expected-drain-time=5m0s", "--pdb-force-drain-timeout=0s",
+				"--drain-strategies-disabled", "--drain-ignored-namespace-pattern=kube-system", "--drain-ignored-namespace-pattern=a{1,3}"),
+			Entry("a pattern that does not compile", `,"drainStrategies":{"ignoredNamespacePatterns":["("]}`),
+			Entry("what cannot be decoded", `,"drainStrategies":true`),
+		)
 
 		It("should follow the generic kubeconfig when it is rotated", func() {
 			ensure()

@@ -29,6 +29,7 @@ func checkConfig(value any, fldPath *field.Path) field.ErrorList {
 		"kind":                     checkOneOf(kind),
 		"machineControllerManager": checkSettings,
 		"workers":                  checkWorkers,
+		"drainStrategies":          checkDrainStrategies,
 	})
 	if object, ok := value.(map[string]any); ok {
 		if object["apiVersion"] == nil {
@@ -68,6 +69,16 @@ func checkSettings(value any, fldPath *field.Path) field.ErrorList {
 	})
 }
 
+func checkDrainStrategies(value any, fldPath *field.Path) field.ErrorList {
+	return checkObject(value, fldPath, map[string]check{
+		"disabled":                 checkBool,
+		"timeout":                  checkDuration,
+		"expectedDrainTime":        checkDuration,
+		"pdbForceDrainTimeout":     checkDuration,
+		"ignoredNamespacePatterns": checkStrings,
+	})
+}
+
 // checkObject checks the fields of an object. A null is as good as an absent field.
 func checkObject(value any, fldPath *field.Path, known map[string]check) field.ErrorList {
 	object, ok := value.(map[string]any)
@@ -96,6 +107,22 @@ func checkString(value any, fldPath *field.Path) field.ErrorList {
 		return invalid(value, fldPath, "must be a string")
 	}
 	return nil
+}
+
+func checkStrings(value any, fldPath *field.Path) field.ErrorList {
+	items, ok := value.([]any)
+	if !ok {
+		return invalid(value, fldPath, "must be a list")
+	}
+
+	var allErrs field.ErrorList
+	for i, item := range items {
+		if validation.Enough(allErrs) {
+			break
+		}
+		allErrs = append(allErrs, checkString(item, fldPath.Index(i))...)
+	}
+	return allErrs
 }
 
 func checkOneOf(valid ...string) check {

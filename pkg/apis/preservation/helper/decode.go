@@ -55,6 +55,20 @@ func ReadExtension(extension *extensionsv1alpha1.Extension, pools []share.Pool) 
 	return ReadProviderConfig(extension.Spec.ProviderConfig, pools, field.NewPath("spec", "providerConfig"))
 }
 
+// ReadDrainStrategies returns the drain strategies of an Extension, nil if it has none. It does not depend on what else of
+// the configuration is not valid for the worker pools.
+func ReadDrainStrategies(extension *extensionsv1alpha1.Extension) (*preservation.DrainStrategies, error) {
+	fldPath := field.NewPath("spec", "providerConfig")
+	config, err := decode(extension.Spec.ProviderConfig, fldPath)
+	if err != nil || config.DrainStrategies == nil {
+		return nil, err
+	}
+	if err := aggregate(validation.ValidateDrainStrategies(config.DrainStrategies, fldPath.Child("drainStrategies")), fldPath); err != nil {
+		return nil, err
+	}
+	return config.DrainStrategies, nil
+}
+
 func decode(raw *runtime.RawExtension, fldPath *field.Path) (*preservation.MachinePreservationConfig, error) {
 	config := &preservation.MachinePreservationConfig{}
 	if raw == nil || len(raw.Raw) == 0 {

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -59,6 +61,12 @@ workers:
     machinePreserveTimeout: 90m
     forceDeletePodsWithVolumes: false
 - name: worker-b
+drainStrategies:
+  disabled: true
+  timeout: 30m
+  expectedDrainTime: 5m
+  pdbForceDrainTimeout: 0s
+  ignoredNamespacePatterns: [kube-system, shop-.*]
 `)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config).To(Equal(&preservation.MachinePreservationConfig{
@@ -75,8 +83,50 @@ workers:
 				}},
 				{Name: "worker-b"},
 			},
+			DrainStrategies: &preservation.DrainStrategies{
+				Disabled:                 new(true),
+				Timeout:                  &metav1.Duration{Duration: 30 * time.Minute},
+				ExpectedDrainTime:        &metav1.Duration{Duration: 5 * time.Minute},
+				PDBForceDrainTimeout:     &metav1.Duration{},
+				IgnoredNamespacePatterns: []string{"kube-system", "shop-.*"},
+			},
 		}))
 	})
+
+	It("should default drain strategies where there are any", func() {
+		config, err := read(head + "drainStrategies: {}")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.DrainStrategies).To(Equal(&preservation.DrainStrategies{
+			Disabled:             new(false),
+			Timeout:              &metav1.Duration{Duration: 45 * time.Minute},
+			ExpectedDrainTime:    &metav1.Duration{Duration: 8 * time.Minute},
+			PDBForceDrainTimeout: &metav1.Duration{Duration: time.Hour},
+		}))
+		config, err = read(head)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.DrainStrategies).To(BeNil())
+	})
+
+	DescribeTable("drain strategies of an Extension", func(fields, problem string, want types.GomegaMatcher) {
+		raw, err := yaml.YAMLToJSON([]byte(head + fields))
+		Expect(err).NotTo(HaveOccurred())
+		extension := &extensionsv1alpha1.Extension{}
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
+		strategies, err := helper.ReadDrainStrategies(extension)
+		if problem != "" {
+			Expect(err).To(MatchError(problem))
+		} else {
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(strategies).To(want)
+	},
+		Entry("none", "", "", BeNil()),
+		Entry("with what is not valid for the worker pools", "workers: [{name: x}]\ndrainStrategies: {timeout: 1h}", "", HaveField("Timeout.Duration", time.Hour)),
+		Entry("with a pattern that does not compile", "drainStrategies: {ignoredNamespacePatterns: [a, '(b']}",
+			"spec.providerConfig.drainStrategies.ignoredNamespacePatterns[1]: Invalid value: \"(b\": must be a regular expression: error parsing regexp: missing closing ): `(b`", BeNil()),
+		Entry("that cannot be decoded", "drainStrategies: {timeout: 1}",
+			`spec.providerConfig.drainStrategies.timeout: Invalid value: 1: must be a positive duration with units, for example "72h" or "90m"`, BeNil()),
+	)
 
 	DescribeTable("bad input",
 		func(config, message string) {
@@ -85,7 +135,7 @@ workers:
 		},
 
 		Entry("unknown field", head+"maxFailed: 3",
-			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers`),
+			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, workers`),
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
@@ -110,6 +160,14 @@ workers:
 			`spec.providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: Invalid value: "true": must be true or false`),
 		Entry("truth as a number", head+"machineControllerManager: {forceDeletePodsWithVolumes: 1}",
 			`spec.providerConfig.machineControllerManager.forceDeletePodsWithVolumes: Invalid value: 1: must be true or false`),
+		Entry("unknown field of the drain strategies", head+"drainStrategies: {enabled: true}",
+			`spec.providerConfig.drainStrategies.enabled: Invalid value: true: unknown field, valid fields are disabled, expectedDrainTime, ignoredNamespacePatterns, pdbForceDrainTimeout, timeout`),
+		Entry("drain strategies that are no object", head+"drainStrategies: true",
+			`spec.providerConfig.drainStrategies: Invalid value: true: must be an object`),
+		Entry("patterns that are no list", head+"drainStrategies: {ignoredNamespacePatterns: kube-system}",
+			`spec.providerConfig.drainStrategies.ignoredNamespacePatterns: Invalid value: "kube-system": must be a list`),
+		Entry("pattern that is no string", head+"drainStrategies: {ignoredNamespacePatterns: [a, 1]}",
+			`spec.providerConfig.drainStrategies.ignoredNamespacePatterns[1]: Invalid value: 1: must be a string`),
 		Entry("workers that are no list", head+"workers: {name: a}",
 			`spec.providerConfig.workers: Invalid value: {"name":"a"}: must be a list`),
 		Entry("worker that is no object", head+"workers: [worker-a]",
@@ -202,7 +260,7 @@ workers:
 				Expect(err).To(MatchError(HavePrefix(message)))
 			},
 			Entry("name of a field", hostile.Config(`"`+strings.Repeat("a", 1000)+`":1`),
-				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, kind, machineControllerManager, workers"),
+				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, workers"),
 			Entry("text", hostile.Config(`"workers":[{"name":"`+strings.Repeat("a", 1000)+`"}]`),
 				`spec.providerConfig.workers[0].name: Unsupported value: "`+strings.Repeat("a", 125)+`...": supported values: "worker-a", "worker-b"`),
 			Entry("object", hostile.Config(`"workers":{"`+strings.Repeat("a", 1000)+`":1}`),

@@ -23,6 +23,20 @@ const (
 	TaintPreserved = "node.machine.sapcloud.io/preserved"
 	// ConditionPreserved is the type of the Node condition that shows a preservation (P11).
 	ConditionPreserved = "Preserved"
+	// LabelControlPlane is on the Nodes of a shoot that run its own control plane.
+	LabelControlPlane = "node-role.kubernetes.io/control-plane"
+)
+
+// ConditionNodeDrain is the type of the Node condition that shows, while a node is drained because of an update, what drain
+// strategies wait for and until when (D11).
+const ConditionNodeDrain = "NodeDrain"
+
+// Reasons of ConditionNodeDrain.
+const (
+	// ReasonDrainUnderWay says that the drain has time left.
+	ReasonDrainUnderWay = "DrainUnderWay"
+	// ReasonDrainTimedOut says that the drain has failed (D7).
+	ReasonDrainTimedOut = "DrainTimedOut"
 )
 
 // Keys of this extension.

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // +k8s:deepcopy-gen=package
+// +k8s:defaulter-gen=TypeMeta
 // +k8s:conversion-gen=github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation
 // +groupName=machine-preservation.extensions.gardener.cloud
 

@@ -11,8 +11,8 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 
-// MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long. It is the
-// `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
+// MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long, and how nodes are helped
+// that do not drain. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
 //
 // What holds for a worker pool is looked up for each field by itself, in this order: `workers[]` here, the Shoot's
 // `spec.provider.workers[].machineControllerManager` (where the Gardener version has these fields),
@@ -26,6 +26,36 @@ type MachinePreservationConfig struct {
 	// Workers are the settings of single worker pools.
 	// +optional
 	Workers []Worker `json:"workers,omitempty"`
+	// DrainStrategies help nodes that machine-controller-manager empties because of an update of the workers, and tell of
+	// those that it cannot empty. Nothing of the kind happens where this is not set.
+	// +optional
+	DrainStrategies *DrainStrategies `json:"drainStrategies,omitempty"`
+}
+
+// DrainStrategies say when pods are helped that hold up the drain of a node. Times are counted from when the drain began.
+// A pod that no PodDisruptionBudget selects is deleted without a grace period after `timeout`, one that a
+// PodDisruptionBudget selects after `expectedDrainTime` + `pdbForceDrainTimeout`; from then on, pods that are
+// terminating lose their finalizers, or are deleted once more, as soon as their grace period is over.
+type DrainStrategies struct {
+	// Disabled says that nothing is done with any pod. Nodes that fail to drain within `timeout` are told of all the same.
+	// Defaults to false.
+	// +optional
+	Disabled *bool `json:"disabled,omitempty"`
+	// Timeout is how long a node may take to drain by itself. Greater than 0s. Defaults to 45m.
+	// +optional
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// ExpectedDrainTime is how long the drain of a node takes at best. Greater than 0s, at most the timeout. Defaults to
+	// 8m.
+	// +optional
+	ExpectedDrainTime *metav1.Duration `json:"expectedDrainTime,omitempty"`
+	// PDBForceDrainTimeout is for how long PodDisruptionBudgets are respected beyond the expected time; 0s is not beyond
+	// it. Defaults to 60m.
+	// +optional
+	PDBForceDrainTimeout *metav1.Duration `json:"pdbForceDrainTimeout,omitempty"`
+	// IgnoredNamespacePatterns are regular expressions in the syntax of Go. Nothing is done with pods in namespaces whose
+	// whole name matches one of them. At most 32, of at most 256 bytes each.
+	// +optional
+	IgnoredNamespacePatterns []string `json:"ignoredNamespacePatterns,omitempty"`
 }
 
 // Worker is the settings of one worker pool.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -85,6 +86,43 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 		}
 	}
 
+	if strategies := config.DrainStrategies; strategies != nil && !Enough(allErrs) {
+		allErrs = append(allErrs, ValidateDrainStrategies(strategies, fldPath.Child("drainStrategies"))...)
+	}
+	return allErrs
+}
+
+// ValidateDrainStrategies returns what is wrong with drain strategies that have their defaults. Each error names the field
+// below fldPath, its value and what is valid.
+func ValidateDrainStrategies(strategies *preservation.DrainStrategies, fldPath *field.Path) field.ErrorList {
+	var (
+		allErrs           field.ErrorList
+		timeout, expected = strategies.Timeout.Duration, strategies.ExpectedDrainTime.Duration
+	)
+	if timeout <= 0 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("timeout"), timeout.String(), "must be greater than 0s"))
+	}
+	if expected <= 0 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("expectedDrainTime"), expected.String(), "must be greater than 0s"))
+	} else if timeout > 0 && expected > timeout {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("expectedDrainTime"), expected.String(), fmt.Sprintf("must be at most %s, which is the timeout", timeout)))
+	}
+	if pdb := strategies.PDBForceDrainTimeout.Duration; pdb < 0 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("pdbForceDrainTimeout"), pdb.String(), "must not be negative"))
+	}
+
+	patternsPath := fldPath.Child("ignoredNamespacePatterns")
+	if count := len(strategies.IgnoredNamespacePatterns); count > drain.MaxNamespacePatterns {
+		return append(allErrs, field.TooMany(patternsPath, count, drain.MaxNamespacePatterns))
+	}
+	for i, pattern := range strategies.IgnoredNamespacePatterns {
+		if Enough(allErrs) {
+			break
+		}
+		if _, err := drain.CompileNamespacePattern(pattern); err != nil {
+			allErrs = append(allErrs, field.Invalid(patternsPath.Index(i), pattern, "must be a regular expression: "+err.Error()))
+		}
+	}
 	return allErrs
 }
 

@@ -101,6 +101,45 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			`providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "-1h0m0s": must be at least 10s`),
 	)
 
+	DescribeTable("drain strategies",
+		func(edit func(*preservation.DrainStrategies), messages ...string) {
+			strategies := &preservation.DrainStrategies{
+				Disabled:             new(false),
+				Timeout:              &metav1.Duration{Duration: 45 * time.Minute},
+				ExpectedDrainTime:    &metav1.Duration{Duration: 8 * time.Minute},
+				PDBForceDrainTimeout: &metav1.Duration{Duration: time.Hour},
+			}
+			edit(strategies)
+			var actual []string
+			for _, err := range ValidateMachinePreservationConfig(&preservation.MachinePreservationConfig{DrainStrategies: strategies}, pools, field.NewPath("providerConfig")) {
+				actual = append(actual, err.Error())
+			}
+			Expect(actual).To(HaveExactElements(messages))
+		},
+
+		Entry("defaults", func(*preservation.DrainStrategies) {}),
+		Entry("shortest", func(s *preservation.DrainStrategies) {
+			s.Timeout.Duration, s.ExpectedDrainTime.Duration, s.PDBForceDrainTimeout.Duration = time.Nanosecond, time.Nanosecond, 0
+		}),
+		Entry("patterns", func(s *preservation.DrainStrategies) { s.IgnoredNamespacePatterns = []string{"", "kube-.*", "a|b"} }),
+		Entry("no timeout", func(s *preservation.DrainStrategies) { s.Timeout.Duration = 0 },
+			`providerConfig.drainStrategies.timeout: Invalid value: "0s": must be greater than 0s`),
+		Entry("negative times", func(s *preservation.DrainStrategies) {
+			s.Timeout.Duration, s.ExpectedDrainTime.Duration, s.PDBForceDrainTimeout.Duration = -time.Second, -time.Second, -time.Second
+		},
+			`providerConfig.drainStrategies.timeout: Invalid value: "-1s": must be greater than 0s`,
+			`providerConfig.drainStrategies.expectedDrainTime: Invalid value: "-1s": must be greater than 0s`,
+			`providerConfig.drainStrategies.pdbForceDrainTimeout: Invalid value: "-1s": must not be negative`),
+		Entry("no expected time", func(s *preservation.DrainStrategies) { s.ExpectedDrainTime.Duration = 0 },
+			`providerConfig.drainStrategies.expectedDrainTime: Invalid value: "0s": must be greater than 0s`),
+		Entry("expected time beyond the timeout", func(s *preservation.DrainStrategies) { s.Timeout.Duration = time.Minute },
+			`providerConfig.drainStrategies.expectedDrainTime: Invalid value: "8m0s": must be at most 1m0s, which is the timeout`),
+		Entry("pattern that does not compile", func(s *preservation.DrainStrategies) { s.IgnoredNamespacePatterns = []string{"a", "*"} },
+			"providerConfig.drainStrategies.ignoredNamespacePatterns[1]: Invalid value: \"*\": must be a regular expression: error parsing regexp: missing argument to repetition operator: `*`"),
+		Entry("too many patterns", func(s *preservation.DrainStrategies) { s.IgnoredNamespacePatterns = make([]string, 33) },
+			`providerConfig.drainStrategies.ignoredNamespacePatterns: Too many: 33: must have at most 32 items`),
+	)
+
 	It("should refuse every name if there are no pools", func() {
 		config := preservation.MachinePreservationConfig{
 			MachineControllerManager: number(1),

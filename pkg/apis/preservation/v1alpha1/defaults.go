@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// SetDefaults_DrainStrategies sets default values for DrainStrategies.
+func SetDefaults_DrainStrategies(obj *DrainStrategies) {
+	if obj.Disabled == nil {
+		obj.Disabled = new(false)
+	}
+	if obj.Timeout == nil {
+		obj.Timeout = &metav1.Duration{Duration: 45 * time.Minute}
+	}
+	if obj.ExpectedDrainTime == nil {
+		obj.ExpectedDrainTime = &metav1.Duration{Duration: 8 * time.Minute}
+	}
+	if obj.PDBForceDrainTimeout == nil {
+		obj.PDBForceDrainTimeout = &metav1.Duration{Duration: time.Hour}
+	}
+}

@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+const (
+	// parallel is how many pods of a node are dealt with at a time.
+	parallel = 4
+	// callTimeout is how long an answer may take. stepTime after its pods are known, a step begins with no more of them.
+	// Nobody waits longer than both together for what is slow to answer on another node.
+	callTimeout, stepTime = 5 * time.Second, 3 * time.Second
+)
+
+// ErrNotReached is the error of an action that there was no time left for.
+var ErrNotReached = errors.New("others took too long to be answered")
+
+// Executor carries actions out.
+type Executor struct{ Client kubernetes.Interface }
+
+// Execute carries actions out, begins them in their order, and returns the error of each, nil for those that succeeded
+// and those whose pod was gone. It returns within seconds, whatever the shoot does (D6).
+func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
+	timed, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	errs := slices.Repeat([]error{ErrNotReached}, len(actions))
+	forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
+		if errs[i] = e.execute(ctx, actions[i]); apierrors.IsNotFound(errs[i]) {
+			errs[i] = nil
+		}
+	})
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, ErrNotReached) {
+			errs[i] = fmt.Errorf("failed to remove pod %s: %s", actions[i].Pod.Key(), reasonOf(err))
+		}
+	}
+	return errs
+}
+
+// Budgets returns the PodDisruptionBudgets of namespaces. An error says of which they are not known. It returns within
+// seconds, like Execute.
+func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, error) {
+	timed, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	lists := make([][]policyv1.PodDisruptionBudget, len(namespaces))
+	errs := slices.Repeat([]error{ErrNotReached}, len(namespaces))
+	forEach(ctx, timed, len(namespaces), func(ctx context.Context, i int) { lists[i], errs[i] = e.budgetsOf(ctx, namespaces[i]) })
+
+	budgets := Budgets{}
+	for i, namespace := range namespaces {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("failed to list the PodDisruptionBudgets of namespace %s: %s", namespace, reasonOf(errs[i]))
+			continue
+		}
+		budgets.Know(namespace, lists[i])
+	}
+	return budgets, utilerrors.NewAggregate(errs)
+}
+
+func (e *Executor) budgetsOf(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error) {
+	list := &policyv1.PodDisruptionBudgetList{}
+	err := once(e.Client.PolicyV1().RESTClient().Get()).Namespace(namespace).Resource("poddisruptionbudgets").Do(ctx).Into(list)
+	return list.Items, err
+}
+
+// forEach calls a function with the numbers below count, in their order and some at a time, until timed is over. Each has
+// the time for a call. It returns how many of the first numbers were reached; some behind them may have been as well.
+func forEach(ctx, timed context.Context, count int, deal func(ctx context.Context, i int)) int {
+	reached := make([]bool, count)
+	workqueue.ParallelizeUntil(timed, parallel, count, func(i int) {
+		reached[i] = true
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		deal(ctx, i)
+	})
+	if i := slices.Index(reached, false); i >= 0 {
+		return i
+	}
+	return count
+}
+
+func (e *Executor) execute(ctx context.Context, action Action) error {
+	switch action.Verb {
+	case Evict:
+		return e.evict(ctx, action.Pod)
+	case Delete:
+		return e.delete(ctx, action.Pod)
+	case RemoveFinalizers:
+		return e.removeFinalizers(ctx, action.Pod)
+	}
+	return nil
+}
+
+// evict does what the generated client does, but once.
+func (e *Executor) evict(ctx context.Context, p Pod) error {
+	return once(e.Client.PolicyV1().RESTClient().Post()).
+		AbsPath("/api/v1").
+		Namespace(p.Namespace).
+		Resource("pods").
+		Name(p.Name).
+		SubResource("eviction").
+		Body(&policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
+			DeleteOptions: &metav1.DeleteOptions{Preconditions: thisPod(p)},
+		}).
+		Do(ctx).
+		Error()
+}
+
+func (e *Executor) delete(ctx context.Context, p Pod) error {
+	return once(e.Client.CoreV1().RESTClient().Delete()).
+		Namespace(p.Namespace).
+		Resource("pods").
+		Name(p.Name).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: thisPod(p)}).
+		Do(ctx).
+		Error()
+}
+
+// removeFinalizers is refused if the pod is another one, or has changed since it was looked at: whoever works on it in
+// the meantime may be about to be done with it.
+func (e *Executor) removeFinalizers(ctx context.Context, p Pod) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": p.UID, "resourceVersion": p.ResourceVersion, "finalizers": nil,
+	}})
+	if err != nil {
+		return err
+	}
+	return once(e.Client.CoreV1().RESTClient().Patch(types.MergePatchType)).
+		Namespace(p.Namespace).
+		Resource("pods").
+		Name(p.Name).
+		Body(patch).
+		Do(ctx).
+		Error()
+}
+
+// thisPod keeps a pod of the same name from being removed that was started elsewhere since the pods were listed.
+func thisPod(p Pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &p.UID} }
+
+// once makes a request without client-go's own repetitions. These would wait for as long as the answer says: the server,
+// or a webhook behind it, would say how long everybody else waits.
+func once(request *rest.Request) *rest.Request { return request.MaxRetries(0) }
+
+// reasonOf returns in few words why a call failed.
+func reasonOf(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer within %s", callTimeout)
+	}
+	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
+		return text.Cut(cause.Message)
+	}
+	if failed := (*url.Error)(nil); errors.As(err, &failed) {
+		err = failed.Err
+	}
+	return text.Cut(err.Error())
+}

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"time"
+)
+
+// Strategies help a node that machine-controller-manager drains.
+type Strategies struct {
+	// Disabled says that nothing is done with any pod (D9).
+	Disabled bool
+	// Timeout is how long a node may take to drain by itself, and ExpectedDrainTime how long a drain takes at best.
+	Timeout, ExpectedDrainTime time.Duration
+	// PDBForceDrainTimeout is how long PodDisruptionBudgets are respected beyond the expected time.
+	PDBForceDrainTimeout time.Duration
+	// IgnoredNamespaces are patterns of CompileNamespacePattern. Nothing is done with pods of namespaces that one matches.
+	IgnoredNamespaces []*regexp.Regexp
+}
+
+// What the patterns of a shoot owner may take. A few bytes can become a program of megabytes.
+const (
+	// MaxNamespacePatterns is how many patterns there may be.
+	MaxNamespacePatterns = 32
+
+	maxPattern, maxInstructions = 256, 1000
+)
+
+// CompileNamespacePattern returns a regular expression that matches whole names of namespaces, or an error if the pattern
+// is not one by itself or is too large.
+func CompileNamespacePattern(pattern string) (*regexp.Regexp, error) {
+	if len(pattern) > maxPattern {
+		return nil, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
+	}
+	// No name has what classes of Unicode are for, each of which takes kilobytes.
+	parsed, err := syntax.Parse(pattern, syntax.Perl&^syntax.UnicodeGroups)
+	if err != nil {
+		return nil, err
+	}
+	if instructions(parsed) > maxInstructions {
+		return nil, errors.New("it repeats too much")
+	}
+	return regexp.Compile("^(?:" + pattern + ")$")
+}
+
+// instructions returns about how many instructions an expression is compiled to.
+func instructions(expression *syntax.Regexp) int {
+	count := 1 + len(expression.Rune)
+	for _, sub := range expression.Sub {
+		count += instructions(sub)
+	}
+	if expression.Op == syntax.OpRepeat {
+		count *= max(expression.Min, expression.Max)
+	}
+	return count
+}
+
+// Ignores says whether nothing is to be done with the pods of a namespace.
+func (s *Strategies) Ignores(namespace string) bool {
+	return slices.ContainsFunc(s.IgnoredNamespaces, func(pattern *regexp.Regexp) bool { return pattern.MatchString(namespace) })
+}
+
+// PDBDeadline returns how long after the start of a drain PodDisruptionBudgets are respected.
+func (s *Strategies) PDBDeadline() time.Duration { return s.ExpectedDrainTime + s.PDBForceDrainTimeout }
+
+// Policy returns the stages of the strategies (D5), none if they are disabled (D7, D9).
+func (s *Strategies) Policy() Policy {
+	if s.Disabled {
+		return Policy{Timeout: s.Timeout}
+	}
+	policy := Policy{Timeout: s.Timeout, ExpectedDrainTime: s.ExpectedDrainTime}
+	for _, of := range []struct {
+		prefix string
+		group  Group
+		after  time.Duration
+	}{
+		{"", UnprotectedPods, s.Timeout},
+		{"PDB ", ProtectedPods, s.PDBDeadline()},
+	} {
+		policy.Stages = append(policy.Stages,
+			Stage{Name: of.prefix + "delete", After: of.after, Selector: Selector{of.group, NotTerminating}, Verb: Delete},
+			Stage{Name: of.prefix + "finalizers", After: of.after, Selector: Selector{of.group, Finalizing}, Verb: RemoveFinalizers},
+			Stage{Name: of.prefix + "stuck", After: of.after, Selector: Selector{of.group, Stuck}, Verb: Delete},
+		)
+	}
+	return policy
+}

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drainstrategy
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "drainstrategy"
+
+const (
+	// What failed is tried again after minRetry at first, and never later than after maxRetry (D6).
+	minRetry, maxRetry = time.Second, 30 * time.Second
+	// settling is how long changes of pods wait to be looked at: those that come together are looked at together.
+	settling = time.Second
+)
+
+// AddToManager adds the Reconciler to a manager of the control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface) error {
+	if r.Source == nil {
+		r.Source = mgr.GetClient()
+	}
+	if r.Nodes == nil {
+		r.Nodes = nodes
+	}
+	if r.Executor == nil {
+		r.Executor = &drain.Executor{Client: pods}
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = nodes.GetEventRecorder(ControllerName)
+	}
+	if r.Backoff == nil {
+		r.Backoff = flowcontrol.NewBackOff(minRetry, maxRetry)
+	}
+
+	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+		Named(ControllerName).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.Pods = &podWatches{
+				client:  pods,
+				ctx:     ctx,
+				known:   func(node string) { queue.Add(requestFor(node)) },
+				changed: func(node string) { queue.AddAfter(requestFor(node), settling) },
+				byNode:  map[string]*podWatch{},
+			}
+			return nil
+		})).
+		WatchesRawSource(nodes.Source(requestOf, nodeChanged())).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(requestOfMachine), builder.WithPredicates(machineChanged())).
+		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestsFromMapFunc(r.drainedNodes), builder.WithPredicates(machineSetChanged())).
+		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.drainedNodes), builder.WithPredicates(deploymentChanged())).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 5,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
+		Complete(r)
+}
+
+func requestFor(node string) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Name: node}}
+}
+
+func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
+	return []reconcile.Request{requestFor(node.Name)}
+}
+
+func requestOfMachine(_ context.Context, obj client.Object) []reconcile.Request {
+	if node := obj.GetLabels()[machinev1alpha1.NodeLabelKey]; node != "" {
+		return []reconcile.Request{requestFor(node)}
+	}
+	return nil
+}
+
+// drainedNodes returns the nodes that machine-controller-manager drains, whatever for.
+func (r *Reconciler) drainedNodes(ctx context.Context, _ client.Object) []reconcile.Request {
+	machines := &machinev1alpha1.MachineList{}
+	if err := r.Source.List(ctx, machines); err != nil {
+		logf.FromContext(ctx).Error(err, "Failed to list the Machines")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range machines.Items {
+		name := machines.Items[i].Labels[machinev1alpha1.NodeLabelKey]
+		node := &corev1.Node{}
+		if name == "" || r.Nodes.Get(ctx, client.ObjectKey{Name: name}, node) != nil {
+			continue
+		}
+		if machines.Items[i].DeletionTimestamp != nil || preservation.IsSelectedForUpdate(node) {
+			requests = append(requests, requestFor(name))
+		}
+	}
+	return requests
+}

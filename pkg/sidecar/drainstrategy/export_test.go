@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drainstrategy
+
+import (
+	"context"
+
+	"k8s.io/client-go/kubernetes"
+)
+
+// What the tests look at beside the exported names.
+var (
+	CauseOf           = causeOf
+	NodeChanged       = nodeChanged
+	MachineChanged    = machineChanged
+	MachineSetChanged = machineSetChanged
+	DeploymentChanged = deploymentChanged
+	StripPod          = stripPod
+	TimedOut          = timedOut
+)
+
+// NewPodWatches returns Pods that watch by a client, and call a function with each node on which something has changed.
+func NewPodWatches(ctx context.Context, c kubernetes.Interface, changed func(node string)) Pods {
+	return &podWatches{client: c, ctx: ctx, known: changed, changed: changed, byNode: map[string]*podWatch{}}
+}
+
+// DrainedNodes returns the names of the nodes that a new MachineSet may concern.
+func (r *Reconciler) DrainedNodes(ctx context.Context) []string {
+	var names []string
+	for _, request := range r.drainedNodes(ctx, nil) {
+		names = append(names, request.Name)
+	}
+	return names
+}

@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drainstrategy
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+)
+
+// podWatches watches the pods of single nodes (D3).
+type podWatches struct {
+	client kubernetes.Interface
+	// ctx ends all watches.
+	ctx context.Context
+	// known is called when the pods of a node are known, and changed when they have changed since.
+	known, changed func(node string)
+
+	mutex  sync.Mutex
+	byNode map[string]*podWatch
+}
+
+type podWatch struct {
+	store     toolscache.Store
+	hasSynced toolscache.InformerSynced
+	end       context.CancelFunc
+}
+
+// Of implements Pods.
+func (w *podWatches) Of(node string) ([]drain.Pod, bool) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	watched, ok := w.byNode[node]
+	if !ok {
+		watched = w.begin(node)
+		w.byNode[node] = watched
+	}
+	if !watched.hasSynced() {
+		return nil, false
+	}
+	var pods []drain.Pod
+	for _, obj := range watched.store.List() {
+		pods = append(pods, drain.NewPod(obj.(*corev1.Pod)))
+	}
+	return pods, true
+}
+
+// Forget implements Pods.
+func (w *podWatches) Forget(node string) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if watched, ok := w.byNode[node]; ok {
+		watched.end()
+		delete(w.byNode, node)
+	}
+}
+
+func (w *podWatches) begin(node string) *podWatch {
+	ofNode := func(opts metav1.ListOptions) metav1.ListOptions {
+		opts.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+		return opts
+	}
+	pods := w.client.CoreV1().Pods(metav1.NamespaceAll)
+	store, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(&toolscache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				return pods.List(ctx, ofNode(opts))
+			},
+			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				return pods.Watch(ctx, ofNode(opts))
+			},
+		}, w.client),
+		ObjectType: &corev1.Pod{},
+		Transform:  stripPod,
+		Handler: toolscache.ResourceEventHandlerDetailedFuncs{
+			AddFunc: func(_ any, isInInitialList bool) {
+				if !isInInitialList {
+					w.changed(node)
+				}
+			},
+			UpdateFunc: func(o, n any) {
+				if changesPlan(o.(*corev1.Pod), n.(*corev1.Pod)) {
+					w.changed(node)
+				}
+			},
+			DeleteFunc: func(any) { w.changed(node) },
+		},
+	})
+	ctx, end := context.WithCancel(w.ctx)
+	go informer.RunWithContext(ctx)
+	go func() {
+		if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+			w.known(node)
+		}
+	}()
+	return &podWatch{store: store, hasSynced: informer.HasSynced, end: end}
+}
+
+// changesPlan says whether something else may be to be done with a pod.
+func changesPlan(o, n *corev1.Pod) bool {
+	was, is := drain.NewPod(o), drain.NewPod(n)
+	return was.UID != is.UID || !was.GraceEnds.Equal(is.GraceEnds) || was.Finalizers != is.Finalizers || was.Finished != is.Finished
+}
+
+// stripPod leaves what drain.NewPod reads.
+func stripPod(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	stripped := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:         p.Namespace,
+			Name:              p.Name,
+			UID:               p.UID,
+			ResourceVersion:   p.ResourceVersion,
+			Labels:            p.Labels,
+			DeletionTimestamp: p.DeletionTimestamp,
+			Finalizers:        p.Finalizers,
+			OwnerReferences:   p.OwnerReferences,
+		},
+		Status: corev1.PodStatus{Phase: p.Status.Phase},
+	}
+	if value, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
+		stripped.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
+	}
+	for _, v := range p.Spec.Volumes {
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+			stripped.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
+			break
+		}
+	}
+	return stripped, nil
+}

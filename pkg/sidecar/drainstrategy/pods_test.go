@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drainstrategy_test
+
+import (
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
+)
+
+var _ = It("D3: should keep of a pod what decides on it, and no more", func() {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "web", UID: "1", ResourceVersion: "7",
+			Labels:            map[string]string{"app": "web"},
+			Annotations:       map[string]string{"kubernetes.io/config.mirror": "hash", "large": strings.Repeat("x", 1<<18)},
+			DeletionTimestamp: &metav1.Time{Time: began},
+			Finalizers:        []string{"example.com/finalizer"},
+			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "ds", Controller: new(true)}},
+			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+		},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "web", Env: []corev1.EnvVar{{Name: "large", Value: strings.Repeat("x", 1<<18)}}}},
+			Volumes:    []corev1.Volume{{}, {VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodFailed, Message: strings.Repeat("x", 1<<18)},
+	}
+	want := drain.NewPod(pod)
+	stripped, err := StripPod(pod)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(drain.NewPod(stripped.(*corev1.Pod))).To(Equal(want))
+	Expect(stripped.(*corev1.Pod).Size()).To(BeNumerically("<", 512))
+	Expect(StripPod("other")).To(Equal("other"))
+})

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package drainstrategy
+
+import (
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+// nodeChanged selects changes of what decides on a drain and comes from outside. Whether a node is cordoned does not (D1).
+func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
+	type view struct{ selected, reachable, controlPlane bool }
+	of := func(node *corev1.Node) view {
+		return view{preservation.IsSelectedForUpdate(node), drain.IsReachable(node), isControlPlane(node)}
+	}
+	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		return of(e.ObjectOld) != of(e.ObjectNew)
+	}}
+}
+
+func machineChanged() predicate.Predicate {
+	return onUpdate(func(o, n *machinev1alpha1.Machine) bool {
+		return o.DeletionTimestamp.IsZero() != n.DeletionTimestamp.IsZero() || o.Labels[machinev1alpha1.NodeLabelKey] != n.Labels[machinev1alpha1.NodeLabelKey]
+	})
+}
+
+func machineSetChanged() predicate.Predicate {
+	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool { return shoot.RevisionOf(o) != shoot.RevisionOf(n) })
+}
+
+func deploymentChanged() predicate.Predicate {
+	return onUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
+		return o.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != n.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes]
+	})
+}
+
+func onUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return changed(e.ObjectOld.(T), e.ObjectNew.(T))
+	}}
+}
