@@ -23,6 +23,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 )
@@ -169,6 +170,42 @@ func cordonedByPerson(p *Pool) {
 		g.Expect(p.node(g, machine).Status.Conditions).NotTo(ContainElement(HaveField("Type", BeEquivalentTo("NodeDrain"))))
 	})
 	p.Expect(p.strategiesOf(machine, "")).To(BeEmpty())
+}
+
+// disabledStrategies: a drain that fails is told of, and nothing is done with the pod that it fails because of.
+func disabledStrategies(p *Pool) {
+	p.setDrainStrategiesDisabled(true)
+	defer p.setDrainStrategiesDisabled(false)
+	machine := p.running(2)[0]
+	pod := p.pod(machine, metav1.NamespaceDefault, p.scenario, func(pod *corev1.Pod) { pod.Finalizers = []string{finalizer} })
+	p.roll()
+	p.eventually(func(g Gomega) {
+		g.Expect(p.node(g, machine)).To(withCondition("NodeDrain", corev1.ConditionTrue,
+			HaveField("Reason", "DrainTimedOut"), HaveField("Message", ContainSubstring(metav1.NamespaceDefault+"/"+pod.Name))))
+	})
+	p.Expect(p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+	p.Expect(pod.Finalizers).To(ContainElement(finalizer))
+	p.Expect(p.strategiesOf(machine, "")).To(BeEmpty())
+}
+
+// setDrainStrategiesDisabled writes the setting into the provider configuration, and waits until the container has been
+// replaced.
+func (p *Pool) setDrainStrategiesDisabled(disabled bool) {
+	p.t.Helper()
+	p.t.Logf("Drain strategies disabled: %t", disabled)
+	p.eventually(func(g Gomega) {
+		g.Expect(p.editConfig(func(config *v1alpha1.MachinePreservationConfig) { config.DrainStrategies.Disabled = &disabled })).To(Succeed())
+	})
+	p.eventually(func(g Gomega) {
+		deployment := &appsv1.Deployment{}
+		g.Expect(p.Seed.Get(p.ctx, client.ObjectKey{Namespace: p.Namespace, Name: machineControllerManager}, deployment)).To(Succeed())
+		g.Expect(slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+			return slices.Contains(c.Args, "--drain-strategies-disabled")
+		})).To(Equal(disabled))
+		status := deployment.Status
+		g.Expect(status.ObservedGeneration).To(BeNumerically(">=", deployment.Generation))
+		g.Expect([]int32{status.Replicas, status.UpdatedReplicas, status.AvailableReplicas}).To(HaveEach(*deployment.Spec.Replicas))
+	})
 }
 
 // flap uncordons and cordons the machine's node.

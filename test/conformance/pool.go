@@ -127,8 +127,21 @@ func (p *Pool) configure(share int32, timeout time.Duration) {
 	})
 }
 
-// writeConfig writes the settings of the pool into the provider configuration, which all pools share.
+// writeConfig writes the settings of the pool into the provider configuration.
 func (p *Pool) writeConfig(total int32, timeout time.Duration) error {
+	return p.editConfig(func(config *v1alpha1.MachinePreservationConfig) {
+		config.Workers = append(slices.DeleteFunc(config.Workers, func(w v1alpha1.Worker) bool { return w.Name == p.name }), v1alpha1.Worker{
+			Name: p.name,
+			MachineControllerManager: &v1alpha1.MachineControllerManagerSettings{
+				AutoPreserveFailedMax:  &total,
+				MachinePreserveTimeout: &metav1.Duration{Duration: timeout},
+			},
+		})
+	})
+}
+
+// editConfig edits the provider configuration, which all pools share.
+func (p *Pool) editConfig(edit func(*v1alpha1.MachinePreservationConfig)) error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	extension, err := p.extension(p.ctx)
@@ -142,13 +155,7 @@ func (p *Pool) writeConfig(total int32, timeout time.Duration) error {
 		}
 	}
 	config.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachinePreservationConfig"}
-	config.Workers = append(slices.DeleteFunc(config.Workers, func(w v1alpha1.Worker) bool { return w.Name == p.name }), v1alpha1.Worker{
-		Name: p.name,
-		MachineControllerManager: &v1alpha1.MachineControllerManagerSettings{
-			AutoPreserveFailedMax:  &total,
-			MachinePreserveTimeout: &metav1.Duration{Duration: timeout},
-		},
-	})
+	edit(config)
 	raw, err := json.Marshal(config)
 	if err != nil {
 		return err

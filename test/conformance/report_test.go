@@ -58,7 +58,7 @@ var _ = Describe("Report", func() {
 			Expect(lines[:7]).To(Equal([]string{
 				"# Somewhere",
 				"",
-				"34 rules: 0 passed, 2 failed, 2 not applicable, 30 not run.",
+				"46 rules: 0 passed, 2 failed, 2 not applicable, 42 not run.",
 				"",
 				"| rule | result         | scenarios |",
 				"| ---- | -------------- | --------- |",
@@ -82,6 +82,9 @@ var _ = Describe("Report", func() {
 			rules = append(rules, scenario.Rules...)
 		}
 		for _, rule := range conformance.Rules() {
+			if rule.ID == "D8" {
+				continue // metrics cannot be read through the APIs
+			}
 			Expect(rules).To(ContainElement(rule.ID))
 			rules = slices.DeleteFunc(rules, func(id string) bool { return id == rule.ID })
 		}
