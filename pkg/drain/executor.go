@@ -46,13 +46,14 @@ func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
 	defer cancel()
 	errs := slices.Repeat([]error{ErrNotReached}, len(actions))
 	forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
-		if errs[i] = e.execute(ctx, actions[i]); apierrors.IsNotFound(errs[i]) {
+		errs[i] = e.execute(ctx, actions[i])
+		if apierrors.IsNotFound(errs[i]) || actions[i].Verb == Delete && apierrors.IsConflict(errs[i]) { // or another one has its name
 			errs[i] = nil
 		}
 	})
 	for i, err := range errs {
 		if err != nil && !errors.Is(err, ErrNotReached) {
-			errs[i] = fmt.Errorf("failed to remove pod %s: %s", actions[i].Pod.Key(), reasonOf(err))
+			errs[i] = fmt.Errorf("failed to deal with pod %s: %s", actions[i].Pod.Key(), reasonOf(err))
 		}
 	}
 	return errs

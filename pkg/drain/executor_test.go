@@ -44,13 +44,14 @@ var _ = Describe("Executor", func() {
 		s.refuse["a"] = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "a", errors.New("no"))
 		s.refuse["b"] = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "b", errors.New("changed"))
 		s.refuse["gone"] = apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "gone")
-		errs := (&Executor{Client: s}).Execute(ctx, []Action{act(Delete, "a"), act(RemoveFinalizers, "b"), act(Delete, "gone"), act(Delete, "c")})
+		s.refuse["other"] = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "other", errors.New("another one has its name"))
+		errs := (&Executor{Client: s}).Execute(ctx, []Action{act(Delete, "a"), act(RemoveFinalizers, "b"), act(Delete, "gone"), act(Delete, "other"), act(Delete, "c")})
 		Expect(errs).To(HaveExactElements(
-			MatchError(ContainSubstring(`failed to remove pod default/a: pods "a" is forbidden`)),
-			MatchError(ContainSubstring("failed to remove pod default/b: ")),
-			BeNil(), BeNil(),
+			MatchError(ContainSubstring(`failed to deal with pod default/a: pods "a" is forbidden`)),
+			MatchError(ContainSubstring("failed to deal with pod default/b: ")),
+			BeNil(), BeNil(), BeNil(),
 		))
-		Expect(s.deleted).To(ConsistOf("a", "gone", "c"))
+		Expect(s.deleted).To(ConsistOf("a", "gone", "other", "c"))
 	})
 
 	It("should do nothing with pods that are waited for or kept", func(ctx SpecContext) {

@@ -84,14 +84,20 @@ type Policy struct {
 
 // Plan returns what is to be done with each of the pods now, in their order, when to look again, and whether the drain
 // that began at since has failed (D12). It is to be looked at again when pods or budgets change, or else at next, which
-// is after now; zero stands for never. Pods of ignored namespaces are waited for.
+// is after now; zero stands for never. Pods of ignored namespaces are waited for. Of which nobody knows whether a budget
+// selects them, their time has come when it has for both groups.
 func Plan(now, since time.Time, pods []Pod, budgets Budgets, policy Policy) (actions []Action, next time.Time, failed bool) {
 	wake := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
 	}
-	longest := policy.Timeout
+	longest, latest := policy.Timeout, time.Duration(0)
+	for _, stage := range policy.Stages {
+		if stage.Selector.Group != AllPods {
+			latest = max(latest, stage.After)
+		}
+	}
 	for _, pod := range pods {
 		protected, known := budgets.protect(pod)
 		action := Action{Pod: pod}
@@ -112,6 +118,10 @@ func Plan(now, since time.Time, pods []Pod, budgets Budgets, policy Policy) (act
 				continue
 			}
 			wake(due)
+			if !known && stage.Selector.Group != AllPods {
+				due, _ = stage.Selector.State.from(pod, since.Add(latest))
+				wake(due)
+			}
 			if !now.Before(due) && stage.Selector.Group.has(protected) {
 				action.Verb, action.Stage = stage.Verb, stage
 			}

@@ -151,6 +151,15 @@ var _ = Describe("Plan (D12)", func() {
 		Expect(actions[0].Stage.Name).To(Equal("PDB delete"))
 	})
 
+	It("D4, D5: should wait for the later deadline while it is not known which pods are protected, whichever that is", func() {
+		early := Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute}
+		actions, next, _ := Plan(minutes(8), begin, []Pod{plain}, nil, early.Policy())
+		Expect(verbs(actions)).To(Equal([]Verb{Wait}))
+		Expect(next).To(Equal(minutes(45)))
+		actions, _, _ = Plan(minutes(45), begin, []Pod{plain}, nil, early.Policy())
+		Expect(verbs(actions)).To(Equal([]Verb{Delete}))
+	})
+
 	DescribeTable("D4: which pods are protected", func(b Budgets, want string) {
 		pod := Pod{Namespace: "shop", Name: "p", Labels: map[string]string{"app": "web", "tier": "front"}}
 		actions, _, _ := Plan(minutes(100), begin, []Pod{pod}, b, defaults.Policy())

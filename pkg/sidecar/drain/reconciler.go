@@ -96,11 +96,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	}
-	outdated, err := shoot.IsOutdated(ctx, r.Source, machine)
+	update, err := shoot.UpdateOf(ctx, r.Source, machine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	switch ownerOf(machine, node, outdated) {
+	switch ownerOf(machine, node, update.Outdated) {
 	case ownerPreservation:
 	case ownerMCM:
 		r.Drainer.Forget(node.Name)

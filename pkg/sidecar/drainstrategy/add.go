@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -73,8 +72,8 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		})).
 		WatchesRawSource(nodes.Source(requestOf, nodeChanged())).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(requestOfMachine), builder.WithPredicates(machineChanged())).
-		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestsFromMapFunc(r.drainedNodes), builder.WithPredicates(machineSetChanged())).
-		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.drainedNodes), builder.WithPredicates(deploymentChanged())).
+		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfMachines), builder.WithPredicates(machineSetChanged())).
+		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfMachines), builder.WithPredicates(deploymentChanged())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 5,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
@@ -97,8 +96,10 @@ func requestOfMachine(_ context.Context, obj client.Object) []reconcile.Request 
 	return nil
 }
 
-// drainedNodes returns the nodes that machine-controller-manager drains, whatever for.
-func (r *Reconciler) drainedNodes(ctx context.Context, _ client.Object) []reconcile.Request {
+// nodesOfMachines returns all nodes that have a machine. It asks nothing of the shoot, not even of its cache: as long as
+// that is not filled, as the shoot's API server is away, the watch would not be taken for begun, and the process would end
+// (P9).
+func (r *Reconciler) nodesOfMachines(ctx context.Context, _ client.Object) []reconcile.Request {
 	machines := &machinev1alpha1.MachineList{}
 	if err := r.Source.List(ctx, machines); err != nil {
 		logf.FromContext(ctx).Error(err, "Failed to list the Machines")
@@ -106,14 +107,7 @@ func (r *Reconciler) drainedNodes(ctx context.Context, _ client.Object) []reconc
 	}
 	var requests []reconcile.Request
 	for i := range machines.Items {
-		name := machines.Items[i].Labels[machinev1alpha1.NodeLabelKey]
-		node := &corev1.Node{}
-		if name == "" || r.Nodes.Get(ctx, client.ObjectKey{Name: name}, node) != nil {
-			continue
-		}
-		if machines.Items[i].DeletionTimestamp != nil || preservation.IsSelectedForUpdate(node) {
-			requests = append(requests, requestFor(name))
-		}
+		requests = append(requests, requestOfMachine(ctx, &machines.Items[i])...)
 	}
 	return requests
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 // cause is why machine-controller-manager drains a node.
@@ -24,23 +25,23 @@ const (
 	causeInPlaceUpdate cause = "an update in place"
 )
 
-// causeOf returns because of which update machine-controller-manager drains a node, if any, and since when (D1, D2). newest
-// is the newest MachineSet of the MachineDeployment, nil if that is the machine's own. Not before it was there: what is on
-// the node is the shoot's to write, and a time of long ago must not skip PodDisruptionBudgets. Who has cordoned the node,
-// and when, is no matter.
-func causeOf(machine *machinev1alpha1.Machine, node *corev1.Node, newest *machinev1alpha1.MachineSet) (cause, time.Time) {
-	if machine == nil || newest == nil || isControlPlane(node) {
+// causeOf returns because of which update machine-controller-manager drains a node, if any, and since when (D1, D2). That is
+// not before the first update came that the machine has missed: what is on the node is the shoot's to write, and a time of
+// long ago must not skip PodDisruptionBudgets. A deletion cannot be taken back, so a return to the machine's own MachineSet
+// ends no drain. Who has cordoned the node, and when, is no matter.
+func causeOf(machine *machinev1alpha1.Machine, node *corev1.Node, update shoot.Update) (cause, time.Time) {
+	if machine == nil || isControlPlane(node) {
 		return causeNone, time.Time{}
 	}
-	because, since := causeNone, newest.CreationTimestamp.Time
-	switch {
-	case machine.DeletionTimestamp != nil:
-		because, since = causeRollingUpdate, later(since, machine.DeletionTimestamp.Time)
-	case preservation.IsSelectedForUpdate(node):
+	switch deleted := machine.DeletionTimestamp; {
+	case deleted != nil && deleted.Before(&node.CreationTimestamp): // it is another machine's by now
+	case deleted != nil && (update.Outdated || !update.Since.IsZero() && !update.Since.After(deleted.Time)):
+		return causeRollingUpdate, later(update.Since, deleted.Time)
+	case deleted == nil && update.Outdated && preservation.IsSelectedForUpdate(node):
 		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == machinev1alpha1.NodeInPlaceUpdate })
-		because, since = causeInPlaceUpdate, later(since, node.Status.Conditions[i].LastTransitionTime.Time)
+		return causeInPlaceUpdate, later(later(update.Since, machine.CreationTimestamp.Time), node.Status.Conditions[i].LastTransitionTime.Time)
 	}
-	return because, since
+	return causeNone, time.Time{}
 }
 
 // isControlPlane says that the node runs the shoot's own control plane.

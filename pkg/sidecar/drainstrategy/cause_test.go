@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -32,26 +33,35 @@ func controlPlane(n *corev1.Node) {
 	n.Labels = map[string]string{"node-role.kubernetes.io/control-plane": ""}
 }
 
+// updated is what a machine has missed when there is an update.
+var updated = shoot.Update{Outdated: true, Since: began.Add(-time.Minute)}
+
 var _ = DescribeTable("D1, D2: because of what machine-controller-manager drains a node, and since when",
-	func(machine *machinev1alpha1.Machine, node *corev1.Node, newest *machinev1alpha1.MachineSet, want string, since time.Time) {
-		because, actual := CauseOf(machine, node, newest)
+	func(machine *machinev1alpha1.Machine, node *corev1.Node, update shoot.Update, want string, since time.Time) {
+		because, actual := CauseOf(machine, node, update)
 		Expect(because).To(BeEquivalentTo(want))
 		if want != "" {
 			Expect(actual).To(BeTemporally("==", since))
 		}
 	},
-	Entry("a rolling update, since the deletion of the machine", rolling, Node("m"), newSet, "a rolling update", began),
-	Entry("one that came after the deletion, since then", Machine("m", Of(oldSet), Deleted(began.Add(-time.Hour))), Node("m"), newSet, "a rolling update", began.Add(-time.Minute)),
-	Entry("an update in place, since the node was selected", Machine("m", Of(oldSet)), Node("m", selected(began)), newSet, "an update in place", began),
-	Entry("since the newest MachineSet when that is backdated", Machine("m", Of(oldSet)), Node("m", selected(Start.Add(-24*time.Hour))), newSet, "an update in place", began.Add(-time.Minute)),
-	Entry("since the newest MachineSet when that has no time", Machine("m", Of(oldSet)), Node("m", selected(time.Time{})), newSet, "an update in place", began.Add(-time.Minute)),
-	Entry("not a machine that is deleted for another reason", Machine("m", Of(newSet), Deleted(began)), Node("m"), nil, "", time.Time{}),
-	Entry("not a node that says that it is selected when there is no update", Machine("m", Of(newSet)), Node("m", selected(began)), nil, "", time.Time{}),
-	Entry("not a node that a person cordoned, although there is an update", Machine("m", Of(oldSet)), Node("m", cordoned), newSet, "", time.Time{}),
-	Entry("not a candidate", Machine("m", Of(oldSet)), Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "CandidateForUpdate", "")), newSet, "", time.Time{}),
-	Entry("not after it was drained", Machine("m", Of(oldSet)), Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "DrainSuccessful", "")), newSet, "", time.Time{}),
-	Entry("not a node without a machine", nil, Node("m", selected(began)), newSet, "", time.Time{}),
-	Entry("not a node of the control plane", rolling, Node("m", controlPlane), newSet, "", time.Time{}),
+	Entry("a rolling update, since the deletion of the machine", rolling, Node("m"), updated, "a rolling update", began),
+	Entry("one that came after the deletion, since then", Machine("m", Of(oldSet), Deleted(began.Add(-time.Hour))), Node("m"), updated, "a rolling update", began.Add(-time.Minute)),
+	Entry("one that was taken back, as the deletion cannot be", rolling, Node("m"), shoot.Update{Since: began.Add(-time.Minute)}, "a rolling update", began),
+	Entry("a return to an older MachineSet, since the deletion", rolling, Node("m"), shoot.Update{Outdated: true}, "a rolling update", began),
+	Entry("an update in place, since the node was selected", Machine("m", Of(oldSet)), Node("m", selected(began)), updated, "an update in place", began),
+	Entry("since the update when that is backdated", Machine("m", Of(oldSet)), Node("m", selected(Start.Add(-24*time.Hour))), updated, "an update in place", began.Add(-time.Minute)),
+	Entry("since the update when that has no time", Machine("m", Of(oldSet)), Node("m", selected(time.Time{})), updated, "an update in place", began.Add(-time.Minute)),
+	Entry("not before the machine when that is backdated and it returns to an older MachineSet", Machine("m", Of(oldSet), Created(began)), Node("m", selected(time.Time{})), shoot.Update{Outdated: true}, "an update in place", began),
+	Entry("not a machine that is deleted for another reason", Machine("m", Of(newSet), Deleted(began)), Node("m"), shoot.Update{}, "", time.Time{}),
+	Entry("not one that was deleted before an update which was taken back", Machine("m", Of(oldSet), Deleted(began.Add(-time.Hour))), Node("m"), shoot.Update{Since: began}, "", time.Time{}),
+	Entry("not the node of another machine with the same name", rolling, Node("m", func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(began.Add(time.Minute)) }), updated, "", time.Time{}),
+	Entry("not a node that says that it is selected when there is no update", Machine("m", Of(newSet)), Node("m", selected(began)), shoot.Update{}, "", time.Time{}),
+	Entry("not one that says so after the update was taken back", Machine("m", Of(oldSet)), Node("m", selected(began)), shoot.Update{Since: began}, "", time.Time{}),
+	Entry("not a node that a person cordoned, although there is an update", Machine("m", Of(oldSet)), Node("m", cordoned), updated, "", time.Time{}),
+	Entry("not a candidate", Machine("m", Of(oldSet)), Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "CandidateForUpdate", "")), updated, "", time.Time{}),
+	Entry("not after it was drained", Machine("m", Of(oldSet)), Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "DrainSuccessful", "")), updated, "", time.Time{}),
+	Entry("not a node without a machine", nil, Node("m", selected(began)), updated, "", time.Time{}),
+	Entry("not a node of the control plane", rolling, Node("m", controlPlane), updated, "", time.Time{}),
 )
 
 var _ = Describe("Watches", func() {

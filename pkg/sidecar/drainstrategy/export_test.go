@@ -26,10 +26,10 @@ func NewPodWatches(ctx context.Context, c kubernetes.Interface, changed func(nod
 	return &podWatches{client: c, ctx: ctx, known: changed, changed: changed, byNode: map[string]*podWatch{}}
 }
 
-// DrainedNodes returns the names of the nodes that a new MachineSet may concern.
-func (r *Reconciler) DrainedNodes(ctx context.Context) []string {
+// NodeNames returns the names of the nodes that a new MachineSet may concern.
+func (r *Reconciler) NodeNames(ctx context.Context) []string {
 	var names []string
-	for _, request := range r.drainedNodes(ctx, nil) {
+	for _, request := range r.nodesOfMachines(ctx, nil) {
 		names = append(names, request.Name)
 	}
 	return names

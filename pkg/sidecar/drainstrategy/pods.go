@@ -6,6 +6,7 @@ package drainstrategy
 
 import (
 	"context"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,7 +111,8 @@ func (w *podWatches) begin(node string) *podWatch {
 // changesPlan says whether something else may be to be done with a pod.
 func changesPlan(o, n *corev1.Pod) bool {
 	was, is := drain.NewPod(o), drain.NewPod(n)
-	return was.UID != is.UID || !was.GraceEnds.Equal(is.GraceEnds) || was.Finalizers != is.Finalizers || was.Finished != is.Finished
+	return was.UID != is.UID || !was.GraceEnds.Equal(is.GraceEnds) || was.Finalizers != is.Finalizers || was.Finished != is.Finished ||
+		!maps.Equal(was.Labels, is.Labels)
 }
 
 // stripPod leaves what drain.NewPod reads.

@@ -105,11 +105,11 @@ func (r *Reconciler) cause(ctx context.Context, node *corev1.Node) (*machinev1al
 	if err != nil || machine == nil || machine.DeletionTimestamp == nil && !preservation.IsSelectedForUpdate(node) {
 		return nil, causeNone, time.Time{}, err
 	}
-	newest, err := shoot.NewestOf(ctx, r.Source, machine)
+	update, err := shoot.UpdateOf(ctx, r.Source, machine)
 	if err != nil {
 		return nil, causeNone, time.Time{}, err
 	}
-	because, since := causeOf(machine, node, newest)
+	because, since := causeOf(machine, node, update)
 	return machine, because, since, nil
 }
 
@@ -153,7 +153,7 @@ func (r *Reconciler) drain(ctx context.Context, d *nodeDrain) (reconcile.Result,
 
 	// Once failed, it stays so until the drain ends, also across a restart.
 	before := conditionOf(d.node)
-	failedBefore := before != nil && before.Reason == v1alpha1.ReasonDrainTimedOut
+	failedBefore := d.hasFailed(before)
 	failed = len(d.pods) > 0 && (failed || failedBefore)
 	if failed {
 		timedOut.WithLabelValues(d.node.Name).Set(1)
@@ -240,7 +240,7 @@ func (r *Reconciler) act(ctx context.Context, d *nodeDrain, actions []drain.Acti
 		}
 	}
 	err := utilerrors.NewAggregate(firstOf(errs))
-	if err != nil {
+	if err != nil && slices.ContainsFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, drain.ErrNotReached) }) {
 		r.tell(d.node, corev1.EventTypeWarning, EventStrategyFailed, "%s", err)
 	}
 	return err
@@ -255,7 +255,7 @@ func (r *Reconciler) failuresOf(node string) map[types.UID]int {
 
 // firstOf returns the first errors. Each is short, and there may be as many as pods.
 func firstOf(errs []error) []error {
-	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	if more := len(errs) - maxNamed; more > 0 {
 		return append(errs[:maxNamed], fmt.Errorf("and %d more", more))
 	}

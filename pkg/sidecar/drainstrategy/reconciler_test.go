@@ -39,8 +39,8 @@ var began = Start.Add(time.Hour)
 
 func at(minutes float64) time.Time { return began.Add(time.Duration(minutes * float64(time.Minute))) }
 
-// shoot is what the Reconciler sees of the pods, and does with them.
-type shoot struct {
+// cluster is what the Reconciler sees of the pods, and does with them.
+type cluster struct {
 	pods    []drain.Pod
 	unknown bool
 	// watched are the nodes whose pods are watched.
@@ -57,14 +57,14 @@ type shoot struct {
 	refuse map[string]error
 }
 
-func (s *shoot) Of(node string) ([]drain.Pod, bool) {
+func (s *cluster) Of(node string) ([]drain.Pod, bool) {
 	s.watched[node] = true
 	return s.pods, !s.unknown
 }
 
-func (s *shoot) Forget(node string) { delete(s.watched, node) }
+func (s *cluster) Forget(node string) { delete(s.watched, node) }
 
-func (s *shoot) Budgets(_ context.Context, namespaces []string) (drain.Budgets, error) {
+func (s *cluster) Budgets(_ context.Context, namespaces []string) (drain.Budgets, error) {
 	s.listed = append(s.listed, namespaces...)
 	budgets := drain.Budgets{}
 	for _, namespace := range namespaces {
@@ -83,7 +83,7 @@ func (s *shoot) Budgets(_ context.Context, namespaces []string) (drain.Budgets, 
 	return budgets, nil
 }
 
-func (s *shoot) Execute(_ context.Context, actions []drain.Action) []error {
+func (s *cluster) Execute(_ context.Context, actions []drain.Action) []error {
 	var errs []error
 	for _, action := range actions {
 		s.done = append(s.done, action.Stage.Name+" "+action.Pod.Key())
@@ -99,7 +99,7 @@ func (s *shoot) Execute(_ context.Context, actions []drain.Action) []error {
 type environment struct {
 	seed     client.Client
 	nodes    client.WithWatch
-	shoot    *shoot
+	shoot    *cluster
 	clock    *testclock.FakePassiveClock
 	recorder *events.FakeRecorder
 	// writes counts the writes to the node.
@@ -137,7 +137,7 @@ func newEnvironment(strategies drain.Strategies, objects ...client.Object) *envi
 		seed:     seed.Build(),
 		clock:    testclock.NewFakePassiveClock(began),
 		recorder: events.NewFakeRecorder(100),
-		shoot:    &shoot{watched: map[string]bool{}, budgets: map[string]string{"shop": "web"}, refuse: map[string]error{}},
+		shoot:    &cluster{watched: map[string]bool{}, budgets: map[string]string{"shop": "web"}, refuse: map[string]error{}},
 	}
 	e.nodes = interceptor.NewClient(nodes.Build(), interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
@@ -429,9 +429,18 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.writes).To(Equal(1))
 	})
 
-	It("should look at drained nodes again when a MachineSet or a MachineDeployment changes", func(ctx SpecContext) {
+	It("D7, D8: should not take the condition of an earlier drain for the failure of this one", func(ctx SpecContext) {
+		before := Condition("NodeDrain", corev1.ConditionTrue, "DrainTimedOut", "Drained by machine-controller-manager for an update in place since 2026-02-01T13:00:00Z. It has failed. Pods that were left: shop/old.")
+		e := newEnvironment(defaults, pool, oldSet, newSet, rolling, Node("m", before))
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "plain", UID: "plain"}}
+		e.reconcile(ctx, 1)
+		Expect(e.condition(ctx)).To(And(HaveField("Reason", "DrainUnderWay"), HaveField("Message", Not(ContainSubstring("shop/old")))))
+	})
+
+	It("P9: should look at all nodes of machines again, without the shoot, when a MachineSet or a MachineDeployment changes", func(ctx SpecContext) {
 		e := newEnvironment(defaults, pool, oldSet, newSet, rolling, Node("m"), Machine("healthy", Of(oldSet)), Node("healthy"),
 			Machine("selected", Of(oldSet)), Node("selected", Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", "")), Machine("none", Deleted(began)))
-		Expect(e.DrainedNodes(ctx)).To(ConsistOf("m", "selected"))
+		e.Nodes = nil // else the watch would wait for a shoot that is away
+		Expect(e.NodeNames(ctx)).To(ConsistOf("m", "healthy", "selected", "none"))
 	})
 })

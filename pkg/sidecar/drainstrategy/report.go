@@ -54,7 +54,7 @@ func (d *nodeDrain) condition(actions []drain.Action, failed bool, before *corev
 	if failed {
 		c.Reason = v1alpha1.ReasonDrainTimedOut
 		c.Message = d.leftText()
-		if before != nil && before.Reason == c.Reason {
+		if d.hasFailed(before) {
 			// The pods are those that were left when it failed.
 			c.Message, _, _ = strings.Cut(before.Message, keptPrefix)
 		}
@@ -71,6 +71,12 @@ func (d *nodeDrain) condition(actions []drain.Action, failed bool, before *corev
 		c.Message += keptPrefix + namesOf(kept) + "."
 	}
 	return c
+}
+
+// hasFailed says that the condition tells that this very drain has failed. What an earlier one has left there, while nobody
+// looked, does not.
+func (d *nodeDrain) hasFailed(c *corev1.NodeCondition) bool {
+	return c != nil && c.Reason == v1alpha1.ReasonDrainTimedOut && strings.HasPrefix(c.Message, d.begunText())
 }
 
 // keptPrefix is before the names of the pods that are kept.

@@ -104,7 +104,8 @@ func enqueuePaced(mapNode func(context.Context, *corev1.Node) []reconcile.Reques
 	}
 }
 
-// MachineOf returns the machine of a node from a cache with IndexNode, or nil.
+// MachineOf returns the machine of a node from a cache with IndexNode, or nil. Of several, as a name is used again while the
+// VM before is still being deleted, it is one that stays.
 func MachineOf(ctx context.Context, reader client.Reader, node string) (*machinev1alpha1.Machine, error) {
 	machines := &machinev1alpha1.MachineList{}
 	if err := reader.List(ctx, machines, client.MatchingFields{IndexNode: node}); err != nil {
@@ -113,7 +114,8 @@ func MachineOf(ctx context.Context, reader client.Reader, node string) (*machine
 	if len(machines.Items) == 0 {
 		return nil, nil
 	}
-	return &machines.Items[0], nil
+	stays := slices.IndexFunc(machines.Items, func(m machinev1alpha1.Machine) bool { return m.DeletionTimestamp == nil })
+	return &machines.Items[max(stays, 0)], nil
 }
 
 // DeploymentOf returns the MachineDeployment that owns a machine through its MachineSet, or nil if the reader does not
@@ -150,28 +152,35 @@ func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
 	return newest
 }
 
-// NewestOf returns the newest MachineSet of the MachineDeployment that a machine belongs to, nil if it is the machine's own
-// or the reader does not know it.
-func NewestOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*machinev1alpha1.MachineSet, error) {
+// Update is what is known of updates of a MachineDeployment that one of its machines has missed.
+type Update struct {
+	// Outdated says that the newest MachineSet is not the machine's.
+	Outdated bool
+	// Since is when the first MachineSet was created after the machine, which later updates do not change; zero for none,
+	// as after a return to an older MachineSet.
+	Since time.Time
+}
+
+// UpdateOf returns what the machine has missed, nothing if the reader does not know its MachineDeployment.
+func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (Update, error) {
 	deployment, err := DeploymentOf(ctx, reader, machine)
 	if err != nil || deployment == nil {
-		return nil, err
+		return Update{}, err
 	}
 	sets := &machinev1alpha1.MachineSetList{}
 	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
-		return nil, fmt.Errorf("failed to list the MachineSets: %w", err)
+		return Update{}, fmt.Errorf("failed to list the MachineSets: %w", err)
 	}
-	newest := Newest(slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) }))
-	if newest == nil || metav1.IsControlledBy(machine, newest) {
-		return nil, nil
+	owned := slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
+	newest := Newest(owned)
+	update := Update{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}
+	for i := range owned {
+		created := owned[i].CreationTimestamp.Time
+		if !metav1.IsControlledBy(machine, &owned[i]) && created.After(machine.CreationTimestamp.Time) && (update.Since.IsZero() || created.Before(update.Since)) {
+			update.Since = created
+		}
 	}
-	return newest, nil
-}
-
-// IsOutdated says that the MachineDeployment of a machine has a newer MachineSet than the machine's.
-func IsOutdated(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (bool, error) {
-	newest, err := NewestOf(ctx, reader, machine)
-	return newest != nil, err
+	return update, nil
 }
 
 // readController reads the object of a kind that controls the given one, and returns false if there is none.
