@@ -39,7 +39,7 @@ const vpaName = v1beta1constants.DeploymentNameMachineControllerManager + "-vpa"
 type Reconciler struct {
 	// Client should read from a cache.
 	Client client.Client
-	// Pods should not: pods are read of those Deployments only that have been replaced and are not complete yet.
+	// Pods should not: pods are read of those Deployments only that have been replaced and have not settled yet.
 	Pods client.Reader
 	// Ensurer is that of the webhook.
 	Ensurer genericmutator.Ensurer
@@ -51,6 +51,8 @@ type Reconciler struct {
 	Backoff *flowcontrol.Backoff
 
 	halted bool
+	// observed are the Deployments whose pods were found ready, by namespace, as they were then.
+	observed map[string]Rollout
 }
 
 // Reconcile looks at the whole seed, whatever the request is. It has the API server call the webhook for the Deployments
@@ -87,9 +89,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 }
 
 // rollouts returns those of a seed. How containers get on that are as they should be matters only while others are to follow.
+// A Deployment that has been complete for longer than a container may take needs no closer look: a restart would have been
+// seen in its status.
 func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployment, now time.Time) ([]Rollout, []error) {
 	var (
-		rollouts, starting []Rollout
+		rollouts, replaced []Rollout
 		outdated           bool
 		errs               []error
 	)
@@ -99,27 +103,40 @@ func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployme
 		case err != nil:
 			errs = append(errs, fmt.Errorf("failed to look after Deployment %q: %w", client.ObjectKeyFromObject(&deployments[i]), err))
 		case rollout == nil:
-		case rollout.Difference.Kind == machinecontrollermanager.None && !rollout.Complete:
-			starting = append(starting, *rollout)
+		case rollout.Difference.Kind == machinecontrollermanager.None:
+			replaced = append(replaced, *rollout)
 		default:
 			rollouts = append(rollouts, *rollout)
 			outdated = outdated || rollout.IsOutdated()
 		}
 	}
 	if !outdated {
-		return rollouts, errs
+		r.observed = nil
+		return append(rollouts, replaced...), errs
 	}
-	for _, rollout := range starting {
+	observed := map[string]Rollout{}
+	for _, rollout := range replaced {
+		if rollout.Complete && now.Sub(rollout.Since) >= patience {
+			rollouts = append(rollouts, rollout)
+			continue
+		}
 		if isLeftAlone, err := r.isLeftAlone(ctx, rollout.Namespace); err != nil {
 			errs = append(errs, err)
 		} else if isLeftAlone {
 			continue
 		}
-		if err := r.observe(ctx, &rollout); err != nil {
+		before, ok := r.observed[rollout.Namespace]
+		if ok && before.deployment.ResourceVersion == rollout.deployment.ResourceVersion {
+			rollout = before
+		} else if err := r.observe(ctx, &rollout, now); err != nil {
 			errs = append(errs, err)
+		}
+		if rollout.Complete && rollout.Sidecar == SidecarReady {
+			observed[rollout.Namespace] = rollout
 		}
 		rollouts = append(rollouts, rollout)
 	}
+	r.observed = observed
 	return rollouts, errs
 }
 
@@ -171,8 +188,10 @@ func (r *Reconciler) isLeftAlone(ctx context.Context, namespace string) (bool, e
 		extensionscontroller.IsHibernationEnabled(cluster) || gardenerutils.ShouldIgnoreShoot(true, shoot), nil
 }
 
-// observe reads the pods of a Deployment.
-func (r *Reconciler) observe(ctx context.Context, rollout *Rollout) error {
+// observe reads the pods of a Deployment. Nothing is known about one whose pods cannot be read.
+func (r *Reconciler) observe(ctx context.Context, rollout *Rollout, now time.Time) error {
+	complete := rollout.Sidecar
+	rollout.Sidecar = SidecarUnknown
 	selector, err := metav1.LabelSelectorAsSelector(rollout.deployment.Spec.Selector)
 	if err != nil {
 		return fmt.Errorf("failed to read the selector of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
@@ -181,7 +200,8 @@ func (r *Reconciler) observe(ctx context.Context, rollout *Rollout) error {
 	if err := r.Pods.List(ctx, pods, client.InNamespace(rollout.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return fmt.Errorf("failed to list the pods of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
 	}
-	if sidecar, since := SidecarOf(machinecontrollermanager.Container(rollout.deployment), pods.Items); sidecar != SidecarUnknown {
+	rollout.Sidecar = complete
+	if sidecar, since := SidecarOf(machinecontrollermanager.Container(rollout.deployment), pods.Items, now); sidecar != SidecarUnknown {
 		rollout.Sidecar, rollout.Since = sidecar, since
 	}
 	return nil

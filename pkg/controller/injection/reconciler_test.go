@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	extensionscontextwebhook "github.com/gardener/gardener/extensions/pkg/webhook/context"
@@ -21,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	testclock "k8s.io/utils/clock/testing"
@@ -246,28 +248,36 @@ var _ = Describe("Reconciler", func() {
 			}
 			return found
 		}
-		// roll writes what the deployment controller would for those with the image, and the kubelet for their new pods.
+		// rollOne writes what the deployment controller would for one, and the kubelet for its new pod.
+		rollOne := func(d *appsv1.Deployment, image string, complete, ready bool, at time.Time, change ...func(*corev1.Pod)) {
+			GinkgoHelper()
+			d.Status = appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, Conditions: []appsv1.DeploymentCondition{
+				{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
+				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(at)},
+			}}
+			if complete {
+				d.Status.Replicas = 1
+			}
+			Expect(c.Status().Update(ctx, d)).To(Succeed())
+
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-" + image, Namespace: d.Namespace}}
+			Expect(client.IgnoreNotFound(c.Delete(ctx, pod))).To(Succeed())
+			pod.Labels = d.Spec.Selector.MatchLabels
+			pod.Spec = d.Spec.Template.Spec
+			pod.Status.StartTime = new(metav1.NewTime(at))
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "machine-preservation-controller", Ready: ready, State: corev1.ContainerState{
+				Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)},
+			}}}
+			for _, f := range change {
+				f(pod)
+			}
+			Expect(c.Create(ctx, pod)).To(Succeed())
+		}
+		// roll does so for those with the image.
 		roll := func(image string, complete, ready bool, at time.Time) {
 			GinkgoHelper()
 			for _, d := range withImage(image) {
-				d.Status = appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, Conditions: []appsv1.DeploymentCondition{
-					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
-					{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(at)},
-				}}
-				if complete {
-					d.Status.Replicas = 1
-				}
-				Expect(c.Status().Update(ctx, d)).To(Succeed())
-
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-" + image, Namespace: d.Namespace}}
-				Expect(client.IgnoreNotFound(c.Delete(ctx, pod))).To(Succeed())
-				pod.Labels = d.Spec.Selector.MatchLabels
-				pod.Spec = d.Spec.Template.Spec
-				pod.Status.StartTime = new(metav1.NewTime(at))
-				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "machine-preservation-controller", Ready: ready, State: corev1.ContainerState{
-					Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)},
-				}}}
-				Expect(c.Create(ctx, pod)).To(Succeed())
+				rollOne(d, image, complete, ready, at)
 			}
 		}
 		after := func() time.Duration {
@@ -277,22 +287,54 @@ var _ = Describe("Reconciler", func() {
 			return result.RequeueAfter
 		}
 
-		It("should reach all, one and five first, and read no pods if all get ready", func() {
+		It("should reach all, one and five first, and read pods once if all get ready", func() {
 			var sizes []int
+			seen := sets.New[string]()
+			proof := 5 * time.Minute
 			for len(withImage("v1")) < len(deployments) && len(sizes) < 10 {
 				Expect(run(ctx)).To(Succeed())
 				sizes = append(sizes, len(withImage("v1")))
-				roll("v1", true, true, fakeClock.Now())
+				if len(sizes) > 2 {
+					proof = time.Minute
+				}
+				for _, d := range withImage("v1") {
+					if !seen.Has(d.Namespace) {
+						seen.Insert(d.Namespace)
+						rollOne(d, "v1", true, true, fakeClock.Now())
+					}
+				}
 				if len(withImage("v1")) < len(deployments) {
-					Expect(after()).To(Equal(time.Minute))
+					Expect(after()).To(Equal(proof))
+					fakeClock.Step(proof - time.Second)
+					Expect(after()).To(Equal(time.Second))
 				} else {
 					Expect(after()).To(BeZero())
 				}
-				Expect(withImage("v1")).To(HaveLen(sizes[len(sizes)-1]), "nobody follows before those are ready for a minute")
-				fakeClock.Step(time.Minute)
+				Expect(withImage("v1")).To(HaveLen(sizes[len(sizes)-1]), "nobody follows before those have proved themselves")
+				fakeClock.Step(time.Second)
 			}
 			Expect(sizes).To(Equal([]int{1, 6, 36, 50}))
-			Expect(podsRead).To(BeEmpty())
+			Expect(podsRead).To(HaveLen(36))
+			Expect(slices.Compact(slices.Sorted(slices.Values(podsRead)))).To(HaveLen(36))
+		})
+
+		It("should not go on after one that becomes ready and ends again and again", func() {
+			Expect(run(ctx)).To(Succeed())
+			first := withImage("v1")[0]
+			for range 10 {
+				rollOne(first, "v1", true, true, fakeClock.Now(), func(pod *corev1.Pod) {
+					pod.Status.StartTime = new(metav1.NewTime(fakeClock.Now().Add(-time.Hour)))
+					status := &pod.Status.ContainerStatuses[0]
+					status.RestartCount, status.LastTerminationState.Terminated = 1, &corev1.ContainerStateTerminated{ExitCode: 1}
+				})
+				Expect(run(ctx)).To(Succeed())
+				fakeClock.Step(2 * time.Minute)
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(1))
+			}
+			fakeClock.Step(3 * time.Minute)
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(HaveLen(6), "it has recovered")
 		})
 
 		It("should not go on after the first that does not get ready, not even after a restart, until a newer version comes", func() {
@@ -315,9 +357,9 @@ var _ = Describe("Reconciler", func() {
 		It("should go on after one whose other containers do not get ready, and read the pods of that one only", func() {
 			Expect(run(ctx)).To(Succeed())
 			roll("v1", false, true, fakeClock.Now())
-			Expect(after()).To(Equal(time.Minute))
+			Expect(after()).To(Equal(5 * time.Minute))
 			Expect(withImage("v1")).To(HaveLen(1))
-			fakeClock.Step(time.Minute)
+			fakeClock.Step(5 * time.Minute)
 			Expect(run(ctx)).To(Succeed())
 			Expect(withImage("v1")).To(HaveLen(6))
 			Expect(podsRead).To(HaveEach("shoot--foo--00"))

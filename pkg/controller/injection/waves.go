@@ -27,9 +27,10 @@ const (
 	lastWave = 30
 
 	// proof is how long a container has to be ready until others follow: one that ends soon after it has become ready never
-	// is for so long.
+	// is for so long. Those of the first two waves have to be for as long as patience.
 	proof = time.Minute
-	// patience is how long a container may take to become ready until it counts as failed.
+	// patience is how long a container may take to become ready until it counts as failed, and how long one that was
+	// restarted has to run until it counts as ready.
 	patience = 5 * time.Minute
 	// pause is how long the waves are halted until the pods, which are not watched, are looked at again.
 	pause = time.Minute
@@ -100,6 +101,7 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 		// In what times replaced ones settle, and what was postponed is to be tried again.
 		settle, retry []time.Duration
 	)
+	proof := proofOf(rollouts, now)
 	for _, rollout := range rollouts {
 		age, kind := now.Sub(rollout.Since), rollout.Difference.Kind
 		if rollout.IsOutdated() {
@@ -160,10 +162,26 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 	return decision
 }
 
+// proofOf returns how long a container has to be ready until others follow. The first two waves are few enough to wait for
+// what ends only after some minutes.
+func proofOf(rollouts []Rollout, now time.Time) time.Duration {
+	settled := 0
+	for _, rollout := range rollouts {
+		if rollout.Difference.Kind == machinecontrollermanager.None && rollout.Sidecar != SidecarUnknown && now.Sub(rollout.Since) >= patience {
+			settled++
+		}
+	}
+	if settled < firstWave+secondWave {
+		return patience
+	}
+	return proof
+}
+
 // SidecarOf returns what the pods of a Deployment with this container tell, and since when. The newest pod counts that has
 // it: the ReplicaSet before may have got a newer one, when its pod was evicted. A webhook may have the image pulled from
-// elsewhere.
-func SidecarOf(container *corev1.Container, pods []corev1.Pod) (Sidecar, time.Time) {
+// elsewhere. One that was restarted is not ready until it has run for as long as one may take to become ready: otherwise one
+// that ends again and again would prove itself in between.
+func SidecarOf(container *corev1.Container, pods []corev1.Pod, now time.Time) (Sidecar, time.Time) {
 	var newest *corev1.Pod
 	for i := range pods {
 		pod := &pods[i]
@@ -186,8 +204,11 @@ func SidecarOf(container *corev1.Container, pods []corev1.Pod) (Sidecar, time.Ti
 	if status.State.Waiting != nil && slices.Contains(beforeStart, status.State.Waiting.Reason) {
 		return SidecarUnknown, time.Time{}
 	}
-	if status.Ready && status.State.Running != nil {
-		return SidecarReady, status.State.Running.StartedAt.Time
+	if running := status.State.Running; status.Ready && running != nil {
+		restarted := status.RestartCount > 0 && status.LastTerminationState.Terminated != nil
+		if !restarted || now.Sub(running.StartedAt.Time) >= patience {
+			return SidecarReady, running.StartedAt.Time
+		}
 	}
 	return SidecarNotReady, ptr.Deref(newest.Status.StartTime, newest.CreationTimestamp).Time
 }
