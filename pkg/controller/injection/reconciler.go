@@ -5,9 +5,12 @@
 package injection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
@@ -15,6 +18,7 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
@@ -39,8 +44,9 @@ const vpaName = v1beta1constants.DeploymentNameMachineControllerManager + "-vpa"
 type Reconciler struct {
 	// Client should read from a cache.
 	Client client.Client
-	// Pods should not: pods are read of those Deployments only that have been replaced and have not settled yet.
-	Pods client.Reader
+	// APIReader should not: pods are read of those Deployments only that have been replaced and have not settled yet, and
+	// Leases of a few.
+	APIReader client.Reader
 	// Ensurer is that of the webhook.
 	Ensurer genericmutator.Ensurer
 	// Config says when the waves halt.
@@ -89,8 +95,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 }
 
 // rollouts returns those of a seed. How containers get on that are as they should be matters only while others are to follow.
-// A Deployment that has been complete for longer than a container may take needs no closer look: a restart would have been
-// seen in its status.
+// A Deployment that has been complete for longer than a container may take needs no closer look, as a restart would have been
+// seen in its status. But a container is ready as soon as it answers, so the first ones are to hold their Lease as well.
 func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployment, now time.Time) ([]Rollout, []error) {
 	var (
 		rollouts, replaced []Rollout
@@ -114,9 +120,13 @@ func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployme
 		r.observed = nil
 		return append(rollouts, replaced...), errs
 	}
-	observed := map[string]Rollout{}
+	observed, atWork := map[string]Rollout{}, 0
+	slices.SortFunc(replaced, func(a, b Rollout) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Namespace, b.Namespace))
+	})
 	for _, rollout := range replaced {
-		if rollout.Complete && now.Sub(rollout.Since) >= patience {
+		isFirst := atWork < firstWave+secondWave
+		if !isFirst && rollout.Complete && now.Sub(rollout.Since) >= patience {
 			rollouts = append(rollouts, rollout)
 			continue
 		}
@@ -126,13 +136,18 @@ func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployme
 			continue
 		}
 		before, ok := r.observed[rollout.Namespace]
-		if ok && before.deployment.ResourceVersion == rollout.deployment.ResourceVersion {
+		if ok && !isFirst && before.deployment.ResourceVersion == rollout.deployment.ResourceVersion {
 			rollout = before
-		} else if err := r.observe(ctx, &rollout, now); err != nil {
+		} else if err := r.observe(ctx, &rollout, isFirst, now); err != nil {
 			errs = append(errs, err)
 		}
-		if rollout.Complete && rollout.Sidecar == SidecarReady {
-			observed[rollout.Namespace] = rollout
+		if rollout.Sidecar == SidecarReady {
+			if rollout.Complete {
+				observed[rollout.Namespace] = rollout
+			}
+			if now.Sub(rollout.Since) >= patience {
+				atWork++
+			}
 		}
 		rollouts = append(rollouts, rollout)
 	}
@@ -188,22 +203,33 @@ func (r *Reconciler) isLeftAlone(ctx context.Context, namespace string) (bool, e
 		extensionscontroller.IsHibernationEnabled(cluster) || gardenerutils.ShouldIgnoreShoot(true, shoot), nil
 }
 
-// observe reads the pods of a Deployment. Nothing is known about one whose pods cannot be read.
-func (r *Reconciler) observe(ctx context.Context, rollout *Rollout, now time.Time) error {
-	complete := rollout.Sidecar
+// observe reads the pods of a Deployment, and whether one of them holds the Lease if that is needed. Nothing is known about
+// one for which that fails.
+func (r *Reconciler) observe(ctx context.Context, rollout *Rollout, needsLease bool, now time.Time) error {
+	sidecar, since := rollout.Sidecar, rollout.Since
 	rollout.Sidecar = SidecarUnknown
 	selector, err := metav1.LabelSelectorAsSelector(rollout.deployment.Spec.Selector)
 	if err != nil {
 		return fmt.Errorf("failed to read the selector of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
 	}
 	pods := &corev1.PodList{}
-	if err := r.Pods.List(ctx, pods, client.InNamespace(rollout.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	if err := r.APIReader.List(ctx, pods, client.InNamespace(rollout.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return fmt.Errorf("failed to list the pods of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
 	}
-	rollout.Sidecar = complete
-	if sidecar, since := SidecarOf(machinecontrollermanager.Container(rollout.deployment), pods.Items, now); sidecar != SidecarUnknown {
-		rollout.Sidecar, rollout.Since = sidecar, since
+	if told, at := SidecarOf(machinecontrollermanager.Container(rollout.deployment), pods.Items, now); told != SidecarUnknown {
+		sidecar, since = told, at
 	}
+	if needsLease && sidecar == SidecarReady {
+		lease := &coordinationv1.Lease{}
+		if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: rollout.Namespace, Name: preservationcontroller.Name}, lease); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("failed to get Lease %q: %w", client.ObjectKey{Namespace: rollout.Namespace, Name: preservationcontroller.Name}, err)
+		}
+		holder := preservationcontroller.HolderOf(lease, now)
+		if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return strings.HasPrefix(holder, pod.Name+"_") }) {
+			sidecar = SidecarNotReady
+		}
+	}
+	rollout.Sidecar, rollout.Since = sidecar, since
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -68,12 +69,16 @@ var _ = Describe("Reconciler", func() {
 		patches []string
 		// podsRead are the namespaces whose pods were listed.
 		podsRead []string
+		// leasesRead are the namespaces whose Lease was read.
+		leasesRead []string
 	)
 
 	BeforeEach(func() {
-		ensurer, webhook, patchError, patches, podsRead = &fakeEnsurer{image: "v1"}, &fakeEnsurer{image: "v1"}, nil, nil, nil
+		ensurer, webhook, patchError, patches = &fakeEnsurer{image: "v1"}, &fakeEnsurer{image: "v1"}, nil, nil
+		podsRead, leasesRead = nil, nil
 		scheme := runtime.NewScheme()
 		Expect(appsv1.AddToScheme(scheme)).To(Succeed())
+		Expect(coordinationv1.AddToScheme(scheme)).To(Succeed())
 		Expect(corev1.AddToScheme(scheme)).To(Succeed())
 		Expect(vpaautoscalingv1.AddToScheme(scheme)).To(Succeed())
 		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
@@ -90,14 +95,23 @@ var _ = Describe("Reconciler", func() {
 			},
 		}).Build()
 		fakeClock = testclock.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-		pods := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		apiReader := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				podsRead = append(podsRead, (&client.ListOptions{}).ApplyOptions(opts).Namespace)
 				return c.List(ctx, list, opts...)
 			},
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				leasesRead = append(leasesRead, key.Namespace)
+				Expect(c.Get(ctx, key, object, opts...)).To(Succeed())
+				lease := object.(*coordinationv1.Lease)
+				if lease.Spec.RenewTime == nil { // as the container does
+					lease.Spec.RenewTime = new(metav1.NewMicroTime(fakeClock.Now()))
+				}
+				return nil
+			},
 		})
 		reconciler = &Reconciler{
-			Client: c, Pods: pods, Ensurer: ensurer, Config: &configv1alpha1.ControllerConfiguration{},
+			Client: c, APIReader: apiReader, Ensurer: ensurer, Config: &configv1alpha1.ControllerConfiguration{},
 			Clock: fakeClock, Backoff: flowcontrol.NewFakeBackOff(time.Second, time.Minute, fakeClock),
 		}
 		configv1alpha1.SetObjectDefaults_ControllerConfiguration(reconciler.Config)
@@ -248,6 +262,14 @@ var _ = Describe("Reconciler", func() {
 			}
 			return found
 		}
+		// hold has somebody get the Lease of a namespace, and renew it until a time, or for ever.
+		hold := func(namespace, holder string, until *metav1.MicroTime) {
+			GinkgoHelper()
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}}
+			Expect(client.IgnoreNotFound(c.Delete(ctx, lease))).To(Succeed())
+			lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)), RenewTime: until}
+			Expect(c.Create(ctx, lease)).To(Succeed())
+		}
 		// rollOne writes what the deployment controller would for one, and the kubelet for its new pod.
 		rollOne := func(d *appsv1.Deployment, image string, complete, ready bool, at time.Time, change ...func(*corev1.Pod)) {
 			GinkgoHelper()
@@ -272,6 +294,7 @@ var _ = Describe("Reconciler", func() {
 				f(pod)
 			}
 			Expect(c.Create(ctx, pod)).To(Succeed())
+			hold(d.Namespace, pod.Name+"_1", nil)
 		}
 		// roll does so for those with the image.
 		roll := func(image string, complete, ready bool, at time.Time) {
@@ -287,7 +310,7 @@ var _ = Describe("Reconciler", func() {
 			return result.RequeueAfter
 		}
 
-		It("should reach all, one and five first, and read pods once if all get ready", func() {
+		It("should reach all, one and five first, and read the pods of most once if all get ready", func() {
 			var sizes []int
 			seen := sets.New[string]()
 			proof := 5 * time.Minute
@@ -314,9 +337,32 @@ var _ = Describe("Reconciler", func() {
 				fakeClock.Step(time.Second)
 			}
 			Expect(sizes).To(Equal([]int{1, 6, 36, 50}))
-			Expect(podsRead).To(HaveLen(36))
-			Expect(slices.Compact(slices.Sorted(slices.Values(podsRead)))).To(HaveLen(36))
+			Expect(sets.New(leasesRead...)).To(HaveLen(6))
+			Expect(sets.New(podsRead...)).To(HaveLen(36))
+			podsRead = slices.DeleteFunc(podsRead, sets.New(leasesRead...).Has)
+			Expect(podsRead).To(HaveLen(30))
 		})
+
+		DescribeTable("should not go on after one that is ready, and not at work",
+			func(holder string, lapsed time.Duration) {
+				Expect(run(ctx)).To(Succeed())
+				roll("v1", true, true, fakeClock.Now())
+				fakeClock.Step(5 * time.Minute)
+				hold("shoot--foo--00", holder, new(metav1.NewMicroTime(fakeClock.Now().Add(-lapsed))))
+				Expect(run(ctx)).To(Succeed())
+				fakeClock.Step(time.Hour)
+				hold("shoot--foo--00", holder, new(metav1.NewMicroTime(fakeClock.Now().Add(-lapsed))))
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(1))
+
+				hold("shoot--foo--00", "mcm-v1_2", new(metav1.NewMicroTime(fakeClock.Now())))
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(6))
+			},
+			Entry("nobody holds the Lease", "", time.Duration(0)),
+			Entry("somebody else does", "mcm-v10_2", time.Duration(0)),
+			Entry("it does not renew it", "mcm-v1_2", 15*time.Second),
+		)
 
 		It("should not go on after one that becomes ready and ends again and again", func() {
 			Expect(run(ctx)).To(Succeed())
@@ -342,7 +388,7 @@ var _ = Describe("Reconciler", func() {
 			roll("v1", false, false, fakeClock.Now())
 			for range 20 {
 				fakeClock.Step(time.Minute)
-				reconciler = &Reconciler{Client: c, Pods: reconciler.Pods, Ensurer: ensurer, Config: reconciler.Config, Clock: fakeClock, Backoff: reconciler.Backoff}
+				reconciler = &Reconciler{Client: c, APIReader: reconciler.APIReader, Ensurer: ensurer, Config: reconciler.Config, Clock: fakeClock, Backoff: reconciler.Backoff}
 				Expect(run(ctx)).To(Succeed())
 				Expect(withImage("v1")).To(HaveLen(1))
 			}
@@ -375,7 +421,7 @@ var _ = Describe("Reconciler", func() {
 		It("should wait for one whose pods cannot be read, and neither halt nor go on faster for it", func() {
 			Expect(run(ctx)).To(Succeed())
 			roll("v1", false, false, fakeClock.Now())
-			reconciler.Pods = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+			reconciler.APIReader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 					return errors.New("fake")
 				},
