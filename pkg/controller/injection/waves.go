@@ -91,13 +91,15 @@ type Decision struct {
 
 // Decide returns which Deployments are replaced next. It depends on nothing but what they and their pods tell, so that a
 // restart carries on, and a view of them that is out of date leads to the same Deployments once more and not to others.
-// Healthy ones go first. A container that is missing is no upgrade and waits for nothing. A replaced one that nothing is
-// known about holds up the others as long as one that is not ready may, and counts neither for nor against them then.
+// Healthy ones go first. A replaced one that nothing is known about holds up the others as long as one that is not ready
+// may, and counts neither for nor against them then, unless none has proved itself: then it may be the version because of
+// which pods cannot start.
 func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, now time.Time) Decision {
 	var (
 		decision   Decision
 		candidates []Rollout
-		proven     int
+		// unknown are those that nothing is known about for long.
+		proven, unknown int
 		// In what times replaced ones settle, and what was postponed is to be tried again.
 		settle, retry []time.Duration
 	)
@@ -124,7 +126,12 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 			settle = append(settle, patience-age)
 		case rollout.Sidecar == SidecarNotReady:
 			decision.Failed++
+		default:
+			unknown++
 		}
+	}
+	if proven == 0 {
+		decision.Failed += unknown
 	}
 
 	if decision.Outdated > 0 {

@@ -63,8 +63,9 @@ var _ = Describe("#Decide", func() {
 		Entry("gardenlet was faster with a few", 0, false, notReady(3, time.Minute), outdated(47)),
 
 		Entry("nothing is known about the first", 0, false, unknown(1, 5*time.Minute-time.Second), outdated(49)),
-		Entry("nothing is known about the first for long, and so nothing is proved", 1, false, unknown(1, 5*time.Minute), outdated(49)),
-		Entry("nothing is known about several for long", 1, false, unknown(9, time.Hour), outdated(41)),
+		Entry("nothing is known about the first for long, and so nothing is proved", 0, true, unknown(1, 5*time.Minute), outdated(49)),
+		Entry("nothing is known about several for long", 0, true, unknown(9, time.Hour), outdated(41)),
+		Entry("nothing is known about one for long, and another has proved itself", 5, false, unknown(1, time.Hour), ready(1, 5*time.Minute), outdated(41)),
 
 		Entry("the first has proved itself", 5, false, ready(1, 5*time.Minute), outdated(49)),
 		Entry("the second wave is under way", 0, false, ready(1, time.Hour), notReady(5, time.Minute), outdated(44)),
