@@ -434,20 +434,15 @@ var _ = Describe("Reconciler", func() {
 			Expect(withImage("v1")).To(HaveLen(1))
 		})
 
-		It("should put back what is missing while the waves are halted", func() {
+		It("should put back what is missing one by one while the waves are halted", func() {
 			Expect(run(ctx)).To(Succeed())
 			roll("v1", false, false, fakeClock.Now())
 			fakeClock.Step(time.Hour)
-			for _, d := range deployments[40:] {
-				d.Spec.Template.Spec.Containers = d.Spec.Template.Spec.Containers[:1]
-				Expect(c.Update(ctx, d)).To(Succeed())
-			}
+			d := deployments[40]
+			d.Spec.Template.Spec.Containers = d.Spec.Template.Spec.Containers[:1]
+			Expect(c.Update(ctx, d)).To(Succeed())
 			Expect(run(ctx)).To(Succeed())
-			for _, d := range deployments[40:] {
-				Expect(c.Get(ctx, client.ObjectKeyFromObject(d), d)).To(Succeed())
-				Expect(d.Spec.Template.Spec.Containers[1].Image).To(Equal("v1"))
-			}
-			Expect(withImage("v1")).To(HaveLen(11))
+			Expect(withImage("v1")).To(ConsistOf(HaveField("Namespace", "shoot--foo--00"), HaveField("Namespace", "shoot--foo--40")))
 		})
 
 		It("should go on with others while the webhook is called in vain", func() {

@@ -91,13 +91,15 @@ type Decision struct {
 
 // Decide returns which Deployments are replaced next. It depends on nothing but what they and their pods tell, so that a
 // restart carries on, and a view of them that is out of date leads to the same Deployments once more and not to others.
-// Healthy ones go first. A replaced one that nothing is known about holds up the others as long as one that is not ready
+// Those whose container is missing go first, in the same waves, but for the first two: it is no upgrade that took it away.
+// Then healthy ones do. A replaced one that nothing is known about holds up the others as long as one that is not ready
 // may, and counts neither for nor against them then, unless none has proved itself: then it may be the version because of
 // which pods cannot start.
 func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, now time.Time) Decision {
 	var (
 		decision   Decision
 		candidates []Rollout
+		missing    []Rollout
 		// unknown are those that nothing is known about for long.
 		proven, unknown int
 		// In what times replaced ones settle, and what was postponed is to be tried again.
@@ -113,7 +115,7 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 		case rollout.Postponed > 0 && kind != machinecontrollermanager.None:
 			retry = append(retry, rollout.Postponed)
 		case kind == machinecontrollermanager.Missing:
-			decision.Replace = append(decision.Replace, rollout)
+			missing = append(missing, rollout)
 		case kind != machinecontrollermanager.None:
 			candidates = append(candidates, rollout)
 		case rollout.Sidecar == SidecarReady && age >= proof:
@@ -134,39 +136,45 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 		decision.Failed += unknown
 	}
 
-	if decision.Outdated > 0 {
-		retry = append(retry, settle...)
-		settled := proven + decision.Failed
-		replaced := settled + decision.UnderWay
-		tolerated := min(int(ptr.Deref(config.InjectionMaxFailed, 0)), int(ptr.Deref(config.InjectionMaxFailedPercent, 0))*replaced/100)
-		if decision.Failed > tolerated {
-			decision.Halted = true
-			retry = append(retry, pause)
-			candidates = nil
-		}
-
-		room := lastWave - decision.UnderWay
-		switch {
-		case settled < firstWave:
-			room = firstWave - replaced
-		case settled < firstWave+secondWave:
-			room = firstWave + secondWave - replaced
-		}
-		slices.SortFunc(candidates, func(a, b Rollout) int {
-			if a.Complete != b.Complete {
-				if a.Complete {
-					return -1
-				}
-				return 1
-			}
-			return cmp.Compare(a.Namespace, b.Namespace)
-		})
-		decision.Replace = append(decision.Replace, candidates[:min(max(room, 0), len(candidates))]...)
+	settled := proven + decision.Failed
+	replaced := settled + decision.UnderWay
+	tolerated := min(int(ptr.Deref(config.InjectionMaxFailed, 0)), int(ptr.Deref(config.InjectionMaxFailedPercent, 0))*replaced/100)
+	room := lastWave - decision.UnderWay
+	if decision.Outdated > 0 && decision.Failed > tolerated {
+		decision.Halted = true
+		retry = append(retry, pause)
+		candidates = nil
+		room = firstWave - decision.UnderWay
 	}
+	decision.Replace = append(decision.Replace, next(missing, room)...)
+	if decision.Outdated > 0 || len(missing) > len(decision.Replace) {
+		retry = append(retry, settle...)
+	}
+	switch {
+	case settled < firstWave:
+		room = firstWave - replaced
+	case settled < firstWave+secondWave:
+		room = firstWave + secondWave - replaced
+	}
+	decision.Replace = append(decision.Replace, next(candidates, room-len(decision.Replace))...)
 	if len(retry) > 0 {
 		decision.After = slices.Min(retry)
 	}
 	return decision
+}
+
+// next returns which Deployments are the next if there is room for so many.
+func next(rollouts []Rollout, room int) []Rollout {
+	slices.SortFunc(rollouts, func(a, b Rollout) int {
+		if a.Complete != b.Complete {
+			if a.Complete {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Namespace, b.Namespace)
+	})
+	return rollouts[:min(max(room, 0), len(rollouts))]
 }
 
 // proofOf returns how long a container has to be ready until others follow. The first two waves are few enough to wait for

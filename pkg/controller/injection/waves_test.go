@@ -89,7 +89,12 @@ var _ = Describe("#Decide", func() {
 		Entry("they have recovered", 30, false, ready(400, time.Hour), ready(1, time.Minute), notReady(3, time.Hour), outdated(44)),
 		Entry("some are missing", 4, false, missing(4), ready(50, time.Hour)),
 		Entry("some are missing while the first is under way", 4, false, missing(4), notReady(1, time.Minute), outdated(45)),
-		Entry("some are missing while the waves are halted", 4, true, missing(4), notReady(1, time.Hour), outdated(45)),
+		Entry("many are missing", 30, false, missing(100), ready(50, time.Hour)),
+		Entry("many are missing while some are under way", 12, false, missing(100), ready(50, time.Hour), notReady(18, time.Minute)),
+		Entry("some are missing, and others are outdated", 30, false, missing(4), ready(50, time.Hour), outdated(45)),
+		Entry("many are missing, and others are outdated", 30, false, missing(100), ready(50, time.Hour), outdated(45)),
+		Entry("some are missing while the waves are halted", 1, true, missing(4), notReady(1, time.Hour), outdated(45)),
+		Entry("some are missing while the waves are halted, and one is under way", 0, true, missing(4), notReady(1, time.Hour), notReady(1, time.Minute), outdated(45)),
 		Entry("a newer version has come", 1, false, many(50, Rollout{Difference: Difference{Kind: Broken}})),
 	)
 
@@ -136,6 +141,7 @@ var _ = Describe("#Decide", func() {
 		Entry("one more will have proved itself", 20*time.Second, ready(6, time.Hour), ready(1, 40*time.Second), ready(1, 10*time.Second), notReady(1, time.Minute), outdated(9)),
 		Entry("one will have failed", 2*time.Minute, notReady(1, 3*time.Minute), unknown(1, time.Minute), outdated(9)),
 		Entry("nothing will be known about one", 2*time.Minute, unknown(1, 3*time.Minute), outdated(9)),
+		Entry("many are missing", 20*time.Second, many(100, Rollout{Difference: Difference{Kind: Missing}}), ready(50, time.Hour), ready(30, 40*time.Second)),
 		Entry("halted", time.Minute, notReady(1, time.Hour), outdated(9)),
 		Entry("postponed", 7*time.Second, many(1, Rollout{Difference: Difference{Kind: Missing}, Postponed: 7 * time.Second}), ready(1, 59*time.Second)),
 	)
