@@ -155,9 +155,10 @@ func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployme
 	return rollouts, errs
 }
 
-// rollout returns nil for what has no container and is to have none, and for what is left alone.
+// rollout returns nil for what has no container and is to have none, for what is scaled down and as it should be, and for
+// what is left alone.
 func (r *Reconciler) rollout(ctx context.Context, deployment *appsv1.Deployment, now time.Time) (*Rollout, error) {
-	if deployment.DeletionTimestamp != nil || ptr.Deref(deployment.Spec.Replicas, 1) == 0 {
+	if deployment.DeletionTimestamp != nil {
 		return nil, nil
 	}
 	difference, err := machinecontrollermanager.Compare(ctx, r.Ensurer, deployment)
@@ -167,12 +168,13 @@ func (r *Reconciler) rollout(ctx context.Context, deployment *appsv1.Deployment,
 	rollout := &Rollout{
 		Namespace:  deployment.Namespace,
 		Difference: difference,
+		ScaledDown: ptr.Deref(deployment.Spec.Replicas, 1) == 0,
 		Complete:   machinecontrollermanager.IsComplete(deployment),
 		Since:      machinecontrollermanager.LastProgress(deployment, now),
 		deployment: deployment,
 	}
 	if difference.Kind == machinecontrollermanager.None {
-		if machinecontrollermanager.Container(deployment) == nil {
+		if rollout.ScaledDown || machinecontrollermanager.Container(deployment) == nil {
 			return nil, nil
 		}
 		if rollout.Complete {

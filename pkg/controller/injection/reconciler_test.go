@@ -102,7 +102,9 @@ var _ = Describe("Reconciler", func() {
 			},
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 				leasesRead = append(leasesRead, key.Namespace)
-				Expect(c.Get(ctx, key, object, opts...)).To(Succeed())
+				if err := c.Get(ctx, key, object, opts...); err != nil {
+					return err
+				}
 				lease := object.(*coordinationv1.Lease)
 				if lease.Spec.RenewTime == nil { // as the container does
 					lease.Spec.RenewTime = new(metav1.NewMicroTime(fakeClock.Now()))
@@ -224,7 +226,10 @@ var _ = Describe("Reconciler", func() {
 		Entry("ignored", func() { shoot.Annotations = map[string]string{"shoot.gardener.cloud/ignore": "true"} }),
 		Entry("hibernated", func() { shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)} }),
 		Entry("being deleted", func() { shoot.DeletionTimestamp = new(metav1.Now()) }),
-		Entry("scaled down", func() { deployment.Spec.Replicas = new(int32(0)) }),
+		Entry("hibernated, and scaled down", func() {
+			shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
+			deployment.Spec.Replicas = new(int32(0))
+		}),
 	)
 
 	It("should leave Deployments alone that belong to no shoot", func() {
@@ -432,6 +437,19 @@ var _ = Describe("Reconciler", func() {
 			fakeClock.Step(time.Second)
 			Expect(run(ctx)).NotTo(Succeed())
 			Expect(withImage("v1")).To(HaveLen(1))
+		})
+
+		It("should replace at once what is scaled down, and not count it", func() {
+			for _, d := range deployments[:10] {
+				d.Spec.Replicas, d.Status = new(int32(0)), appsv1.DeploymentStatus{}
+				Expect(c.Update(ctx, d)).To(Succeed())
+			}
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(HaveLen(11))
+			fakeClock.Step(time.Hour)
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(HaveLen(11), "the others prove nothing")
+			Expect(podsRead).To(HaveEach("shoot--foo--10"))
 		})
 
 		It("should put back what is missing one by one while the waves are halted", func() {

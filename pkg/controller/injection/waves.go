@@ -59,6 +59,8 @@ type Rollout struct {
 	Difference machinecontrollermanager.Difference
 	// Postponed is how long the webhook is not to be called at most, as it was called in vain.
 	Postponed time.Duration
+	// ScaledDown is whether it is to have no pods, so that none is replaced.
+	ScaledDown bool
 	// Complete is whether all pods are of the current template and ready.
 	Complete bool
 	// Sidecar is what its pods tell if there is no difference.
@@ -73,7 +75,7 @@ type Rollout struct {
 
 // IsOutdated returns whether it has a container that is to be replaced when it is its turn.
 func (r *Rollout) IsOutdated() bool {
-	return r.Difference.Kind == machinecontrollermanager.Outdated || r.Difference.Kind == machinecontrollermanager.Broken
+	return !r.ScaledDown && (r.Difference.Kind == machinecontrollermanager.Outdated || r.Difference.Kind == machinecontrollermanager.Broken)
 }
 
 // Decision is what follows from the state of all Deployments of a seed.
@@ -91,7 +93,7 @@ type Decision struct {
 
 // Decide returns which Deployments are replaced next. It depends on nothing but what they and their pods tell, so that a
 // restart carries on, and a view of them that is out of date leads to the same Deployments once more and not to others.
-// Those whose container is missing go first, in the same waves, but for the first two: it is no upgrade that took it away.
+// Those whose container is missing go first, and do not wait for the first two waves: it is no upgrade that took it away.
 // Then healthy ones do. A replaced one that nothing is known about holds up the others as long as one that is not ready
 // may, and counts neither for nor against them then, unless none has proved itself: then it may be the version because of
 // which pods cannot start.
@@ -114,6 +116,8 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 		switch {
 		case rollout.Postponed > 0 && kind != machinecontrollermanager.None:
 			retry = append(retry, rollout.Postponed)
+		case rollout.ScaledDown:
+			decision.Replace = append(decision.Replace, rollout)
 		case kind == machinecontrollermanager.Missing:
 			missing = append(missing, rollout)
 		case kind != machinecontrollermanager.None:
@@ -146,8 +150,8 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 		candidates = nil
 		room = firstWave - decision.UnderWay
 	}
-	decision.Replace = append(decision.Replace, next(missing, room)...)
-	if decision.Outdated > 0 || len(missing) > len(decision.Replace) {
+	first := next(missing, room)
+	if decision.Outdated > 0 || len(missing) > len(first) {
 		retry = append(retry, settle...)
 	}
 	switch {
@@ -156,7 +160,7 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 	case settled < firstWave+secondWave:
 		room = firstWave + secondWave - replaced
 	}
-	decision.Replace = append(decision.Replace, next(candidates, room-len(decision.Replace))...)
+	decision.Replace = slices.Concat(decision.Replace, first, next(candidates, room-len(first)))
 	if len(retry) > 0 {
 		decision.After = slices.Min(retry)
 	}

@@ -95,6 +95,7 @@ var _ = Describe("#Decide", func() {
 		Entry("many are missing, and others are outdated", 30, false, missing(100), ready(50, time.Hour), outdated(45)),
 		Entry("some are missing while the waves are halted", 1, true, missing(4), notReady(1, time.Hour), outdated(45)),
 		Entry("some are missing while the waves are halted, and one is under way", 0, true, missing(4), notReady(1, time.Hour), notReady(1, time.Minute), outdated(45)),
+		Entry("some are scaled down while the waves are halted", 50, true, many(50, Rollout{Difference: Difference{Kind: Outdated}, ScaledDown: true}), notReady(1, time.Hour), outdated(45)),
 		Entry("a newer version has come", 1, false, many(50, Rollout{Difference: Difference{Kind: Broken}})),
 	)
 
