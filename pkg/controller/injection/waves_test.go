@@ -107,7 +107,7 @@ var _ = Describe("#Decide", func() {
 		Expect(Decide(slices.Concat(ready(99, time.Hour), notReady(1, time.Hour), outdated(9)), config, now).Halted).To(BeTrue())
 	})
 
-	It("should begin with the healthy ones, and leave out what is postponed", func() {
+	It("should begin with what nobody runs and the healthy ones, and leave out what is postponed", func() {
 		rollouts := []Rollout{
 			{Namespace: "a", Difference: Difference{Kind: Outdated}},
 			{Namespace: "b", Difference: Difference{Kind: Outdated}, Complete: true, Postponed: time.Second},
@@ -115,9 +115,10 @@ var _ = Describe("#Decide", func() {
 			{Namespace: "c", Difference: Difference{Kind: Outdated}, Complete: true},
 			{Namespace: "e", Difference: Difference{Kind: Missing}, Postponed: time.Second},
 			{Namespace: "f", Difference: Difference{Kind: Missing}},
+			{Namespace: "g", Difference: Difference{Kind: Outdated}, ScaledDown: true},
 		}
 		decision := Decide(append(rollouts, ready(1, time.Hour)...), &configv1alpha1.ControllerConfiguration{}, now)
-		Expect(namespacesOf(decision)).To(Equal([]string{"f", "c", "d", "a"}))
+		Expect(namespacesOf(decision)).To(Equal([]string{"g", "f", "c", "d", "a"}))
 		Expect(decision.Outdated).To(Equal(4))
 	})
 
