@@ -11,6 +11,7 @@ import (
 	"context"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -43,13 +44,16 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 		r.Limiter = flowcontrol.NewTokenBucketRateLimiter(changesPerMinute/60., changesAtOnce)
 	}
 
+	autoscaler := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: v1beta1constants.DeploymentNameClusterAutoscaler}}}
+	})
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		// There is one worker, as it waits for the limiter.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
-		// With its start it sees all of them: what was written while the webhook was away is made up for then.
-		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
-			return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: v1beta1constants.DeploymentNameClusterAutoscaler}}}
-		}), builder.WithPredicates(ShareChangedPredicate())).
+		// With its start it sees all of them. What was written while the webhook was away, is made up for then or after the
+		// next reconciliation of the shoot.
+		Watches(&machinev1alpha1.MachineDeployment{}, autoscaler, builder.WithPredicates(ShareChangedPredicate())).
+		Watches(&extensionsv1alpha1.Extension{}, autoscaler, builder.WithPredicates(ExtensionReconciledPredicate())).
 		Complete(r)
 }

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
@@ -50,6 +51,10 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 			return healthy(), nil
 		}
 		return nil, fmt.Errorf("failed to get Deployment %q: %w", v1beta1constants.DeploymentNameMachineControllerManager, err)
+	}
+
+	if ptr.Deref(deployment.Spec.Replicas, 1) == 0 {
+		return healthy(), nil // nobody runs it
 	}
 
 	difference, err := machinecontrollermanager.Compare(ctx, c.Ensurer, deployment)
@@ -90,10 +95,10 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 }
 
 // notReady returns in which pods the container is not ready, and why, and whether it is ready in another one. Other
-// containers do not count.
+// containers do not count, nor do pods that have ended, as evicted ones have.
 func notReady(pods []corev1.Pod) (problems []string, works bool) {
 	for _, pod := range pods {
-		if pod.DeletionTimestamp != nil {
+		if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 			continue
 		}
 		i := slices.IndexFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == preservationcontroller.Name })

@@ -103,9 +103,10 @@ var _ = Describe("Container", func() {
 		expect(beHealthy())
 	})
 
-	It("should be healthy while machine-controller-manager is scaled down", func() {
+	It("should be healthy while machine-controller-manager is scaled down, whatever is to be injected", func() {
 		deployment.Spec.Replicas = new(int32(0))
 		deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: 2}
+		deployment.Spec.Template.Spec.Containers = deployment.Spec.Template.Spec.Containers[:1]
 		Expect(c.Create(ctx, deployment)).To(Succeed())
 		expect(beHealthy())
 	})
@@ -169,6 +170,17 @@ var _ = Describe("Container", func() {
 		Entry("terminated", beProgressing(Equal(notReady+`pod "mcm-1" (it has ended with exit code 1)`)), corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}, false),
 		Entry("not ready", beProgressing(Equal(notReady+`pod "mcm-1" (it runs, but its readiness probe fails)`)), corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, false),
 	)
+
+	It("should leave out pods that have ended", func() {
+		deployment.Status.UpdatedReplicas = 0
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		for podName, phase := range map[string]corev1.PodPhase{"mcm-1": corev1.PodFailed, "mcm-2": corev1.PodSucceeded} {
+			pod := createPod(podName)
+			pod.Status.Phase = phase
+			Expect(c.Status().Update(ctx, pod)).To(Succeed())
+		}
+		expect(beProgressing(Equal(notReady + "there is no pod")))
+	})
 
 	It("should tell that the new pod is not ready, unless the old one still is", func() {
 		deployment.Status.UpdatedReplicas = 0

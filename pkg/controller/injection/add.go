@@ -46,8 +46,8 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, schemas *machinecrd.Schem
 	if r.Client == nil {
 		r.Client = mgr.GetClient()
 	}
-	if r.Pods == nil {
-		r.Pods = mgr.GetAPIReader()
+	if r.APIReader == nil {
+		r.APIReader = mgr.GetAPIReader()
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}

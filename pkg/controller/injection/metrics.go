@@ -12,8 +12,8 @@ import (
 // They are of the whole seed, and only the replica that leads has other values than 0.
 var (
 	outdatedDeployments = newGauge("outdated", "Deployments of machine-controller-manager whose preservation controller is not that of this version of the extension.")
-	underWayDeployments = newGauge("under_way", "Deployments of machine-controller-manager whose preservation controller was replaced, and has not been ready for a minute yet, while others are to follow.")
-	failedDeployments   = newGauge("failed", "Deployments of machine-controller-manager whose preservation controller was replaced, and is not ready five minutes after its pod was given to a node, while others are to follow.")
+	underWayDeployments = newGauge("under_way", "Deployments of machine-controller-manager whose preservation controller was replaced, and has neither proved itself nor failed yet, while others are to follow.")
+	failedDeployments   = newGauge("failed", "Deployments of machine-controller-manager whose preservation controller was replaced, and is not ready or not at work after five minutes, while others are to follow.")
 	halted              = newGauge("halted", "1 if no further preservation controllers are replaced, as too many Deployments failed.")
 )
 

@@ -5,9 +5,12 @@
 package injection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
@@ -15,6 +18,7 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
@@ -39,8 +44,9 @@ const vpaName = v1beta1constants.DeploymentNameMachineControllerManager + "-vpa"
 type Reconciler struct {
 	// Client should read from a cache.
 	Client client.Client
-	// Pods should not: pods are read of those Deployments only that have been replaced and are not complete yet.
-	Pods client.Reader
+	// APIReader should not: pods are read of those Deployments only that have been replaced and have not settled yet, and
+	// Leases of a few.
+	APIReader client.Reader
 	// Ensurer is that of the webhook.
 	Ensurer genericmutator.Ensurer
 	// Config says when the waves halt.
@@ -51,6 +57,8 @@ type Reconciler struct {
 	Backoff *flowcontrol.Backoff
 
 	halted bool
+	// observed are the Deployments whose pods were found ready, by namespace, as they were then.
+	observed map[string]Rollout
 }
 
 // Reconcile looks at the whole seed, whatever the request is. It has the API server call the webhook for the Deployments
@@ -87,9 +95,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 }
 
 // rollouts returns those of a seed. How containers get on that are as they should be matters only while others are to follow.
+// A Deployment that has been complete for longer than a container may take needs no closer look, as a restart would have been
+// seen in its status. But a container is ready as soon as it answers, so the first ones are to hold their Lease as well.
 func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployment, now time.Time) ([]Rollout, []error) {
 	var (
-		rollouts, starting []Rollout
+		rollouts, replaced []Rollout
 		outdated           bool
 		errs               []error
 	)
@@ -99,33 +109,56 @@ func (r *Reconciler) rollouts(ctx context.Context, deployments []appsv1.Deployme
 		case err != nil:
 			errs = append(errs, fmt.Errorf("failed to look after Deployment %q: %w", client.ObjectKeyFromObject(&deployments[i]), err))
 		case rollout == nil:
-		case rollout.Difference.Kind == machinecontrollermanager.None && !rollout.Complete:
-			starting = append(starting, *rollout)
+		case rollout.Difference.Kind == machinecontrollermanager.None:
+			replaced = append(replaced, *rollout)
 		default:
 			rollouts = append(rollouts, *rollout)
 			outdated = outdated || rollout.IsOutdated()
 		}
 	}
 	if !outdated {
-		return rollouts, errs
+		r.observed = nil
+		return append(rollouts, replaced...), errs
 	}
-	for _, rollout := range starting {
+	observed, atWork := map[string]Rollout{}, 0
+	slices.SortFunc(replaced, func(a, b Rollout) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	for _, rollout := range replaced {
+		isFirst := atWork < firstWave+secondWave
+		if !isFirst && rollout.Complete && now.Sub(rollout.Since) >= patience {
+			rollouts = append(rollouts, rollout)
+			continue
+		}
 		if isLeftAlone, err := r.isLeftAlone(ctx, rollout.Namespace); err != nil {
 			errs = append(errs, err)
 		} else if isLeftAlone {
 			continue
 		}
-		if err := r.observe(ctx, &rollout); err != nil {
+		before, ok := r.observed[rollout.Namespace]
+		if ok && !isFirst && before.deployment.ResourceVersion == rollout.deployment.ResourceVersion {
+			rollout = before
+		} else if err := r.observe(ctx, &rollout, isFirst, now); err != nil {
 			errs = append(errs, err)
+		}
+		if rollout.Sidecar == SidecarReady {
+			if rollout.Complete {
+				observed[rollout.Namespace] = rollout
+			}
+			if now.Sub(rollout.Since) >= patience {
+				atWork++
+			}
 		}
 		rollouts = append(rollouts, rollout)
 	}
+	r.observed = observed
 	return rollouts, errs
 }
 
-// rollout returns nil for what has no container and is to have none, and for what is left alone.
+// rollout returns nil for what has no container and is to have none, for what is scaled down and as it should be, and for
+// what is left alone.
 func (r *Reconciler) rollout(ctx context.Context, deployment *appsv1.Deployment, now time.Time) (*Rollout, error) {
-	if deployment.DeletionTimestamp != nil || ptr.Deref(deployment.Spec.Replicas, 1) == 0 {
+	if deployment.DeletionTimestamp != nil {
 		return nil, nil
 	}
 	difference, err := machinecontrollermanager.Compare(ctx, r.Ensurer, deployment)
@@ -135,12 +168,13 @@ func (r *Reconciler) rollout(ctx context.Context, deployment *appsv1.Deployment,
 	rollout := &Rollout{
 		Namespace:  deployment.Namespace,
 		Difference: difference,
+		ScaledDown: ptr.Deref(deployment.Spec.Replicas, 1) == 0,
 		Complete:   machinecontrollermanager.IsComplete(deployment),
 		Since:      machinecontrollermanager.LastProgress(deployment, now),
 		deployment: deployment,
 	}
 	if difference.Kind == machinecontrollermanager.None {
-		if machinecontrollermanager.Container(deployment) == nil {
+		if rollout.ScaledDown || machinecontrollermanager.Container(deployment) == nil {
 			return nil, nil
 		}
 		if rollout.Complete {
@@ -171,19 +205,33 @@ func (r *Reconciler) isLeftAlone(ctx context.Context, namespace string) (bool, e
 		extensionscontroller.IsHibernationEnabled(cluster) || gardenerutils.ShouldIgnoreShoot(true, shoot), nil
 }
 
-// observe reads the pods of a Deployment.
-func (r *Reconciler) observe(ctx context.Context, rollout *Rollout) error {
+// observe reads the pods of a Deployment, and whether one of them holds the Lease if that is needed. Nothing is known about
+// one for which that fails.
+func (r *Reconciler) observe(ctx context.Context, rollout *Rollout, needsLease bool, now time.Time) error {
+	sidecar, since := rollout.Sidecar, rollout.Since
+	rollout.Sidecar = SidecarUnknown
 	selector, err := metav1.LabelSelectorAsSelector(rollout.deployment.Spec.Selector)
 	if err != nil {
 		return fmt.Errorf("failed to read the selector of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
 	}
 	pods := &corev1.PodList{}
-	if err := r.Pods.List(ctx, pods, client.InNamespace(rollout.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	if err := r.APIReader.List(ctx, pods, client.InNamespace(rollout.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
 		return fmt.Errorf("failed to list the pods of Deployment %q: %w", client.ObjectKeyFromObject(rollout.deployment), err)
 	}
-	if sidecar, since := SidecarOf(machinecontrollermanager.Container(rollout.deployment), pods.Items); sidecar != SidecarUnknown {
-		rollout.Sidecar, rollout.Since = sidecar, since
+	if told, at := SidecarOf(machinecontrollermanager.Container(rollout.deployment), pods.Items, now); told != SidecarUnknown {
+		sidecar, since = told, at
 	}
+	if needsLease && sidecar == SidecarReady {
+		lease := &coordinationv1.Lease{}
+		if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: rollout.Namespace, Name: preservationcontroller.Name}, lease); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("failed to get Lease %q: %w", client.ObjectKey{Namespace: rollout.Namespace, Name: preservationcontroller.Name}, err)
+		}
+		holder := preservationcontroller.HolderOf(lease, now)
+		if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return strings.HasPrefix(holder, pod.Name+"_") }) {
+			sidecar = SidecarNotReady
+		}
+	}
+	rollout.Sidecar, rollout.Since = sidecar, since
 	return nil
 }
 

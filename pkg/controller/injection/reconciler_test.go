@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	extensionscontextwebhook "github.com/gardener/gardener/extensions/pkg/webhook/context"
@@ -18,9 +19,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	testclock "k8s.io/utils/clock/testing"
@@ -66,12 +69,16 @@ var _ = Describe("Reconciler", func() {
 		patches []string
 		// podsRead are the namespaces whose pods were listed.
 		podsRead []string
+		// leasesRead are the namespaces whose Lease was read.
+		leasesRead []string
 	)
 
 	BeforeEach(func() {
-		ensurer, webhook, patchError, patches, podsRead = &fakeEnsurer{image: "v1"}, &fakeEnsurer{image: "v1"}, nil, nil, nil
+		ensurer, webhook, patchError, patches = &fakeEnsurer{image: "v1"}, &fakeEnsurer{image: "v1"}, nil, nil
+		podsRead, leasesRead = nil, nil
 		scheme := runtime.NewScheme()
 		Expect(appsv1.AddToScheme(scheme)).To(Succeed())
+		Expect(coordinationv1.AddToScheme(scheme)).To(Succeed())
 		Expect(corev1.AddToScheme(scheme)).To(Succeed())
 		Expect(vpaautoscalingv1.AddToScheme(scheme)).To(Succeed())
 		Expect(extensionsv1alpha1.AddToScheme(scheme)).To(Succeed())
@@ -88,14 +95,25 @@ var _ = Describe("Reconciler", func() {
 			},
 		}).Build()
 		fakeClock = testclock.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-		pods := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		apiReader := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				podsRead = append(podsRead, (&client.ListOptions{}).ApplyOptions(opts).Namespace)
 				return c.List(ctx, list, opts...)
 			},
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				leasesRead = append(leasesRead, key.Namespace)
+				if err := c.Get(ctx, key, object, opts...); err != nil {
+					return err
+				}
+				lease := object.(*coordinationv1.Lease)
+				if lease.Spec.RenewTime == nil { // as the container does
+					lease.Spec.RenewTime = new(metav1.NewMicroTime(fakeClock.Now()))
+				}
+				return nil
+			},
 		})
 		reconciler = &Reconciler{
-			Client: c, Pods: pods, Ensurer: ensurer, Config: &configv1alpha1.ControllerConfiguration{},
+			Client: c, APIReader: apiReader, Ensurer: ensurer, Config: &configv1alpha1.ControllerConfiguration{},
 			Clock: fakeClock, Backoff: flowcontrol.NewFakeBackOff(time.Second, time.Minute, fakeClock),
 		}
 		configv1alpha1.SetObjectDefaults_ControllerConfiguration(reconciler.Config)
@@ -208,7 +226,10 @@ var _ = Describe("Reconciler", func() {
 		Entry("ignored", func() { shoot.Annotations = map[string]string{"shoot.gardener.cloud/ignore": "true"} }),
 		Entry("hibernated", func() { shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)} }),
 		Entry("being deleted", func() { shoot.DeletionTimestamp = new(metav1.Now()) }),
-		Entry("scaled down", func() { deployment.Spec.Replicas = new(int32(0)) }),
+		Entry("hibernated, and scaled down", func() {
+			shoot.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
+			deployment.Spec.Replicas = new(int32(0))
+		}),
 	)
 
 	It("should leave Deployments alone that belong to no shoot", func() {
@@ -246,28 +267,45 @@ var _ = Describe("Reconciler", func() {
 			}
 			return found
 		}
-		// roll writes what the deployment controller would for those with the image, and the kubelet for their new pods.
+		// hold has somebody get the Lease of a namespace, and renew it until a time, or for ever.
+		hold := func(namespace, holder string, until *metav1.MicroTime) {
+			GinkgoHelper()
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}}
+			Expect(client.IgnoreNotFound(c.Delete(ctx, lease))).To(Succeed())
+			lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: new(int32(15)), RenewTime: until}
+			Expect(c.Create(ctx, lease)).To(Succeed())
+		}
+		// rollOne writes what the deployment controller would for one, and the kubelet for its new pod.
+		rollOne := func(d *appsv1.Deployment, image string, complete, ready bool, at time.Time, change ...func(*corev1.Pod)) {
+			GinkgoHelper()
+			d.Status = appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, Conditions: []appsv1.DeploymentCondition{
+				{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
+				{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(at)},
+			}}
+			if complete {
+				d.Status.Replicas = 1
+			}
+			Expect(c.Status().Update(ctx, d)).To(Succeed())
+
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-" + image, Namespace: d.Namespace}}
+			Expect(client.IgnoreNotFound(c.Delete(ctx, pod))).To(Succeed())
+			pod.Labels = d.Spec.Selector.MatchLabels
+			pod.Spec = d.Spec.Template.Spec
+			pod.Status.StartTime = new(metav1.NewTime(at))
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "machine-preservation-controller", Ready: ready, State: corev1.ContainerState{
+				Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)},
+			}}}
+			for _, f := range change {
+				f(pod)
+			}
+			Expect(c.Create(ctx, pod)).To(Succeed())
+			hold(d.Namespace, pod.Name+"_1", nil)
+		}
+		// roll does so for those with the image.
 		roll := func(image string, complete, ready bool, at time.Time) {
 			GinkgoHelper()
 			for _, d := range withImage(image) {
-				d.Status = appsv1.DeploymentStatus{Replicas: 2, UpdatedReplicas: 1, ReadyReplicas: 1, Conditions: []appsv1.DeploymentCondition{
-					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
-					{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, LastUpdateTime: metav1.NewTime(at)},
-				}}
-				if complete {
-					d.Status.Replicas = 1
-				}
-				Expect(c.Status().Update(ctx, d)).To(Succeed())
-
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-" + image, Namespace: d.Namespace}}
-				Expect(client.IgnoreNotFound(c.Delete(ctx, pod))).To(Succeed())
-				pod.Labels = d.Spec.Selector.MatchLabels
-				pod.Spec = d.Spec.Template.Spec
-				pod.Status.StartTime = new(metav1.NewTime(at))
-				pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "machine-preservation-controller", Ready: ready, State: corev1.ContainerState{
-					Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)},
-				}}}
-				Expect(c.Create(ctx, pod)).To(Succeed())
+				rollOne(d, image, complete, ready, at)
 			}
 		}
 		after := func() time.Duration {
@@ -277,22 +315,77 @@ var _ = Describe("Reconciler", func() {
 			return result.RequeueAfter
 		}
 
-		It("should reach all, one and five first, and read no pods if all get ready", func() {
+		It("should reach all, one and five first, and read the pods of most once if all get ready", func() {
 			var sizes []int
+			seen := sets.New[string]()
+			proof := 5 * time.Minute
 			for len(withImage("v1")) < len(deployments) && len(sizes) < 10 {
 				Expect(run(ctx)).To(Succeed())
 				sizes = append(sizes, len(withImage("v1")))
-				roll("v1", true, true, fakeClock.Now())
+				if len(sizes) > 2 {
+					proof = time.Minute
+				}
+				for _, d := range withImage("v1") {
+					if !seen.Has(d.Namespace) {
+						seen.Insert(d.Namespace)
+						rollOne(d, "v1", true, true, fakeClock.Now())
+					}
+				}
 				if len(withImage("v1")) < len(deployments) {
-					Expect(after()).To(Equal(time.Minute))
+					Expect(after()).To(Equal(proof))
+					fakeClock.Step(proof - time.Second)
+					Expect(after()).To(Equal(time.Second))
 				} else {
 					Expect(after()).To(BeZero())
 				}
-				Expect(withImage("v1")).To(HaveLen(sizes[len(sizes)-1]), "nobody follows before those are ready for a minute")
-				fakeClock.Step(time.Minute)
+				Expect(withImage("v1")).To(HaveLen(sizes[len(sizes)-1]), "nobody follows before those have proved themselves")
+				fakeClock.Step(time.Second)
 			}
 			Expect(sizes).To(Equal([]int{1, 6, 36, 50}))
-			Expect(podsRead).To(BeEmpty())
+			Expect(sets.New(leasesRead...)).To(HaveLen(6))
+			Expect(sets.New(podsRead...)).To(HaveLen(36))
+			podsRead = slices.DeleteFunc(podsRead, sets.New(leasesRead...).Has)
+			Expect(podsRead).To(HaveLen(30))
+		})
+
+		DescribeTable("should not go on after one that is ready, and not at work",
+			func(holder string, lapsed time.Duration) {
+				Expect(run(ctx)).To(Succeed())
+				roll("v1", true, true, fakeClock.Now())
+				fakeClock.Step(5 * time.Minute)
+				hold("shoot--foo--00", holder, new(metav1.NewMicroTime(fakeClock.Now().Add(-lapsed))))
+				Expect(run(ctx)).To(Succeed())
+				fakeClock.Step(time.Hour)
+				hold("shoot--foo--00", holder, new(metav1.NewMicroTime(fakeClock.Now().Add(-lapsed))))
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(1))
+
+				hold("shoot--foo--00", "mcm-v1_2", new(metav1.NewMicroTime(fakeClock.Now())))
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(6))
+			},
+			Entry("nobody holds the Lease", "", time.Duration(0)),
+			Entry("somebody else does", "mcm-v10_2", time.Duration(0)),
+			Entry("it does not renew it", "mcm-v1_2", 15*time.Second),
+		)
+
+		It("should not go on after one that becomes ready and ends again and again", func() {
+			Expect(run(ctx)).To(Succeed())
+			first := withImage("v1")[0]
+			for range 10 {
+				rollOne(first, "v1", true, true, fakeClock.Now(), func(pod *corev1.Pod) {
+					pod.Status.StartTime = new(metav1.NewTime(fakeClock.Now().Add(-time.Hour)))
+					status := &pod.Status.ContainerStatuses[0]
+					status.RestartCount, status.LastTerminationState.Terminated = 1, &corev1.ContainerStateTerminated{ExitCode: 1}
+				})
+				Expect(run(ctx)).To(Succeed())
+				fakeClock.Step(2 * time.Minute)
+				Expect(run(ctx)).To(Succeed())
+				Expect(withImage("v1")).To(HaveLen(1))
+			}
+			fakeClock.Step(3 * time.Minute)
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(HaveLen(6), "it has recovered")
 		})
 
 		It("should not go on after the first that does not get ready, not even after a restart, until a newer version comes", func() {
@@ -300,7 +393,7 @@ var _ = Describe("Reconciler", func() {
 			roll("v1", false, false, fakeClock.Now())
 			for range 20 {
 				fakeClock.Step(time.Minute)
-				reconciler = &Reconciler{Client: c, Pods: reconciler.Pods, Ensurer: ensurer, Config: reconciler.Config, Clock: fakeClock, Backoff: reconciler.Backoff}
+				reconciler = &Reconciler{Client: c, APIReader: reconciler.APIReader, Ensurer: ensurer, Config: reconciler.Config, Clock: fakeClock, Backoff: reconciler.Backoff}
 				Expect(run(ctx)).To(Succeed())
 				Expect(withImage("v1")).To(HaveLen(1))
 			}
@@ -315,9 +408,9 @@ var _ = Describe("Reconciler", func() {
 		It("should go on after one whose other containers do not get ready, and read the pods of that one only", func() {
 			Expect(run(ctx)).To(Succeed())
 			roll("v1", false, true, fakeClock.Now())
-			Expect(after()).To(Equal(time.Minute))
+			Expect(after()).To(Equal(5 * time.Minute))
 			Expect(withImage("v1")).To(HaveLen(1))
-			fakeClock.Step(time.Minute)
+			fakeClock.Step(5 * time.Minute)
 			Expect(run(ctx)).To(Succeed())
 			Expect(withImage("v1")).To(HaveLen(6))
 			Expect(podsRead).To(HaveEach("shoot--foo--00"))
@@ -330,10 +423,10 @@ var _ = Describe("Reconciler", func() {
 			Expect(podsRead).To(BeEmpty())
 		})
 
-		It("should wait for one whose pods cannot be read, and neither halt nor go on faster for it", func() {
+		It("should wait for one whose pods cannot be read, and halt if it is the first", func() {
 			Expect(run(ctx)).To(Succeed())
 			roll("v1", false, false, fakeClock.Now())
-			reconciler.Pods = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+			reconciler.APIReader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 					return errors.New("fake")
 				},
@@ -343,23 +436,31 @@ var _ = Describe("Reconciler", func() {
 			Expect(withImage("v1")).To(HaveLen(1))
 			fakeClock.Step(time.Second)
 			Expect(run(ctx)).NotTo(Succeed())
-			Expect(withImage("v1")).To(HaveLen(2))
+			Expect(withImage("v1")).To(HaveLen(1))
 		})
 
-		It("should put back what is missing while the waves are halted", func() {
-			Expect(run(ctx)).To(Succeed())
-			roll("v1", false, false, fakeClock.Now())
-			fakeClock.Step(time.Hour)
-			for _, d := range deployments[40:] {
-				d.Spec.Template.Spec.Containers = d.Spec.Template.Spec.Containers[:1]
+		It("should replace at once what is scaled down, and not count it", func() {
+			for _, d := range deployments[:10] {
+				d.Spec.Replicas, d.Status = new(int32(0)), appsv1.DeploymentStatus{}
 				Expect(c.Update(ctx, d)).To(Succeed())
 			}
 			Expect(run(ctx)).To(Succeed())
-			for _, d := range deployments[40:] {
-				Expect(c.Get(ctx, client.ObjectKeyFromObject(d), d)).To(Succeed())
-				Expect(d.Spec.Template.Spec.Containers[1].Image).To(Equal("v1"))
-			}
 			Expect(withImage("v1")).To(HaveLen(11))
+			fakeClock.Step(time.Hour)
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(HaveLen(11), "the others prove nothing")
+			Expect(podsRead).To(HaveEach("shoot--foo--10"))
+		})
+
+		It("should put back what is missing one by one while the waves are halted", func() {
+			Expect(run(ctx)).To(Succeed())
+			roll("v1", false, false, fakeClock.Now())
+			fakeClock.Step(time.Hour)
+			d := deployments[40]
+			d.Spec.Template.Spec.Containers = d.Spec.Template.Spec.Containers[:1]
+			Expect(c.Update(ctx, d)).To(Succeed())
+			Expect(run(ctx)).To(Succeed())
+			Expect(withImage("v1")).To(ConsistOf(HaveField("Namespace", "shoot--foo--00"), HaveField("Namespace", "shoot--foo--40")))
 		})
 
 		It("should go on with others while the webhook is called in vain", func() {

@@ -27,9 +27,10 @@ const (
 	lastWave = 30
 
 	// proof is how long a container has to be ready until others follow: one that ends soon after it has become ready never
-	// is for so long.
+	// is for so long. Those of the first two waves have to be for as long as patience.
 	proof = time.Minute
-	// patience is how long a container may take to become ready until it counts as failed.
+	// patience is how long a container may take to become ready until it counts as failed, and how long one that was
+	// restarted has to run until it counts as ready.
 	patience = 5 * time.Minute
 	// pause is how long the waves are halted until the pods, which are not watched, are looked at again.
 	pause = time.Minute
@@ -58,6 +59,8 @@ type Rollout struct {
 	Difference machinecontrollermanager.Difference
 	// Postponed is how long the webhook is not to be called at most, as it was called in vain.
 	Postponed time.Duration
+	// ScaledDown is whether it is to have no pods, so that none is replaced.
+	ScaledDown bool
 	// Complete is whether all pods are of the current template and ready.
 	Complete bool
 	// Sidecar is what its pods tell if there is no difference.
@@ -72,7 +75,7 @@ type Rollout struct {
 
 // IsOutdated returns whether it has a container that is to be replaced when it is its turn.
 func (r *Rollout) IsOutdated() bool {
-	return r.Difference.Kind == machinecontrollermanager.Outdated || r.Difference.Kind == machinecontrollermanager.Broken
+	return !r.ScaledDown && (r.Difference.Kind == machinecontrollermanager.Outdated || r.Difference.Kind == machinecontrollermanager.Broken)
 }
 
 // Decision is what follows from the state of all Deployments of a seed.
@@ -90,16 +93,21 @@ type Decision struct {
 
 // Decide returns which Deployments are replaced next. It depends on nothing but what they and their pods tell, so that a
 // restart carries on, and a view of them that is out of date leads to the same Deployments once more and not to others.
-// Healthy ones go first. A container that is missing is no upgrade and waits for nothing. A replaced one that nothing is
-// known about holds up the others as long as one that is not ready may, and counts neither for nor against them then.
+// Those whose container is missing go first, and do not wait for the first two waves: it is no upgrade that took it away.
+// Then healthy ones do. A replaced one that nothing is known about holds up the others as long as one that is not ready
+// may, and counts neither for nor against them then, unless none has proved itself: then it may be the version because of
+// which pods cannot start.
 func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, now time.Time) Decision {
 	var (
 		decision   Decision
 		candidates []Rollout
-		proven     int
+		missing    []Rollout
+		// unknown are those that nothing is known about for long.
+		proven, unknown int
 		// In what times replaced ones settle, and what was postponed is to be tried again.
 		settle, retry []time.Duration
 	)
+	proof := proofOf(rollouts, now)
 	for _, rollout := range rollouts {
 		age, kind := now.Sub(rollout.Since), rollout.Difference.Kind
 		if rollout.IsOutdated() {
@@ -108,8 +116,10 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 		switch {
 		case rollout.Postponed > 0 && kind != machinecontrollermanager.None:
 			retry = append(retry, rollout.Postponed)
-		case kind == machinecontrollermanager.Missing:
+		case rollout.ScaledDown:
 			decision.Replace = append(decision.Replace, rollout)
+		case kind == machinecontrollermanager.Missing:
+			missing = append(missing, rollout)
 		case kind != machinecontrollermanager.None:
 			candidates = append(candidates, rollout)
 		case rollout.Sidecar == SidecarReady && age >= proof:
@@ -122,48 +132,75 @@ func Decide(rollouts []Rollout, config *configv1alpha1.ControllerConfiguration, 
 			settle = append(settle, patience-age)
 		case rollout.Sidecar == SidecarNotReady:
 			decision.Failed++
+		default:
+			unknown++
 		}
 	}
+	if proven == 0 {
+		decision.Failed += unknown
+	}
 
-	if decision.Outdated > 0 {
+	settled := proven + decision.Failed
+	replaced := settled + decision.UnderWay
+	tolerated := min(int(ptr.Deref(config.InjectionMaxFailed, 0)), int(ptr.Deref(config.InjectionMaxFailedPercent, 0))*replaced/100)
+	room := lastWave - decision.UnderWay
+	if decision.Outdated > 0 && decision.Failed > tolerated {
+		decision.Halted = true
+		retry = append(retry, pause)
+		candidates = nil
+		room = firstWave - decision.UnderWay
+	}
+	first := next(missing, room)
+	if decision.Outdated > 0 || len(missing) > len(first) {
 		retry = append(retry, settle...)
-		settled := proven + decision.Failed
-		replaced := settled + decision.UnderWay
-		tolerated := min(int(ptr.Deref(config.InjectionMaxFailed, 0)), int(ptr.Deref(config.InjectionMaxFailedPercent, 0))*replaced/100)
-		if decision.Failed > tolerated {
-			decision.Halted = true
-			retry = append(retry, pause)
-			candidates = nil
-		}
-
-		room := lastWave - decision.UnderWay
-		switch {
-		case settled < firstWave:
-			room = firstWave - replaced
-		case settled < firstWave+secondWave:
-			room = firstWave + secondWave - replaced
-		}
-		slices.SortFunc(candidates, func(a, b Rollout) int {
-			if a.Complete != b.Complete {
-				if a.Complete {
-					return -1
-				}
-				return 1
-			}
-			return cmp.Compare(a.Namespace, b.Namespace)
-		})
-		decision.Replace = append(decision.Replace, candidates[:min(max(room, 0), len(candidates))]...)
 	}
+	switch {
+	case settled < firstWave:
+		room = firstWave - replaced
+	case settled < firstWave+secondWave:
+		room = firstWave + secondWave - replaced
+	}
+	decision.Replace = slices.Concat(decision.Replace, first, next(candidates, room-len(first)))
 	if len(retry) > 0 {
 		decision.After = slices.Min(retry)
 	}
 	return decision
 }
 
+// next returns which Deployments are the next if there is room for so many.
+func next(rollouts []Rollout, room int) []Rollout {
+	slices.SortFunc(rollouts, func(a, b Rollout) int {
+		if a.Complete != b.Complete {
+			if a.Complete {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Namespace, b.Namespace)
+	})
+	return rollouts[:min(max(room, 0), len(rollouts))]
+}
+
+// proofOf returns how long a container has to be ready until others follow. The first two waves are few enough to wait for
+// what ends only after some minutes.
+func proofOf(rollouts []Rollout, now time.Time) time.Duration {
+	settled := 0
+	for _, rollout := range rollouts {
+		if rollout.Difference.Kind == machinecontrollermanager.None && rollout.Sidecar != SidecarUnknown && now.Sub(rollout.Since) >= patience {
+			settled++
+		}
+	}
+	if settled < firstWave+secondWave {
+		return patience
+	}
+	return proof
+}
+
 // SidecarOf returns what the pods of a Deployment with this container tell, and since when. The newest pod counts that has
 // it: the ReplicaSet before may have got a newer one, when its pod was evicted. A webhook may have the image pulled from
-// elsewhere.
-func SidecarOf(container *corev1.Container, pods []corev1.Pod) (Sidecar, time.Time) {
+// elsewhere. One that was restarted is not ready until it has run for as long as one may take to become ready: otherwise one
+// that ends again and again would prove itself in between.
+func SidecarOf(container *corev1.Container, pods []corev1.Pod, now time.Time) (Sidecar, time.Time) {
 	var newest *corev1.Pod
 	for i := range pods {
 		pod := &pods[i]
@@ -186,8 +223,11 @@ func SidecarOf(container *corev1.Container, pods []corev1.Pod) (Sidecar, time.Ti
 	if status.State.Waiting != nil && slices.Contains(beforeStart, status.State.Waiting.Reason) {
 		return SidecarUnknown, time.Time{}
 	}
-	if status.Ready && status.State.Running != nil {
-		return SidecarReady, status.State.Running.StartedAt.Time
+	if running := status.State.Running; status.Ready && running != nil {
+		restarted := status.RestartCount > 0 && status.LastTerminationState.Terminated != nil
+		if !restarted || now.Sub(running.StartedAt.Time) >= patience {
+			return SidecarReady, running.StartedAt.Time
+		}
 	}
 	return SidecarNotReady, ptr.Deref(newest.Status.StartTime, newest.CreationTimestamp).Time
 }

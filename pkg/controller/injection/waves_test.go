@@ -57,22 +57,25 @@ var _ = Describe("#Decide", func() {
 
 		Entry("the first", 1, false, outdated(50)),
 		Entry("the first is under way", 0, false, notReady(1, 5*time.Minute-time.Second), outdated(49)),
-		Entry("the first is ready", 0, false, ready(1, time.Minute-time.Second), outdated(49)),
+		Entry("the first is ready", 0, false, ready(1, 5*time.Minute-time.Second), outdated(49)),
 		Entry("the first has failed", 0, true, notReady(1, 5*time.Minute), outdated(49)),
 		Entry("the first has failed for longer than is known", 0, true, many(1, Rollout{Sidecar: SidecarNotReady}), outdated(49)),
 		Entry("gardenlet was faster with a few", 0, false, notReady(3, time.Minute), outdated(47)),
 
 		Entry("nothing is known about the first", 0, false, unknown(1, 5*time.Minute-time.Second), outdated(49)),
-		Entry("nothing is known about the first for long, and so nothing is proved", 1, false, unknown(1, 5*time.Minute), outdated(49)),
-		Entry("nothing is known about several for long", 1, false, unknown(9, time.Hour), outdated(41)),
+		Entry("nothing is known about the first for long, and so nothing is proved", 0, true, unknown(1, 5*time.Minute), outdated(49)),
+		Entry("nothing is known about several for long", 0, true, unknown(9, time.Hour), outdated(41)),
+		Entry("nothing is known about one for long, and another has proved itself", 5, false, unknown(1, time.Hour), ready(1, 5*time.Minute), outdated(41)),
 
-		Entry("the first has proved itself", 5, false, ready(1, time.Minute), outdated(49)),
+		Entry("the first has proved itself", 5, false, ready(1, 5*time.Minute), outdated(49)),
 		Entry("the second wave is under way", 0, false, ready(1, time.Hour), notReady(5, time.Minute), outdated(44)),
 		Entry("the second wave is under way, with one that gardenlet has replaced", 1, false, ready(1, time.Hour), notReady(4, time.Minute), outdated(45)),
 		Entry("the second wave has not proved itself", 0, false, ready(5, time.Hour), ready(1, time.Second), outdated(44)),
 		Entry("one of the second wave has failed", 0, true, ready(5, time.Hour), notReady(1, 5*time.Minute), outdated(44)),
 
-		Entry("the second wave has proved itself", 30, false, ready(6, time.Minute), outdated(44)),
+		Entry("the second wave has been ready for a while", 0, false, ready(1, time.Hour), ready(5, 5*time.Minute-time.Second), outdated(44)),
+		Entry("the second wave has proved itself", 30, false, ready(6, 5*time.Minute), outdated(44)),
+		Entry("some of the third wave have been ready for a minute", 20, false, ready(6, time.Hour), ready(20, time.Minute), ready(10, time.Second), outdated(44)),
 		Entry("thirty are under way", 0, false, ready(6, time.Hour), notReady(20, time.Minute), ready(10, time.Second), outdated(44)),
 		Entry("some of thirty have proved themselves", 12, false, ready(18, time.Hour), notReady(18, time.Minute), outdated(44)),
 		Entry("fewer than thirty are left", 4, false, ready(400, time.Hour), outdated(4)),
@@ -86,7 +89,13 @@ var _ = Describe("#Decide", func() {
 		Entry("they have recovered", 30, false, ready(400, time.Hour), ready(1, time.Minute), notReady(3, time.Hour), outdated(44)),
 		Entry("some are missing", 4, false, missing(4), ready(50, time.Hour)),
 		Entry("some are missing while the first is under way", 4, false, missing(4), notReady(1, time.Minute), outdated(45)),
-		Entry("some are missing while the waves are halted", 4, true, missing(4), notReady(1, time.Hour), outdated(45)),
+		Entry("many are missing", 30, false, missing(100), ready(50, time.Hour)),
+		Entry("many are missing while some are under way", 12, false, missing(100), ready(50, time.Hour), notReady(18, time.Minute)),
+		Entry("some are missing, and others are outdated", 30, false, missing(4), ready(50, time.Hour), outdated(45)),
+		Entry("many are missing, and others are outdated", 30, false, missing(100), ready(50, time.Hour), outdated(45)),
+		Entry("some are missing while the waves are halted", 1, true, missing(4), notReady(1, time.Hour), outdated(45)),
+		Entry("some are missing while the waves are halted, and one is under way", 0, true, missing(4), notReady(1, time.Hour), notReady(1, time.Minute), outdated(45)),
+		Entry("some are scaled down while the waves are halted", 50, true, many(50, Rollout{Difference: Difference{Kind: Outdated}, ScaledDown: true}), notReady(1, time.Hour), outdated(45)),
 		Entry("a newer version has come", 1, false, many(50, Rollout{Difference: Difference{Kind: Broken}})),
 	)
 
@@ -98,7 +107,7 @@ var _ = Describe("#Decide", func() {
 		Expect(Decide(slices.Concat(ready(99, time.Hour), notReady(1, time.Hour), outdated(9)), config, now).Halted).To(BeTrue())
 	})
 
-	It("should begin with the healthy ones, and leave out what is postponed", func() {
+	It("should begin with what nobody runs and the healthy ones, and leave out what is postponed", func() {
 		rollouts := []Rollout{
 			{Namespace: "a", Difference: Difference{Kind: Outdated}},
 			{Namespace: "b", Difference: Difference{Kind: Outdated}, Complete: true, Postponed: time.Second},
@@ -106,9 +115,10 @@ var _ = Describe("#Decide", func() {
 			{Namespace: "c", Difference: Difference{Kind: Outdated}, Complete: true},
 			{Namespace: "e", Difference: Difference{Kind: Missing}, Postponed: time.Second},
 			{Namespace: "f", Difference: Difference{Kind: Missing}},
+			{Namespace: "g", Difference: Difference{Kind: Outdated}, ScaledDown: true},
 		}
 		decision := Decide(append(rollouts, ready(1, time.Hour)...), &configv1alpha1.ControllerConfiguration{}, now)
-		Expect(namespacesOf(decision)).To(Equal([]string{"f", "c", "d", "a"}))
+		Expect(namespacesOf(decision)).To(Equal([]string{"g", "f", "c", "d", "a"}))
 		Expect(decision.Outdated).To(Equal(4))
 	})
 
@@ -129,9 +139,11 @@ var _ = Describe("#Decide", func() {
 		},
 		Entry("nothing is outdated", time.Duration(0), ready(3, time.Second), notReady(3, time.Second), unknown(3, time.Second)),
 		Entry("all the others have settled", time.Duration(0), ready(3, time.Hour), unknown(3, time.Hour), outdated(1)),
-		Entry("one will have proved itself", 20*time.Second, ready(1, 40*time.Second), ready(1, 10*time.Second), notReady(1, time.Minute), outdated(9)),
+		Entry("one will have proved itself", time.Minute, ready(1, 4*time.Minute), ready(1, 10*time.Second), notReady(1, time.Minute), outdated(9)),
+		Entry("one more will have proved itself", 20*time.Second, ready(6, time.Hour), ready(1, 40*time.Second), ready(1, 10*time.Second), notReady(1, time.Minute), outdated(9)),
 		Entry("one will have failed", 2*time.Minute, notReady(1, 3*time.Minute), unknown(1, time.Minute), outdated(9)),
 		Entry("nothing will be known about one", 2*time.Minute, unknown(1, 3*time.Minute), outdated(9)),
+		Entry("many are missing", 20*time.Second, many(100, Rollout{Difference: Difference{Kind: Missing}}), ready(50, time.Hour), ready(30, 40*time.Second)),
 		Entry("halted", time.Minute, notReady(1, time.Hour), outdated(9)),
 		Entry("postponed", 7*time.Second, many(1, Rollout{Difference: Difference{Kind: Missing}, Postponed: 7 * time.Second}), ready(1, 59*time.Second)),
 	)
@@ -161,15 +173,23 @@ var _ = Describe("#SidecarOf", func() {
 		}
 		return pod
 	}
+	restarted := func(pod *corev1.Pod) {
+		status := &pod.Status.ContainerStatuses[1]
+		status.RestartCount, status.LastTerminationState.Terminated = 1, &corev1.ContainerStateTerminated{ExitCode: 1}
+	}
 	newer := func(pod *corev1.Pod) { pod.CreationTimestamp = past(10 * time.Minute) }
 
 	DescribeTable("should tell by our container in the newest pod that has it",
 		func(sidecar Sidecar, since time.Time, pods ...corev1.Pod) {
-			actual, at := SidecarOf(container, pods)
+			actual, at := SidecarOf(container, pods, now)
 			Expect(actual).To(Equal(sidecar))
 			Expect(at).To(Equal(since))
 		},
 		Entry("ready, whatever the others are", SidecarReady, now.Add(-time.Minute), newPod(true, running)),
+		Entry("restarted", SidecarNotReady, now.Add(-30*time.Minute), newPod(true, running, restarted)),
+		Entry("restarted long ago", SidecarReady, now.Add(-5*time.Minute), newPod(true, running, restarted, func(pod *corev1.Pod) {
+			pod.Status.ContainerStatuses[1].State.Running = &corev1.ContainerStateRunning{StartedAt: past(5 * time.Minute)}
+		})),
 		Entry("its probe fails", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, running)),
 		Entry("crashing", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, waiting("CrashLoopBackOff"))),
 		Entry("no image", SidecarNotReady, now.Add(-30*time.Minute), newPod(false, waiting("ImagePullBackOff"))),

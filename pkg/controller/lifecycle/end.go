@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
@@ -45,10 +44,7 @@ func (a *Actuator) acts(ctx context.Context, namespace string) (bool, error) {
 		}
 		return false, fmt.Errorf("failed to get Lease %q: %w", preservationcontroller.Name, err)
 	}
-	if ptr.Deref(lease.Spec.HolderIdentity, "") == "" || lease.Spec.RenewTime == nil {
-		return false, nil
-	}
-	return a.Clock.Since(lease.Spec.RenewTime.Time) < time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second, nil
+	return preservationcontroller.HolderOf(lease, a.Clock.Now()) != "", nil
 }
 
 // endPreservations ends all preservations of a shoot that goes on without this extension (P10), and cleans its nodes if

@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,7 +62,8 @@ var _ = Describe("Waves", func() {
 		Expect(env.Client.Create(ctx, deployment)).To(Succeed())
 		deleteDeployment(ctx, deployment.Namespace)
 	}
-	// start has the kubelet start a pod of the Deployment some time ago. All containers but ours are not ready.
+	// start has the kubelet start a pod of the Deployment some time ago. All containers but ours are not ready. Ours gets its
+	// Lease when it is.
 	start := func(namespace string, ready bool, ago time.Duration) {
 		GinkgoHelper()
 		template := get(namespace).Spec.Template
@@ -72,6 +74,14 @@ var _ = Describe("Waves", func() {
 		pod.Status.StartTime = new(metav1.NewTime(time.Now().Add(-ago)))
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: name, Ready: ready, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: *pod.Status.StartTime}}}}
 		Expect(env.Client.Status().Update(ctx, pod)).To(Succeed())
+		if ready {
+			Expect(env.Client.Create(ctx, &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+				Spec: coordinationv1.LeaseSpec{
+					HolderIdentity: new(pod.Name + "_1"), RenewTime: new(metav1.NowMicro()), LeaseDurationSeconds: new(int32(600)),
+				},
+			})).To(Succeed())
+		}
 	}
 	// roll writes what the deployment controller would when the last progress was some time ago.
 	roll := func(namespace string, ready bool, ago time.Duration) {
@@ -141,13 +151,14 @@ var _ = Describe("Waves", func() {
 		stay()
 
 		By("Getting ready at last, beside containers of others that do not")
-		start(first, true, 2*time.Minute)
+		start(first, true, 6*time.Minute)
 		look()
 		Eventually(replaced).WithTimeout(repairTimeout).WithPolling(time.Second).Should(HaveLen(6))
 		By("All of the next")
 		for _, namespace := range replaced() {
 			if namespace != first {
-				roll(namespace, true, 2*time.Minute)
+				start(namespace, true, 6*time.Minute)
+				roll(namespace, true, 6*time.Minute)
 			}
 		}
 		Eventually(replaced).WithTimeout(repairTimeout).WithPolling(time.Second).Should(HaveLen(36))
