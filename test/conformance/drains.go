@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -186,6 +187,46 @@ func disabledStrategies(p *Pool) {
 	p.Expect(p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
 	p.Expect(pod.Finalizers).To(ContainElement(finalizer))
 	p.Expect(p.strategiesOf(machine, "")).To(BeEmpty())
+}
+
+// comparedDrains: a rolling update past budgets that allow no eviction takes as long as the drain timeouts of its machines
+// without strategies, and as long as they say with them.
+func comparedDrains(p *Pool) {
+	const drainTimeout = 4 * time.Minute
+	p.setDrainTimeout(drainTimeout)
+	took := map[bool]time.Duration{}
+	for _, disabled := range []bool{false, true} {
+		p.setDrainStrategiesDisabled(disabled)
+		defer p.setDrainStrategiesDisabled(false)
+		machines := p.running(2)
+		for i, machine := range machines {
+			p.protectedApp(machine, fmt.Sprintf("%s-%t-%d", p.scenario, disabled, i))
+		}
+		begun := time.Now()
+		p.roll()
+		p.Eventually(func(g Gomega) {
+			for _, machine := range machines {
+				g.Expect(p.Seed.Get(p.ctx, client.ObjectKeyFromObject(machine), &machinev1alpha1.Machine{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+			}
+		}).WithContext(p.ctx).WithTimeout(2*drainTimeout + p.settings.patience()).WithPolling(pollInterval).Should(Succeed())
+		took[disabled] = time.Since(begun).Round(time.Second)
+		p.t.Logf("The rolling update of 2 machines took %s, strategies disabled: %t", took[disabled], disabled)
+		p.running(2)
+	}
+	p.Expect(took[true]).To(BeNumerically(">", drainTimeout))
+	p.Expect(took[false]).To(BeNumerically("<", drainTimeout))
+}
+
+// setDrainTimeout makes machine-controller-manager wait that long for the machines' nodes to drain.
+func (p *Pool) setDrainTimeout(timeout time.Duration) {
+	p.t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"drainTimeout":%q}}}}`, timeout)
+	p.Expect(p.Seed.Patch(p.ctx, p.deployment(p), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+	p.eventually(func(g Gomega) {
+		for _, machine := range p.machines(g) {
+			g.Expect(machine.Spec.MachineConfiguration).To(HaveValue(HaveField("MachineDrainTimeout", HaveValue(HaveField("Duration", timeout)))))
+		}
+	})
 }
 
 // setDrainStrategiesDisabled writes the setting into the provider configuration, and waits until the container has been
