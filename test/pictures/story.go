@@ -113,7 +113,7 @@ func (s *story) play(ctx context.Context) error {
 				return err
 			}
 			return errors.Join(s.untilMachine(ctx, blocked, preservedFailed),
-				s.untilDrain(ctx, blocked, v1alpha1.ReasonDrainBlocked), s.untilMachine(ctx, refused, nil))
+				s.untilDrain(ctx, blocked, v1alpha1.ReasonDrainBlocked), s.untilMachine(ctx, refused, replaced))
 		}},
 		{"The drained machine is released", func() error {
 			if err := s.request(ctx, drained, v1alpha1.RequestFalse); err != nil {
@@ -242,6 +242,10 @@ func preserved(machine *machinev1alpha1.Machine) bool {
 
 func preservedFailed(machine *machinev1alpha1.Machine) bool {
 	return machine.Annotations[v1alpha1.AnnotationPhase] == preservation.PhaseFailedPreserved
+}
+
+func replaced(machine *machinev1alpha1.Machine) bool {
+	return machine.DeletionTimestamp != nil
 }
 
 func nodeOf(machine *machinev1alpha1.Machine) string {

@@ -24,7 +24,6 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/rules"
-	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 )
 
@@ -113,7 +112,7 @@ func (r *record) ingest(ctx context.Context, file, job string, milliseconds int6
 	appender := r.db.Appender(ctx)
 	found := map[string]labels.Labels{}
 	if err := func() error {
-		up := labels.FromStrings(labels.MetricName, "up", "job", job)
+		up := labels.FromStrings("__name__", "up", "job", job)
 		if _, err := appender.Append(0, up, milliseconds, 1); err != nil {
 			return err
 		}
@@ -141,7 +140,7 @@ func (r *record) ingest(ctx context.Context, file, job string, milliseconds int6
 			if _, ok := found[key]; ok {
 				continue
 			}
-			if _, err := appender.Append(storage.SeriesRef(0), series, milliseconds, math.Float64frombits(value.StaleNaN)); err != nil {
+			if _, err := appender.Append(0, series, milliseconds, math.Float64frombits(value.StaleNaN)); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
@@ -31,7 +32,7 @@ const (
 // Colours that can be read on white and on black.
 const (
 	ink  = "#7d8590"
-	grid = "#7d859040"
+	grid = "#7d859060"
 )
 
 var (
@@ -120,7 +121,7 @@ func (c *canvas) table(p *panel, b box) {
 	widths, sum := make([]float64, len(header)), 0.0
 	for i := range header {
 		for _, row := range append([][]string{header}, rows...) {
-			widths[i] = max(widths[i], float64(len(row[i])))
+			widths[i] = max(widths[i], float64(len(row[i])+2))
 		}
 		sum += widths[i]
 	}
@@ -189,6 +190,11 @@ func (c *canvas) graph(p *panel, b box, r *record) {
 	for i := range p.lines {
 		colour := palette[i%len(palette)]
 		for _, run := range runs(tops[i], r.step) {
+			if last := run[len(run)-1]; p.SteppedLine && last.T < r.end.UnixMilli() {
+				// It was so until the next scrape.
+				bottoms[i][last.T+r.step.Milliseconds()] = bottoms[i][last.T]
+				run = append(slices.Clip(run), promql.FPoint{T: last.T + r.step.Milliseconds(), F: last.F})
+			}
 			top := path(run, p.SteppedLine, at)
 			if p.Fill > 0 {
 				var back []promql.FPoint
