@@ -148,7 +148,7 @@ func (c *canvas) table(p *panel, b box) {
 func (c *canvas) graph(p *panel, b box, r *record) {
 	legend := min(len(p.lines), maxLegend)
 	legendHeight := float64((legend + legendColumns - 1) / legendColumns * lineHeight)
-	c.legend(p, box{b.x, b.y + b.h - legendHeight, b.w, legendHeight})
+	c.legend(p, box{b.x, b.y + b.h - legendHeight, b.w, legendHeight}, r)
 
 	plot := box{b.x + 44, b.y, b.w - 44 - 8, b.h - legendHeight - 22}
 	tops, bottoms := p.stacked()
@@ -192,8 +192,9 @@ func (c *canvas) graph(p *panel, b box, r *record) {
 		for _, run := range runs(tops[i], r.step) {
 			if last := run[len(run)-1]; p.SteppedLine && last.T < r.end.UnixMilli() {
 				// It was so until the next scrape.
-				bottoms[i][last.T+r.step.Milliseconds()] = bottoms[i][last.T]
-				run = append(slices.Clip(run), promql.FPoint{T: last.T + r.step.Milliseconds(), F: last.F})
+				next := min(last.T+r.step.Milliseconds(), r.end.UnixMilli())
+				bottoms[i][next] = bottoms[i][last.T]
+				run = append(slices.Clip(run), promql.FPoint{T: next, F: last.F})
 			}
 			top := path(run, p.SteppedLine, at)
 			if p.Fill > 0 {
@@ -208,7 +209,7 @@ func (c *canvas) graph(p *panel, b box, r *record) {
 	}
 }
 
-func (c *canvas) legend(p *panel, b box) {
+func (c *canvas) legend(p *panel, b box, r *record) {
 	for i, line := range p.lines {
 		column, row := i%legendColumns, i/legendColumns
 		x, y := b.x+float64(column)*b.w/legendColumns, b.y+float64(row+1)*lineHeight-2
@@ -218,7 +219,11 @@ func (c *canvas) legend(p *panel, b box) {
 		}
 		c.add(`<rect x="%.5g" y="%.5g" width="10" height="3" fill="%s"/>`, x, y-5, palette[i%len(palette)])
 		c.text(x+16, y, 11, fit(line.name, 11, b.w/legendColumns-80), "")
-		c.text(x+b.w/legendColumns-14, y, 11, format(line.points[len(line.points)-1].F, p.Yaxes[0].Format), right)
+		current := "–"
+		if last := line.points[len(line.points)-1]; r.end.UnixMilli()-last.T < r.step.Milliseconds() {
+			current = format(last.F, p.Yaxes[0].Format)
+		}
+		c.text(x+b.w/legendColumns-14, y, 11, current, right)
 	}
 }
 
