@@ -121,7 +121,6 @@ func (s *story) play(ctx context.Context) error {
 			}
 			return s.untilMachine(ctx, drained, nil)
 		}},
-		{"The Shoot is reconciled", func() error { return s.reconcile(ctx) }},
 	} {
 		say("%s", step.text)
 		if err := step.run(); err != nil {
