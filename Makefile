@@ -114,6 +114,15 @@ generate: ## Generate what is derived from the API types, the rules and the vers
 format: ## Format all Go files
 	@hack/golangci-lint.sh fmt
 
+.PHONY: pictures
+pictures: ## Draw the dashboards that the docs show anew, with what a landscape serves meanwhile (takes minutes)
+	@record="$$(mktemp -d)"; trap 'rm -rf "$$record"' EXIT; \
+	go run ./test/pictures "$$record"; \
+	GOFLAGS=-tags=remove_all_sd go -C hack/tools/promtool run ./pictures \
+	  -may-be-empty=machine-preservation-seed/11,machine-preservation-seed/12 "$$record" \
+	  '$(CURDIR)/pkg/component/preservationcontroller/dashboards/machine-preservation.json=$(CURDIR)/docs/usage/images/dashboard.svg' \
+	  '$(CURDIR)/charts/gardener-extension-machine-preservation/dashboards/machine-preservation-seed.json=$(CURDIR)/docs/operations/images/dashboard.svg'
+
 .PHONY: check
 check: check-headers check-tidy check-imports check-generate check-vet check-lint ## Check headers, go.mod files, imports, generated files; vet and lint
 

@@ -56,6 +56,7 @@ func (l *Landscape) startExtension(ctx context.Context, path string, withoutSide
 	if withoutSidecar {
 		args = append(args, "--disable-webhooks="+machinecontrollermanager.WebhookName)
 	}
+	l.ExtensionMetrics = fmt.Sprintf("http://127.0.0.1:%d/metrics", ports["metrics"])
 	healthy := process.HTTPOK(http.DefaultClient, fmt.Sprintf("http://127.0.0.1:%d/readyz", ports["health"]))
 	return l.superviseStarted(process.StartReady(ctx, process.Spec{
 		Name:    extension,

@@ -79,6 +79,8 @@ type Landscape struct {
 	Shoot *cluster.APIServer
 	// Garden is the cluster of Gardener's own resources. It is optional.
 	Garden *cluster.APIServer
+	// ExtensionMetrics is the URL of the metrics of the extension.
+	ExtensionMetrics string
 
 	etcd *cluster.Etcd
 	lock *lock.Lock
