@@ -461,7 +461,11 @@ func (d *Decision) stopped() bool {
 	}
 	_, annotated := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
 	_, synced := d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
-	return !annotated && !synced && !d.Request.OnNode
+	onNode := d.Request.OnNode
+	if d.Node != nil { // the pool's request comes back after it was removed from there
+		_, onNode = d.Node.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	return !annotated && !synced && !onNode && !d.forged()
 }
 
 // begin starts a preservation with one claim. Of a machine that is about to fail only the hold, the expiry and the place

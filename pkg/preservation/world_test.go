@@ -111,7 +111,7 @@ func (w *world) settle() {
 // pass lets time pass, and everybody act exactly when they are due.
 func (w *world) pass(d time.Duration) {
 	end := w.now.Add(d)
-	for range 20000 { // a request of the pool's annotations begins anew with each expiry
+	for again := 0; again < 200; again++ {
 		next := w.model.next(w.now)
 		if !w.down {
 			next = earlier(next, w.next, w.now)
@@ -126,6 +126,9 @@ func (w *world) pass(d time.Duration) {
 			w.now = end
 			w.settle()
 			return
+		}
+		if next.After(w.now.Add(time.Second)) { // a request of the pool's annotations begins anew with each expiry
+			again = 0
 		}
 		w.now = next
 		w.settle()

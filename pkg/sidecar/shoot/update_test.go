@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -30,7 +30,7 @@ var _ = Describe("UpdateOf", func() {
 	DescribeTable("D1, D2: what a machine of MachineSet 1, created in minute 5, has missed", func(ctx SpecContext, want Update, sets ...*machinev1alpha1.MachineSet) {
 		scheme := runtime.NewScheme()
 		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool)
+		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool)
 		for _, s := range sets {
 			c.WithObjects(s)
 		}
