@@ -40,7 +40,7 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 	}
 	setOrDelete(machine, v1alpha1.AnnotationSpentRequest, d.unconsumed())
 	delete(machine.Annotations, v1alpha1.AnnotationNodeUncleaned)
-	if d.NodeDenied && !d.NodeUnknown && d.Node != nil {
+	if d.NodeDenied && d.Node != nil { // of one that is not known, nobody says that it could not be cleaned
 		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationNodeUncleaned: "true"})
 	}
 	if onNode && d.NodeDenied { // what is on the Node is still the hold's, and nobody's request

@@ -133,6 +133,18 @@ var _ = Describe("Steps", func() {
 				Expect(carryOut(holder, &m, later)).To(BeEmpty())
 			})
 
+			It("P10: should leave no mark when it ends without knowing the nodes, and nothing the second time", func() {
+				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				carryOut(holder, &m, now)
+				m.Node, m.NodeUnknown = nil, true
+				for range 2 {
+					d := Decide(Group{Holder: holder, Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Replicas: 3, Timeouts: timeouts, Disabled: true, Members: []Member{m}}, later)[0]
+					deny(&m, d)
+					Expect(ReadRecord(m.Machine)).To(BeNil())
+					Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "node-uncleaned"))
+				}
+			})
+
 			It("P14: should not take for a request what the hold has left on a node", func() {
 				m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 				carryOut(holder, &m, now)
