@@ -58,6 +58,12 @@ const (
 	AnnotationForceDeletePodsWithVolumes = annotationPrefix + "force-delete-pods-with-volumes"
 	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the flag of this name is ours.
 	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
+	// AnnotationMaintenance on a Node asks for its machine to be kept while somebody works on it: the time since when, in
+	// RFC 3339. The controller of node maintenances writes it (M12).
+	AnnotationMaintenance = annotationPrefix + "maintenance"
+	// TaintMaintenance on a Node, with effect NoSchedule, is the record that a maintenance has cordoned it. Its value is the
+	// UID of the NodeMaintenance (M3).
+	TaintMaintenance = annotationPrefix + "maintenance"
 	// AnnotationExpiryTime on a preserved Machine is the end of its preservation, in RFC 3339. An operator edits it here
 	// where the Machine's status has no field for it (machine-controller-manager < 0.62); else it is a copy.
 	AnnotationExpiryTime = annotationPrefix + "expiry-time"
