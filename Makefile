@@ -33,8 +33,8 @@ LANDSCAPE := go run ./test/landscape/cmd/landscape
 ##@ See it run
 
 .PHONY: demo
-demo: ## Show what happens to failing machines, live (DEMO_EXIT=1 ends it by itself, MCM=0.61|0.62)
-	@MCM=$(MCM) go run ./test/demo
+demo: ## Show what happens to machines, live (STORY=preservation|maintenance, DEMO_EXIT=1 ends it by itself, MCM=0.61|0.62)
+	@MCM=$(MCM) STORY=$(STORY) go run ./test/demo
 
 .PHONY: landscape-up
 landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, MCM_SOURCE=dir, GARDEN=1)

@@ -20,12 +20,13 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
 )
@@ -34,8 +35,9 @@ import (
 // replaces one machine of a zone at a time.
 const patience = 5 * time.Minute
 
-// demo is the story that is told.
+// demo is what a story is told with.
 type demo struct {
+	landscape    *landscape.Landscape
 	seedConfig   *rest.Config
 	seed, target client.Client
 	namespace    string
@@ -43,123 +45,21 @@ type demo struct {
 	table        *table
 }
 
-// play tells the story step by step. The error names the step that was not seen to happen.
-func (d *demo) play(ctx context.Context) error {
-	var held, replaced, expiring *machinev1alpha1.Machine
-	for _, step := range []struct {
-		name, text string
-		run        func(ctx context.Context) error
-	}{
-		{"shoot", "A Shoot is applied: one worker pool over two zones, autoPreserveFailedMax: 2, so one machine in each zone.", func(ctx context.Context) error {
-			if err := seed.ApplyShoot(ctx, d.seedConfig, d.shoot); err != nil {
-				return err
-			}
-			if err := d.until(ctx, func(ctx context.Context) (bool, error) {
-				running, err := d.running(ctx, "")
-				return len(running) == 4, err
-			}); err != nil {
-				return err
-			}
-			return d.workload(ctx)
-		}},
-		{"shares", "The extension has distributed the maximum over the zones.", func(ctx context.Context) error {
-			return d.until(ctx, func(ctx context.Context) (bool, error) {
-				deployments := &machinev1alpha1.MachineDeploymentList{}
-				if err := d.seed.List(ctx, deployments, client.InNamespace(d.namespace)); err != nil {
-					return false, err
-				}
-				for _, deployment := range deployments.Items {
-					if deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax] != "1" {
-						return false, nil
-					}
-				}
-				return len(deployments.Items) == 2, nil
-			})
-		}},
-		{"hold", "Two machines of one zone fail: their kubelets die, one a little before the other. The first one is held.", func(ctx context.Context) error {
-			running, err := d.running(ctx, "0")
-			if err != nil {
-				return err
-			}
-			held, replaced = running[0], running[1]
-			if err := d.fail(ctx, held); err != nil {
-				return err
-			}
-			// Who fails first is to be seen on the nodes.
-			if err := d.until(ctx, func(ctx context.Context) (bool, error) {
-				err := d.seed.Get(ctx, client.ObjectKeyFromObject(held), held)
-				return held.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown, err
-			}); err != nil {
-				return err
-			}
-			if err := d.fail(ctx, replaced); err != nil {
-				return err
-			}
-			return d.untilPhase(ctx, held, preservation.PhaseFailedPreserved)
-		}},
-		{"replace", "There is no place left for the second one. machine-controller-manager replaces it as usual.", func(ctx context.Context) error {
-			if err := d.untilGone(ctx, replaced); err != nil {
-				return err
-			}
-			return d.until(ctx, func(ctx context.Context) (bool, error) {
-				running, err := d.running(ctx, "0")
-				return len(running) == 1, err
-			})
-		}},
-		{"drain", "The held machine is drained: its pods were asked to go, and start elsewhere.", func(ctx context.Context) error {
-			return d.until(ctx, func(ctx context.Context) (bool, error) {
-				node := &corev1.Node{}
-				if err := d.target.Get(ctx, client.ObjectKey{Name: nodeOf(held)}, node); err != nil {
-					return false, err
-				}
-				condition := preservation.PreservedCondition(node)
-				if condition == nil || condition.Reason != v1alpha1.ReasonDrained {
-					return false, nil
-				}
-				say("Node %s: %s", node.Name, condition.Message)
-				return d.allPodsRunElsewhere(ctx, node.Name)
-			})
-		}},
-		{"release", "Somebody has seen enough: preserve=false on the node lets the machine go.", func(ctx context.Context) error {
-			if err := d.annotate(ctx, held, map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.RequestFalse}); err != nil {
-				return err
-			}
-			if err := d.untilGone(ctx, held); err != nil {
-				return err
-			}
-			return d.until(ctx, func(ctx context.Context) (bool, error) {
-				running, err := d.running(ctx, "0")
-				return len(running) == 2, err
-			})
-		}},
-		{"expiry", "In the other zone, somebody asks for a machine to be kept for two minutes if it fails. It fails, and goes when the time is up.", func(ctx context.Context) error {
-			running, err := d.running(ctx, "1")
-			if err != nil {
-				return err
-			}
-			expiring = running[0]
-			if err := d.annotate(ctx, expiring, map[string]string{
-				v1alpha1.AnnotationPreserve: v1alpha1.RequestWhenFailed,
-				v1alpha1.AnnotationTimeout:  "2m",
-			}); err != nil {
-				return err
-			}
-			if err := d.fail(ctx, expiring); err != nil {
-				return err
-			}
-			if err := d.untilPhase(ctx, expiring, preservation.PhaseFailedPreserved); err != nil {
-				return err
-			}
-			record := preservation.ReadRecord(expiring)
-			if err := d.untilGone(ctx, expiring); err != nil {
-				return err
-			}
-			if early := time.Until(record.Expiry()); early > 0 {
-				return fmt.Errorf("machine %s was gone %s before its expiry", expiring.Name, early)
-			}
-			return nil
-		}},
-	} {
+// step is a part of a story.
+type step struct {
+	name, text string
+	run        func(ctx context.Context) error
+}
+
+// stories are those that the demo can tell, by their names.
+var stories = map[string]func(*demo) []step{
+	"preservation": (*demo).preservation,
+	"maintenance":  (*demo).maintenance,
+}
+
+// play tells a story step by step. The error names the step that was not seen to happen.
+func (d *demo) play(ctx context.Context, story []step) error {
+	for _, step := range story {
 		fmt.Println()
 		say("[%s] %s", step.name, step.text)
 		if err := step.run(ctx); err != nil {
@@ -168,6 +68,20 @@ func (d *demo) play(ctx context.Context) error {
 		say("[%s] seen", step.name)
 	}
 	return nil
+}
+
+// applyShoot applies the Shoot, and waits until its machines run, and pods on them.
+func (d *demo) applyShoot(ctx context.Context) error {
+	if err := seed.ApplyShoot(ctx, d.seedConfig, d.shoot); err != nil {
+		return err
+	}
+	if err := d.until(ctx, func(ctx context.Context) (bool, error) {
+		running, err := d.running(ctx, "")
+		return len(running) == 4, err
+	}); err != nil {
+		return err
+	}
+	return d.workload(ctx)
 }
 
 // until polls until the condition holds. An error of the condition is told if it does not in time.
@@ -218,10 +132,18 @@ func (d *demo) running(ctx context.Context, zone string) ([]*machinev1alpha1.Mac
 // fail makes the machine's kubelet fall silent.
 func (d *demo) fail(ctx context.Context, machine *machinev1alpha1.Machine) error {
 	say("The kubelet of machine %s dies.", machine.Name)
+	return d.inject(ctx, machine, `"kubelet-dead"`)
+}
+
+// heal makes the machine's kubelet speak again.
+func (d *demo) heal(ctx context.Context, machine *machinev1alpha1.Machine) error {
+	say("The kubelet of machine %s is back.", machine.Name)
+	return d.inject(ctx, machine, "null")
+}
+
+func (d *demo) inject(ctx context.Context, machine *machinev1alpha1.Machine, fault string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "machine-" + machine.Name, Namespace: seed.MachineNamespace(d.shoot.Name)}}
-	patch := client.MergeFrom(pod.DeepCopy())
-	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, simulator.FailureAnnotation, "kubelet-dead")
-	return d.seed.Patch(ctx, pod, patch)
+	return d.seed.Patch(ctx, pod, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, simulator.FailureAnnotation, fault)))
 }
 
 func (d *demo) annotate(ctx context.Context, machine *machinev1alpha1.Machine, annotations map[string]string) error {

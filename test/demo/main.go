@@ -7,12 +7,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
@@ -49,6 +53,11 @@ func run(ctx context.Context) (err error) {
 	if generation == "" {
 		generation = landscape.DefaultMCM
 	}
+	name := cmp.Or(os.Getenv("STORY"), "preservation")
+	story, ok := stories[name]
+	if !ok {
+		return fmt.Errorf("STORY=%q is none: valid are %s", name, strings.Join(slices.Sorted(maps.Keys(stories)), ", "))
+	}
 	say("Starting a seed and a shoot with machine-controller-manager %s.", generation)
 	say("Nothing but this machine is used. The first start builds everything, which takes a while.")
 	l, err := landscape.Start(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: generation, Out: os.Stdout})
@@ -72,7 +81,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	go d.table.run(ctx)
-	if err := d.play(ctx); err != nil {
+	if err := d.play(ctx, story(d)); err != nil {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 			err = fmt.Errorf("%w: %w", err, cause)
 		}
@@ -122,6 +131,7 @@ func newDemo(l *landscape.Landscape) (*demo, error) {
 	}
 	namespace := seed.ControlPlaneNamespace(shoot.Name)
 	return &demo{
+		landscape:  l,
 		seedConfig: l.Seed.Config,
 		seed:       seedClient,
 		target:     shootClient,
