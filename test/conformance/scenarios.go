@@ -69,7 +69,7 @@ func Scenarios() []Scenario {
 		{Name: "drain-disabled", Rules: []string{"D9"}, Alone: true, needs: needsDrainStrategies, run: disabledStrategies},
 		{Name: "drain-compared", Rules: []string{"D5", "D9"}, Alone: true, Long: true, needs: needsDrainStrategies, run: comparedDrains},
 		{Name: "maintenance-scheduled", Rules: []string{"M10", "M11"}, Alone: true, needs: needsMaintenance, run: scheduledMaintenances},
-		{Name: "maintenance-restart", Rules: []string{"M2"}, Alone: true, needs: needsMaintenance, run: restartInMaintenance},
+		{Name: "maintenance-restart", Rules: []string{"M2"}, Alone: true, Long: true, needs: needsMaintenance, run: restartInMaintenance},
 		{Name: "restart", Rules: []string{"P8"}, Share: 2, Alone: true, run: restart},
 		{Name: "shoot-away", Rules: []string{"P9"}, Share: 1, Alone: true, needs: needsShootAway, run: shootAway},
 		{Name: "shoot-away-long", Rules: []string{"H1", "H2", "P9"}, Share: 2, Alone: true, Long: true, needs: needsNeverJoinsAndShootAway, run: shootAwayForLong},

@@ -199,6 +199,10 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 			PDBForceDrainTimeout:     &metav1.Duration{Duration: 23 * time.Second},
 			IgnoredNamespacePatterns: []string{".*-ignored"},
 		},
+		NodeMaintenance: &v1alpha1.NodeMaintenance{
+			MaxParallelOperations: new(intstr.FromInt(0)),
+			MaxHoldTime:           &metav1.Duration{Duration: 4 * time.Minute},
+		},
 	}
 	for _, scenario := range scenarios {
 		shoot.Spec.Provider.Workers = append(shoot.Spec.Provider.Workers, gardencorev1beta1.Worker{
