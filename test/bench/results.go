@@ -19,6 +19,8 @@ type results struct {
 	// few is the memory of the containers with few machines, at rest.
 	few  map[string]memory
 	idle idle
+	// maintenances is what nodes under maintenance take.
+	maintenances maintenances
 	// atEnd is the memory of the containers when all is over.
 	atEnd       map[string]memory
 	protections protections
@@ -56,6 +58,14 @@ type idle struct {
 	memory map[string]memory
 	cpu    map[string]time.Duration
 	writes map[string]int
+}
+
+// maintenances is how many nodes were under maintenance at the same time, how long it took until all were Ready, and the
+// memory of the containers after that.
+type maintenances struct {
+	count  int
+	took   time.Duration
+	memory map[string]memory
 }
 
 // lifetime is what was written because of one preservation.
@@ -180,6 +190,10 @@ func compare(ours, manager *results) []row {
 		{
 			measure: fmt.Sprintf("memory of %d machines: resident, of which anonymous", fewMachines), goal: "<= 9 MiB", goalIsMet: small.anonymous <= 9<<20,
 			ours: small.String(), manager: manager.few[agentManager].String(),
+		},
+		{
+			measure: fmt.Sprintf("memory with %d of the nodes under maintenance: resident, of which anonymous", ours.maintenances.count),
+			ours:    fmt.Sprintf("%s, all Ready after %s", ours.maintenances.memory[agentSidecar], seconds(ours.maintenances.took)),
 		},
 		{
 			measure: "memory in the end: resident, of which anonymous",

@@ -109,7 +109,10 @@ func (b *bench) measure(ctx context.Context) (*results, error) {
 	if err := m.countWrites(); err != nil {
 		return nil, err
 	}
-	return m.results, m.measureMemory(&m.atEnd)
+	if err := m.measureMemory(&m.atEnd); err != nil || !m.sidecar {
+		return m.results, err
+	}
+	return m.results, m.measureMaintenances(ctx, take(sampleOf(m.machines)))
 }
 
 // measureFew measures the memory that a small shoot takes.
