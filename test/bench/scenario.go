@@ -112,7 +112,7 @@ func (b *bench) measure(ctx context.Context) (*results, error) {
 	if err := m.measureMemory(&m.atEnd); err != nil || !m.sidecar {
 		return m.results, err
 	}
-	return m.results, m.measureMaintenances(ctx, take(sampleOf(m.machines)))
+	return m.results, m.measureMaintenances(ctx, take(sampleOf(b.machines)))
 }
 
 // measureFew measures the memory that a small shoot takes.
