@@ -11,6 +11,8 @@ export GOTOOLCHAIN := local
 MCM ?= 0.62
 # A checkout of machine-controller-manager that is built in the place of that generation's module. Optional.
 MCM_SOURCE ?=
+# What the demo tells: preservation or maintenance.
+STORY ?= preservation
 
 export MCM
 export MCM_SOURCE := $(abspath $(MCM_SOURCE))
