@@ -264,10 +264,10 @@ var _ = Describe("Drain strategies", func() {
 		const timeout, pdb = 40 * time.Second, 70 * time.Second
 		requests := startDrainStrategies(ctx, s, drain.Strategies{Timeout: timeout, ExpectedDrainTime: 5 * time.Second, PDBForceDrainTimeout: pdb - 5*time.Second})
 		requests.takeAll()
+		began := time.Now().Truncate(time.Second) // as the deletion timestamp of the first machine
 		for _, machine := range machines {
 			Expect(s.Delete(ctx, machine)).To(Succeed())
 		}
-		began := time.Now()
 		left := func() int {
 			list := &corev1.PodList{}
 			Expect(s.List(ctx, list)).To(Succeed())
