@@ -7,26 +7,38 @@ package e2e
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
+	"time"
 
 	. "github.com/onsi/gomega"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // drainCalls looks at all that the sidecar has asked the shoot for: pods were watched by node and budgets listed by
-// namespace, each permission that there is because of drain strategies was needed, and none was missing.
+// namespace, each permission that there is because of drain strategies was needed, and none was missing. What the
+// strategies did was done at its time, which is counted from the deletion of the machine.
 func (l *life) drainCalls() {
-	file, err := os.Open(l.landscape.Shoot.AuditLog)
-	l.Expect(err).NotTo(HaveOccurred())
-	defer file.Close()
-	used, lines := sets.New[string](), bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		event := &auditv1.Event{}
-		if json.Unmarshal(lines.Bytes(), event) != nil || event.User.Username != "system:serviceaccount:kube-system:machine-preservation-controller" || event.ObjectRef == nil {
+	started := map[string]time.Time{}
+	for event := range l.audited(l.landscape.Seed.AuditLog) {
+		if event.Verb == "delete" && event.ObjectRef.Resource == "machines" {
+			// As precise as a deletion timestamp is.
+			started[event.ObjectRef.Name] = event.RequestReceivedTimestamp.Truncate(time.Second)
+		}
+	}
+	acted := l.strategiesThatActed()
+
+	used, late := sets.New[string](), map[string][]time.Duration{}
+	for event := range l.audited(l.landscape.Shoot.AuditLog) {
+		if event.User.Username != "system:serviceaccount:kube-system:machine-preservation-controller" {
 			continue
 		}
 		if event.ResponseStatus != nil {
@@ -41,9 +53,64 @@ func (l *life) drainCalls() {
 			l.Expect(uri.Query().Get("fieldSelector")).To(HavePrefix("spec.nodeName="), event.RequestURI)
 		case "list poddisruptionbudgets":
 			l.Expect(event.ObjectRef.Namespace).NotTo(BeEmpty(), event.RequestURI)
+		case "delete pods", "patch pods":
+			if a, ok := acted[event.ObjectRef.Namespace+"/"+event.ObjectRef.Name]; ok {
+				l.Expect(started).To(HaveKey(a.machine))
+				lag := event.RequestReceivedTimestamp.Sub(started[a.machine].Add(a.wait))
+				l.Expect(lag).To(And(BeNumerically(">=", 0), BeNumerically("<", 5*time.Second)), "%s: %s", a.strategy, event.RequestURI)
+				late[a.strategy] = append(late[a.strategy], lag.Round(time.Millisecond))
+			}
 		}
 	}
-	l.Expect(lines.Err()).NotTo(HaveOccurred())
 	l.Expect(sets.List(used)).To(ContainElements("watch pods", "patch pods", "delete pods", "list poddisruptionbudgets"))
 	l.Expect(used.Has("watch poddisruptionbudgets")).To(BeFalse())
+	l.t.Logf("So long after its deadline each strategy asked: %v", late)
+	l.Expect(late).To(And(HaveKey("finalizers"), HaveKey("stuck"), HaveKey("PDB delete")))
+}
+
+// action is what a strategy did with a pod, and how long after the deletion of the machine it was to do so.
+type action struct {
+	strategy, machine string
+	wait              time.Duration
+}
+
+// strategiesThatActed returns by the pods, as namespace and name, which strategies have told of them first.
+func (l *life) strategiesThatActed() map[string]action {
+	list, actions := &eventsv1.EventList{}, map[string]action{}
+	l.Expect(l.Shoot.List(l.ctx, list, client.InNamespace(metav1.NamespaceDefault))).To(Succeed())
+	for _, event := range list.Items {
+		if event.Reason != "DrainStrategyActed" {
+			continue
+		}
+		var strategy, wait string
+		_, err := fmt.Sscanf(event.Note, "Strategy %q, %s after", &strategy, &wait)
+		l.Expect(err).NotTo(HaveOccurred(), event.Note)
+		a := action{strategy: strategy, machine: strings.TrimPrefix(event.Regarding.Name, "machine-")}
+		a.wait, err = time.ParseDuration(wait)
+		l.Expect(err).NotTo(HaveOccurred(), event.Note)
+		for _, word := range strings.FieldsFunc(event.Note, func(r rune) bool { return strings.ContainsRune(" ,;.", r) }) {
+			if known, ok := actions[word]; strings.HasPrefix(word, metav1.NamespaceDefault+"/") && (!ok || a.wait < known.wait) {
+				actions[word] = a
+			}
+		}
+	}
+	return actions
+}
+
+// audited goes through what an API server has been asked for about objects.
+func (l *life) audited(path string) iter.Seq[*auditv1.Event] {
+	return func(yield func(*auditv1.Event) bool) {
+		file, err := os.Open(path)
+		l.Expect(err).NotTo(HaveOccurred())
+		defer file.Close()
+		lines := bufio.NewScanner(file)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			event := &auditv1.Event{}
+			if json.Unmarshal(lines.Bytes(), event) == nil && event.ObjectRef != nil && !yield(event) {
+				return
+			}
+		}
+		l.Expect(lines.Err()).NotTo(HaveOccurred())
+	}
 }

@@ -13,6 +13,7 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -73,14 +74,19 @@ func runLong(t *testing.T, generation string) {
 			do(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shoot})
 		}
 	}
-	report.Run(t, "in-place-manual", []string{"P3"}, inPlace((*life).failInManualUpdate))
+	report.Run(t, "in-place-manual", []string{"D1", "D5", "P3"}, inPlace((*life).failInManualUpdate))
 	report.Run(t, "in-place-never-joined", []string{"H2"}, inPlace((*life).neverJoinInPlace))
 }
 
 // failInManualUpdate has a machine fail while the MachineDeployment has machines in two MachineSets, which it has for as long
-// as nobody selects the other nodes for the update. That is no rolling update.
+// as nobody selects the other nodes for the update. That is no rolling update. The one that is updated has a pod that only
+// drain strategies can get rid of.
 func (l *life) failInManualUpdate() {
 	updated := l.machineOf(inPlaceManualPool)
+	l.Expect(l.Shoot.Create(l.ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: inPlaceManualPool, Namespace: metav1.NamespaceDefault, Finalizers: []string{"e2e.example.org/nobody"}},
+		Spec:       corev1.PodSpec{NodeName: updated.Labels[machinev1alpha1.NodeLabelKey], Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(1))},
+	})).To(Succeed())
 	l.patchDeployment(updated, `{"spec":{"template":{"metadata":{"annotations":{"e2e":"update"}}}}}`)
 	l.eventually(func(g Gomega) { g.Expect(l.machineSetsOf(g, updated)).To(HaveLen(2)) })
 
@@ -90,6 +96,9 @@ func (l *life) failInManualUpdate() {
 		g.Expect(l.nodeOf(g, updated).Status.Conditions).To(ContainElement(And(
 			HaveField("Type", machinev1alpha1.NodeInPlaceUpdate), HaveField("Reason", machinev1alpha1.ReadyForUpdate))))
 	})
+	l.Expect(l.strategiesThatActed()).To(HaveKeyWithValue(metav1.NamespaceDefault+"/"+inPlaceManualPool, action{
+		strategy: "finalizers", machine: updated.Name, wait: 19 * time.Second,
+	}))
 	l.label(updated, machinev1alpha1.LabelKeyNodeUpdateResult, machinev1alpha1.LabelValueNodeUpdateSuccessful)
 	var machine *machinev1alpha1.Machine
 	l.eventually(func(g Gomega) {

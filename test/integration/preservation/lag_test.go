@@ -20,6 +20,7 @@ import (
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
 // lagging is a client whose cache never gets to know of a change to a Machine.
@@ -52,12 +53,12 @@ func (known) Known() bool { return true }
 
 var _ = Describe("Lagging cache", func() {
 	It("P6: should not let a preservation begin once more, with a later expiry", func(ctx SpecContext) {
-		generation := generations["machine-controller-manager 0.62"]
-		api := start(ctx, generation)
-		set := pool(ctx, api, "pool", builder.Share("1"))
-		node := newNode("node", builder.NodeAnnotation("node.machine.sapcloud.io/preserve", "now"))
+		generation := sidecar.Generations["machine-controller-manager 0.62"]
+		api := sidecar.Start(ctx, generation)
+		set := sidecar.Pool(ctx, api, "pool", builder.Share("1"))
+		node := sidecar.NewNode("node", builder.NodeAnnotation("node.machine.sapcloud.io/preserve", "now"))
 		Expect(api.Create(ctx, node)).To(Succeed())
-		machine := newMachine("m", node.Name, set)
+		machine := sidecar.NewMachine("m", node.Name, set)
 		Expect(api.Create(ctx, machine)).To(Succeed())
 		builder.Phase(machinev1alpha1.MachineRunning, time.Now())(machine)
 		Expect(api.Status().Update(ctx, machine)).To(Succeed())
@@ -68,7 +69,7 @@ var _ = Describe("Lagging cache", func() {
 			SourceReader: api,
 			Nodes:        known{api},
 			NodeReader:   api,
-			Holder:       generation.holder,
+			Holder:       generation.Holder,
 			MaxTimeout:   v1alpha1.DefaultMaxMachinePreserveTimeout,
 			Timeouts:     domain.DefaultTimeouts,
 			Clock:        clock,

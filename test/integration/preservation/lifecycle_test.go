@@ -21,18 +21,21 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
 const (
+	preserve = "node.machine.sapcloud.io/preserve"
+	prefix   = "machine-preservation.extensions.gardener.cloud/"
 	disabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	byMCM    = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 )
 
 var _ = Describe("Lifecycle", func() {
-	for name, generation := range generations {
+	for name, generation := range sidecar.Generations {
 		Context(name, Ordered, func() {
 			var (
-				api      *server
+				api      *sidecar.Server
 				machine  *machinev1alpha1.Machine
 				node     *corev1.Node
 				timeouts = preservation.Timeouts{Health: time.Hour, Creation: time.Hour, Drain: 5 * time.Second}
@@ -69,11 +72,11 @@ var _ = Describe("Lifecycle", func() {
 			}
 
 			BeforeAll(func(ctx SpecContext) {
-				api = start(ctx, generation)
-				set := pool(ctx, api, "pool", builder.Share("1"))
-				node = newNode("node")
+				api = sidecar.Start(ctx, generation)
+				set := sidecar.Pool(ctx, api, "pool", builder.Share("1"))
+				node = sidecar.NewNode("node")
 				Expect(api.Create(ctx, node)).To(Succeed())
-				machine = newMachine("m", node.Name, set)
+				machine = sidecar.NewMachine("m", node.Name, set)
 				status := machine.Status
 				Expect(api.Create(ctx, machine)).To(Succeed())
 				machine.Status = status
@@ -87,7 +90,7 @@ var _ = Describe("Lifecycle", func() {
 				Expect(api.Create(ctx, budget)).To(Succeed())
 				budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DesiredHealthy: 1, CurrentHealthy: 1, ExpectedPods: 1}
 				Expect(api.Status().Update(ctx, budget)).To(Succeed())
-				startController(ctx, api, generation.holder, timeouts, nil)
+				sidecar.StartController(ctx, api, generation.Holder, timeouts, nil)
 			}, NodeTimeout(2*time.Minute))
 
 			It("T5 H4: should hold a machine whose deadline is near, and mark its node when it has failed", func(ctx SpecContext) {
@@ -109,9 +112,8 @@ var _ = Describe("Lifecycle", func() {
 					g.Expect(node.Spec.Taints).To(ContainElement(And(HaveField("Key", "node.machine.sapcloud.io/preserved"), HaveField("Effect", corev1.TaintEffectNoSchedule))))
 					g.Expect(preservation.PreservedCondition(node)).To(HaveField("Status", corev1.ConditionTrue))
 				}).Should(Succeed())
-				m := &mcm{server: api, generation: generation, healthTimeout: timeouts.Health}
-				Expect(m.leavesAlone(machine, time.Now().Add(71*time.Hour))).To(BeTrue())
-				Expect(m.leavesAlone(machine, time.Now().Add(73*time.Hour))).To(BeFalse())
+				Expect(generation.LeavesAlone(machine, timeouts.Health, time.Now().Add(71*time.Hour))).To(BeTrue())
+				Expect(generation.LeavesAlone(machine, timeouts.Health, time.Now().Add(73*time.Hour))).To(BeFalse())
 			}, SpecTimeout(30*time.Second))
 
 			It("P7: should evict the pods, respect a PodDisruptionBudget, and delete by force after the timeout only", func(ctx SpecContext) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
 // reserve returns an address at which nothing listens.
@@ -62,19 +63,19 @@ func forward(from, to string) {
 
 var _ = Describe("Command", func() {
 	It("P9: should hold machines while the shoot's API server is away, and mark the nodes when it is back", func(ctx SpecContext) {
-		generation := generations["machine-controller-manager 0.62"]
-		api := start(ctx, generation)
-		set := pool(ctx, api, "pool", builder.Share("1"))
-		node := newNode("node", builder.NotReady)
+		generation := sidecar.Generations["machine-controller-manager 0.62"]
+		api := sidecar.Start(ctx, generation)
+		set := sidecar.Pool(ctx, api, "pool", builder.Share("1"))
+		node := sidecar.NewNode("node", builder.NotReady)
 		Expect(api.Create(ctx, node)).To(Succeed())
-		machine := newMachine("m", node.Name, set)
+		machine := sidecar.NewMachine("m", node.Name, set)
 		Expect(api.Create(ctx, machine)).To(Succeed())
 		builder.Phase(machinev1alpha1.MachineUnknown, time.Now().Add(-10*time.Minute+10*time.Second))(machine)
 		Expect(api.Status().Update(ctx, machine)).To(Succeed())
 
-		host, err := url.Parse(api.config.Host)
+		host, err := url.Parse(api.Config.Host)
 		Expect(err).NotTo(HaveOccurred())
-		content, err := os.ReadFile(api.kubeconfig)
+		content, err := os.ReadFile(api.Kubeconfig)
 		Expect(err).NotTo(HaveOccurred())
 		away := reserve()
 		Expect(string(content)).To(ContainSubstring(host.Host))
@@ -83,8 +84,8 @@ var _ = Describe("Command", func() {
 
 		command := app.NewCommand()
 		command.SetArgs([]string{
-			"--namespace=" + builder.Namespace, "--control-kubeconfig=" + api.kubeconfig, "--target-kubeconfig=" + target,
-			"--holder=" + generation.flag, "--metrics-bind-address=0", "--health-probe-bind-address=" + reserve(),
+			"--namespace=" + builder.Namespace, "--control-kubeconfig=" + api.Kubeconfig, "--target-kubeconfig=" + target,
+			"--holder=" + generation.Flag, "--metrics-bind-address=0", "--health-probe-bind-address=" + reserve(),
 		})
 		running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		var (

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package preservation_test
+package drainstrategy_test
 
 import (
 	"context"
@@ -32,6 +32,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
 // calls are the requests to the shoot that a controller makes, but for those that keep the nodes up to date.
@@ -93,13 +94,13 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
 
 // startDrainStrategies starts a manager with the controller of drain strategies alone.
-func startDrainStrategies(ctx context.Context, s *server, strategies drain.Strategies) *calls {
+func startDrainStrategies(ctx context.Context, s *sidecar.Server, strategies drain.Strategies) *calls {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	counted, requests := rest.CopyConfig(s.config), &calls{}
+	counted, requests := rest.CopyConfig(s.Config), &calls{}
 	counted.Wrap(requests.Wrap)
 
-	mgr, err := manager.New(s.config, manager.Options{Scheme: s.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}})
+	mgr, err := manager.New(s.Config, manager.Options{Scheme: s.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}})
 	Expect(err).NotTo(HaveOccurred())
 	target, err := cluster.New(counted, func(o *cluster.Options) { o.Scheme = s.Scheme() })
 	Expect(err).NotTo(HaveOccurred())
@@ -140,7 +141,7 @@ var _ = Describe("Drain strategies", func() {
 	finalizer := func(p *corev1.Pod) { p.Finalizers = []string{"example.com/finalizer"} }
 
 	It("D1 to D6, D9: should empty a node at the deadlines, ask nobody in between, and touch no other node", func(ctx SpecContext) {
-		s := start(ctx, generations["machine-controller-manager 0.62"])
+		s := sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
 		create := func(objects ...client.Object) {
 			GinkgoHelper()
 			for _, object := range objects {
@@ -160,7 +161,7 @@ var _ = Describe("Drain strategies", func() {
 		Expect(s.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "pool-1"}, old)).To(Succeed())
 		for _, name := range []string{"m", "cordoned"} {
 			create(builder.Machine(name, builder.Of(old), func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }),
-				newNode(name, func(n *corev1.Node) { n.Spec.Unschedulable = true }))
+				sidecar.NewNode(name, func(n *corev1.Node) { n.Spec.Unschedulable = true }))
 		}
 		inAShop := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"web", "web-finalizer"}}}}
 		create(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &inAShop}},
@@ -231,7 +232,7 @@ var _ = Describe("Drain strategies", func() {
 
 	It("D3, D12: should ask for little on many nodes at once, and for nothing between deadlines", func(ctx SpecContext) {
 		const nodes, podsPerNode = 50, 30
-		s := start(ctx, generations["machine-controller-manager 0.62"])
+		s := sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
 		create := func(objects ...client.Object) {
 			GinkgoHelper()
 			for _, object := range objects {
@@ -249,7 +250,7 @@ var _ = Describe("Drain strategies", func() {
 		for i := range nodes {
 			name := fmt.Sprintf("m-%d", i)
 			machine := builder.Machine(name, builder.Of(old), func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} })
-			create(machine, newNode(name))
+			create(machine, sidecar.NewNode(name))
 			machines = append(machines, machine)
 			for j := range podsPerNode {
 				create(pod("shop", fmt.Sprintf("%s-%d", name, j), name, func(p *corev1.Pod) {
@@ -263,10 +264,10 @@ var _ = Describe("Drain strategies", func() {
 		const timeout, pdb = 40 * time.Second, 70 * time.Second
 		requests := startDrainStrategies(ctx, s, drain.Strategies{Timeout: timeout, ExpectedDrainTime: 5 * time.Second, PDBForceDrainTimeout: pdb - 5*time.Second})
 		requests.takeAll()
+		began := time.Now().Truncate(time.Second) // as the deletion timestamp of the first machine
 		for _, machine := range machines {
 			Expect(s.Delete(ctx, machine)).To(Succeed())
 		}
-		began := time.Now()
 		left := func() int {
 			list := &corev1.PodList{}
 			Expect(s.List(ctx, list)).To(Succeed())

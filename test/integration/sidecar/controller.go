@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package preservation_test
+package sidecar
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,24 +27,24 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-// controller is the sidecar as it runs, but for its leader election.
-type controller struct {
+// Controller is the sidecar as it runs, but for its leader election.
+type Controller struct {
 	cancel context.CancelFunc
-	// stopped is closed when nothing of it runs any more.
-	stopped chan struct{}
+	// Stopped is closed when nothing of it runs any more.
+	Stopped chan struct{}
 }
 
-// stop stops the controller and waits until nothing of it runs any more.
-func (c *controller) stop() {
+// Stop stops the controller and waits until nothing of it runs any more.
+func (c *Controller) Stop() {
 	c.cancel()
-	<-c.stopped
+	<-c.Stopped
 }
 
-// startController starts a manager with all controllers of the sidecar. If stopAt is not nil, it stops itself there.
-func startController(ctx context.Context, s *server, holder domain.Holder, timeouts domain.Timeouts, stopAt *write) *controller {
+// StartController starts a manager with all controllers of the sidecar. If stopAt is not nil, it stops itself there.
+func StartController(ctx context.Context, s *Server, holder domain.Holder, timeouts domain.Timeouts, stopAt *Write) *Controller {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	limited := rest.CopyConfig(s.config)
+	limited := rest.CopyConfig(s.Config)
 	limited.QPS, limited.Burst = 100, 200
 
 	mgr, err := manager.New(limited, manager.Options{
@@ -71,7 +70,7 @@ func startController(ctx context.Context, s *server, holder domain.Holder, timeo
 	Expect(reconciler.AddToManager(mgr, nodes)).To(Succeed())
 	Expect((&drain.Reconciler{Timeouts: timeouts}).AddToManager(mgr, nodes, pods)).To(Succeed())
 
-	c := &controller{cancel: cancel, stopped: make(chan struct{})}
+	c := &Controller{cancel: cancel, Stopped: make(chan struct{})}
 	shootStopped := make(chan struct{})
 	go func() {
 		defer GinkgoRecover()
@@ -80,60 +79,54 @@ func startController(ctx context.Context, s *server, holder domain.Holder, timeo
 	}()
 	go func() {
 		defer GinkgoRecover()
-		defer close(c.stopped)
+		defer close(c.Stopped)
 		Expect(mgr.Start(ctx)).To(Succeed())
 		<-shootStopped
 	}()
-	DeferCleanup(c.stop)
+	DeferCleanup(c.Stop)
 	return c
 }
 
-// write is a client that stops its controller at one of its writes.
-type write struct {
+// Write is a client that stops its controller at one of its writes.
+type Write struct {
 	client.Client
-	// number is that of the write, after says that it is made before the controller stops.
-	number int32
-	after  bool
+	// Number is that of the write, After says that it is made before the controller stops.
+	Number int32
+	After  bool
 
 	stop  context.CancelFunc
 	count atomic.Int32
 }
 
-func (w *write) do(ctx context.Context, patch func(context.Context) error) error {
+func (w *Write) do(ctx context.Context, patch func(context.Context) error) error {
 	number := w.count.Add(1)
 	switch {
-	case number == w.number && w.after:
+	case number == w.Number && w.After:
 		err := patch(context.WithoutCancel(ctx))
 		w.stop()
 		return err
-	case number == w.number:
+	case number == w.Number:
 		w.stop()
 	}
 	return patch(ctx)
 }
 
 // Patch implements client.Client.
-func (w *write) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (w *Write) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	return w.do(ctx, func(ctx context.Context) error { return w.Client.Patch(ctx, obj, patch, opts...) })
 }
 
 // Status implements client.Client.
-func (w *write) Status() client.SubResourceWriter {
+func (w *Write) Status() client.SubResourceWriter {
 	return statusWrite{SubResourceWriter: w.Client.Status(), write: w}
 }
 
 type statusWrite struct {
 	client.SubResourceWriter
-	write *write
+	write *Write
 }
 
 // Patch implements client.SubResourceWriter.
 func (w statusWrite) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 	return w.write.do(ctx, func(ctx context.Context) error { return w.SubResourceWriter.Patch(ctx, obj, patch, opts...) })
-}
-
-func newNode(name string, opts ...builder.NodeOption) *corev1.Node {
-	node := builder.Node(name, opts...)
-	node.UID = ""
-	return node
 }

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package preservation_test
+package share_test
 
 import (
 	"context"
@@ -15,19 +15,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
-const (
-	preserve = "node.machine.sapcloud.io/preserve"
-	prefix   = "machine-preservation.extensions.gardener.cloud/"
-)
+const prefix = "machine-preservation.extensions.gardener.cloud/"
 
 // mcm plays machine-controller-manager for one MachineDeployment whose machines never recover.
 type mcm struct {
-	*server
-	generation    generation
+	*sidecar.Server
+	generation    sidecar.Generation
 	healthTimeout time.Duration
 	deployment    string
 
@@ -47,16 +44,6 @@ func (m *mcm) machines(ctx context.Context) []machinev1alpha1.Machine {
 	return machines.Items
 }
 
-// leavesAlone says that the machine is not terminated now, as its generation of machine-controller-manager decides it.
-func (m *mcm) leavesAlone(machine *machinev1alpha1.Machine, now time.Time) bool {
-	status := machine.Status.CurrentStatus
-	if _, old := m.generation.holder.(preservation.HealthTimer); old {
-		return now.Sub(status.LastUpdateTime.Time) <= m.healthTimeout
-	}
-	failed := now.Sub(status.LastUpdateTime.Time) > m.healthTimeout
-	return !failed || machine.Annotations[preserve] == "now" && status.PreserveExpiryTime != nil && status.PreserveExpiryTime.After(now)
-}
-
 // act terminates the machines that have failed and are not held. It returns how many are left.
 func (m *mcm) act(ctx context.Context) int {
 	GinkgoHelper()
@@ -67,7 +54,7 @@ func (m *mcm) act(ctx context.Context) int {
 		if _, near := machine.Annotations[prefix+"fails-at"]; near || machine.Annotations[prefix+"phase"] == "Failed:Preserved" {
 			held++
 		}
-		if m.leavesAlone(machine, time.Now()) {
+		if m.generation.LeavesAlone(machine, m.healthTimeout, time.Now()) {
 			left++
 			continue
 		}
@@ -102,7 +89,7 @@ func (m *mcm) clean(ctx context.Context, nodes []*corev1.Node) {
 		}
 		Expect(m.Delete(ctx, current)).To(Succeed())
 		Eventually(ctx, func() error {
-			nodes[i] = newNode(current.Name, builder.NotReady)
+			nodes[i] = sidecar.NewNode(current.Name, builder.NotReady)
 			return m.Create(ctx, nodes[i])
 		}).Should(Or(Succeed(), Satisfy(apierrors.IsAlreadyExists)))
 	}
