@@ -20,8 +20,11 @@ source "$(cd "$tools" && go list -m -f '{{ .Dir }}' k8s.io/code-generator)/kube_
 echo "> deepcopy, defaults, conversion"
 kube::codegen::gen_helpers --boilerplate hack/LICENSE_BOILERPLATE.txt pkg/apis
 
+echo "> CRDs"
+go tool -modfile="$tools/go.mod" controller-gen crd paths=./pkg/apis/maintenance/... output:crd:dir=pkg/component/nodemaintenance/crds
+
 echo "> API reference"
-for api in preservation config; do
+for api in preservation config maintenance; do
   go tool -modfile="$tools/go.mod" crd-ref-docs \
     --source-path="pkg/apis/$api/v1alpha1" \
     --config=hack/api-reference/config.yaml \
