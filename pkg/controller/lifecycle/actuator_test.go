@@ -499,20 +499,27 @@ var _ = Describe("Actuator", func() {
 
 		It("should keep the resources in the shoot", func() {
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			kept := false
+			Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{
+				ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-node-maintenance", Namespace: namespace},
+				Spec:       resourcesv1alpha1.ManagedResourceSpec{KeepObjects: new(true)},
+			})).To(Succeed())
+			kept := map[string]bool{}
 			c = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 				Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
 					if _, ok := object.(*resourcesv1alpha1.ManagedResource); ok {
 						managedResource := &resourcesv1alpha1.ManagedResource{}
 						Expect(c.Get(ctx, client.ObjectKeyFromObject(object), managedResource)).To(Succeed())
-						kept = *managedResource.Spec.KeepObjects
+						kept[object.GetName()] = *managedResource.Spec.KeepObjects
 					}
 					return c.Delete(ctx, object, opts...)
 				},
 			})
 
 			Expect((&Actuator{Client: c, Clock: clock}).Migrate(ctx, log, ex)).To(Succeed())
-			Expect(kept).To(BeTrue())
+			Expect(kept).To(Equal(map[string]bool{
+				"extension-machine-preservation-shoot":            true,
+				"extension-machine-preservation-node-maintenance": true,
+			}))
 			Expect(deployed()).To(BeFalse())
 		})
 	})
