@@ -8,7 +8,7 @@ package validation
 import (
 	"fmt"
 	"math"
-	"strconv"
+	"regexp"
 	"strings"
 	"time"
 
@@ -28,6 +28,9 @@ const MaxErrors = 10
 
 // MaxMaintenanceNamespaces is how many namespaces there may be in which maintenances count.
 const MaxMaintenanceNamespaces = 32
+
+// percentage matches what the definition of MaintenanceOperatorConfigs has as a pattern.
+var percentage = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
 
 // Enough says whether there are more errors than somebody is told of, so that it is of no use to look for others.
 func Enough(allErrs field.ErrorList) bool {
@@ -181,15 +184,12 @@ func ValidateNodeMaintenance(maintenance *preservation.NodeMaintenance, fldPath 
 	return allErrs
 }
 
-// validateNumberOfNodes accepts what the definition of MaintenanceOperatorConfigs does.
 func validateNumberOfNodes(number *intstr.IntOrString, fldPath *field.Path) field.ErrorList {
 	if number.Type == intstr.Int && number.IntVal >= 0 {
 		return nil
 	}
-	if percent, isPercentage := strings.CutSuffix(number.StrVal, "%"); number.Type == intstr.String && isPercentage {
-		if value, err := strconv.ParseUint(percent, 10, 8); err == nil && value <= 100 {
-			return nil
-		}
+	if number.Type == intstr.String && percentage.MatchString(number.StrVal) {
+		return nil
 	}
 	// The value is shown as it was written.
 	var value any = number.StrVal

@@ -181,6 +181,11 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 		},
 			`providerConfig.nodeMaintenance.maxParallelOperations: Invalid value: "10": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`,
 			`providerConfig.nodeMaintenance.maxUnavailable: Invalid value: "101%": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
+		Entry("percentages that the API server does not accept", func(m *preservation.NodeMaintenance) {
+			*m.MaxParallelOperations, m.MaxUnavailable = intstr.FromString("05%"), new(intstr.FromString("%"))
+		},
+			`providerConfig.nodeMaintenance.maxParallelOperations: Invalid value: "05%": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`,
+			`providerConfig.nodeMaintenance.maxUnavailable: Invalid value: "%": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
 		Entry("times that are too short", func(m *preservation.NodeMaintenance) {
 			m.MaxNodeMaintenanceTime.Duration, m.MaxHoldTime.Duration = time.Millisecond, 9*time.Second
 		},
