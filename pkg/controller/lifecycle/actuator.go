@@ -89,7 +89,13 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 		// drain strategies if these are what is not valid.
 		log.Info("Provider configuration is not valid, going on with the shares as they are", "reason", err.Error())
 	}
-	return a.deploy(ctx, ex, shoot)
+	err = a.deploy(ctx, ex, shoot)
+	// Of Reconcile, and of nothing else, Gardener's reconciler forgets after which time it is to be called again. Errors have a
+	// back-off.
+	if requeue, ok := errors.AsType[*reconcilerutils.RequeueAfterError](err); ok {
+		return requeue.Cause
+	}
+	return err
 }
 
 // Delete removes the container from machine-controller-manager. When it is gone, all preservations end, and what the

@@ -131,12 +131,11 @@ var _ = Describe("Node maintenance", func() {
 		Expect(flagged()).To(BeFalse())
 		Expect(allowed("nodemaintenances")).To(BeEmpty())
 	}
-	expectRequeue := func(err error, cause string) {
+	expectWaiting := func(err error, cause string) {
 		GinkgoHelper()
-		var requeue *reconcilerutils.RequeueAfterError
-		Expect(errors.As(err, &requeue)).To(BeTrue(), "%v", err)
-		Expect(requeue.RequeueAfter).To(Equal(5 * time.Second))
-		Expect(requeue.Cause).To(MatchError(ContainSubstring(cause)))
+		Expect(err).To(MatchError(ContainSubstring(cause)))
+		Expect(err).NotTo(BeAssignableToTypeOf(&reconcilerutils.RequeueAfterError{}), "it would not be called again")
+		Expect(v1beta1helper.ExtractErrorCodes(err)).To(BeEmpty())
 	}
 	reconcile := func() error { return actuator.Reconcile(ctx, log, ex) }
 
@@ -217,7 +216,7 @@ var _ = Describe("Node maintenance", func() {
 			} else {
 				actuator.ShootClient = ShootClient(c) // the access secret has no token
 			}
-			expectRequeue(reconcile(), "waiting for access to the shoot: ")
+			expectWaiting(reconcile(), "waiting for access to the shoot: ")
 			expectOff()
 			Expect(allowed("customresourcedefinitions")).To(Equal([]string{"get"}))
 		},
@@ -310,13 +309,13 @@ var _ = Describe("Node maintenance", func() {
 		It("should wait until the container has no part in it", func() {
 			flags("--node-maintenance", "--holder=a")
 			lead("mcm-1", "--node-maintenance")
-			expectRequeue(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to let go of node maintenance")
 			Expect(flagged()).To(BeFalse(), "it has the webhook take the flag away")
 			Expect(brought()).To(BeTrue())
 
 			By("Replacing the container")
 			flags("--holder=a")
-			expectRequeue(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to let go of node maintenance")
 			Expect(ended).To(BeEmpty())
 
 			By("Handing the Lease over")
@@ -329,7 +328,7 @@ var _ = Describe("Node maintenance", func() {
 		It("should not wait for a container that is gone", func() {
 			lead("mcm-1", "--node-maintenance")
 			Expect(c.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-1", Namespace: namespace}})).To(Succeed())
-			expectRequeue(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to let go of node maintenance")
 			clock.Step(15 * time.Second)
 			Expect(reconcile()).To(Succeed())
 			expectOff()
@@ -349,7 +348,7 @@ var _ = Describe("Node maintenance", func() {
 
 		It("should begin anew when it is enabled again meanwhile", func() {
 			flags("--node-maintenance")
-			expectRequeue(reconcile(), "to let go of node maintenance")
+			expectWaiting(reconcile(), "to let go of node maintenance")
 			set(`,"nodeMaintenance":{}`)
 			Expect(reconcile()).To(Succeed())
 			expectOn()
