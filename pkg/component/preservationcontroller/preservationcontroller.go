@@ -263,17 +263,24 @@ func maintenanceRules(maintenance NodeMaintenance) []rbacv1.PolicyRule {
 			{
 				APIGroups: []string{maintenancev1alpha1.GroupName},
 				Resources: []string{"nodemaintenances"},
-				Verbs:     []string{"get", "list", "watch", "patch", "update", "delete"},
+				Verbs:     []string{"get", "list", "watch", "patch", "delete"},
 			},
 			{
 				APIGroups: []string{maintenancev1alpha1.GroupName},
 				Resources: []string{"nodemaintenances/status"},
-				Verbs:     []string{"patch", "update"},
+				Verbs:     []string{"patch"},
 			},
 			{
 				APIGroups: []string{maintenancev1alpha1.GroupName},
 				Resources: []string{"maintenanceoperatorconfigs"},
-				Verbs:     []string{"get", "list", "watch", "patch", "update"},
+				Verbs:     []string{"get", "list", "watch"},
+			},
+			{
+				// Who schedules writes which round it is.
+				APIGroups:     []string{maintenancev1alpha1.GroupName},
+				Resources:     []string{"maintenanceoperatorconfigs"},
+				ResourceNames: []string{maintenancev1alpha1.ConfigName},
+				Verbs:         []string{"patch"},
 			},
 			{
 				// They are watched for one node, while it waits for them or is drained.

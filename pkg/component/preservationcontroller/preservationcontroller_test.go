@@ -160,9 +160,10 @@ var _ = Describe("PreservationController", func() {
 		Expect(annotations()).NotTo(HaveKey(annotation))
 
 		on := slices.Concat(without, []rbacv1.PolicyRule{
-			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances"}, Verbs: []string{"get", "list", "watch", "patch", "update", "delete"}},
-			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances/status"}, Verbs: []string{"patch", "update"}},
-			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, Verbs: []string{"get", "list", "watch", "patch", "update"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances"}, Verbs: []string{"get", "list", "watch", "patch", "delete"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, ResourceNames: []string{"default"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"watch"}},
 		})
 		deploy(NodeMaintenanceOn)

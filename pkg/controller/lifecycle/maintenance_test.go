@@ -339,7 +339,7 @@ var _ = Describe("Node maintenance", func() {
 			Expect(reconcile()).To(MatchError("failed to set back the maintenances in progress: fake"))
 			Expect(brought()).To(BeTrue())
 			Expect(flagged()).To(BeFalse())
-			Expect(allowed("nodemaintenances")).To(ContainElement("update"))
+			Expect(allowed("nodemaintenances")).To(ContainElement("patch"))
 
 			endError = nil
 			Expect(reconcile()).To(Succeed())

@@ -145,7 +145,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			Expect(definition.Labels).To(HaveKeyWithValue(label, "true"))
 			Expect(definition.Labels).To(HaveKeyWithValue("shoot.gardener.cloud/no-cleanup", "true"), "the deletion of the shoot does not wait for it")
 		}
-		Expect(allowed()).To(Equal(3))
+		Expect(allowed()).To(Equal(4))
 
 		By("Changing the limits in the shoot, and writing what a scheduler writes")
 		config.Spec.MaxParallelOperations = new(intstr.FromInt32(100))
