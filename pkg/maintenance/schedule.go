@@ -23,6 +23,7 @@ import (
 // ScheduledNode is a node as scheduling sees it.
 type ScheduledNode struct {
 	Name string
+	UID  types.UID
 	// Unavailable says that it is unschedulable or not ready.
 	Unavailable bool
 	// Excluded says that no maintenance may begin on it (M15, M17).
@@ -36,6 +37,8 @@ type Request struct {
 	// ResourceVersion is that of the object as it was read.
 	ResourceVersion string
 	Node, Requestor string
+	// NodeUID is that of the very node that it is for, empty if it does not say so yet.
+	NodeUID types.UID
 	Created         time.Time
 	// Pending says that it may be scheduled: it is in that phase, valid, and not being deleted.
 	Pending bool
@@ -128,7 +131,7 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 			}
 		case r.Pending:
 			pending[r.Requestor]++
-			if node := byName[r.Node]; node != nil && !node.Excluded {
+			if node := byName[r.Node]; node != nil && !node.Excluded && (r.NodeUID == "" || r.NodeUID == node.UID) {
 				candidates = append(candidates, r)
 			}
 		}
