@@ -292,15 +292,16 @@ func clearProgress(status *v1alpha1.NodeMaintenanceStatus) {
 }
 
 // release takes from a maintenance what it had while it was under way. One that is deleted is gone with that.
-func (d *decision) release(nm *v1alpha1.NodeMaintenance) {
-	d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
-		nm.Finalizers = slices.DeleteFunc(nm.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
-		for _, key := range []string{
-			v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable, v1alpha1.AnnotationDrainStartTime,
-		} {
-			delete(nm.Annotations, key)
-		}
-	})
+func (d *decision) release(nm *v1alpha1.NodeMaintenance) { d.editMaintenance(nm, Release) }
+
+// Release takes the finalizer from a NodeMaintenance, and the annotations of what was under way.
+func Release(nm *v1alpha1.NodeMaintenance) {
+	nm.Finalizers = slices.DeleteFunc(nm.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
+	for _, key := range []string{
+		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable, v1alpha1.AnnotationDrainStartTime,
+	} {
+		delete(nm.Annotations, key)
+	}
 }
 
 // prepare writes on a maintenance what must be there before something is done to its node (M2, M3). It returns whether
@@ -582,6 +583,12 @@ func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generati
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: status, Reason: phase, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
 	})
+}
+
+// SetBack makes a NodeMaintenance a pending one, with a message that says why.
+func SetBack(s *v1alpha1.NodeMaintenanceStatus, message string, generation int64, now time.Time) {
+	clearProgress(s)
+	SetPhase(s, v1alpha1.PhasePending, message, generation, now)
 }
 
 // editMaintenance and its neighbours add a write if an object changes by an edit, and return whether it does.

@@ -39,7 +39,7 @@ type Request struct {
 	Node, Requestor string
 	// NodeUID is that of the very node that it is for, empty if it does not say so yet.
 	NodeUID types.UID
-	Created         time.Time
+	Created time.Time
 	// Pending says that it may be scheduled: it is in that phase, valid, and not being deleted.
 	Pending bool
 	// InProgress says that it has a slot, and Ending that it is about to give its node back.

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -221,3 +222,16 @@ func ownedBy(nm *v1alpha1.NodeMaintenance, node *corev1.Node) bool {
 }
 
 func isNode(ref metav1.OwnerReference) bool { return ref.Kind == "Node" && ref.APIVersion == "v1" }
+
+// ReadySince returns since when a NodeMaintenance is Ready that may be deleted for being so for too long (M9), and false for
+// any other.
+func ReadySince(nm *v1alpha1.NodeMaintenance, now time.Time) (time.Time, bool) {
+	if PhaseOf(nm) != v1alpha1.PhaseReady || RequestorFailed(nm) || nm.DeletionTimestamp != nil || nm.Annotations[v1alpha1.AnnotationIgnoreGarbageCollector] == "true" {
+		return time.Time{}, false
+	}
+	since, err := time.Parse(time.RFC3339, nm.Annotations[v1alpha1.AnnotationReadyTime])
+	if err != nil || since.After(now) {
+		since = meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Time
+	}
+	return since, true
+}
