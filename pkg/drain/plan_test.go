@@ -223,7 +223,7 @@ var _ = Describe("Plan (D12)", func() {
 })
 
 var _ = DescribeTable("D3: what is known of a pod", func(edit podOption, want Pod) {
-	want.Namespace, want.Name = "default", "p"
+	want.Namespace, want.Name, want.Managed = "default", "p", !want.Mirror
 	Expect(NewPod(pod("p", edit))).To(Equal(want))
 },
 	Entry("nothing", podOption(func(*corev1.Pod) {}), Pod{}),
@@ -236,7 +236,16 @@ var _ = DescribeTable("D3: what is known of a pod", func(edit podOption, want Po
 	Entry("failure", podOption(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), Pod{Finished: true}),
 	Entry("finalizers, and when it must have ended", podOption(terminating), Pod{GraceEnds: begin, Finalizers: true}),
 	Entry("a volume", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), Pod{Volumes: true}),
+	Entry("an emptyDir", volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), Pod{EmptyDir: true}),
+	Entry("resources that it requests or limits, also in an init container", podOption(func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": {}, "cpu": {}}}}}
+		p.Spec.Containers = []corev1.Container{{}, {Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": {}, "rdma": {}}}}}
+	}), Pod{Resources: []corev1.ResourceName{"cpu", "nvidia.com/gpu", "rdma"}}),
 )
+
+var _ = It("M5: should know a pod without a controller", func() {
+	Expect(NewPod(pod("p", func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil })).Managed).To(BeFalse())
+})
 
 var _ = DescribeTable("D3: which namespaces a pattern ignores", func(pattern, namespace string, want bool) {
 	compiled, err := CompileNamespacePattern(pattern)

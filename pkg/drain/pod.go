@@ -5,6 +5,7 @@
 package drain
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -31,6 +32,12 @@ type Pod struct {
 	Mirror, Finished bool
 	// Volumes says that it uses volumes which the same pod would use elsewhere.
 	Volumes bool
+	// Managed says that it has a controller, which starts another one.
+	Managed bool
+	// EmptyDir says that it has data which are lost with it.
+	EmptyDir bool
+	// Resources are the names of the resources that its containers request or limit, sorted.
+	Resources []corev1.ResourceName
 	// AtRisk says that it may still be running, and write to these volumes, on a node that does not answer.
 	AtRisk bool
 	// Ignored says that nothing is to be done with it.
@@ -52,6 +59,9 @@ func NewPod(p *corev1.Pod) Pod {
 		Volumes: slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
 			return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 		}),
+		EmptyDir:  slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil }),
+		Managed:   metav1.GetControllerOfNoCopy(p) != nil,
+		Resources: resourcesOf(p),
 	}
 	if p.DeletionTimestamp != nil {
 		pod.GraceEnds = p.DeletionTimestamp.Time
@@ -61,6 +71,22 @@ func NewPod(p *corev1.Pod) Pod {
 	}
 	return pod
 }
+
+func resourcesOf(p *corev1.Pod) []corev1.ResourceName {
+	var names []corev1.ResourceName
+	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, c := range containers {
+			for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
+				names = slices.AppendSeq(names, maps.Keys(list))
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Belongs says that the pod stays with its node, or is over: a drain has nothing to do with it (D3).
+func (p Pod) Belongs() bool { return p.DaemonSet != "" || p.Mirror || p.Finished }
 
 // Key orders pods as the API server lists them.
 func (p Pod) Key() string { return p.Namespace + "/" + p.Name }

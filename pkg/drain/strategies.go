@@ -36,18 +36,33 @@ const (
 // CompileNamespacePattern returns a regular expression that matches whole names of namespaces, or an error if the pattern
 // is not one by itself or is too large.
 func CompileNamespacePattern(pattern string) (*regexp.Regexp, error) {
+	if err := checkPattern(pattern); err != nil {
+		return nil, err
+	}
+	return regexp.Compile("^(?:" + pattern + ")$")
+}
+
+// CompilePattern returns a regular expression, or an error if the pattern is not one or is too large.
+func CompilePattern(pattern string) (*regexp.Regexp, error) {
+	if err := checkPattern(pattern); err != nil {
+		return nil, err
+	}
+	return regexp.Compile(pattern)
+}
+
+func checkPattern(pattern string) error {
 	if len(pattern) > maxPattern {
-		return nil, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
+		return fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
 	}
 	// No name has what classes of Unicode are for, each of which takes kilobytes.
 	parsed, err := syntax.Parse(pattern, syntax.Perl&^syntax.UnicodeGroups)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if instructions(parsed) > maxInstructions {
-		return nil, errors.New("it repeats too much")
+		return errors.New("it repeats too much")
 	}
-	return regexp.Compile("^(?:" + pattern + ")$")
+	return nil
 }
 
 // instructions returns about how many instructions an expression is compiled to.

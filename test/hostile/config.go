@@ -47,6 +47,16 @@ var Configs = map[string]func(size int) string{
 	"many patterns": func(size int) string {
 		return Config(`"drainStrategies":{"ignoredNamespacePatterns":["a"` + strings.Repeat(`,"a"`, (size-180)/4) + `]}`)
 	},
+	"many namespaces": func(size int) string {
+		return Config(`"nodeMaintenance":{"namespaces":["a"` + strings.Repeat(`,"a"`, (size-180)/4) + `]}`)
+	},
+	"long namespaces": func(size int) string {
+		name := `"` + strings.Repeat("A", (size-200)/32-3) + `"`
+		return Config(`"nodeMaintenance":{"namespaces":[` + strings.Repeat(name+",", 31) + name + `]}` + strings.Repeat(" ", max(0, (size-200)%32)))
+	},
+	"a long percentage": func(size int) string {
+		return Config(`"nodeMaintenance":{"maxUnavailable":"` + strings.Repeat("1", size-180) + `%"}`)
+	},
 	"no text": func(size int) string { return Config(`"kind":"` + strings.Repeat("\xff", size-130) + `"`) },
 }
 

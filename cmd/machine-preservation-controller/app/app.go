@@ -8,10 +8,12 @@ package app
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	goruntime "runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -23,6 +25,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/version/verflag"
@@ -35,8 +38,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -112,7 +120,7 @@ func run(ctx context.Context, opts *Options) error {
 		Logger: logf.Log,
 		Scheme: sourceScheme,
 		// Neither API server has to be there to be asked what it serves.
-		MapperProvider: mapperFor(meta.RESTScopeNamespace, machinev1alpha1.SchemeGroupVersion, "Machine", "MachineSet", "MachineDeployment"),
+		MapperProvider: mapperFor(map[schema.GroupVersion][]string{machinev1alpha1.SchemeGroupVersion: {"Machine", "MachineSet", "MachineDeployment"}}),
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{opts.Namespace: {}},
 			ByObject: map[client.Object]cache.ByObject{
@@ -132,13 +140,23 @@ func run(ctx context.Context, opts *Options) error {
 		return fmt.Errorf("failed to create the manager: %w", err)
 	}
 
+	targetScheme := runtime.NewScheme()
+	utilruntime.Must(scheme.AddToScheme(targetScheme))
+	utilruntime.Must(maintenancev1alpha1.AddToScheme(targetScheme))
+
 	connection := &shoot.Connection{}
 	targetConfig.Wrap(shoot.Limit)
 	targetConfig.Wrap(connection.Wrap)
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
+		o.Scheme = targetScheme
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode, UnsafeDisableDeepCopy: new(true)}}
-		o.MapperProvider = mapperFor(meta.RESTScopeRoot, corev1.SchemeGroupVersion, "Node")
+		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
+		if opts.NodeMaintenance.Enabled {
+			maps.Copy(o.Cache.ByObject, maintenance.ByObject())
+			kinds[maintenancev1alpha1.SchemeGroupVersion] = []string{"NodeMaintenance", "MaintenanceOperatorConfig"}
+		}
+		o.MapperProvider = mapperFor(kinds)
 	})
 	if err != nil {
 		return fmt.Errorf("failed to create the client for the shoot: %w", err)
@@ -174,11 +192,31 @@ func run(ctx context.Context, opts *Options) error {
 		}
 	}
 
+	if opts.NodeMaintenance.Enabled {
+		if err := addMaintenance(ctx, opts, mgr, target, nodes, pods); err != nil {
+			return fmt.Errorf("failed to add the controllers of node maintenances: %w", err)
+		}
+	}
+
 	if err := mgr.Add(beside{target}); err != nil {
 		return fmt.Errorf("failed to add the shoot: %w", err)
 	}
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled)
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled)
 	return mgr.Start(ctx)
+}
+
+func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, target cluster.Cluster, nodes *shoot.Nodes, pods kubernetes.Interface) error {
+	maintenances, err := maintenance.NewMaintenances(ctx, target)
+	if err != nil {
+		return err
+	}
+	if err := (&nodemaintenance.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces}).AddToManager(mgr, nodes, maintenances, pods); err != nil {
+		return err
+	}
+	if err := (&scheduler.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces}).AddToManager(mgr, nodes, maintenances); err != nil {
+		return err
+	}
+	return (&garbagecollector.Reconciler{}).AddToManager(mgr, maintenances)
 }
 
 // serveProbes answers the health probes as long as the process lives, also before there is a manager: the pod is that of
@@ -235,13 +273,19 @@ func (b beside) Start(ctx context.Context) error {
 func (beside) NeedLeaderElection() bool { return false }
 
 // mapperFor returns a provider of a mapper that knows some kinds and their lists, and nothing else. It asks nobody.
-func mapperFor(scope meta.RESTScope, version schema.GroupVersion, kinds ...string) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+func mapperFor(kinds map[schema.GroupVersion][]string) func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	return func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-		mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{version})
-		for _, kind := range kinds {
-			mapper.Add(version.WithKind(kind), scope)
-			// A cache of some namespaces asks for the scope of lists as well.
-			mapper.Add(version.WithKind(kind+"List"), scope)
+		mapper := meta.NewDefaultRESTMapper(slices.Collect(maps.Keys(kinds)))
+		for version, names := range kinds {
+			for _, name := range names {
+				var scope meta.RESTScope = meta.RESTScopeNamespace
+				if version == corev1.SchemeGroupVersion && name == "Node" {
+					scope = meta.RESTScopeRoot
+				}
+				mapper.Add(version.WithKind(name), scope)
+				// A cache of some namespaces asks for the scope of lists as well.
+				mapper.Add(version.WithKind(name+"List"), scope)
+			}
 		}
 		return mapper, nil
 	}

@@ -34,6 +34,7 @@ type Options struct {
 	Timeouts               preservation.Timeouts
 	NodeConditions         []string
 	DrainStrategies        DrainStrategies
+	NodeMaintenance        NodeMaintenance
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 }
@@ -43,6 +44,13 @@ type DrainStrategies struct {
 	Enabled                  bool
 	Strategies               drain.Strategies
 	IgnoredNamespacePatterns []string
+}
+
+// NodeMaintenance are the flags of node maintenances. Nothing of them happens if they are not enabled.
+type NodeMaintenance struct {
+	Enabled     bool
+	MaxHoldTime time.Duration
+	Namespaces  []string
 }
 
 // AddFlags adds the flags to a set. The timeouts and the node conditions default to those of machine-controller-manager.
@@ -62,6 +70,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.DrainStrategies.Strategies.ExpectedDrainTime, "expected-drain-time", 8*time.Minute, "Time that the drain of a node takes at best.")
 	fs.DurationVar(&o.DrainStrategies.Strategies.PDBForceDrainTimeout, "pdb-force-drain-timeout", time.Hour, "Time for which PodDisruptionBudgets are respected beyond that.")
 	fs.StringArrayVar(&o.DrainStrategies.IgnoredNamespacePatterns, "drain-ignored-namespace-pattern", nil, "Regular expression for whole names of namespaces whose pods are left alone. Can be repeated.")
+	fs.BoolVar(&o.NodeMaintenance.Enabled, "node-maintenance", false, "Whether to look after the NodeMaintenances of the shoot.")
+	fs.DurationVar(&o.NodeMaintenance.MaxHoldTime, "node-maintenance-max-hold-time", 24*time.Hour, "Time for which the machine of a node under maintenance is kept at most.")
+	fs.StringSliceVar(&o.NodeMaintenance.Namespaces, "node-maintenance-namespaces", nil, "Namespaces, comma-separated, from which NodeMaintenances are taken. All if there are none.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }
@@ -93,6 +104,7 @@ func (o *Options) Validate() error {
 		{"machine-drain-timeout", o.Timeouts.Drain},
 		{"drain-strategies-timeout", o.DrainStrategies.Strategies.Timeout},
 		{"expected-drain-time", o.DrainStrategies.Strategies.ExpectedDrainTime},
+		{"node-maintenance-max-hold-time", o.NodeMaintenance.MaxHoldTime},
 	} {
 		if flag.value <= 0 {
 			errs = append(errs, fmt.Errorf("--%s=%s must be greater than 0", flag.name, flag.value))

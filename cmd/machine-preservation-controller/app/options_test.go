@@ -42,9 +42,15 @@ var _ = Describe("Options", func() {
 			DrainStrategies: DrainStrategies{
 				Strategies: drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour},
 			},
+			NodeMaintenance:        NodeMaintenance{MaxHoldTime: 24 * time.Hour},
 			MetricsBindAddress:     ":10260",
 			HealthProbeBindAddress: ":10261",
 		}))
+	})
+
+	It("M17: should take maintenances from the namespaces that the flags say", func() {
+		Expect(parse(append(valid, "--node-maintenance", "--node-maintenance-max-hold-time=36h", "--node-maintenance-namespaces=a,b")...).NodeMaintenance).
+			To(Equal(NodeMaintenance{Enabled: true, MaxHoldTime: 36 * time.Hour, Namespaces: []string{"a", "b"}}))
 	})
 
 	DescribeTable("#Validate", func(args []string, messages ...string) {
@@ -69,6 +75,7 @@ var _ = Describe("Options", func() {
 		Entry("a negative drain timeout", []string{"--machine-drain-timeout=-1h"}, "--machine-drain-timeout=-1h0m0s must be greater than 0"),
 		Entry("no timeout of drain strategies", []string{"--drain-strategies-timeout=0"}, "--drain-strategies-timeout=0s must be greater than 0"),
 		Entry("no expected drain time", []string{"--expected-drain-time=0"}, "--expected-drain-time=0s must be greater than 0"),
+		Entry("no time to hold machines for maintenances", []string{"--node-maintenance-max-hold-time=0"}, "--node-maintenance-max-hold-time=0s must be greater than 0"),
 		Entry("a pattern that does not compile, which must not keep machines from being preserved", []string{"--drain-ignored-namespace-pattern=("}),
 		Entry("everything at once", []string{"--namespace=", "--holder=x", "--machine-drain-timeout=0"},
 			"--namespace must be set", `--holder="x" must be preserve-expiry or health-timer`, "--machine-drain-timeout=0s must be greater than 0"),

@@ -147,7 +147,7 @@ var _ = Describe("Shoot", func() {
 				Expect(actual).To(Equal(messages))
 			},
 			Entry("of what cannot be decoded", config("maxFailed: 3\nworkers: 4"),
-				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, workers`,
+				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, nodeMaintenance, workers`,
 				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
 			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
 				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`,
@@ -274,6 +274,17 @@ var _ = Describe("Shoot", func() {
 			newShoot(drainTimeout(1, 5*time.Hour), config("drainStrategies: {timeout: 3h, pdbForceDrainTimeout: 4h}")),
 			`spec.extensions[1].providerConfig.drainStrategies.timeout: comes to nothing for worker pool "a": 3h0m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 2h0m0s`,
 			`spec.extensions[1].providerConfig.drainStrategies.pdbForceDrainTimeout: comes to nothing for worker pool "a": 4h8m0s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of 2h0m0s`),
+		// Node maintenance
+		Entry("the defaults of node maintenance", newShoot(config("nodeMaintenance: {}"))),
+		Entry("no maintenance begins", newShoot(config("nodeMaintenance: {maxUnavailable: 0%}")),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxUnavailable: 0% lets no maintenance begin on a node that is available`),
+		Entry("all nodes at once", newShoot(config("nodeMaintenance: {maxParallelOperations: 0}")),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxParallelOperations: 0 is no limit, all nodes are emptied at once if requestors ask for it. maxUnavailable limits that, too`),
+		Entry("as many nodes as may be unavailable", newShoot(config("nodeMaintenance: {maxParallelOperations: 0, maxUnavailable: 10%}"))),
+		Entry("machines that are kept for longer than is allowed", newShoot(config("nodeMaintenance: {maxHoldTime: 337h}")),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxHoldTime: 337h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
+		Entry("machines that are kept for less long than they are worked on", newShoot(config("nodeMaintenance: {maxHoldTime: 1h}")),
+			`spec.extensions[1].providerConfig.nodeMaintenance.maxHoldTime: after 1h0m0s a machine is replaced when its node fails, although a requestor may work on it for 1h0m0s (maxNodeMaintenanceTime) from when it is ready`),
 		Entry("nothing is done anyway", newShoot(drainTimeout(1, time.Minute), config("drainStrategies: {disabled: true, pdbForceDrainTimeout: 0s}"))),
 	)
 

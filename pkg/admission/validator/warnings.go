@@ -13,6 +13,7 @@ import (
 
 	versionutils "github.com/gardener/gardener/pkg/utils/version"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -61,6 +62,7 @@ func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, con
 		w.ofZones(i)
 	}
 	w.ofDrainStrategies()
+	w.ofNodeMaintenance()
 	return w.warnings
 }
 
@@ -201,6 +203,34 @@ func (w *collector) ofDrainStrategies() {
 				w.add(fldPath.Child(deadline.field), "comes to nothing for worker pool %q: %s after the drain began, machine-controller-manager has deleted all pods by force since its machineDrainTimeout of %s", pool.Name, deadline.after, drainTimeout)
 			}
 		}
+	}
+}
+
+// ofNodeMaintenance warns of limits that let nothing or everything happen, and of machines that are not kept for as long as
+// they may be worked on.
+func (w *collector) ofNodeMaintenance() {
+	maintenance := w.config.NodeMaintenance
+	if maintenance == nil {
+		return
+	}
+	fldPath := w.configPath.Child("nodeMaintenance")
+	isZero := func(number *intstr.IntOrString) bool {
+		return number != nil && (number.String() == "0" || number.String() == "0%")
+	}
+	switch {
+	case isZero(maintenance.MaxUnavailable):
+		w.add(fldPath.Child("maxUnavailable"), "%s lets no maintenance begin on a node that is available", maintenance.MaxUnavailable)
+	case isZero(maintenance.MaxParallelOperations) && maintenance.MaxUnavailable == nil:
+		w.add(fldPath.Child("maxParallelOperations"), "%s is no limit, all nodes are emptied at once if requestors ask for it. maxUnavailable limits that, too", maintenance.MaxParallelOperations)
+	}
+
+	hold, holdPath := maintenance.MaxHoldTime.Duration, fldPath.Child("maxHoldTime")
+	if limit := w.limits.MaxMachinePreserveTimeout; limit != nil && hold > limit.Duration {
+		w.add(holdPath, "%s is longer than the operators allow, it is taken for %s, which is the longest that a machine is kept", hold, limit.Duration)
+		hold = limit.Duration
+	}
+	if ready := maintenance.MaxNodeMaintenanceTime.Duration; hold <= ready {
+		w.add(holdPath, "after %s a machine is replaced when its node fails, although a requestor may work on it for %s (maxNodeMaintenanceTime) from when it is ready", hold, ready)
 	}
 }
 

@@ -6,6 +6,7 @@ package preservation
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -21,6 +22,8 @@ type MachinePreservationConfig struct {
 	Workers []Worker
 	// DrainStrategies help nodes that are drained because of an update of the workers, nil for none.
 	DrainStrategies *DrainStrategies
+	// NodeMaintenance lets requestors have nodes for themselves, nil for nobody.
+	NodeMaintenance *NodeMaintenance
 }
 
 // DrainStrategies say when pods are helped that hold up the drain of a node. Of one that was decoded, everything is set.
@@ -36,6 +39,27 @@ type DrainStrategies struct {
 	// IgnoredNamespacePatterns match whole names of namespaces that are left alone.
 	IgnoredNamespacePatterns []string
 }
+
+// NodeMaintenance is how many nodes are given to requestors at a time, and for how long. Of one that was decoded,
+// everything but MaxUnavailable and Namespaces is set.
+type NodeMaintenance struct {
+	// MaxParallelOperations is how many nodes are under maintenance at a time, 0 for as many as are asked for.
+	MaxParallelOperations *intstr.IntOrString
+	// MaxUnavailable is up to how many unavailable nodes a maintenance may begin on one that is available, nil for any
+	// number.
+	MaxUnavailable *intstr.IntOrString
+	// MaxNodeMaintenanceTime is how long a node stays with a requestor.
+	MaxNodeMaintenanceTime *metav1.Duration
+	// LogLevel is what is logged about it.
+	LogLevel *LogLevel
+	// MaxHoldTime is how long the machine of a node under maintenance is kept.
+	MaxHoldTime *metav1.Duration
+	// Namespaces are those in which maintenances are asked for, none for all.
+	Namespaces []string
+}
+
+// LogLevel is what is logged.
+type LogLevel string
 
 // Worker is the settings of one worker pool.
 type Worker struct {

@@ -6,6 +6,7 @@ package preservationcontroller
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
@@ -25,6 +26,9 @@ const (
 
 	// FlagMaxMachinePreserveTimeout is the flag that comes from the extension's own configuration.
 	FlagMaxMachinePreserveTimeout = "--max-machine-preserve-timeout"
+
+	// FlagNodeMaintenance is the flag with which the container takes care of NodeMaintenances.
+	FlagNodeMaintenance = "--node-maintenance"
 
 	// VolumeName is the name of the volume with the kubeconfig for the shoot and our own token.
 	VolumeName = "kubeconfig-machine-preservation"
@@ -48,6 +52,9 @@ type ContainerValues struct {
 	ProviderFlags []string
 	// DrainStrategies are those of the Shoot, valid and with their defaults, nil for none.
 	DrainStrategies *preservation.DrainStrategies
+	// NodeMaintenance are the settings of the Shoot, valid and with their defaults, nil if the container does not take care of
+	// NodeMaintenances.
+	NodeMaintenance *preservation.NodeMaintenance
 }
 
 // Container returns the container.
@@ -61,6 +68,7 @@ func Container(values ContainerValues) corev1.Container {
 	}
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
+	args = append(args, maintenanceFlags(values.NodeMaintenance)...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
 		fmt.Sprintf("--health-probe-bind-address=:%d", portHealth),
@@ -110,6 +118,18 @@ func drainFlags(strategies *preservation.DrainStrategies) []string {
 	}
 	for _, pattern := range strategies.IgnoredNamespacePatterns {
 		flags = append(flags, "--drain-ignored-namespace-pattern="+pattern)
+	}
+	return flags
+}
+
+// maintenanceFlags returns what is not a limit: those are in the shoot.
+func maintenanceFlags(maintenance *preservation.NodeMaintenance) []string {
+	if maintenance == nil {
+		return nil
+	}
+	flags := []string{FlagNodeMaintenance, "--node-maintenance-max-hold-time=" + maintenance.MaxHoldTime.Duration.String()}
+	if len(maintenance.Namespaces) > 0 {
+		flags = append(flags, "--node-maintenance-namespaces="+strings.Join(maintenance.Namespaces, ","))
 	}
 	return flags
 }

@@ -41,6 +41,10 @@ var metrics = []string{
 	"machine_preservation_drains",
 	"machine_preservation_drain_pods_total",
 	"machine_preservation_node_drain_timeout",
+	"machine_preservation_node_maintenance_drains_failed_total",
+	"machine_preservation_node_maintenance_phase_duration_seconds_bucket",
+	"machine_preservation_node_maintenance_phase_duration_seconds_count",
+	"machine_preservation_node_maintenance_phase_duration_seconds_sum",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",
@@ -195,6 +199,13 @@ func alerts() []monitoringv1.Rule {
 			"A node is not drained in time for an update.",
 			"Machine-controller-manager has not been able to drain node {{ $labels.node }} for an update of the shoot's workers within the "+
 				"time that the shoot's drain strategies set. The condition NodeDrain of the node says which pods are left.",
+		),
+		// By default, a drain begins anew after five minutes: it has done so several times.
+		alert("MachinePreservationMaintenanceDrainFailing", everybody, "30m",
+			`increase(machine_preservation_node_maintenance_drains_failed_total[20m]) > 0`,
+			"A node is not drained for its maintenance.",
+			"Drains for node maintenances are not over within their timeout and begin anew, again and again. The condition Ready of the "+
+				"NodeMaintenance(s) in phase Draining says which pods are in the way.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,

@@ -25,8 +25,14 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 )
 
 const (
@@ -36,21 +42,32 @@ const (
 	AccessSecretName = gardenerutils.SecretNamePrefixShootAccess + Name
 	// ManagedResourceName is the name of the ManagedResource with the permissions in the shoot.
 	ManagedResourceName = "extension-machine-preservation-shoot"
+	// AnnotationNodeMaintenance on the access secret is "true" if the container is to take care of NodeMaintenances.
+	AnnotationNodeMaintenance = v1alpha1.GroupName + "/node-maintenance"
 
-	manifestsSecretName = managedresources.SecretPrefix + ManagedResourceName
-
-	origin          = "gardener-extension-machine-preservation"
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
 )
 
-// ErrTerminating is returned by Deploy when the ManagedResource of before is still being deleted. What is written into it
-// would go with it.
-var ErrTerminating = fmt.Errorf("ManagedResource %q is being deleted", ManagedResourceName)
+// NodeMaintenance is what the container, and who acts with its identity, has to do with NodeMaintenances.
+type NodeMaintenance string
+
+const (
+	// NodeMaintenanceOff is nothing.
+	NodeMaintenanceOff NodeMaintenance = ""
+	// NodeMaintenanceBeginning is to see whether somebody else takes care of them.
+	NodeMaintenanceBeginning NodeMaintenance = "Beginning"
+	// NodeMaintenanceOn is to take care of them.
+	NodeMaintenanceOn NodeMaintenance = "On"
+	// NodeMaintenanceEnding is to set back those in progress.
+	NodeMaintenanceEnding NodeMaintenance = "Ending"
+)
 
 // Values are what the component depends on.
 type Values struct {
 	// DrainStrategies says whether the Shoot has drain strategies.
 	DrainStrategies bool
+	// NodeMaintenance is what is done about NodeMaintenances.
+	NodeMaintenance NodeMaintenance
 }
 
 // New returns the component for the control plane of a shoot.
@@ -86,7 +103,10 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := kubernetesutils.DeleteObject(ctx, p.client, p.accessSecret().Secret); err != nil {
 		return fmt.Errorf("failed to delete access secret: %w", err)
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.manifests(), p.managedResource(), p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service())
+	if err := Resources(p.client, p.namespace).Destroy(ctx); err != nil {
+		return err
+	}
+	return kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service())
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
@@ -127,43 +147,23 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 	return nil
 }
 
-// deployManagedResource deploys what gardener-resource-manager brings into the shoot. Other than with Gardener's helpers, the
-// name of the Secret does not depend on what is in it: it can be given in a role.
+// deployManagedResource deploys what gardener-resource-manager brings into the shoot.
 func (p *preservationController) deployManagedResource(ctx context.Context) error {
 	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
 		AddAllAndSerialize(p.shootResources()...)
 	if err != nil {
 		return fmt.Errorf("failed to serialize the resources for the shoot: %w", err)
 	}
-	manifests := p.manifests()
-	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, manifests, func() error {
-		manifests.Type = corev1.SecretTypeOpaque
-		manifests.Data = data
-		return nil
-	}); err != nil {
-		return fmt.Errorf("failed to deploy the Secret of the ManagedResource: %w", err)
-	}
+	return Resources(p.client, p.namespace).Deploy(ctx, data)
+}
 
-	managedResource := p.managedResource()
-	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, managedResource, func() error {
-		if managedResource.DeletionTimestamp != nil {
-			return ErrTerminating
-		}
-		metav1.SetMetaDataLabel(&managedResource.ObjectMeta, managedresources.LabelKeyOrigin, origin)
-		managedResource.Spec = resourcesv1alpha1.ManagedResourceSpec{
-			SecretRefs:   []corev1.LocalObjectReference{{Name: manifests.Name}},
-			InjectLabels: map[string]string{v1beta1constants.ShootNoCleanup: "true"},
-			KeepObjects:  new(false),
-		}
-		return nil
-	}); err != nil {
-		return fmt.Errorf("failed to deploy ManagedResource: %w", err)
-	}
-	return nil
+// Resources are what has the permissions in the shoot.
+func Resources(c client.Client, namespace string) shootresources.Resources {
+	return shootresources.Resources{Client: c, Namespace: namespace, Name: ManagedResourceName}
 }
 
 // deployAccessSecret has gardener-resource-manager write a token into the Secret for the container, and the CA bundle for
-// who has no kubeconfig of the shoot.
+// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances.
 func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 	access := p.accessSecret()
 	if err := access.Reconcile(ctx, p.client); err != nil {
@@ -171,8 +171,13 @@ func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 	}
 	patch := client.MergeFrom(access.Secret.DeepCopy())
 	metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, resourcesv1alpha1.ServiceAccountInjectCABundle, "true")
+	if p.values.NodeMaintenance == NodeMaintenanceOn {
+		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationNodeMaintenance, "true")
+	} else {
+		delete(access.Secret.Annotations, AnnotationNodeMaintenance)
+	}
 	if err := p.client.Patch(ctx, access.Secret, patch); err != nil {
-		return fmt.Errorf("failed to ask for the CA bundle in the access secret: %w", err)
+		return fmt.Errorf("failed to annotate the access secret: %w", err)
 	}
 	return nil
 }
@@ -229,6 +234,7 @@ func (p *preservationController) shootResources() []client.Object {
 			},
 		)
 	}
+	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
 	clusterRoleBinding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
@@ -241,16 +247,54 @@ func (p *preservationController) shootResources() []client.Object {
 	return []client.Object{clusterRole, clusterRoleBinding}
 }
 
+// maintenanceRules returns what NodeMaintenances take beyond what everybody has. They are aggregated into no other role: who
+// may create one has power over every node (M17).
+func maintenanceRules(maintenance NodeMaintenance) []rbacv1.PolicyRule {
+	switch maintenance {
+	case NodeMaintenanceBeginning:
+		return []rbacv1.PolicyRule{{
+			APIGroups:     []string{apiextensionsv1.GroupName},
+			Resources:     []string{"customresourcedefinitions"},
+			ResourceNames: nodemaintenance.DefinitionNames(),
+			Verbs:         []string{"get"},
+		}}
+	case NodeMaintenanceOn, NodeMaintenanceEnding:
+		return []rbacv1.PolicyRule{
+			{
+				APIGroups: []string{maintenancev1alpha1.GroupName},
+				Resources: []string{"nodemaintenances"},
+				Verbs:     []string{"get", "list", "watch", "patch", "delete"},
+			},
+			{
+				APIGroups: []string{maintenancev1alpha1.GroupName},
+				Resources: []string{"nodemaintenances/status"},
+				Verbs:     []string{"patch"},
+			},
+			{
+				APIGroups: []string{maintenancev1alpha1.GroupName},
+				Resources: []string{"maintenanceoperatorconfigs"},
+				Verbs:     []string{"get", "list", "watch"},
+			},
+			{
+				// Who schedules writes which round it is.
+				APIGroups:     []string{maintenancev1alpha1.GroupName},
+				Resources:     []string{"maintenanceoperatorconfigs"},
+				ResourceNames: []string{maintenancev1alpha1.ConfigName},
+				Verbs:         []string{"patch"},
+			},
+			{
+				// They are watched for one node, while it waits for them or is drained.
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"pods"},
+				Verbs:     []string{"watch"},
+			},
+		}
+	}
+	return nil
+}
+
 func (p *preservationController) accessSecret() *gardenerutils.AccessSecret {
 	return gardenerutils.NewShootAccessSecret(Name, p.namespace)
-}
-
-func (p *preservationController) manifests() *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: manifestsSecretName, Namespace: p.namespace}}
-}
-
-func (p *preservationController) managedResource() *resourcesv1alpha1.ManagedResource {
-	return &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: ManagedResourceName, Namespace: p.namespace}}
 }
 
 func (p *preservationController) role() *rbacv1.Role {

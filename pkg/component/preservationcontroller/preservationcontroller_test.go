@@ -7,6 +7,7 @@ package preservationcontroller_test
 import (
 	"context"
 	"errors"
+	"slices"
 
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
@@ -111,18 +112,20 @@ var _ = Describe("PreservationController", func() {
 		))
 	})
 
-	It("should allow what drain strategies need only where there are some", func() {
-		role := func() []rbacv1.PolicyRule {
-			GinkgoHelper()
-			objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
-			Expect(err).NotTo(HaveOccurred())
-			for _, object := range objects {
-				if role, ok := object.(*rbacv1.ClusterRole); ok {
-					return role.Rules
-				}
+	role := func() []rbacv1.PolicyRule {
+		GinkgoHelper()
+		objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+		Expect(err).NotTo(HaveOccurred())
+		for _, object := range objects {
+			if role, ok := object.(*rbacv1.ClusterRole); ok {
+				Expect(role.Labels).To(BeEmpty(), "it is aggregated into no other role")
+				return role.Rules
 			}
-			return nil
 		}
+		return nil
+	}
+
+	It("should allow what drain strategies need only where there are some", func() {
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		without := role()
 		Expect(New(c, namespace, Values{DrainStrategies: true}).Deploy(ctx)).To(Succeed())
@@ -132,6 +135,47 @@ var _ = Describe("PreservationController", func() {
 		)))
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		Expect(role()).To(Equal(without), "and takes it away again")
+	})
+
+	It("M17: should allow what node maintenance needs only while it is on, or comes to its end", func() {
+		const annotation = "machine-preservation.extensions.gardener.cloud/node-maintenance"
+		annotations := func() map[string]string {
+			return get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()
+		}
+		deploy := func(maintenance NodeMaintenance) {
+			GinkgoHelper()
+			Expect(New(c, namespace, Values{NodeMaintenance: maintenance}).Deploy(ctx)).To(Succeed())
+		}
+		deploy(NodeMaintenanceOff)
+		without := role()
+		Expect(annotations()).NotTo(HaveKey(annotation))
+
+		deploy(NodeMaintenanceBeginning)
+		Expect(role()).To(Equal(slices.Concat(without, []rbacv1.PolicyRule{{
+			APIGroups:     []string{"apiextensions.k8s.io"},
+			Resources:     []string{"customresourcedefinitions"},
+			ResourceNames: []string{"maintenanceoperatorconfigs.maintenance.nvidia.com", "nodemaintenances.maintenance.nvidia.com"},
+			Verbs:         []string{"get"},
+		}})))
+		Expect(annotations()).NotTo(HaveKey(annotation))
+
+		on := slices.Concat(without, []rbacv1.PolicyRule{
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances"}, Verbs: []string{"get", "list", "watch", "patch", "delete"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances/status"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, ResourceNames: []string{"default"}, Verbs: []string{"patch"}},
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"watch"}},
+		})
+		deploy(NodeMaintenanceOn)
+		Expect(role()).To(Equal(on))
+		Expect(annotations()).To(HaveKeyWithValue(annotation, "true"))
+
+		deploy(NodeMaintenanceEnding)
+		Expect(role()).To(Equal(on))
+		Expect(annotations()).NotTo(HaveKey(annotation), "the container is to let go of it")
+
+		deploy(NodeMaintenanceOff)
+		Expect(role()).To(Equal(without))
 	})
 
 	It("should use only Secrets that a role can name", func() {

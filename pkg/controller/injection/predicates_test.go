@@ -57,6 +57,12 @@ var _ = Describe("Predicates", func() {
 			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: withToken})).To(BeFalse())
 			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: secret})).To(BeFalse())
 
+			maintains := withToken.DeepCopy()
+			maintains.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = "true"
+			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: maintains})).To(BeTrue())
+			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: maintains, ObjectNew: withToken})).To(BeTrue())
+			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: maintains, ObjectNew: maintains})).To(BeFalse())
+
 			secret.Name = "shoot-access-machine-controller-manager"
 			Expect(AccessSecretPredicate().Create(event.CreateEvent{Object: secret})).To(BeFalse())
 		})

@@ -17,7 +17,6 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
 	"github.com/go-logr/logr"
@@ -28,7 +27,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
@@ -48,8 +49,11 @@ type Actuator struct {
 	Client client.Client
 	// Clock tells how long a deletion has taken.
 	Clock clock.Clock
-	// ShootClient returns a client for the nodes of a shoot, by its control-plane namespace.
+	// ShootClient returns a client for the nodes and the maintenances of a shoot, by its control-plane namespace.
 	ShootClient func(ctx context.Context, namespace string) (client.Client, error)
+	// EndMaintenances sets back what is in progress of the maintenances of a shoot. That there are none, or no API for them, is
+	// no error.
+	EndMaintenances func(ctx context.Context, shoot client.Client) error
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -85,7 +89,13 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 		// drain strategies if these are what is not valid.
 		log.Info("Provider configuration is not valid, going on with the shares as they are", "reason", err.Error())
 	}
-	return a.deploy(ctx, ex)
+	err = a.deploy(ctx, ex, shoot)
+	// Of Reconcile, and of nothing else, Gardener's reconciler forgets after which time it is to be called again. Errors have a
+	// back-off.
+	if requeue, ok := errors.AsType[*reconcilerutils.RequeueAfterError](err); ok {
+		return requeue.Cause
+	}
+	return err
 }
 
 // Delete removes the container from machine-controller-manager. When it is gone, all preservations end, and what the
@@ -112,6 +122,11 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 		log.Info("Giving up waiting for the container to be removed", "containerName", preservationcontroller.Name)
 	}
 	waitForNodes := a.Clock.Since(ex.DeletionTimestamp.Time) < nodesTimeout
+	if waitForNodes {
+		if err := a.endMaintenances(ctx, ex.Namespace); err != nil {
+			return err
+		}
+	}
 	if err := a.endPreservations(ctx, ex.Namespace, waitForNodes); err != nil {
 		return fmt.Errorf("failed to end the preservations: %w", err)
 	}
@@ -124,11 +139,14 @@ func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extension
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}
+	if err := nodemaintenance.Resources(a.Client, ex.Namespace).Destroy(ctx); err != nil {
+		return err
+	}
 	return preservationcontroller.New(a.Client, ex.Namespace, preservationcontroller.Values{}).Destroy(ctx)
 }
 
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
-// preserved machines is in the machines. gardenlet deletes machine-controller-manager at the same time.
+// preserved machines is in the machines, that of NodeMaintenances in them. gardenlet deletes machine-controller-manager at the same time.
 func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
@@ -140,24 +158,30 @@ func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1a
 }
 
 // Restore deploys in this seed what Migrate has deleted in the other one. That it was there once, nothing here tells, so
-// it is deployed whatever the configuration is.
-func (a *Actuator) Restore(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	return a.deploy(ctx, ex)
+// it is deployed whatever the configuration is. What could not be enabled there is none of its concern.
+func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
+	if err != nil {
+		return fmt.Errorf("failed to get Shoot: %w", err)
+	}
+	err = a.deploy(ctx, ex, shoot)
+	if foreign, ok := errors.AsType[*nodemaintenance.ForeignError](err); ok {
+		log.Info("Restoring without node maintenance", "reason", foreign.Error())
+		return nil
+	}
+	return err
 }
 
 // deploy waits until gardener-resource-manager has taken away what a former Extension had in the shoot. In a hibernated shoot
 // nothing is needed: when it wakes up, gardenlet has the Extension reconciled again.
-func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension) error {
+func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension, shoot *gardencorev1beta1.Shoot) error {
 	strategies, err := helper.ReadDrainStrategies(ex)
 	values := preservationcontroller.Values{DrainStrategies: err == nil && strategies != nil}
-	err = preservationcontroller.New(a.Client, ex.Namespace, values).Deploy(ctx)
-	switch {
-	case errors.Is(err, preservationcontroller.ErrTerminating):
-		return a.waitForResourceManager(ctx, ex.Namespace)
-	case err != nil:
-		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
+	err = a.deployWithMaintenance(ctx, ex, shoot, values)
+	if errors.Is(err, shootresources.ErrTerminating) {
+		return a.waitForResourceManager(ctx, ex.Namespace, err)
 	}
-	return nil
+	return err
 }
 
 // isDeployed returns whether the preservation controller was deployed before. The access secret is what is deployed last.
@@ -178,19 +202,25 @@ func (a *Actuator) destroy(ctx context.Context, namespace string) error {
 	if err := preservationcontroller.New(a.Client, namespace, preservationcontroller.Values{}).Destroy(ctx); err != nil {
 		return fmt.Errorf("failed to delete the preservation controller: %w", err)
 	}
-	managedResource := &resourcesv1alpha1.ManagedResource{}
-	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: preservationcontroller.ManagedResourceName}, managedResource); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil
-		}
-		return fmt.Errorf("failed to get ManagedResource %q: %w", preservationcontroller.ManagedResourceName, err)
+	maintenance := nodemaintenance.Resources(a.Client, namespace)
+	if err := maintenance.Destroy(ctx); err != nil {
+		return fmt.Errorf("failed to delete the API of NodeMaintenances: %w", err)
 	}
-	return a.waitForResourceManager(ctx, namespace)
+	for _, resources := range []shootresources.Resources{preservationcontroller.Resources(a.Client, namespace), maintenance} {
+		state, err := resources.State(ctx)
+		if err != nil {
+			return err
+		}
+		if state != shootresources.Absent {
+			return a.waitForResourceManager(ctx, namespace, fmt.Errorf("ManagedResource %q %w", resources.Name, shootresources.ErrTerminating))
+		}
+	}
+	return nil
 }
 
 // waitForResourceManager has the ManagedResource that is being deleted looked at again, unless the shoot is hibernated and
 // gardener-resource-manager does not run.
-func (a *Actuator) waitForResourceManager(ctx context.Context, namespace string) error {
+func (a *Actuator) waitForResourceManager(ctx context.Context, namespace string, cause error) error {
 	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to get Shoot: %w", err)
@@ -198,7 +228,7 @@ func (a *Actuator) waitForResourceManager(ctx context.Context, namespace string)
 	if shoot != nil && v1beta1helper.HibernationIsEnabled(shoot) && shoot.Status.IsHibernated {
 		return nil
 	}
-	return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: preservationcontroller.ErrTerminating}
+	return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: cause}
 }
 
 // removeContainer removes the container and its volume from machine-controller-manager and returns whether they were

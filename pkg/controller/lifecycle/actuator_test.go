@@ -242,10 +242,8 @@ var _ = Describe("Actuator", func() {
 		By("Waking up")
 		sleep(false)
 		err := actuator.Reconcile(ctx, log, ex)
-		var requeue *reconcilerutils.RequeueAfterError
-		Expect(errors.As(err, &requeue)).To(BeTrue(), "%v", err)
-		Expect(requeue.RequeueAfter).To(Equal(5 * time.Second))
 		Expect(err).To(MatchError(ContainSubstring(`ManagedResource "extension-machine-preservation-shoot" is being deleted`)))
+		Expect(err).NotTo(BeAssignableToTypeOf(&reconcilerutils.RequeueAfterError{}), "it would not be called again")
 		Expect(get()).To(Succeed())
 		Expect(managedResource.ResourceVersion).To(Equal(terminating))
 		Expect(deployed()).To(BeFalse(), "the container would have no permissions in the shoot")
@@ -499,20 +497,27 @@ var _ = Describe("Actuator", func() {
 
 		It("should keep the resources in the shoot", func() {
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			kept := false
+			Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{
+				ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-node-maintenance", Namespace: namespace},
+				Spec:       resourcesv1alpha1.ManagedResourceSpec{KeepObjects: new(true)},
+			})).To(Succeed())
+			kept := map[string]bool{}
 			c = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 				Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
 					if _, ok := object.(*resourcesv1alpha1.ManagedResource); ok {
 						managedResource := &resourcesv1alpha1.ManagedResource{}
 						Expect(c.Get(ctx, client.ObjectKeyFromObject(object), managedResource)).To(Succeed())
-						kept = *managedResource.Spec.KeepObjects
+						kept[object.GetName()] = *managedResource.Spec.KeepObjects
 					}
 					return c.Delete(ctx, object, opts...)
 				},
 			})
 
 			Expect((&Actuator{Client: c, Clock: clock}).Migrate(ctx, log, ex)).To(Succeed())
-			Expect(kept).To(BeTrue())
+			Expect(kept).To(Equal(map[string]bool{
+				"extension-machine-preservation-shoot":            true,
+				"extension-machine-preservation-node-maintenance": true,
+			}))
 			Expect(deployed()).To(BeFalse())
 		})
 	})

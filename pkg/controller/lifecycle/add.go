@@ -49,11 +49,12 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 
 	return extension.Add(mgr, extension.AddArgs{
 		Actuator: &Actuator{
-			Client:      uncached,
-			Clock:       clock.RealClock{},
-			ShootClient: shootClient(uncached),
-			Schemas:     options.Schemas,
-			Recorder:    mgr.GetEventRecorder(ControllerName),
+			Client:          uncached,
+			Clock:           clock.RealClock{},
+			ShootClient:     shootClient(uncached),
+			EndMaintenances: func(context.Context, client.Client) error { return nil },
+			Schemas:         options.Schemas,
+			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},
 		Name:                      ControllerName,
 		FinalizerSuffix:           v1alpha1.ExtensionType,

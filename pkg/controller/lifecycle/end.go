@@ -6,6 +6,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -17,11 +18,14 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
@@ -34,6 +38,9 @@ const (
 	// Extension. It includes the time until the container is gone. A shoot that denies it must not keep the machines (P14).
 	nodesTimeout = removalTimeout + 5*time.Minute
 )
+
+// errNoToken says that the access secret is too young.
+var errNoToken = errors.New("not yet written")
 
 // acts says that a preservation controller is at work, wherever its container still runs.
 func (a *Actuator) acts(ctx context.Context, namespace string) (bool, error) {
@@ -98,7 +105,15 @@ type nodes struct{ client.Client }
 
 func (n nodes) Known() bool { return n.Client != nil }
 
-// shootClient returns a function that makes a client for a shoot's nodes, with the identity and the permissions of the
+// shootScheme is what is known of shoots.
+var shootScheme = runtime.NewScheme()
+
+func init() {
+	utilruntime.Must(corev1.AddToScheme(shootScheme))
+	utilruntime.Must(maintenancev1alpha1.AddToScheme(shootScheme))
+}
+
+// shootClient returns a function that makes a client for a shoot's nodes and maintenances, with the identity and the permissions of the
 // preservation controller. The error is a NotFound if its access secret does not exist.
 func shootClient(seed client.Client) func(ctx context.Context, namespace string) (client.Client, error) {
 	return func(ctx context.Context, namespace string) (client.Client, error) {
@@ -108,22 +123,25 @@ func shootClient(seed client.Client) func(ctx context.Context, namespace string)
 		}
 		token, ca := secret.Data[resourcesv1alpha1.DataKeyToken], secret.Data[resourcesv1alpha1.DataKeyCABundle]
 		if len(token) == 0 || len(ca) == 0 {
-			return nil, fmt.Errorf("gardener-resource-manager has not yet written both %s and %s into Secret %q",
-				resourcesv1alpha1.DataKeyToken, resourcesv1alpha1.DataKeyCABundle, secret.Name)
+			return nil, fmt.Errorf("gardener-resource-manager has %w both %s and %s into Secret %q",
+				errNoToken, resourcesv1alpha1.DataKeyToken, resourcesv1alpha1.DataKeyCABundle, secret.Name)
 		}
 		server, err := shootServer(ctx, seed, namespace)
 		if err != nil {
 			return nil, err
 		}
 
-		mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
+		// Discovery would ask for all that the shoot has.
+		mapper := meta.NewDefaultRESTMapper(nil)
 		mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+		mapper.Add(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"), meta.RESTScopeRoot)
+		mapper.Add(maintenancev1alpha1.SchemeGroupVersion.WithKind("NodeMaintenance"), meta.RESTScopeNamespace)
 		return client.New(&rest.Config{
 			Host:            server,
 			BearerToken:     string(token),
 			TLSClientConfig: rest.TLSClientConfig{CAData: ca},
 			Timeout:         shootTimeout,
-		}, client.Options{Mapper: mapper})
+		}, client.Options{Mapper: mapper, Scheme: shootScheme})
 	}
 }
 

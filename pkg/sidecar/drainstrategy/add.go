@@ -61,13 +61,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.Pods = &podWatches{
-				client:  pods,
-				ctx:     ctx,
-				known:   func(node string) { queue.Add(requestFor(node)) },
-				changed: func(node string) { queue.AddAfter(requestFor(node), settling) },
-				byNode:  map[string]*podWatch{},
-			}
+			r.Pods = shoot.NewPods(ctx, pods,
+				func(node string) { queue.Add(requestFor(node)) },
+				func(node string) { queue.AddAfter(requestFor(node), settling) })
 			return nil
 		})).
 		WatchesRawSource(nodes.Source(requestOf, nodeChanged())).

@@ -8,6 +8,8 @@ import (
 	"context"
 
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 // What the tests look at beside the exported names.
@@ -17,13 +19,12 @@ var (
 	MachineChanged    = machineChanged
 	MachineSetChanged = machineSetChanged
 	DeploymentChanged = deploymentChanged
-	StripPod          = stripPod
 	TimedOut          = timedOut
 )
 
 // NewPodWatches returns Pods that watch by a client, and call a function with each node on which something has changed.
 func NewPodWatches(ctx context.Context, c kubernetes.Interface, changed func(node string)) Pods {
-	return &podWatches{client: c, ctx: ctx, known: changed, changed: changed, byNode: map[string]*podWatch{}}
+	return shoot.NewPods(ctx, c, changed, changed)
 }
 
 // NodeNames returns the names of the nodes that a new MachineSet may concern.

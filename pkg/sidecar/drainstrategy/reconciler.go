@@ -126,7 +126,7 @@ func (r *Reconciler) forceVolumes(ctx context.Context, machine *machinev1alpha1.
 func (r *Reconciler) concerned(pods []drain.Pod, silent bool) []drain.Pod {
 	var concerned []drain.Pod
 	for _, pod := range pods {
-		if pod.DaemonSet != "" || pod.Mirror || pod.Finished {
+		if pod.Belongs() {
 			continue
 		}
 		pod.AtRisk = silent && pod.Volumes

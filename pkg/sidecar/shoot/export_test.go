@@ -4,5 +4,5 @@
 
 package shoot
 
-// EnqueuePaced is what the tests look at beside the exported names.
-var EnqueuePaced = enqueuePaced
+// StripPod is what the tests look at beside the exported names.
+var StripPod = stripPod

@@ -73,17 +73,19 @@ const changeBurst, changeInterval = 10, time.Second
 func (n *Nodes) Source(mapNode func(context.Context, *corev1.Node) []reconcile.Request, changed predicate.TypedPredicate[*corev1.Node]) source.Source {
 	return &source.Informer{
 		Informer: n.informer,
-		Handler:  enqueuePaced(mapNode),
+		Handler:  EnqueuePaced(mapNode),
 		Predicates: []predicate.Predicate{predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 			return changed.Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: e.ObjectOld.(*corev1.Node), ObjectNew: e.ObjectNew.(*corev1.Node)})
 		}}},
 	}
 }
 
-func enqueuePaced(mapNode func(context.Context, *corev1.Node) []reconcile.Request) handler.EventHandler {
+// EnqueuePaced returns a handler that makes requests of objects. Those that come too often are put off, and become one
+// (P14).
+func EnqueuePaced[T client.Object](requestsOf func(context.Context, T) []reconcile.Request) handler.EventHandler {
 	paces := &pace.Pace[reconcile.Request]{Burst: changeBurst, Interval: changeInterval}
 	enqueue := func(ctx context.Context, obj client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		for _, request := range mapNode(ctx, obj.(*corev1.Node)) {
+		for _, request := range requestsOf(ctx, obj.(T)) {
 			if wait := paces.Take(request, time.Now()); wait > 0 {
 				queue.AddAfter(request, wait)
 				continue
@@ -181,6 +183,23 @@ func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha
 		}
 	}
 	return update, nil
+}
+
+// IsRolling says that a MachineDeployment replaces its machines: there are, or are to be, machines of a MachineSet that is
+// not of the newest revision (P3). One that updates in place keeps such MachineSets without replacing anything.
+func IsRolling(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment) (bool, error) {
+	if deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
+		return false, nil
+	}
+	sets := &machinev1alpha1.MachineSetList{}
+	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
+		return false, fmt.Errorf("failed to list the MachineSets: %w", err)
+	}
+	owned := slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
+	newest := Newest(owned)
+	return slices.ContainsFunc(owned, func(set machinev1alpha1.MachineSet) bool {
+		return set.UID != newest.UID && (set.Spec.Replicas > 0 || set.Status.Replicas > 0)
+	}), nil
 }
 
 // readController reads the object of a kind that controls the given one, and returns false if there is none.

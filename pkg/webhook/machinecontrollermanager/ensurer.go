@@ -29,6 +29,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
@@ -114,6 +115,14 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
 
+	// It is on when the shoot has what it takes, not when the Shoot says so.
+	var maintenance *preservation.NodeMaintenance
+	if secret.Annotations[preservationcontroller.AnnotationNodeMaintenance] == "true" {
+		if maintenance, err = helper.ReadNodeMaintenance(extension); err != nil {
+			log.Info("Injecting without node maintenance, it is not valid", "reason", err.Error())
+		}
+	}
+
 	container := preservationcontroller.Container(preservationcontroller.ContainerValues{
 		Image:                     image,
 		Namespace:                 deployment.Namespace,
@@ -121,6 +130,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		MaxMachinePreserveTimeout: e.config.MaxMachinePreserveTimeout.Duration,
 		ProviderFlags:             providerFlags(pod.Containers),
 		DrainStrategies:           strategies,
+		NodeMaintenance:           maintenance,
 	})
 	// Both come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
 	// when gardenlet writes one: another order would be another template, and replace the pod once more.

@@ -317,6 +317,29 @@ var _ = Describe("Ensurer", func() {
 			Entry("what cannot be decoded", `,"drainStrategies":true`),
 		)
 
+		DescribeTable("M17: should pass on valid settings of node maintenance where the shoot has what it takes", func(isOn string, fields string, want ...string) {
+			secret.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = isOn
+			Expect(c.Update(ctx, secret)).To(Succeed())
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
+			Expect(c.Update(ctx, extension)).To(Succeed())
+			ensure()
+			var actual []string
+			for _, arg := range container().Args {
+				if strings.Contains(arg, "maintenance") {
+					actual = append(actual, arg)
+				}
+			}
+			Expect(actual).To(HaveExactElements(want))
+		},
+			Entry("none", "true", ``),
+			Entry("not yet, or somebody else's", "", `,"nodeMaintenance":{}`),
+			Entry("the defaults", "true", `,"nodeMaintenance":{}`, "--node-maintenance", "--node-maintenance-max-hold-time=24h0m0s"),
+			Entry("everything", "true", `,"nodeMaintenance":{"maxParallelOperations":2,"maxHoldTime":"36h","namespaces":["a","b"]}`,
+				"--node-maintenance", "--node-maintenance-max-hold-time=36h0m0s", "--node-maintenance-namespaces=a,b"),
+			Entry("a name that is none", "true", `,"nodeMaintenance":{"namespaces":["a,b"]}`),
+			Entry("what cannot be decoded", "true", `,"nodeMaintenance":true`),
+		)
+
 		It("should follow the generic kubeconfig when it is rotated", func() {
 			ensure()
 			deployment.Spec.Template.Spec.Volumes[0].Projected.Sources[0].Secret.Name = "generic-token-kubeconfig-c3d4"

@@ -17,6 +17,7 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
+	resourcemanagerconfigv1alpha1 "github.com/gardener/gardener/pkg/apis/config/resourcemanager/v1alpha1"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
@@ -31,6 +32,8 @@ import (
 	"github.com/gardener/gardener/pkg/component/observability/logging/fluentoperator"
 	"github.com/gardener/gardener/pkg/component/observability/monitoring/prometheusoperator"
 	"github.com/gardener/gardener/pkg/controller/tokenrequestor"
+	"github.com/gardener/gardener/pkg/resourcemanager/controller/managedresource"
+	resourcemanagerpredicate "github.com/gardener/gardener/pkg/resourcemanager/predicate"
 	fakesecretsmanager "github.com/gardener/gardener/pkg/utils/secrets/manager/fake"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
@@ -45,6 +48,7 @@ import (
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -52,6 +56,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
 
 const (
@@ -90,6 +95,34 @@ func (e *Environment) StartTokenRequestor(ctx context.Context) {
 	mgr, err := manager.New(e.Config, manager.Options{Scheme: e.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	Expect(err).NotTo(HaveOccurred())
 	Expect((&tokenrequestor.Reconciler{ConcurrentSyncs: 1, Class: new(resourcesv1alpha1.ResourceManagerClassShoot)}).AddToManager(mgr, mgr, mgr)).To(Succeed())
+
+	ctx, cancel := context.WithCancel(ctx)
+	stopped := make(chan error, 1)
+	go func() { stopped <- mgr.Start(ctx) }()
+	DeferCleanup(func() {
+		cancel()
+		Eventually(stopped).WithTimeout(StopTimeout).Should(Receive(BeNil()))
+	})
+}
+
+// StartResourceManager runs the controller of gardener-resource-manager that brings ManagedResources into shoots, until the end
+// of the suite. It looks every second for what has changed there.
+func (e *Environment) StartResourceManager(ctx context.Context) {
+	GinkgoHelper()
+	shoot, err := cluster.New(e.Config, func(options *cluster.Options) { options.Scheme = e.Client.Scheme() })
+	Expect(err).NotTo(HaveOccurred())
+	mgr, err := manager.New(e.Config, manager.Options{Scheme: e.Client.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	Expect(err).NotTo(HaveOccurred())
+	Expect(mgr.Add(shoot)).To(Succeed())
+	Expect((&managedresource.Reconciler{
+		Config: resourcemanagerconfigv1alpha1.ManagedResourceControllerConfig{
+			ConcurrentSyncs:     new(1),
+			SyncPeriod:          &metav1.Duration{Duration: time.Second},
+			AlwaysUpdate:        new(false),
+			ManagedByLabelValue: new(resourcesv1alpha1.GardenerManager),
+		},
+		ClassFilter: resourcemanagerpredicate.NewClassFilter(resourcemanagerconfigv1alpha1.DefaultResourceClass),
+	}).AddToManager(mgr, mgr, shoot)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(ctx)
 	stopped := make(chan error, 1)
@@ -264,6 +297,7 @@ func newScheme() *runtime.Scheme {
 		monitoringv1.AddToScheme,
 		vpaautoscalingv1.AddToScheme,
 		apiextensionsv1.AddToScheme,
+		maintenancev1alpha1.AddToScheme,
 	} {
 		Expect(add(scheme)).To(Succeed())
 	}

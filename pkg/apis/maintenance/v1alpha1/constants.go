@@ -18,6 +18,8 @@ const (
 	AnnotationInitiallyUnschedulable = keyPrefix + "node-initial-state.unschedulable"
 	// AnnotationIgnoreGarbageCollector keeps a NodeMaintenance, however old, if it is "true" (M9).
 	AnnotationIgnoreGarbageCollector = keyPrefix + "garbage-collector.ignore"
+	// AnnotationDrainStartTime is since when the node is drained, and since when anew, in RFC 3339 with a slash in between.
+	AnnotationDrainStartTime = "machine-preservation.extensions.gardener.cloud/drain-start-time"
 )
 
 // Types of the conditions of a NodeMaintenance.

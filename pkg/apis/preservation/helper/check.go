@@ -30,6 +30,7 @@ func checkConfig(value any, fldPath *field.Path) field.ErrorList {
 		"machineControllerManager": checkSettings,
 		"workers":                  checkWorkers,
 		"drainStrategies":          checkDrainStrategies,
+		"nodeMaintenance":          checkNodeMaintenance,
 	})
 	if object, ok := value.(map[string]any); ok {
 		if object["apiVersion"] == nil {
@@ -76,6 +77,17 @@ func checkDrainStrategies(value any, fldPath *field.Path) field.ErrorList {
 		"expectedDrainTime":        checkDuration,
 		"pdbForceDrainTimeout":     checkDuration,
 		"ignoredNamespacePatterns": checkStrings,
+	})
+}
+
+func checkNodeMaintenance(value any, fldPath *field.Path) field.ErrorList {
+	return checkObject(value, fldPath, map[string]check{
+		"maxParallelOperations":  checkNumberOfNodes,
+		"maxUnavailable":         checkNumberOfNodes,
+		"maxNodeMaintenanceTime": checkDuration,
+		"logLevel":               checkString,
+		"maxHoldTime":            checkDuration,
+		"namespaces":             checkStrings,
 	})
 }
 
@@ -139,6 +151,14 @@ func checkNumber(value any, fldPath *field.Path) field.ErrorList {
 		return invalid(value, fldPath, fmt.Sprintf("must be a whole number between 0 and %d", math.MaxInt32))
 	}
 	return nil
+}
+
+// checkNumberOfNodes lets any string pass: which are percentages is said where numbers are validated.
+func checkNumberOfNodes(value any, fldPath *field.Path) field.ErrorList {
+	if _, ok := value.(string); ok || len(checkNumber(value, fldPath)) == 0 {
+		return nil
+	}
+	return invalid(value, fldPath, fmt.Sprintf(`must be a whole number between 0 and %d, or a percentage from "0%%" to "100%%"`, math.MaxInt32))
 }
 
 func checkBool(value any, fldPath *field.Path) field.ErrorList {

@@ -69,6 +69,20 @@ func ReadDrainStrategies(extension *extensionsv1alpha1.Extension) (*preservation
 	return config.DrainStrategies, nil
 }
 
+// ReadNodeMaintenance returns the settings of node maintenance of an Extension, nil if it has none. It does not depend on what
+// else of the configuration is not valid for the worker pools.
+func ReadNodeMaintenance(extension *extensionsv1alpha1.Extension) (*preservation.NodeMaintenance, error) {
+	fldPath := field.NewPath("spec", "providerConfig")
+	config, err := decode(extension.Spec.ProviderConfig, fldPath)
+	if err != nil || config.NodeMaintenance == nil {
+		return nil, err
+	}
+	if err := aggregate(validation.ValidateNodeMaintenance(config.NodeMaintenance, fldPath.Child("nodeMaintenance")), fldPath); err != nil {
+		return nil, err
+	}
+	return config.NodeMaintenance, nil
+}
+
 func decode(raw *runtime.RawExtension, fldPath *field.Path) (*preservation.MachinePreservationConfig, error) {
 	config := &preservation.MachinePreservationConfig{}
 	if raw == nil || len(raw.Raw) == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
@@ -67,6 +68,13 @@ drainStrategies:
   expectedDrainTime: 5m
   pdbForceDrainTimeout: 0s
   ignoredNamespacePatterns: [kube-system, shop-.*]
+nodeMaintenance:
+  maxParallelOperations: 10%
+  maxUnavailable: 3
+  maxNodeMaintenanceTime: 2h
+  logLevel: debug
+  maxHoldTime: 48h
+  namespaces: [operators]
 `)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config).To(Equal(&preservation.MachinePreservationConfig{
@@ -90,6 +98,14 @@ drainStrategies:
 				PDBForceDrainTimeout:     &metav1.Duration{},
 				IgnoredNamespacePatterns: []string{"kube-system", "shop-.*"},
 			},
+			NodeMaintenance: &preservation.NodeMaintenance{
+				MaxParallelOperations:  new(intstr.FromString("10%")),
+				MaxUnavailable:         new(intstr.FromInt32(3)),
+				MaxNodeMaintenanceTime: &metav1.Duration{Duration: 2 * time.Hour},
+				LogLevel:               new(preservation.LogLevel("debug")),
+				MaxHoldTime:            &metav1.Duration{Duration: 48 * time.Hour},
+				Namespaces:             []string{"operators"},
+			},
 		}))
 	})
 
@@ -106,6 +122,41 @@ drainStrategies:
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.DrainStrategies).To(BeNil())
 	})
+
+	It("should default node maintenance where there is any", func() {
+		config, err := read(head + "nodeMaintenance: {}")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.NodeMaintenance).To(Equal(&preservation.NodeMaintenance{
+			MaxParallelOperations:  new(intstr.FromInt32(1)),
+			MaxNodeMaintenanceTime: &metav1.Duration{Duration: time.Hour},
+			LogLevel:               new(preservation.LogLevel("info")),
+			MaxHoldTime:            &metav1.Duration{Duration: 24 * time.Hour},
+		}))
+		config, err = read(head)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.NodeMaintenance).To(BeNil())
+	})
+
+	DescribeTable("node maintenance of an Extension", func(fields, problem string, want types.GomegaMatcher) {
+		raw, err := yaml.YAMLToJSON([]byte(head + fields))
+		Expect(err).NotTo(HaveOccurred())
+		extension := &extensionsv1alpha1.Extension{}
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
+		maintenance, err := helper.ReadNodeMaintenance(extension)
+		if problem != "" {
+			Expect(err).To(MatchError(problem))
+		} else {
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(maintenance).To(want)
+	},
+		Entry("none", "", "", BeNil()),
+		Entry("with what is not valid for the worker pools", "workers: [{name: x}]\nnodeMaintenance: {maxHoldTime: 1h}", "", HaveField("MaxHoldTime.Duration", time.Hour)),
+		Entry("that is not valid", "nodeMaintenance: {logLevel: trace}",
+			`spec.providerConfig.nodeMaintenance.logLevel: Unsupported value: "trace": supported values: "debug", "info", "error"`, BeNil()),
+		Entry("that cannot be decoded", "nodeMaintenance: {maxHoldTime: 1}",
+			`spec.providerConfig.nodeMaintenance.maxHoldTime: Invalid value: 1: must be a positive duration with units, for example "72h" or "90m"`, BeNil()),
+	)
 
 	DescribeTable("drain strategies of an Extension", func(fields, problem string, want types.GomegaMatcher) {
 		raw, err := yaml.YAMLToJSON([]byte(head + fields))
@@ -135,7 +186,7 @@ drainStrategies:
 		},
 
 		Entry("unknown field", head+"maxFailed: 3",
-			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, workers`),
+			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
@@ -168,6 +219,18 @@ drainStrategies:
 			`spec.providerConfig.drainStrategies.ignoredNamespacePatterns: Invalid value: "kube-system": must be a list`),
 		Entry("pattern that is no string", head+"drainStrategies: {ignoredNamespacePatterns: [a, 1]}",
 			`spec.providerConfig.drainStrategies.ignoredNamespacePatterns[1]: Invalid value: 1: must be a string`),
+		Entry("unknown field of node maintenance", head+"nodeMaintenance: {enabled: true}",
+			`spec.providerConfig.nodeMaintenance.enabled: Invalid value: true: unknown field, valid fields are logLevel, maxHoldTime, maxNodeMaintenanceTime, maxParallelOperations, maxUnavailable, namespaces`),
+		Entry("node maintenance that is no object", head+"nodeMaintenance: true",
+			`spec.providerConfig.nodeMaintenance: Invalid value: true: must be an object`),
+		Entry("number of nodes with a fraction", head+"nodeMaintenance: {maxParallelOperations: 1.5}",
+			`spec.providerConfig.nodeMaintenance.maxParallelOperations: Invalid value: 1.5: must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
+		Entry("number of nodes that is too large for the type", head+"nodeMaintenance: {maxUnavailable: 3000000000}",
+			`spec.providerConfig.nodeMaintenance.maxUnavailable: Invalid value: 3000000000: must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
+		Entry("number of nodes that is none", head+"nodeMaintenance: {maxUnavailable: [1]}",
+			`spec.providerConfig.nodeMaintenance.maxUnavailable: Invalid value: [1]: must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
+		Entry("namespace that is no string", head+"nodeMaintenance: {namespaces: [a, 1]}",
+			`spec.providerConfig.nodeMaintenance.namespaces[1]: Invalid value: 1: must be a string`),
 		Entry("workers that are no list", head+"workers: {name: a}",
 			`spec.providerConfig.workers: Invalid value: {"name":"a"}: must be a list`),
 		Entry("worker that is no object", head+"workers: [worker-a]",
@@ -260,7 +323,7 @@ drainStrategies:
 				Expect(err).To(MatchError(HavePrefix(message)))
 			},
 			Entry("name of a field", hostile.Config(`"`+strings.Repeat("a", 1000)+`":1`),
-				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, workers"),
+				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, nodeMaintenance, workers"),
 			Entry("text", hostile.Config(`"workers":[{"name":"`+strings.Repeat("a", 1000)+`"}]`),
 				`spec.providerConfig.workers[0].name: Unsupported value: "`+strings.Repeat("a", 125)+`...": supported values: "worker-a", "worker-b"`),
 			Entry("object", hostile.Config(`"workers":{"`+strings.Repeat("a", 1000)+`":1}`),

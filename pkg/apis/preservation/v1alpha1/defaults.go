@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // SetDefaults_DrainStrategies sets default values for DrainStrategies.
@@ -23,5 +24,21 @@ func SetDefaults_DrainStrategies(obj *DrainStrategies) {
 	}
 	if obj.PDBForceDrainTimeout == nil {
 		obj.PDBForceDrainTimeout = &metav1.Duration{Duration: time.Hour}
+	}
+}
+
+// SetDefaults_NodeMaintenance sets default values for NodeMaintenance.
+func SetDefaults_NodeMaintenance(obj *NodeMaintenance) {
+	if obj.MaxParallelOperations == nil {
+		obj.MaxParallelOperations = new(intstr.FromInt32(1))
+	}
+	if obj.MaxNodeMaintenanceTime == nil {
+		obj.MaxNodeMaintenanceTime = &metav1.Duration{Duration: time.Hour}
+	}
+	if obj.LogLevel == nil {
+		obj.LogLevel = new(LogLevelInfo)
+	}
+	if obj.MaxHoldTime == nil {
+		obj.MaxHoldTime = &metav1.Duration{Duration: 24 * time.Hour}
 	}
 }

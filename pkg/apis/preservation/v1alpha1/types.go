@@ -6,13 +6,14 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 
-// MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long, and how nodes are helped
-// that do not drain. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
+// MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long, how nodes are helped that do
+// not drain, and whether nodes are given to those who work on them. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
 //
 // What holds for a worker pool is looked up for each field by itself, in this order: `workers[]` here, the Shoot's
 // `spec.provider.workers[].machineControllerManager` (where the Gardener version has these fields),
@@ -30,6 +31,10 @@ type MachinePreservationConfig struct {
 	// those that it cannot empty. Nothing of the kind happens where this is not set.
 	// +optional
 	DrainStrategies *DrainStrategies `json:"drainStrategies,omitempty"`
+	// NodeMaintenance brings the API maintenance.nvidia.com/v1alpha1 into the shoot, with which requestors have nodes emptied
+	// that they want to work on, while the machines are kept. Nothing of the kind happens where this is not set.
+	// +optional
+	NodeMaintenance *NodeMaintenance `json:"nodeMaintenance,omitempty"`
 }
 
 // DrainStrategies say when pods are helped that hold up the drain of a node. Times are counted from when the drain began.
@@ -57,6 +62,47 @@ type DrainStrategies struct {
 	// +optional
 	IgnoredNamespacePatterns []string `json:"ignoredNamespacePatterns,omitempty"`
 }
+
+// NodeMaintenance is how many nodes are given to requestors at a time, and for how long. Percentages are of all nodes.
+type NodeMaintenance struct {
+	// MaxParallelOperations is how many nodes are under maintenance at a time: a whole number, or a percentage from "0%" to
+	// "100%", which is rounded up. 0 is no limit. Defaults to 1.
+	// +optional
+	MaxParallelOperations *intstr.IntOrString `json:"maxParallelOperations,omitempty"`
+	// MaxUnavailable is up to how many unavailable nodes, those under maintenance among them, a maintenance may begin on one
+	// that is available: a whole number, or a percentage from "0%" to "100%", which is rounded down, but not below 1. With 0
+	// it begins on none. There is no limit where this is not set.
+	// +optional
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// MaxNodeMaintenanceTime is how long a node that was handed over stays with its requestor before the NodeMaintenance is
+	// deleted. A whole number of seconds, at least 1s. Defaults to 1h.
+	// +optional
+	MaxNodeMaintenanceTime *metav1.Duration `json:"maxNodeMaintenanceTime,omitempty"`
+	// LogLevel is what is logged about maintenances. Defaults to info.
+	// +optional
+	LogLevel *LogLevel `json:"logLevel,omitempty"`
+	// MaxHoldTime is how long the machine of a node under maintenance is kept, whatever the NodeMaintenance says. Counted
+	// from when the maintenance began. At least 10s, and what operators allow at most. Defaults to 24h.
+	// +optional
+	MaxHoldTime *metav1.Duration `json:"maxHoldTime,omitempty"`
+	// Namespaces are the namespaces of the shoot in which NodeMaintenances count. Whoever may create one there has power over
+	// every node. At most 32. All namespaces if there are none.
+	// +optional
+	Namespaces []string `json:"namespaces,omitempty"`
+}
+
+// LogLevel is what is logged.
+// +kubebuilder:validation:Enum=debug;info;error
+type LogLevel string
+
+const (
+	// LogLevelDebug logs each step.
+	LogLevelDebug LogLevel = "debug"
+	// LogLevelInfo logs what becomes of each maintenance.
+	LogLevelInfo LogLevel = "info"
+	// LogLevelError logs errors only.
+	LogLevelError LogLevel = "error"
+)
 
 // Worker is the settings of one worker pool.
 type Worker struct {

@@ -25,4 +25,7 @@ func SetObjectDefaults_MachinePreservationConfig(in *MachinePreservationConfig) 
 	if in.DrainStrategies != nil {
 		SetDefaults_DrainStrategies(in.DrainStrategies)
 	}
+	if in.NodeMaintenance != nil {
+		SetDefaults_NodeMaintenance(in.NodeMaintenance)
+	}
 }

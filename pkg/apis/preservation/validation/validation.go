@@ -7,7 +7,13 @@ package validation
 
 import (
 	"fmt"
+	"math"
+	"regexp"
+	"strings"
+	"time"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -19,6 +25,12 @@ import (
 
 // MaxErrors is of how many errors somebody is told at a time.
 const MaxErrors = 10
+
+// MaxMaintenanceNamespaces is how many namespaces there may be in which maintenances count.
+const MaxMaintenanceNamespaces = 32
+
+// percentage matches what the definition of MaintenanceOperatorConfigs has as a pattern.
+var percentage = regexp.MustCompile(`^(100|[1-9]?[0-9])%$`)
 
 // Enough says whether there are more errors than somebody is told of, so that it is of no use to look for others.
 func Enough(allErrs field.ErrorList) bool {
@@ -89,6 +101,9 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 	if strategies := config.DrainStrategies; strategies != nil && !Enough(allErrs) {
 		allErrs = append(allErrs, ValidateDrainStrategies(strategies, fldPath.Child("drainStrategies"))...)
 	}
+	if maintenance := config.NodeMaintenance; maintenance != nil && !Enough(allErrs) {
+		allErrs = append(allErrs, ValidateNodeMaintenance(maintenance, fldPath.Child("nodeMaintenance"))...)
+	}
 	return allErrs
 }
 
@@ -124,6 +139,64 @@ func ValidateDrainStrategies(strategies *preservation.DrainStrategies, fldPath *
 		}
 	}
 	return allErrs
+}
+
+// ValidateNodeMaintenance returns what is wrong with settings of node maintenance that have their defaults. Each error names
+// the field below fldPath, its value and what is valid.
+func ValidateNodeMaintenance(maintenance *preservation.NodeMaintenance, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	allErrs = append(allErrs, validateNumberOfNodes(maintenance.MaxParallelOperations, fldPath.Child("maxParallelOperations"))...)
+	if limit := maintenance.MaxUnavailable; limit != nil {
+		allErrs = append(allErrs, validateNumberOfNodes(limit, fldPath.Child("maxUnavailable"))...)
+	}
+	timePath, longest := fldPath.Child("maxNodeMaintenanceTime"), math.MaxInt32*time.Second
+	if limit := maintenance.MaxNodeMaintenanceTime.Duration; limit < time.Second || limit > longest {
+		allErrs = append(allErrs, field.Invalid(timePath, limit.String(), fmt.Sprintf("must be between 1s and %s", longest)))
+	} else if limit%time.Second != 0 {
+		allErrs = append(allErrs, field.Invalid(timePath, limit.String(), "must be a whole number of seconds"))
+	}
+	levels := []v1alpha1.LogLevel{v1alpha1.LogLevelDebug, v1alpha1.LogLevelInfo, v1alpha1.LogLevelError}
+	if level := v1alpha1.LogLevel(*maintenance.LogLevel); !sets.New(levels...).Has(level) {
+		allErrs = append(allErrs, field.NotSupported(fldPath.Child("logLevel"), level, levels))
+	}
+	if limit := maintenance.MaxHoldTime.Duration; limit < v1alpha1.MinMachinePreserveTimeout {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxHoldTime"), limit.String(), fmt.Sprintf("must be at least %s", v1alpha1.MinMachinePreserveTimeout)))
+	}
+
+	namespacesPath := fldPath.Child("namespaces")
+	if count := len(maintenance.Namespaces); count > MaxMaintenanceNamespaces {
+		return append(allErrs, field.TooMany(namespacesPath, count, MaxMaintenanceNamespaces))
+	}
+	seen := sets.New[string]()
+	for i, namespace := range maintenance.Namespaces {
+		if Enough(allErrs) {
+			break
+		}
+		if problems := apivalidation.ValidateNamespaceName(namespace, false); len(problems) > 0 {
+			allErrs = append(allErrs, field.Invalid(namespacesPath.Index(i), namespace, "must be the name of a namespace: "+strings.Join(problems, ", ")))
+		} else if seen.Has(namespace) {
+			err := field.Duplicate(namespacesPath.Index(i), namespace)
+			err.Detail = "each namespace may be named once"
+			allErrs = append(allErrs, err)
+		}
+		seen.Insert(namespace)
+	}
+	return allErrs
+}
+
+func validateNumberOfNodes(number *intstr.IntOrString, fldPath *field.Path) field.ErrorList {
+	if number.Type == intstr.Int && number.IntVal >= 0 {
+		return nil
+	}
+	if number.Type == intstr.String && percentage.MatchString(number.StrVal) {
+		return nil
+	}
+	// The value is shown as it was written.
+	var value any = number.StrVal
+	if number.Type == intstr.Int {
+		value = number.IntVal
+	}
+	return field.ErrorList{field.Invalid(fldPath, value, `must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`)}
 }
 
 // validateSettings validates what can be said without a worker pool.

@@ -5,11 +5,14 @@
 package validation_test
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
@@ -138,6 +141,68 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			"providerConfig.drainStrategies.ignoredNamespacePatterns[1]: Invalid value: \"*\": must be a regular expression: error parsing regexp: missing argument to repetition operator: `*`"),
 		Entry("too many patterns", func(s *preservation.DrainStrategies) { s.IgnoredNamespacePatterns = make([]string, 33) },
 			`providerConfig.drainStrategies.ignoredNamespacePatterns: Too many: 33: must have at most 32 items`),
+	)
+
+	DescribeTable("node maintenance",
+		func(edit func(*preservation.NodeMaintenance), messages ...string) {
+			maintenance := &preservation.NodeMaintenance{
+				MaxParallelOperations:  new(intstr.FromInt32(1)),
+				MaxNodeMaintenanceTime: &metav1.Duration{Duration: time.Hour},
+				LogLevel:               new(preservation.LogLevel("info")),
+				MaxHoldTime:            &metav1.Duration{Duration: 24 * time.Hour},
+			}
+			edit(maintenance)
+			var actual []string
+			for _, err := range ValidateMachinePreservationConfig(&preservation.MachinePreservationConfig{NodeMaintenance: maintenance}, pools, field.NewPath("providerConfig")) {
+				actual = append(actual, err.Error())
+			}
+			Expect(actual).To(HaveExactElements(messages))
+		},
+
+		Entry("defaults", func(*preservation.NodeMaintenance) {}),
+		Entry("smallest", func(m *preservation.NodeMaintenance) {
+			*m.MaxParallelOperations, m.MaxUnavailable = intstr.FromInt32(0), new(intstr.FromString("0%"))
+			m.MaxNodeMaintenanceTime.Duration, m.MaxHoldTime.Duration = time.Second, 10*time.Second
+		}),
+		Entry("largest", func(m *preservation.NodeMaintenance) {
+			*m.MaxParallelOperations, m.MaxUnavailable = intstr.FromString("100%"), new(intstr.FromInt32(math.MaxInt32))
+			m.MaxNodeMaintenanceTime.Duration = math.MaxInt32 * time.Second
+			for i := range 32 {
+				m.Namespaces = append(m.Namespaces, fmt.Sprintf("n%d", i))
+			}
+		}),
+		Entry("negative numbers", func(m *preservation.NodeMaintenance) {
+			*m.MaxParallelOperations, m.MaxUnavailable = intstr.FromInt32(-1), new(intstr.FromString("-1%"))
+		},
+			`providerConfig.nodeMaintenance.maxParallelOperations: Invalid value: -1: must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`,
+			`providerConfig.nodeMaintenance.maxUnavailable: Invalid value: "-1%": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
+		Entry("no percentages", func(m *preservation.NodeMaintenance) {
+			*m.MaxParallelOperations, m.MaxUnavailable = intstr.FromString("10"), new(intstr.FromString("101%"))
+		},
+			`providerConfig.nodeMaintenance.maxParallelOperations: Invalid value: "10": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`,
+			`providerConfig.nodeMaintenance.maxUnavailable: Invalid value: "101%": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
+		Entry("percentages that the API server does not accept", func(m *preservation.NodeMaintenance) {
+			*m.MaxParallelOperations, m.MaxUnavailable = intstr.FromString("05%"), new(intstr.FromString("%"))
+		},
+			`providerConfig.nodeMaintenance.maxParallelOperations: Invalid value: "05%": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`,
+			`providerConfig.nodeMaintenance.maxUnavailable: Invalid value: "%": must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`),
+		Entry("times that are too short", func(m *preservation.NodeMaintenance) {
+			m.MaxNodeMaintenanceTime.Duration, m.MaxHoldTime.Duration = time.Millisecond, 9*time.Second
+		},
+			`providerConfig.nodeMaintenance.maxNodeMaintenanceTime: Invalid value: "1ms": must be between 1s and 596523h14m7s`,
+			`providerConfig.nodeMaintenance.maxHoldTime: Invalid value: "9s": must be at least 10s`),
+		Entry("time that is too long", func(m *preservation.NodeMaintenance) {
+			m.MaxNodeMaintenanceTime.Duration = math.MaxInt32*time.Second + time.Second
+		}, `providerConfig.nodeMaintenance.maxNodeMaintenanceTime: Invalid value: "596523h14m8s": must be between 1s and 596523h14m7s`),
+		Entry("time with a fraction of a second", func(m *preservation.NodeMaintenance) { m.MaxNodeMaintenanceTime.Duration = 1500 * time.Millisecond },
+			`providerConfig.nodeMaintenance.maxNodeMaintenanceTime: Invalid value: "1.5s": must be a whole number of seconds`),
+		Entry("level", func(m *preservation.NodeMaintenance) { *m.LogLevel = "warn" },
+			`providerConfig.nodeMaintenance.logLevel: Unsupported value: "warn": supported values: "debug", "info", "error"`),
+		Entry("namespaces", func(m *preservation.NodeMaintenance) { m.Namespaces = []string{"a", "*", "a"} },
+			`providerConfig.nodeMaintenance.namespaces[1]: Invalid value: "*": must be the name of a namespace: a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`,
+			`providerConfig.nodeMaintenance.namespaces[2]: Duplicate value: "a": each namespace may be named once`),
+		Entry("too many namespaces", func(m *preservation.NodeMaintenance) { m.Namespaces = make([]string, 33) },
+			`providerConfig.nodeMaintenance.namespaces: Too many: 33: must have at most 32 items`),
 	)
 
 	It("should refuse every name if there are no pools", func() {

@@ -7,6 +7,7 @@ package extension_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -153,6 +154,17 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(Succeed())
 		Expect(managedResource.Spec.SecretRefs).To(ConsistOf(corev1.LocalObjectReference{Name: "managedresource-extension-machine-preservation-shoot"}))
 
+		By("Enabling node maintenance, changing its limits, and disabling it")
+		shoot.grantMaintenance(ctx)
+		shoot.configure(ctx, `,"nodeMaintenance":{}`)
+		Eventually(shoot.arguments).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("--node-maintenance"))
+		shoot.configure(ctx, `,"nodeMaintenance":{"maxUnavailable":"10%"}`)
+		Expect(shoot.arguments(ctx)).To(ContainElement("--node-maintenance"))
+		shoot.configure(ctx, ``)
+		Expect(shoot.arguments(ctx)).NotTo(ContainElement("--node-maintenance"))
+		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "extension-machine-preservation-node-maintenance"}, managedResource)).
+			To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+
 		By("Disabling the extension")
 		Expect(env.Client.Delete(ctx, shoot.extension)).To(Succeed())
 		shoot.waitForExtensionGone(ctx)
@@ -282,6 +294,48 @@ func (s *shoot) grantAccess(ctx context.Context) {
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, "serviceaccount.resources.gardener.cloud/token-renew-timestamp", "2026-01-01T12:00:00Z")
 	secret.Data = map[string][]byte{"token": []byte(token.Status.Token), "bundle.crt": s.Config.CAData}
 	Expect(s.Client.Update(ctx, secret)).To(Succeed())
+}
+
+// grantMaintenance does what gardener-resource-manager does while node maintenance is enabled and disabled.
+func (s *shoot) grantMaintenance(ctx context.Context) {
+	GinkgoHelper()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "maintenance"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get"}},
+		{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances"}, Verbs: []string{"list"}},
+	}}
+	Expect(s.Client.Create(ctx, role)).To(Succeed())
+	Expect(s.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: sidecar, Namespace: metav1.NamespaceSystem}},
+	})).To(Succeed())
+}
+
+// configure changes the provider configuration, and has it reconciled as gardenlet does.
+func (s *shoot) configure(ctx context.Context, fields string) {
+	GinkgoHelper()
+	Eventually(func() error {
+		if err := s.Client.Get(ctx, client.ObjectKeyFromObject(s.extension), s.extension); err != nil {
+			return err
+		}
+		s.extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
+			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"%s}`, fields)}
+		return s.Client.Update(ctx, s.extension)
+	}).Should(Succeed())
+	s.operate(ctx, "reconcile", gardencorev1beta1.LastOperationTypeReconcile)
+}
+
+// arguments returns those of the sidecar.
+func (s *shoot) arguments(ctx context.Context) []string {
+	GinkgoHelper()
+	deployment := &appsv1.Deployment{}
+	Expect(s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "machine-controller-manager"}, deployment)).To(Succeed())
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		if container.Name == sidecar {
+			return container.Args
+		}
+	}
+	return nil
 }
 
 // createMachine creates a pool with a machine that is preserved.

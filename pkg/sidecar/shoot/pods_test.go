@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drainstrategy_test
+package shoot_test
 
 import (
 	"strings"
@@ -10,10 +10,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = It("D3: should keep of a pod what decides on it, and no more", func() {
@@ -22,18 +24,21 @@ var _ = It("D3: should keep of a pod what decides on it, and no more", func() {
 			Namespace: "shop", Name: "web", UID: "1", ResourceVersion: "7",
 			Labels:            map[string]string{"app": "web"},
 			Annotations:       map[string]string{"kubernetes.io/config.mirror": "hash", "large": strings.Repeat("x", 1<<18)},
-			DeletionTimestamp: &metav1.Time{Time: began},
+			DeletionTimestamp: &metav1.Time{Time: Start},
 			Finalizers:        []string{"example.com/finalizer"},
 			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "ds", Controller: new(true)}},
 			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 		},
 		Spec: corev1.PodSpec{
-			Containers: []corev1.Container{{Name: "web", Env: []corev1.EnvVar{{Name: "large", Value: strings.Repeat("x", 1<<18)}}}},
-			Volumes:    []corev1.Volume{{}, {VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}},
+			Containers: []corev1.Container{{Name: "web", Env: []corev1.EnvVar{{Name: "large", Value: strings.Repeat("x", 1<<18)}}, Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "nvidia.com/gpu": resource.MustParse("1")},
+			}}},
+			Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, {VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, Message: strings.Repeat("x", 1<<18)},
 	}
 	want := drain.NewPod(pod)
+	Expect(want).To(And(HaveField("EmptyDir", true), HaveField("Managed", true), HaveField("Resources", ConsistOf(corev1.ResourceCPU, corev1.ResourceName("nvidia.com/gpu")))))
 	stripped, err := StripPod(pod)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(drain.NewPod(stripped.(*corev1.Pod))).To(Equal(want))

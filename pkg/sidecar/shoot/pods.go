@@ -2,14 +2,16 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drainstrategy
+package shoot
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,10 +20,11 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-// podWatches watches the pods of single nodes (D3).
-type podWatches struct {
+// Pods watches the pods of single nodes, from when they are asked for (D3, M4).
+type Pods struct {
 	client kubernetes.Interface
 	// ctx ends all watches.
 	ctx context.Context
@@ -32,14 +35,20 @@ type podWatches struct {
 	byNode map[string]*podWatch
 }
 
+// NewPods returns the pods of a shoot. All watches end with the context. It calls known with the name of a node when its
+// pods are known, and changed when they have changed since.
+func NewPods(ctx context.Context, c kubernetes.Interface, known, changed func(node string)) *Pods {
+	return &Pods{client: c, ctx: ctx, known: known, changed: changed, byNode: map[string]*podWatch{}}
+}
+
 type podWatch struct {
 	store     toolscache.Store
 	hasSynced toolscache.InformerSynced
 	end       context.CancelFunc
 }
 
-// Of implements Pods.
-func (w *podWatches) Of(node string) ([]drain.Pod, bool) {
+// Of returns the pods of a node, and false as long as they are not known. From the first call on they are watched.
+func (w *Pods) Of(node string) ([]drain.Pod, bool) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	watched, ok := w.byNode[node]
@@ -57,8 +66,8 @@ func (w *podWatches) Of(node string) ([]drain.Pod, bool) {
 	return pods, true
 }
 
-// Forget implements Pods.
-func (w *podWatches) Forget(node string) {
+// Forget ends the watch of a node.
+func (w *Pods) Forget(node string) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if watched, ok := w.byNode[node]; ok {
@@ -67,7 +76,7 @@ func (w *podWatches) Forget(node string) {
 	}
 }
 
-func (w *podWatches) begin(node string) *podWatch {
+func (w *Pods) begin(node string) *podWatch {
 	ofNode := func(opts metav1.ListOptions) metav1.ListOptions {
 		opts.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 		return opts
@@ -111,7 +120,7 @@ func (w *podWatches) begin(node string) *podWatch {
 // changesPlan says whether something else may be to be done with a pod.
 func changesPlan(o, n *corev1.Pod) bool {
 	was, is := drain.NewPod(o), drain.NewPod(n)
-	return was.UID != is.UID || !was.GraceEnds.Equal(is.GraceEnds) || was.Finalizers != is.Finalizers || was.Finished != is.Finished ||
+	return was.UID != is.UID || was.Managed != is.Managed || !was.GraceEnds.Equal(is.GraceEnds) || was.Finalizers != is.Finalizers || was.Finished != is.Finished ||
 		!maps.Equal(was.Labels, is.Labels)
 }
 
@@ -137,11 +146,40 @@ func stripPod(obj any) (any, error) {
 	if value, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
 		stripped.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
 	}
-	for _, v := range p.Spec.Volumes {
-		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-			stripped.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
-			break
+	read := drain.NewPod(p)
+	if read.Volumes {
+		stripped.Spec.Volumes = append(stripped.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}})
+	}
+	if read.EmptyDir {
+		stripped.Spec.Volumes = append(stripped.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	}
+	if len(read.Resources) > 0 {
+		names := corev1.ResourceList{}
+		for _, name := range read.Resources {
+			names[name] = resource.Quantity{}
 		}
+		stripped.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: names}}}
 	}
 	return stripped, nil
+}
+
+// podsPage is how many pods are in memory at a time when they are listed, however many a node has.
+const podsPage = 50
+
+// ListPods returns the pods of a node as the API server has them.
+func ListPods(ctx context.Context, c kubernetes.Interface, node string) ([]drain.Pod, error) {
+	var pods []drain.Pod
+	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), Limit: podsPage}
+	for {
+		list, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, opts)
+		if err != nil {
+			return nil, fmt.Errorf("failed to list the pods of node %s: %w", node, text.CutError(err))
+		}
+		for i := range list.Items {
+			pods = append(pods, drain.NewPod(&list.Items[i]))
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			return pods, nil
+		}
+	}
 }

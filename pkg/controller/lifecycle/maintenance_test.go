@@ -1,0 +1,437 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+)
+
+var _ = Describe("Node maintenance", func() {
+	const (
+		namespace  = "shoot--foo--bar"
+		container  = "machine-preservation-controller"
+		definition = "nodemaintenances.maintenance.nvidia.com"
+	)
+
+	var (
+		ctx   = context.Background()
+		log   = logr.Discard()
+		c     client.Client
+		clock *testclock.FakeClock
+		// shoot is the API server of the shoot, unless it answers with an error.
+		shoot      client.Client
+		shootError error
+		// ended is how often maintenances were set back, and what it found.
+		ended    []string
+		endError error
+		actuator *Actuator
+		ex       *extensionsv1alpha1.Extension
+	)
+
+	setShoot := func(fields string) {
+		GinkgoHelper()
+		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		raw := `{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot",` + fields + `}`
+		cluster.Spec.Shoot.Raw = []byte(raw)
+		if err := c.Create(ctx, cluster); err != nil {
+			Expect(c.Get(ctx, client.ObjectKeyFromObject(cluster), cluster)).To(Succeed())
+			cluster.Spec.Shoot.Raw = []byte(raw)
+			Expect(c.Update(ctx, cluster)).To(Succeed())
+		}
+	}
+	const pools = `"provider":{"workers":[{"name":"worker-a","maximum":3}]}`
+	awake := func() { setShoot(`"spec":{` + pools + `}`) }
+	hibernated := func() {
+		setShoot(`"spec":{"hibernation":{"enabled":true},` + pools + `},"status":{"hibernated":true}`)
+	}
+
+	set := func(fields string) {
+		ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
+			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"%s}`, fields)}
+	}
+	get := func(object client.Object, name string) error {
+		return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	}
+	// allowed returns what the sidecar may do with something.
+	allowed := func(resource string) []string {
+		GinkgoHelper()
+		objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+		Expect(err).NotTo(HaveOccurred())
+		var verbs []string
+		for _, object := range objects {
+			if role, ok := object.(*rbacv1.ClusterRole); ok {
+				for _, rule := range role.Rules {
+					if slices.Contains(rule.Resources, resource) {
+						verbs = append(verbs, rule.Verbs...)
+					}
+				}
+			}
+		}
+		return verbs
+	}
+	flagged := func() bool {
+		GinkgoHelper()
+		secret := &corev1.Secret{}
+		Expect(get(secret, "shoot-access-machine-preservation-controller")).To(Succeed())
+		return secret.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] == "true"
+	}
+	brought := func() bool {
+		GinkgoHelper()
+		err := get(&resourcesv1alpha1.ManagedResource{}, "extension-machine-preservation-node-maintenance")
+		Expect(client.IgnoreNotFound(err)).NotTo(HaveOccurred())
+		return err == nil
+	}
+	expectOn := func() {
+		GinkgoHelper()
+		Expect(brought()).To(BeTrue())
+		Expect(flagged()).To(BeTrue())
+		Expect(allowed("nodemaintenances")).To(ContainElement("delete"))
+		Expect(allowed("customresourcedefinitions")).To(BeEmpty())
+	}
+	expectOff := func() {
+		GinkgoHelper()
+		Expect(brought()).To(BeFalse())
+		Expect(flagged()).To(BeFalse())
+		Expect(allowed("nodemaintenances")).To(BeEmpty())
+	}
+	expectWaiting := func(err error, cause string) {
+		GinkgoHelper()
+		Expect(err).To(MatchError(ContainSubstring(cause)))
+		Expect(err).NotTo(BeAssignableToTypeOf(&reconcilerutils.RequeueAfterError{}), "it would not be called again")
+		Expect(v1beta1helper.ExtractErrorCodes(err)).To(BeEmpty())
+	}
+	reconcile := func() error { return actuator.Reconcile(ctx, log, ex) }
+
+	BeforeEach(func() {
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{
+			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
+			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme, monitoringv1.AddToScheme, maintenancev1alpha1.AddToScheme,
+		} {
+			Expect(add(scheme)).To(Succeed())
+		}
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+		shoot, shootError = fakeclient.NewClientBuilder().WithScheme(scheme).Build(), nil
+		ended, endError = nil, nil
+		actuator = &Actuator{
+			Client:      c,
+			Clock:       clock,
+			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, shootError },
+			EndMaintenances: func(_ context.Context, shootClient client.Client) error {
+				Expect(shootClient).To(BeIdenticalTo(shoot))
+				Expect(allowed("nodemaintenances")).NotTo(BeEmpty(), "it takes the permissions of the sidecar")
+				Expect(flagged()).To(BeFalse())
+				ended = append(ended, "ended")
+				return endError
+			},
+			Schemas:  &machinecrd.Schemas{Machines: c, MachineDeployments: c},
+			Recorder: events.NewFakeRecorder(10),
+		}
+		awake()
+		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
+		ex.Spec.Type = "machine-preservation"
+		set(`,"nodeMaintenance":{}`)
+	})
+
+	Describe("enabling", func() {
+		It("should bring the API and the permissions, and have the container take care of it", func() {
+			Expect(reconcile()).To(Succeed())
+			expectOn()
+			Expect(reconcile()).To(Succeed(), "twice is as good as once")
+			expectOn()
+		})
+
+		It("should need nothing of the shoot where it is not enabled", func() {
+			set("")
+			shootError = errors.New("nobody asks")
+			Expect(reconcile()).To(Succeed())
+			expectOff()
+			Expect(allowed("customresourcedefinitions")).To(BeEmpty())
+			Expect(ended).To(BeEmpty())
+		})
+
+		It("should not be enabled with what is not valid", func() {
+			Expect(reconcile()).To(Succeed())
+			set(`,"nodeMaintenance":{"logLevel":"trace"}`)
+			Expect(reconcile()).To(Succeed())
+			expectOff()
+			Expect(ended).To(HaveLen(1))
+		})
+
+		It("should change the limits", func() {
+			Expect(reconcile()).To(Succeed())
+			set(`,"nodeMaintenance":{"maxUnavailable":7}`)
+			shootError = errors.New("nobody asks")
+			Expect(reconcile()).To(Succeed())
+			objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-node-maintenance")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(objects).To(ContainElement(HaveField("Spec.MaxUnavailable", HaveValue(Equal(intstr.FromInt32(7))))))
+		})
+
+		DescribeTable("should wait for gardener-resource-manager, and change nothing meanwhile", func(err error, forbidden bool) {
+			if forbidden {
+				shoot = interceptor.NewClient(shoot.(client.WithWatch), interceptor.Funcs{
+					Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+						return err
+					},
+				})
+			} else {
+				actuator.ShootClient = ShootClient(c) // the access secret has no token
+			}
+			expectWaiting(reconcile(), "waiting for access to the shoot: ")
+			expectOff()
+			Expect(allowed("customresourcedefinitions")).To(Equal([]string{"get"}))
+		},
+			Entry("to write the token", nil, false),
+			Entry("to bring the permissions", apierrors.NewForbidden(schema.GroupResource{Resource: "customresourcedefinitions"}, definition, errors.New("fake")), true),
+			Entry("to have the identity known", apierrors.NewUnauthorized("fake"), true),
+		)
+
+		It("should tell of a shoot that does not answer", func() {
+			shootError = errors.New("fake")
+			Expect(reconcile()).To(MatchError("failed to look who takes care of NodeMaintenances: fake"))
+			expectOff()
+		})
+
+		It("M17: should refuse to share the API with somebody else, as the user's error, and change nothing else", func() {
+			Expect(shoot.Create(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition}})).To(Succeed())
+			err := reconcile()
+			Expect(err).To(MatchError(And(ContainSubstring(definition), ContainSubstring("Uninstall"))))
+			Expect(v1beta1helper.ExtractErrorCodes(err)).To(Equal([]gardencorev1beta1.ErrorCode{"ERR_CONFIGURATION_PROBLEM"}))
+			expectOff()
+
+			By("Uninstalling it")
+			Expect(shoot.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition}})).To(Succeed())
+			Expect(reconcile()).To(Succeed())
+			expectOn()
+		})
+
+		It("M17: should go on where the label of ours was removed later", func() {
+			Expect(reconcile()).To(Succeed())
+			Expect(shoot.Create(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition}})).To(Succeed())
+			Expect(reconcile()).To(Succeed())
+			expectOn()
+		})
+
+		It("should wait until a hibernated shoot wakes up", func() {
+			hibernated()
+			shootError = errors.New("there is no API server")
+			Expect(reconcile()).To(Succeed())
+			expectOff()
+			awake()
+			shootError = nil
+			Expect(reconcile()).To(Succeed())
+			expectOn()
+		})
+	})
+
+	Describe("disabling", func() {
+		var deployment *appsv1.Deployment
+
+		BeforeEach(func() {
+			Expect(reconcile()).To(Succeed())
+			expectOn()
+			set("")
+			deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
+			deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager"}, {Name: container}}
+			Expect(c.Create(ctx, deployment)).To(Succeed())
+		})
+
+		flags := func(args ...string) {
+			GinkgoHelper()
+			deployment.Spec.Template.Spec.Containers[1].Args = args
+			Expect(c.Update(ctx, deployment)).To(Succeed())
+		}
+		lead := func(pod string, args ...string) {
+			GinkgoHelper()
+			Expect(c.Create(ctx, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: namespace, Labels: map[string]string{"app": "kubernetes", "role": "machine-controller-manager"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: container, Args: args}}},
+			})).To(Succeed())
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: container, Namespace: namespace}}
+			Expect(client.IgnoreNotFound(c.Delete(ctx, lease.DeepCopy()))).To(Succeed())
+			lease.Spec = coordinationv1.LeaseSpec{
+				HolderIdentity:       new(pod + "_a-b-c"),
+				LeaseDurationSeconds: new(int32(15)),
+				RenewTime:            &metav1.MicroTime{Time: clock.Now()},
+			}
+			Expect(c.Create(ctx, lease)).To(Succeed())
+		}
+
+		It("should set back what is in progress, and take the permissions away, in this order", func() {
+			Expect(reconcile()).To(Succeed())
+			Expect(ended).To(HaveLen(1))
+			expectOff()
+
+			shootError = errors.New("nobody asks")
+			Expect(reconcile()).To(Succeed())
+			Expect(ended).To(HaveLen(1))
+		})
+
+		It("should wait until the container has no part in it", func() {
+			flags("--node-maintenance", "--holder=a")
+			lead("mcm-1", "--node-maintenance")
+			expectWaiting(reconcile(), "to let go of node maintenance")
+			Expect(flagged()).To(BeFalse(), "it has the webhook take the flag away")
+			Expect(brought()).To(BeTrue())
+
+			By("Replacing the container")
+			flags("--holder=a")
+			expectWaiting(reconcile(), "to let go of node maintenance")
+			Expect(ended).To(BeEmpty())
+
+			By("Handing the Lease over")
+			lead("mcm-2", "--holder=a")
+			Expect(reconcile()).To(Succeed())
+			Expect(ended).To(HaveLen(1))
+			expectOff()
+		})
+
+		It("should not wait for a container that is gone", func() {
+			lead("mcm-1", "--node-maintenance")
+			Expect(c.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "mcm-1", Namespace: namespace}})).To(Succeed())
+			expectWaiting(reconcile(), "to let go of node maintenance")
+			clock.Step(15 * time.Second)
+			Expect(reconcile()).To(Succeed())
+			expectOff()
+		})
+
+		It("should keep the permissions until all is set back", func() {
+			endError = errors.New("fake")
+			Expect(reconcile()).To(MatchError("failed to set back the maintenances in progress: fake"))
+			Expect(brought()).To(BeTrue())
+			Expect(flagged()).To(BeFalse())
+			Expect(allowed("nodemaintenances")).To(ContainElement("patch"))
+
+			endError = nil
+			Expect(reconcile()).To(Succeed())
+			expectOff()
+		})
+
+		It("should begin anew when it is enabled again meanwhile", func() {
+			flags("--node-maintenance")
+			expectWaiting(reconcile(), "to let go of node maintenance")
+			set(`,"nodeMaintenance":{}`)
+			Expect(reconcile()).To(Succeed())
+			expectOn()
+			Expect(ended).To(BeEmpty())
+		})
+
+		It("should go on when a hibernated shoot wakes up", func() {
+			hibernated()
+			shootError = errors.New("there is no API server")
+			Expect(reconcile()).To(Succeed())
+			Expect(brought()).To(BeTrue())
+			Expect(flagged()).To(BeFalse())
+
+			awake()
+			shootError = nil
+			Expect(reconcile()).To(Succeed())
+			Expect(ended).To(HaveLen(1))
+			expectOff()
+		})
+	})
+
+	Describe("leaving", func() {
+		BeforeEach(func() {
+			Expect(reconcile()).To(Succeed())
+			actuator.EndMaintenances = func(context.Context, client.Client) error {
+				ended = append(ended, "ended")
+				Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller")).To(Succeed())
+				return endError
+			}
+			ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
+		})
+
+		It("should set back what is in progress when the extension is disabled", func() {
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(ended).To(HaveLen(1))
+			Expect(brought()).To(BeFalse())
+			Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller")).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		})
+
+		It("P14: should not try without end", func() {
+			endError = errors.New("fake")
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("fake")))
+			Expect(brought()).To(BeTrue())
+			clock.Step(10 * time.Minute)
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(brought()).To(BeFalse())
+		})
+
+		It("should wait for nothing when the shoot is deleted", func() {
+			setShoot(`"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{` + pools + `}`)
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(ended).To(BeEmpty())
+			Expect(brought()).To(BeFalse())
+		})
+
+		It("should wait for nothing when the shoot is deleted by force", func() {
+			Expect(actuator.ForceDelete(ctx, log, ex)).To(Succeed())
+			Expect(ended).To(BeEmpty())
+			Expect(brought()).To(BeFalse())
+		})
+
+		It("should leave what is in progress to the next seed", func() {
+			Expect(actuator.Migrate(ctx, log, ex)).To(Succeed())
+			Expect(ended).To(BeEmpty())
+			Expect(brought()).To(BeFalse())
+
+			By("Restoring it there")
+			ex.DeletionTimestamp = nil
+			for _, name := range []string{definition, "maintenanceoperatorconfigs.maintenance.nvidia.com"} {
+				Expect(shoot.Create(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{
+					Name: name, Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/node-maintenance": "true"},
+				}})).To(Succeed())
+			}
+			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
+			expectOn()
+		})
+
+		It("should not fail to restore a shoot for which it was refused", func() {
+			Expect(actuator.Migrate(ctx, log, ex)).To(Succeed())
+			Expect(shoot.Create(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: definition}})).To(Succeed())
+			ex.DeletionTimestamp = nil
+			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
+			expectOff()
+		})
+	})
+})

@@ -1,0 +1,626 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// handoverTime is how long a node that is given back is kept for the next maintenance of it to be scheduled (M3).
+const handoverTime = 5 * time.Second
+
+// Machine is what is known of the machine of a node.
+type Machine struct {
+	// Missing says that there is none (M17).
+	Missing bool
+	// Terminating says that it is on its way out, and Updating that it is updated in place: machine-controller-manager empties
+	// the node.
+	Terminating, Updating bool
+	// Rolling says that its pool is, Hibernating that the shoot is, or its pool is removed, and PowerCycled that its host is,
+	// or is about to be.
+	Rolling, Hibernating, PowerCycled bool
+}
+
+// obstacle returns why no maintenance may begin, or why the one that is under way may not go on; empty for nothing (M15).
+func (m Machine) obstacle(underWay bool) string {
+	switch {
+	case m.Terminating:
+		return "The machine of the node is being terminated."
+	case m.Updating:
+		return "The node is being updated in place."
+	case m.Hibernating:
+		return "The machines of the node's pool are being removed."
+	case m.PowerCycled:
+		return "The host of the node is being power-cycled."
+	case m.Rolling && !underWay: // the machine goes
+		return "The machines of the node's pool are being replaced."
+	case m.Missing && !underWay:
+		return "The node has no Machine."
+	}
+	return ""
+}
+
+// Excludes says that no maintenance may begin on the machine's node.
+func (m Machine) Excludes() bool { return m.obstacle(false) != "" }
+
+// Facts are what is known of a node and of all that is asked for it.
+type Facts struct {
+	// Node is nil if there is none.
+	Node    *corev1.Node
+	Machine Machine
+	// Maintenances are those of the node, and Namespaces from where they are taken.
+	Maintenances []*v1alpha1.NodeMaintenance
+	Namespaces   Namespaces
+	// Pods are those on the node, if PodsKnown. PodsLive says that they are what the API server has.
+	Pods                []drain.Pod
+	PodsKnown, PodsLive bool
+	// Refused says in words why pods could not be evicted last, and EvictAfter when to try again.
+	Refused    []string
+	EvictAfter time.Time
+	// CordonAfter is before when a cordon that has vanished is not put back.
+	CordonAfter time.Time
+	// EndingSince is since when the node could have been given back; zero for now.
+	EndingSince time.Time
+}
+
+// Object is an object of the API.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Write is a change of an object: of its status, or of all but that. The one of a Node's conditions touches no others; any
+// else is to be refused if the object has changed since it was read.
+type Write struct {
+	Before, After Object
+	Status        bool
+}
+
+// Event is something to be told once the writes have succeeded.
+type Event struct {
+	Maintenance *v1alpha1.NodeMaintenance
+	Warning     bool
+	Reason      string
+	Note        string
+}
+
+// Reasons of Events.
+const (
+	// EventConditionChanged says which phase has begun.
+	EventConditionChanged = "ConditionChanged"
+	// EventRefused says why a maintenance cannot be scheduled as it is (M1).
+	EventRefused = "MaintenanceRefused"
+	// EventSetBack says why a maintenance that was under way is pending again (M15).
+	EventSetBack = "MaintenanceSetBack"
+	// EventDrainTimedOut says that a drain begins anew, and what is in the way (M5).
+	EventDrainTimedOut = "MaintenanceDrainTimedOut"
+)
+
+// Outcome is what is due. After its writes, and after its actions, it is to be decided again, with what was written.
+type Outcome struct {
+	// Writes are to be carried out in their order, and none of an object of which one has failed.
+	Writes []Write
+	// PutBack says that they put a cordon back that had vanished.
+	PutBack bool
+	// Events are to be told after the writes.
+	Events []Event
+	// WatchPods says that the pods of the node must be known, ReadPods that they are to be read from the API server.
+	WatchPods, ReadPods bool
+	// Actions are to be carried out on pods, if there was nothing to write.
+	Actions []drain.Action
+	// Ending says that the node could be given back.
+	Ending bool
+	// Next is when to look again even if nothing changes; zero for never.
+	Next time.Time
+}
+
+func (o *Outcome) wake(t time.Time) {
+	if o.Next.IsZero() || t.Before(o.Next) {
+		o.Next = t
+	}
+}
+
+// decision is one that is being taken.
+type decision struct {
+	Facts
+	Outcome
+	now time.Time
+}
+
+// Decide returns what is due now for the maintenances of a node. Given the same it returns the same: it can be asked again
+// at any time, also after a crash in between two writes.
+func Decide(f Facts, now time.Time) Outcome {
+	d := &decision{Facts: f, now: now}
+	d.Maintenances = slices.SortedFunc(slices.Values(f.Maintenances), func(a, b *v1alpha1.NodeMaintenance) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	d.decide()
+	return d.Outcome
+}
+
+func (d *decision) decide() {
+	var (
+		current, ending, heir *v1alpha1.NodeMaintenance
+		planned, others       []*v1alpha1.NodeMaintenance
+	)
+	for _, nm := range d.Maintenances {
+		switch {
+		case d.Node == nil, !ownedBy(nm, d.Node), !InProgress(nm):
+			others = append(others, nm)
+			if PhaseOf(nm) != v1alpha1.PhasePending || nm.DeletionTimestamp != nil || d.refusal(nm, false) != "" {
+				continue
+			}
+			planned = append(planned, nm)
+			if heir == nil && wantsCordon(nm) {
+				heir = nm
+			}
+		case IsEnding(nm):
+			if ending == nil {
+				ending = nm
+			}
+		case current == nil || d.holds(nm):
+			current = nm
+		}
+	}
+	if d.Node != nil {
+		d.proceed(current, ending, heir, planned)
+	}
+	// What cannot be written of these must not keep the node's maintenance waiting.
+	if len(d.Writes) == 0 {
+		for _, nm := range others {
+			d.settle(nm)
+		}
+	}
+}
+
+// proceed goes on with the maintenance that is under way, the one that is ending, and their node.
+func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) {
+	if d.Ending = ending != nil; d.Ending && d.EndingSince.IsZero() {
+		d.EndingSince = d.now
+	}
+	taken := d.EndingSince.Add(handoverTime)
+	if current != nil {
+		if reason := d.refusal(current, true); reason != "" {
+			if !d.mark(nil, planned) {
+				d.refuse(current, reason)
+			}
+			return
+		}
+		if d.prepare(current) {
+			return
+		}
+	} else if d.Ending && heir != nil && recordOf(d.Node) != nil && d.now.Before(taken) {
+		d.wake(taken)
+		return
+	}
+	if d.mark(current, planned) {
+		return
+	}
+	if d.Ending && (current == nil || !takesOver(current)) {
+		d.release(ending)
+	} else if current != nil {
+		d.advance(current)
+	}
+}
+
+// takesOver says that a maintenance may yet have to take the cordon over from the one before.
+func takesOver(nm *v1alpha1.NodeMaintenance) bool {
+	phase := PhaseOf(nm)
+	return phase == v1alpha1.PhaseScheduled || phase == v1alpha1.PhaseCordon
+}
+
+// holds says that the cordon of the node is that of a maintenance.
+func (d *decision) holds(nm *v1alpha1.NodeMaintenance) bool {
+	record := recordOf(d.Node)
+	return record != nil && record.Value == string(nm.UID)
+}
+
+// refusal returns why a maintenance may not be scheduled, or not go on, empty for nothing.
+func (d *decision) refusal(nm *v1alpha1.NodeMaintenance, underWay bool) string {
+	if d.Node == nil || !ownedBy(nm, d.Node) {
+		return "Node " + text.Cut(nm.Spec.NodeName) + " does not exist."
+	}
+	if !d.Namespaces.take(nm.Namespace) {
+		return "Maintenances are not taken from this namespace."
+	}
+	if !underWay {
+		if err := Validate(&nm.Spec); err != nil {
+			return "Nothing is done: " + strings.ReplaceAll(err.Error(), "\n", "; ") + "."
+		}
+	}
+	return d.Machine.obstacle(underWay)
+}
+
+// settle makes a maintenance a pending one that is not under way (M1), or says why it cannot be scheduled. What it has from
+// before is taken from it.
+func (d *decision) settle(nm *v1alpha1.NodeMaintenance) {
+	if nm.DeletionTimestamp == nil {
+		if reason := d.refusal(nm, false); reason != "" {
+			d.refuse(nm, reason)
+		} else {
+			d.setPhase(nm, v1alpha1.PhasePending, "Waiting for a slot.", clearProgress)
+		}
+	}
+	if slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
+		d.release(nm)
+	} else {
+		d.editMaintenance(nm, d.own)
+	}
+}
+
+// own makes a maintenance go with its node (M8).
+func (d *decision) own(nm *v1alpha1.NodeMaintenance) {
+	if d.Node != nil && nm.DeletionTimestamp == nil && !slices.ContainsFunc(nm.OwnerReferences, isNode) {
+		nm.OwnerReferences = append(nm.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: d.Node.Name, UID: d.Node.UID})
+	}
+}
+
+// refuse keeps a maintenance pending, or makes it so, and says why.
+func (d *decision) refuse(nm *v1alpha1.NodeMaintenance, reason string) {
+	before := len(d.Writes)
+	event := Event{Maintenance: nm, Warning: true, Reason: EventRefused, Note: reason}
+	if InProgress(nm) {
+		event.Reason = EventSetBack
+	}
+	d.setPhase(nm, v1alpha1.PhasePending, reason, clearProgress)
+	if len(d.Writes) > before {
+		d.Events = append(d.Events, event)
+	}
+}
+
+func clearProgress(status *v1alpha1.NodeMaintenanceStatus) {
+	status.WaitForCompletion, status.Drain = nil, nil
+}
+
+// release takes from a maintenance what it had while it was under way. One that is deleted is gone with that.
+func (d *decision) release(nm *v1alpha1.NodeMaintenance) { d.editMaintenance(nm, Release) }
+
+// Release takes the finalizer from a NodeMaintenance, and the annotations of what was under way.
+func Release(nm *v1alpha1.NodeMaintenance) {
+	nm.Finalizers = slices.DeleteFunc(nm.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
+	for _, key := range []string{
+		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable, v1alpha1.AnnotationDrainStartTime,
+	} {
+		delete(nm.Annotations, key)
+	}
+}
+
+// prepare writes on a maintenance what must be there before something is done to its node (M2, M3). It returns whether
+// there was something to write.
+func (d *decision) prepare(nm *v1alpha1.NodeMaintenance) bool {
+	return d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
+		d.own(nm)
+		if nm.DeletionTimestamp == nil && !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
+			nm.Finalizers = append(nm.Finalizers, v1alpha1.Finalizer)
+		}
+		if _, recorded := nm.Annotations[v1alpha1.AnnotationInitiallyUnschedulable]; !recorded && wantsCordon(nm) && PhaseOf(nm) != v1alpha1.PhaseScheduled {
+			// A cordon of the maintenance before is no state to go back to.
+			value := fmt.Sprint(d.Node.Spec.Unschedulable && recordOf(d.Node) == nil)
+			metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationInitiallyUnschedulable, value)
+		}
+	})
+}
+
+func wantsCordon(nm *v1alpha1.NodeMaintenance) bool { return ptr.Deref(nm.Spec.Cordon, true) }
+
+// mark makes the node what it is to be for the maintenance that is under way, nil for none, and for those that are planned.
+// It returns whether there was something to write.
+func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) bool {
+	conditions := map[corev1.NodeConditionType]string{}
+	if len(planned) > 0 {
+		conditions[ConditionMaintenancePlanned] = describe(planned[0]) + " waits for its turn."
+	}
+	phase := ""
+	if current != nil {
+		phase = PhaseOf(current)
+		switch name := describe(current); phase {
+		case v1alpha1.PhaseScheduled, v1alpha1.PhaseCordon, v1alpha1.PhaseWaitForPodCompletion:
+			conditions[ConditionMaintenancePlanned] = name + " prepares the node."
+		case v1alpha1.PhaseDraining:
+			conditions[ConditionDrainInProgress] = name + " drains the node."
+		default:
+			conditions[ConditionMaintenanceInProgress] = name + " has the node."
+			if current.Spec.DrainSpec != nil {
+				conditions[ConditionDrained] = name + " has drained the node."
+			}
+		}
+	}
+
+	return d.editNode(func(node *corev1.Node) {
+		if current == nil {
+			if d.Machine.Terminating || d.Machine.Updating {
+				forgetCordon(node) // machine-controller-manager empties the node, and its cordon is the same
+			} else {
+				uncordon(node)
+			}
+			delete(node.Annotations, preservationv1alpha1.AnnotationMaintenance)
+			return
+		}
+		annotate(node, d.now)
+		record := recordOf(node)
+		switch cordoned := record != nil && node.Spec.Unschedulable; {
+		case phase == v1alpha1.PhaseScheduled: // what there is may be that of the maintenance before
+		case !wantsCordon(current) || current.Annotations[v1alpha1.AnnotationInitiallyUnschedulable] == "true":
+			uncordon(node)
+		case cordoned && d.holds(current):
+		case record == nil && node.Spec.Unschedulable: // somebody else's
+		case !cordoned && phase != v1alpha1.PhaseCordon && d.now.Before(d.CordonAfter):
+			d.wake(d.CordonAfter)
+		default:
+			d.PutBack = !cordoned && phase != v1alpha1.PhaseCordon
+			cordon(node, current)
+		}
+	}, func(node *corev1.Node) { setConditions(node, conditions, d.now) })
+}
+
+// advance goes on with a maintenance whose node is as its phase has it.
+func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
+	switch PhaseOf(nm) {
+	case v1alpha1.PhaseScheduled:
+		d.setPhase(nm, v1alpha1.PhaseCordon, "Cordoning the node.", nil)
+	case v1alpha1.PhaseCordon:
+		d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, "Looking for pods to wait for.", nil)
+	case v1alpha1.PhaseWaitForPodCompletion:
+		d.wait(nm)
+	case v1alpha1.PhaseDraining:
+		d.drain(nm)
+	case v1alpha1.PhaseReady:
+		if _, known := nm.Annotations[v1alpha1.AnnotationReadyTime]; !known {
+			d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
+				metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationReadyTime, formatTime(d.now))
+			})
+		}
+		if RequestorFailed(nm) {
+			d.setPhase(nm, v1alpha1.PhaseRequestorFailed, "The requestor has failed. The node is kept until condition RequestorFailed is cleared.", nil)
+		} else if nm.DeletionTimestamp != nil {
+			d.setPhase(nm, v1alpha1.PhaseReady, "Waiting for the additional requestors: "+first(nm.Spec.AdditionalRequestors)+".", nil)
+		}
+	case v1alpha1.PhaseRequestorFailed:
+		if !RequestorFailed(nm) {
+			d.setPhase(nm, v1alpha1.PhaseReady, messageReady, nil)
+		}
+	}
+}
+
+const messageReady = "The node is ready for the requestor."
+
+// wait waits for pods (M4).
+func (d *decision) wait(nm *v1alpha1.NodeMaintenance) {
+	drained := func() {
+		d.setPhase(nm, v1alpha1.PhaseDraining, "Draining the node.", func(s *v1alpha1.NodeMaintenanceStatus) { s.WaitForCompletion = nil })
+	}
+	spec := nm.Spec.WaitForPodCompletion
+	if spec == nil {
+		drained()
+		return
+	}
+	selector, err := waitSelector(spec)
+	if err != nil {
+		d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, "Nothing is done: "+err.Error()+".", nil)
+		return
+	}
+	since, ok := d.timeOn(nm, v1alpha1.AnnotationWaitStartTime)
+	if !ok {
+		return
+	}
+	d.WatchPods = true
+	if !d.PodsKnown {
+		return
+	}
+	keys := keysOf(waitedFor(d.Pods, selector))
+	deadline := since.Add(time.Duration(spec.TimeoutSeconds) * time.Second)
+	if len(keys) == 0 || spec.TimeoutSeconds > 0 && !d.now.Before(deadline) {
+		drained()
+		return
+	}
+	message := fmt.Sprintf("Waiting since %s for pods to complete: %s.", formatTime(since), first(keys))
+	d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, message, func(s *v1alpha1.NodeMaintenanceStatus) { s.WaitForCompletion = keys })
+	if spec.TimeoutSeconds > 0 {
+		d.wake(deadline)
+	}
+}
+
+// timeOn returns the time of an annotation. If there is none that can be read, now is written, and it returns false.
+func (d *decision) timeOn(nm *v1alpha1.NodeMaintenance, key string) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, nm.Annotations[key])
+	if err == nil && !at.After(d.now) {
+		return at, true
+	}
+	d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
+		metav1.SetMetaDataAnnotation(&nm.ObjectMeta, key, formatTime(d.now))
+	})
+	return time.Time{}, false
+}
+
+// drain drains the node (M5).
+func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
+	spec := nm.Spec.DrainSpec
+	if spec == nil {
+		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
+		return
+	}
+	filter, err := newFilter(spec)
+	if err != nil {
+		d.setPhase(nm, v1alpha1.PhaseDraining, "Nothing is done: "+err.Error()+".", nil)
+		return
+	}
+	began, attempt, ok := drainTimes(nm)
+	if !ok || began.After(d.now) || attempt.After(d.now) {
+		d.startDrain(nm, d.now)
+		return
+	}
+	d.WatchPods = true
+	if !d.PodsKnown {
+		return
+	}
+
+	selected, blocked := filter.split(d.Pods)
+	if len(selected) == 0 {
+		if !d.PodsLive {
+			d.ReadPods = true
+			return
+		}
+		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), nil, s.Drain == nil) })
+		return
+	}
+
+	policy := drain.Policy{
+		Timeout: time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second,
+		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
+	}
+	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, policy)
+	obstacles := slices.Concat(blocked, d.Refused)
+	if failed && policy.Timeout > 0 {
+		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
+		if len(obstacles) > 0 {
+			note += " In the way: " + first(obstacles) + "."
+		}
+		d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
+		d.startDrain(nm, began)
+		return
+	}
+	message := fmt.Sprintf("Draining since %s. Left: %s.", formatTime(began), first(keysOf(selected)))
+	if attempt.After(began) {
+		message = fmt.Sprintf("Draining since %s, tried anew at %s. Left: %s.", formatTime(began), formatTime(attempt), first(keysOf(selected)))
+	}
+	if len(obstacles) > 0 {
+		message += " In the way: " + first(obstacles) + "."
+	}
+	anew := nm.Status.Drain == nil
+	d.setPhase(nm, v1alpha1.PhaseDraining, message, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), selected, anew) })
+
+	if policy.Timeout > 0 && !next.IsZero() {
+		d.wake(next)
+	}
+	actions = slices.DeleteFunc(actions, func(a drain.Action) bool { return a.Verb == drain.Wait })
+	switch {
+	case len(blocked) > 0 || len(actions) == 0:
+	case d.now.Before(d.EvictAfter):
+		d.wake(d.EvictAfter)
+	default:
+		d.Actions = actions
+	}
+}
+
+// startDrain begins a drain, or begins one anew that began at the given time.
+func (d *decision) startDrain(nm *v1alpha1.NodeMaintenance, began time.Time) {
+	d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
+		metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationDrainStartTime, formatTime(began)+"/"+formatTime(d.now))
+	})
+	if nm.Status.Drain != nil {
+		d.editStatus(nm, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
+	}
+}
+
+func drainTimes(nm *v1alpha1.NodeMaintenance) (began, attempt time.Time, ok bool) {
+	first, second, _ := strings.Cut(nm.Annotations[v1alpha1.AnnotationDrainStartTime], "/")
+	began, err := time.Parse(time.RFC3339, first)
+	if err != nil {
+		return time.Time{}, time.Time{}, false
+	}
+	attempt, err = time.Parse(time.RFC3339, second)
+	return began, attempt, err == nil
+}
+
+// progress writes how far a drain is, and if it has just begun, from where.
+func progress(s *v1alpha1.NodeMaintenanceStatus, total int, left []drain.Pod, anew bool) {
+	status := v1alpha1.DrainStatus{}
+	if s.Drain != nil {
+		status = *s.Drain
+	}
+	if anew {
+		status.TotalPods, status.EvictionPods = int32(total), int32(len(left))
+	}
+	status.DrainProgress = 100
+	if status.EvictionPods > 0 {
+		gone := max(int(status.EvictionPods)-len(left), 0)
+		status.DrainProgress = int32(gone * 100 / int(status.EvictionPods))
+	} else if len(left) > 0 {
+		status.DrainProgress = 0
+	}
+	status.WaitForEviction = keysOf(left)
+	s.Drain = &status
+}
+
+// setPhase writes a phase with a message, and the status as edited.
+func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string, edit func(*v1alpha1.NodeMaintenanceStatus)) {
+	if PhaseOf(nm) != phase {
+		d.Events = append(d.Events, Event{Maintenance: nm, Reason: EventConditionChanged, Note: phase})
+	}
+	d.editStatus(nm, func(s *v1alpha1.NodeMaintenanceStatus) {
+		if edit != nil {
+			edit(s)
+		}
+		SetPhase(s, phase, message, nm.Generation, d.now)
+	})
+}
+
+// SetPhase sets the phase of a NodeMaintenance, with a message.
+func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generation int64, now time.Time) {
+	status := metav1.ConditionFalse
+	if phase == v1alpha1.PhaseReady {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: status, Reason: phase, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// SetBack makes a NodeMaintenance a pending one, with a message that says why.
+func SetBack(s *v1alpha1.NodeMaintenanceStatus, message string, generation int64, now time.Time) {
+	clearProgress(s)
+	SetPhase(s, v1alpha1.PhasePending, message, generation, now)
+}
+
+// editMaintenance and its neighbours add a write if an object changes by an edit, and return whether it does.
+func (d *decision) editMaintenance(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenance)) bool {
+	after := nm.DeepCopy()
+	edit(after)
+	return d.write(Write{Before: nm, After: after})
+}
+
+func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenanceStatus)) bool {
+	after := nm.DeepCopy()
+	edit(&after.Status)
+	return d.write(Write{Before: nm, After: after, Status: true})
+}
+
+func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
+	after := d.Node.DeepCopy()
+	spec(after)
+	edited := d.write(Write{Before: d.Node, After: after})
+	after = d.Node.DeepCopy()
+	status(after)
+	return d.write(Write{Before: d.Node, After: after, Status: true}) || edited
+}
+
+func (d *decision) write(w Write) bool {
+	if apiequality.Semantic.DeepEqual(w.Before, w.After) {
+		return false
+	}
+	d.Writes = append(d.Writes, w)
+	return true
+}
+
+func namespacedName(nm *v1alpha1.NodeMaintenance) types.NamespacedName {
+	return types.NamespacedName{Namespace: nm.Namespace, Name: nm.Name}
+}

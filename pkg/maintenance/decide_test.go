@@ -1,0 +1,834 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance_test
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	. "github.com/onsi/gomega/gstruct"
+	gomegatypes "github.com/onsi/gomega/types"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const (
+	markKey   = "machine-preservation.extensions.gardener.cloud/maintenance"
+	finalizer = "maintenance.nvidia.com/finalizer"
+)
+
+// world is a node, and all that is asked for it. It carries decisions out.
+type world struct {
+	Facts
+	now time.Time
+	// refuseNode says that nothing can be written on the node.
+	refuseNode bool
+	// events are the reasons and notes of all that was told, steps what was written, and last the last decision.
+	events, steps []string
+	last          Outcome
+	evicted       []string
+}
+
+func newWorld(maintenances ...*v1alpha1.NodeMaintenance) *world {
+	w := &world{now: begin}
+	w.Node = builder.Node("n")
+	w.PodsKnown = true
+	w.Maintenances = maintenances
+	return w
+}
+
+type maintenanceOption func(*v1alpha1.NodeMaintenance)
+
+// maintenance returns a new object with the defaults of the resource definition.
+func maintenance(name string, opts ...maintenanceOption) *v1alpha1.NodeMaintenance {
+	nm := &v1alpha1.NodeMaintenance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(begin)},
+		Spec:       v1alpha1.NodeMaintenanceSpec{RequestorID: "some.one.acme.com", NodeName: "n", Cordon: new(true)},
+	}
+	for _, opt := range opts {
+		opt(nm)
+	}
+	return nm
+}
+
+func draining(spec v1alpha1.DrainSpec) maintenanceOption {
+	return func(nm *v1alpha1.NodeMaintenance) { nm.Spec.DrainSpec = &spec }
+}
+
+func waiting(spec v1alpha1.WaitForPodCompletionSpec) maintenanceOption {
+	return func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion = &spec }
+}
+
+func uncordoned(nm *v1alpha1.NodeMaintenance) { nm.Spec.Cordon = new(false) }
+
+// schedule does what the scheduler does.
+func (w *world) schedule(nm *v1alpha1.NodeMaintenance) {
+	GinkgoHelper()
+	Expect(NewRequest(w.get(nm), nil).Pending).To(BeTrue(), "is pending")
+	SetPhase(&w.get(nm).Status, "Scheduled", "", 0, w.now)
+}
+
+// get returns the object as it is now, nil if it is gone.
+func (w *world) get(nm *v1alpha1.NodeMaintenance) *v1alpha1.NodeMaintenance {
+	i := slices.IndexFunc(w.Maintenances, func(m *v1alpha1.NodeMaintenance) bool { return m.UID == nm.UID })
+	if i < 0 {
+		return nil
+	}
+	return w.Maintenances[i]
+}
+
+func (w *world) phase(nm *v1alpha1.NodeMaintenance) string { return PhaseOf(w.get(nm)) }
+
+func (w *world) message(nm *v1alpha1.NodeMaintenance) string {
+	return meta.FindStatusCondition(w.get(nm).Status.Conditions, "Ready").Message
+}
+
+func (w *world) delete(nm *v1alpha1.NodeMaintenance) {
+	w.get(nm).DeletionTimestamp = &metav1.Time{Time: w.now}
+	w.collect()
+}
+
+func (w *world) collect() {
+	w.Maintenances = slices.DeleteFunc(w.Maintenances, func(nm *v1alpha1.NodeMaintenance) bool {
+		return nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
+	})
+}
+
+// step decides once and writes, and returns whether there was something to write.
+func (w *world) step() bool {
+	before := w.Facts
+	w.last = Decide(w.Facts, w.now)
+	again := Decide(before, w.now)
+	ExpectWithOffset(1, again.Writes).To(Equal(w.last.Writes), "it is decided alike")
+	for _, write := range w.last.Writes {
+		switch after := write.After.(type) {
+		case *corev1.Node:
+			if w.refuseNode {
+				continue
+			}
+			if write.Status {
+				w.Node.Status = after.Status
+			} else {
+				status := w.Node.Status
+				w.Node = after.DeepCopy()
+				w.Node.Status = status
+			}
+			w.steps = append(w.steps, "node")
+		case *v1alpha1.NodeMaintenance:
+			nm := w.get(after)
+			if write.Status {
+				nm.Status = after.Status
+				w.steps = append(w.steps, "status of "+nm.Name)
+			} else {
+				nm.ObjectMeta = after.ObjectMeta
+				w.steps = append(w.steps, "meta of "+nm.Name)
+			}
+		}
+	}
+	for _, event := range w.last.Events {
+		w.events = append(w.events, event.Reason+": "+event.Note)
+	}
+	w.collect()
+	if w.last.Ending && w.EndingSince.IsZero() {
+		w.EndingSince = w.now
+	}
+	return len(w.last.Writes) > 0
+}
+
+// run goes on until there is nothing to do but to wait.
+func (w *world) run() {
+	GinkgoHelper()
+	w.evicted = nil
+	for range 40 {
+		if w.step() {
+			continue
+		}
+		if w.last.ReadPods {
+			w.PodsLive = true
+			continue
+		}
+		for _, action := range w.last.Actions {
+			w.evicted = append(w.evicted, action.Pod.Name)
+		}
+		w.PodsLive = false
+		return
+	}
+	Fail("it never ends")
+}
+
+func (w *world) after(d time.Duration) {
+	GinkgoHelper()
+	w.now = w.now.Add(d)
+	w.run()
+}
+
+// scheduled returns a world in which a maintenance went as far as it can.
+func scheduled(nm *v1alpha1.NodeMaintenance, pods ...drain.Pod) *world {
+	GinkgoHelper()
+	w := newWorld(nm)
+	w.Pods = pods
+	w.run()
+	w.schedule(nm)
+	w.run()
+	return w
+}
+
+func (w *world) nodeConditions() []string {
+	var types []string
+	for _, c := range w.Node.Status.Conditions {
+		if IsNodeCondition(c.Type) {
+			ExpectWithOffset(1, c.Status).To(Equal(corev1.ConditionTrue))
+			types = append(types, string(c.Type))
+		}
+	}
+	return types
+}
+
+// beCleaned is a node on which nothing of a maintenance is left.
+func beCleaned() gomegatypes.GomegaMatcher {
+	return And(
+		HaveField("Spec.Unschedulable", false), HaveField("Spec.Taints", BeEmpty()),
+		HaveField("Annotations", Not(HaveKey(markKey))), WithTransform(IsMarked, BeFalse()),
+	)
+}
+
+func beCordonedFor(nm *v1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher {
+	return And(HaveField("Spec.Unschedulable", true), HaveField("Spec.Taints", ConsistOf(MatchFields(IgnoreExtras, Fields{
+		"Key": Equal(markKey), "Value": Equal(string(nm.UID)), "Effect": Equal(corev1.TaintEffectNoSchedule),
+	}))))
+}
+
+func podOf(name string, edit ...func(*drain.Pod)) drain.Pod {
+	pod := drain.Pod{Namespace: "shop", Name: name, Managed: true}
+	for _, e := range edit {
+		e(&pod)
+	}
+	return pod
+}
+
+var _ = Describe("Decide", func() {
+	It("M1, M8: should make a new object pending, and let it go with its node", func() {
+		nm := maintenance("a")
+		w := newWorld(nm)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Pending"))
+		Expect(w.get(nm).OwnerReferences).To(ConsistOf(metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: "node-n"}))
+		Expect(w.events).To(ConsistOf("ConditionChanged: Pending"))
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
+		Expect(w.Node.Spec.Unschedulable).To(BeFalse())
+		Expect(w.Node.Annotations).NotTo(HaveKey(markKey))
+		w.delete(nm)
+		w.run()
+		Expect(w.Node).To(beCleaned())
+	})
+
+	DescribeTable("M1, M15, M17: what stays pending, and why", func(edit func(*world, *v1alpha1.NodeMaintenance), message string) {
+		nm := maintenance("a")
+		w := newWorld(nm)
+		edit(w, nm)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Pending"))
+		Expect(w.message(nm)).To(ContainSubstring(message))
+		Expect(w.events).To(ContainElement(HavePrefix("MaintenanceRefused: ")))
+		chosen := []Request{}
+		if w.Node != nil {
+			node := ScheduledNode{Name: "n", UID: w.Node.UID, Excluded: w.Machine.Excludes()}
+			chosen, _ = Schedule([]ScheduledNode{node}, []Request{NewRequest(w.get(nm), w.Namespaces)}, limits("0", "", 1))
+		}
+		Expect(chosen).To(BeEmpty())
+		if w.Node != nil {
+			Expect(w.Node).To(beCleaned())
+		}
+		told := len(w.events)
+		w.run()
+		Expect(w.events).To(HaveLen(told), "once")
+	},
+		Entry("no node", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Node = nil }, "Node n does not exist"),
+		Entry("another node of that name", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: "before"}}
+		}, "Node n does not exist"),
+		Entry("a bad selector of pods to wait for", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.Spec.WaitForPodCompletion = &v1alpha1.WaitForPodCompletionSpec{PodSelector: "a in"}
+		}, "spec.waitForPodCompletion.podSelector cannot be read"),
+		Entry("a bad selector of pods to drain", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodSelector: "!"}
+		}, "spec.drainSpec.podSelector cannot be read"),
+		Entry("a bad regular expression", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "gpu"}, {ByResourceNameRegex: "("}}}
+		}, "spec.drainSpec.podEvictionFilters[1].byResourceNameRegex cannot be used"),
+		Entry("a missing regular expression", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{}}}
+		}, "spec.drainSpec.podEvictionFilters[0].byResourceNameRegex must be set"),
+		Entry("an expression that takes too much", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "((a{100}){100}){100}"}}}
+		}, "cannot be used"),
+		Entry("a requestor that the resource definition should not have let pass", func(_ *world, nm *v1alpha1.NodeMaintenance) { nm.Spec.RequestorID = "a b" }, "spec.requestorID"),
+		Entry("a namespace that is not taken", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Namespaces = Namespaces{"ops"} }, "not taken from this namespace"),
+		Entry("no machine", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Missing = true }, "no Machine"),
+		Entry("a machine that is on its way out", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Terminating = true }, "being terminated"),
+		Entry("an update in place", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Updating = true }, "updated in place"),
+		Entry("a rolling update", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Rolling = true }, "being replaced"),
+		Entry("hibernation", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Hibernating = true }, "being removed"),
+		Entry("a host that is power-cycled", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.PowerCycled = true }, "power-cycled"),
+	)
+
+	It("M2, M3, M6, M12: should go through all phases, each write after what must be there before", func() {
+		nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{}), draining(v1alpha1.DrainSpec{}))
+		w := newWorld(nm)
+		w.run()
+		w.steps = nil
+		w.schedule(nm)
+		w.run()
+		Expect(w.steps[:2]).To(HaveExactElements("meta of a", "node"))
+		Expect(w.phase(nm)).To(Equal("Ready"))
+		Expect(w.events).To(HaveExactElements("ConditionChanged: Pending", "ConditionChanged: Cordon", "ConditionChanged: WaitForPodCompletion", "ConditionChanged: Draining", "ConditionChanged: Ready"))
+		Expect(meta.IsStatusConditionTrue(w.get(nm).Status.Conditions, "Ready")).To(BeTrue())
+		Expect(w.get(nm).Finalizers).To(ConsistOf(finalizer))
+		Expect(w.get(nm).Annotations).To(And(
+			HaveKeyWithValue("maintenance.nvidia.com/ready-time", "2026-03-01T12:00:00Z"),
+			HaveKeyWithValue("maintenance.nvidia.com/wait-pod-completion-start-time", "2026-03-01T12:00:00Z"),
+			HaveKeyWithValue("maintenance.nvidia.com/node-initial-state.unschedulable", "false"),
+		))
+		Expect(w.Node).To(beCordonedFor(nm))
+		Expect(w.Node.Annotations).To(HaveKeyWithValue(markKey, "2026-03-01T12:00:00Z"))
+		Expect(w.nodeConditions()).To(ConsistOf("Drained", "MaintenanceInProgress"))
+		Expect(w.last.WatchPods).To(BeFalse())
+
+		w.delete(nm)
+		w.run()
+		Expect(w.Maintenances).To(BeEmpty())
+		Expect(w.Node).To(beCleaned())
+	})
+
+	It("M2: should do nothing to a node as long as the finalizer cannot be written", func() {
+		nm := maintenance("a")
+		w := newWorld(nm)
+		w.run()
+		w.schedule(nm)
+		outcome := Decide(w.Facts, w.now)
+		Expect(outcome.Writes).To(HaveLen(1))
+		Expect(outcome.Writes[0].After.GetFinalizers()).To(ConsistOf(finalizer))
+	})
+
+	It("M16: should tell of each phase on the node, and leave conditions of others alone", func() {
+		nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{PodSelector: "wait"}), draining(v1alpha1.DrainSpec{PodSelector: "go"}))
+		w := scheduled(nm, podOf("w", func(p *drain.Pod) { p.Labels = map[string]string{"wait": ""} }), podOf("g", func(p *drain.Pod) { p.Labels = map[string]string{"go": ""} }))
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
+		w.Pods = w.Pods[1:]
+		w.run()
+		Expect(w.nodeConditions()).To(ConsistOf("DrainInProgress"))
+		Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", corev1.NodeConditionType("DrainInProgress")), HaveField("Message", ContainSubstring("default/a of some.one.acme.com")))))
+		builder.Condition("MaintenancePlanned", corev1.ConditionTrue, "Other", "of somebody else")(w.Node)
+		w.Pods = nil
+		w.run()
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned", "MaintenanceInProgress", "Drained"))
+		w.delete(nm)
+		w.run()
+		Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
+	})
+
+	Describe("M3: cordon", func() {
+		It("M3: should leave a node cordoned that was cordoned before", func() {
+			nm := maintenance("a")
+			w := newWorld(nm)
+			w.Node.Spec.Unschedulable = true
+			w.run()
+			w.schedule(nm)
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/node-initial-state.unschedulable", "true"))
+			Expect(w.Node.Spec.Taints).To(BeEmpty())
+			w.delete(nm)
+			w.run()
+			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+			Expect(IsMarked(w.Node)).To(BeFalse())
+		})
+
+		It("M3: should not cordon where that is not wanted, and honour a change of that at once", func() {
+			nm := maintenance("a", uncordoned)
+			w := scheduled(nm)
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.Node.Spec.Unschedulable).To(BeFalse())
+			w.get(nm).Spec.Cordon = nil
+			w.run()
+			Expect(w.Node).To(beCordonedFor(nm))
+			w.get(nm).Spec.Cordon = new(false)
+			w.run()
+			Expect(w.Node.Spec).To(And(HaveField("Unschedulable", false), HaveField("Taints", BeEmpty())))
+		})
+
+		It("M3: should put a cordon back that has vanished, but not before its time", func() {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			w.CordonAfter = w.now.Add(time.Minute)
+			w.Node.Spec.Unschedulable = false
+			w.run()
+			Expect(w.Node.Spec.Unschedulable).To(BeFalse())
+			Expect(w.last.Next).To(Equal(w.CordonAfter))
+			w.now = w.CordonAfter
+			Expect(w.step()).To(BeTrue())
+			Expect(w.last.PutBack).To(BeTrue())
+			Expect(w.Node).To(beCordonedFor(nm))
+			w.run()
+			Expect(w.last.PutBack).To(BeFalse())
+
+			w.Node.Spec.Unschedulable, w.Node.Spec.Taints = false, nil
+			w.run()
+			Expect(w.Node).To(beCordonedFor(nm))
+		})
+
+		It("M3: should leave a cordon to whoever takes the record from it", func() {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			w.Node.Spec.Taints = nil
+			w.run()
+			Expect(w.Node.Spec.Taints).To(BeEmpty())
+			w.delete(nm)
+			w.run()
+			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+		})
+
+		It("M3: should not take the cordon of somebody who was faster for its own", func() {
+			nm := maintenance("a")
+			w := newWorld(nm)
+			w.run()
+			w.schedule(nm)
+			for w.get(nm).Annotations["maintenance.nvidia.com/node-initial-state.unschedulable"] == "" {
+				Expect(w.step()).To(BeTrue())
+			}
+			w.Node.Spec.Unschedulable = true
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			w.delete(nm)
+			w.run()
+			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+		})
+
+		It("M3: should hand a node over to its next maintenance without uncordoning it", func() {
+			one, two := maintenance("a"), maintenance("b")
+			w := scheduled(one)
+			w.Maintenances = append(w.Maintenances, two)
+			w.run()
+			Expect(w.phase(two)).To(Equal("Pending"))
+			w.delete(one)
+			w.run()
+			Expect(w.get(one)).NotTo(BeNil(), "waits for the scheduler")
+			Expect(w.last.Next).To(Equal(begin.Add(5 * time.Second)))
+			w.schedule(two)
+			for w.step() {
+				Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+			}
+			w.run()
+			Expect(w.get(one)).To(BeNil())
+			Expect(w.phase(two)).To(Equal("Ready"))
+			Expect(w.Node).To(beCordonedFor(two))
+			Expect(w.get(two).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/node-initial-state.unschedulable", "false"))
+			w.delete(two)
+			w.run()
+			Expect(w.Node).To(beCleaned())
+		})
+
+		It("M3: should not wait for ever for the next maintenance", func() {
+			one, two := maintenance("a"), maintenance("b")
+			w := scheduled(one)
+			w.Maintenances = append(w.Maintenances, two)
+			w.delete(one)
+			w.run()
+			w.after(5 * time.Second)
+			Expect(w.get(one)).To(BeNil())
+			Expect(w.Node.Spec.Unschedulable).To(BeFalse())
+			Expect(w.nodeConditions()).To(ConsistOf("MaintenancePlanned"))
+		})
+
+		It("M3: should undo a cordon whose maintenance is gone", func() {
+			w := scheduled(maintenance("a"))
+			w.Maintenances = nil
+			w.run()
+			Expect(w.Node).To(beCleaned())
+		})
+	})
+
+	Describe("M4: waiting for pods", func() {
+		selected := func(p *drain.Pod) { p.Labels = map[string]string{"app": "important"} }
+		spec := v1alpha1.WaitForPodCompletionSpec{PodSelector: "app=important", TimeoutSeconds: 60}
+
+		It("M4: should wait for the pods that the selector selects, and name them", func() {
+			nm := maintenance("a", waiting(spec))
+			w := scheduled(nm, podOf("b", selected), podOf("a", selected), podOf("other"),
+				podOf("ds", selected, func(p *drain.Pod) { p.DaemonSet = "ds" }), podOf("mirror", selected, func(p *drain.Pod) { p.Mirror = true }),
+				podOf("done", selected, func(p *drain.Pod) { p.Finished = true }))
+			Expect(w.phase(nm)).To(Equal("WaitForPodCompletion"))
+			Expect(w.get(nm).Status.WaitForCompletion).To(HaveExactElements("shop/a", "shop/b"))
+			Expect(w.message(nm)).To(ContainSubstring("shop/a, shop/b"))
+			Expect(w.last.WatchPods).To(BeTrue())
+			Expect(w.last.Next).To(Equal(begin.Add(time.Minute)))
+			w.Pods = w.Pods[2:]
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Status.WaitForCompletion).To(BeEmpty())
+		})
+
+		It("M4: should go on at the timeout, to the second, also after a restart", func() {
+			nm := maintenance("a", waiting(spec))
+			w := scheduled(nm, podOf("a", selected))
+			w.after(59 * time.Second)
+			Expect(w.phase(nm)).To(Equal("WaitForPodCompletion"))
+			w.after(time.Second)
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Status.WaitForCompletion).To(BeEmpty())
+		})
+
+		It("M4: should wait for as long as it takes without a timeout, and do nothing while the pods are not known", func() {
+			nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{}))
+			w := scheduled(nm, podOf("a"))
+			w.after(1000 * time.Hour)
+			Expect(w.phase(nm)).To(Equal("WaitForPodCompletion"))
+			Expect(w.last.Next).To(BeZero())
+			w.PodsKnown, w.Pods = false, nil
+			w.run()
+			Expect(w.phase(nm)).To(Equal("WaitForPodCompletion"))
+			Expect(w.last.WatchPods).To(BeTrue())
+		})
+
+		It("M4: should name no more pods than the status may have", func() {
+			nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{}))
+			var pods []drain.Pod
+			for i := range 300 {
+				pods = append(pods, podOf(strings.Repeat("p", i+1)))
+			}
+			w := scheduled(nm, pods...)
+			Expect(w.get(nm).Status.WaitForCompletion).To(HaveLen(100))
+			Expect(len(w.message(nm))).To(BeNumerically("<", 1024))
+		})
+	})
+
+	Describe("M5: draining", func() {
+		gpu := func(p *drain.Pod) { p.Resources = []corev1.ResourceName{"cpu", "nvidia.com/gpu-a100"} }
+		rdma := func(p *drain.Pod) { p.Resources = []corev1.ResourceName{"example.nvidia.com/rdma_shared"} }
+		unmanaged := func(p *drain.Pod) { p.Managed = false }
+		emptyDir := func(p *drain.Pod) { p.EmptyDir = true }
+		going := func(p *drain.Pod) { p.GraceEnds = begin.Add(time.Minute) }
+		labelled := func(p *drain.Pod) { p.Labels = map[string]string{"app": "web"} }
+		filters := []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "nvidia.com/gpu-*"}, {ByResourceNameRegex: "nvidia.com/rdma*"}}
+
+		DescribeTable("M5: which pods are evicted, and what blocks", func(spec v1alpha1.DrainSpec, pods []drain.Pod, evicted []string, blocked ...string) {
+			nm := maintenance("a", draining(spec))
+			w := scheduled(nm, pods...)
+			Expect(w.evicted).To(Equal(evicted))
+			if len(evicted)+len(blocked) == 0 {
+				Expect(w.phase(nm)).To(Equal("Ready"))
+				return
+			}
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			for _, b := range blocked {
+				Expect(w.message(nm)).To(ContainSubstring(b))
+			}
+		},
+			Entry("all", v1alpha1.DrainSpec{}, []drain.Pod{podOf("a"), podOf("b", gpu)}, []string{"a", "b"}),
+			Entry("neither DaemonSet, nor mirror, nor finished pods", v1alpha1.DrainSpec{}, []drain.Pod{
+				podOf("ds", func(p *drain.Pod) { p.DaemonSet = "ds" }), podOf("m", func(p *drain.Pod) { p.Mirror = true }), podOf("f", func(p *drain.Pod) { p.Finished = true }),
+			}, nil),
+			Entry("those that the selector selects", v1alpha1.DrainSpec{PodSelector: "app=web"}, []drain.Pod{podOf("a"), podOf("b", labelled)}, []string{"b"}),
+			Entry("those that one of the filters selects, unanchored", v1alpha1.DrainSpec{PodEvictionFilters: filters}, []drain.Pod{podOf("a"), podOf("b", gpu), podOf("c", rdma)}, []string{"b", "c"}),
+			Entry("those that both select", v1alpha1.DrainSpec{PodSelector: "app=web", PodEvictionFilters: filters}, []drain.Pod{podOf("a", labelled), podOf("b", gpu), podOf("c", rdma, labelled)}, []string{"c"}),
+			Entry("a pod without a controller blocks", v1alpha1.DrainSpec{}, []drain.Pod{podOf("a"), podOf("b", unmanaged)}, nil, "shop/b (has no controller"),
+			Entry("not with force", v1alpha1.DrainSpec{Force: true}, []drain.Pod{podOf("b", unmanaged)}, []string{"b"}),
+			Entry("a pod with an emptyDir blocks", v1alpha1.DrainSpec{}, []drain.Pod{podOf("a"), podOf("b", emptyDir)}, nil, "shop/b (has an emptyDir"),
+			Entry("not with deleteEmptyDir", v1alpha1.DrainSpec{DeleteEmptyDir: true}, []drain.Pod{podOf("b", emptyDir)}, []string{"b"}),
+			Entry("each needs its own", v1alpha1.DrainSpec{Force: true, DeleteEmptyDir: true}, []drain.Pod{podOf("b", emptyDir, unmanaged)}, []string{"b"}),
+			Entry("what is filtered out is no obstacle", v1alpha1.DrainSpec{PodEvictionFilters: filters}, []drain.Pod{podOf("a", emptyDir), podOf("b", unmanaged), podOf("c", gpu)}, []string{"c"}),
+			Entry("nor what the selector leaves out", v1alpha1.DrainSpec{PodSelector: "app=web"}, []drain.Pod{podOf("a", emptyDir), podOf("c", labelled)}, []string{"c"}),
+			Entry("nor what is on its way, which is not asked again", v1alpha1.DrainSpec{}, []drain.Pod{podOf("a", unmanaged, going), podOf("b")}, []string{"b"}),
+		)
+
+		It("M5: should report how far it is, and what is in the way", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{PodSelector: "app=web"}))
+			w := scheduled(nm, podOf("a", labelled), podOf("b", labelled), podOf("c", labelled), podOf("other"))
+			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 4, EvictionPods: 3, WaitForEviction: []string{"shop/a", "shop/b", "shop/c"}})))
+			w.Pods, w.Refused, w.EvictAfter = w.Pods[1:], []string{"namespace shop: budget web"}, w.now.Add(time.Second)
+			w.run()
+			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 4, EvictionPods: 3, DrainProgress: 33, WaitForEviction: []string{"shop/b", "shop/c"}})))
+			Expect(w.message(nm)).To(Equal("Draining since 2026-03-01T12:00:00Z. Left: shop/b, shop/c. In the way: namespace shop: budget web."))
+			Expect(w.evicted).To(BeEmpty())
+			Expect(w.last.Next).To(Equal(w.EvictAfter))
+			w.after(time.Second)
+			Expect(w.evicted).To(HaveExactElements("b", "c"))
+			w.Pods = w.Pods[2:]
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 4, EvictionPods: 3, DrainProgress: 100})))
+		})
+
+		It("M5: should try anew after the timeout, and say since when", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(60))}))
+			w := scheduled(nm, podOf("a"), podOf("b"))
+			w.Refused = []string{"namespace shop: budget web"}
+			Expect(w.last.Next).To(BeTemporally("~", begin.Add(time.Minute), time.Microsecond))
+			w.after(60 * time.Second)
+			Expect(w.events).NotTo(ContainElement(HavePrefix("MaintenanceDrainTimedOut")))
+			w.Pods = w.Pods[1:]
+			w.after(time.Nanosecond)
+			Expect(w.events).To(ContainElement("MaintenanceDrainTimedOut: The node is not drained after 1m0s, which is tried anew. Left: shop/b. In the way: namespace shop: budget web."))
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.get(nm).Status.Drain).To(PointTo(Equal(v1alpha1.DrainStatus{TotalPods: 1, EvictionPods: 1, WaitForEviction: []string{"shop/b"}})))
+			Expect(w.message(nm)).To(HavePrefix("Draining since 2026-03-01T12:00:00Z, tried anew at 2026-03-01T12:01:00Z. Left: shop/b."))
+			Expect(w.evicted).To(ConsistOf("b"))
+			told := len(w.events)
+			w.after(50 * time.Second)
+			Expect(w.events).To(HaveLen(told))
+			w.after(11 * time.Second)
+			Expect(w.events).To(HaveLen(told + 1))
+		})
+
+		It("M5: should never time out with 0, and after five minutes by default", func() {
+			never, byDefault := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))})), maintenance("a", draining(v1alpha1.DrainSpec{}))
+			w := scheduled(never, podOf("a"))
+			Expect(w.last.Next).To(BeZero())
+			w.after(1000 * time.Hour)
+			Expect(w.events).NotTo(ContainElement(HavePrefix("MaintenanceDrainTimedOut")))
+			w = scheduled(byDefault, podOf("a"))
+			Expect(w.last.Next).To(BeTemporally("~", begin.Add(5*time.Minute), time.Microsecond))
+		})
+
+		It("M5: should honour a changed spec at once, and fail closed on one that cannot be read", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+			w := scheduled(nm, podOf("a", emptyDir))
+			Expect(w.evicted).To(BeEmpty())
+			w.get(nm).Spec.DrainSpec.DeleteEmptyDir = true
+			w.run()
+			Expect(w.evicted).To(ConsistOf("a"))
+			w.get(nm).Spec.DrainSpec.PodEvictionFilters = []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "["}}
+			w.run()
+			Expect(w.evicted).To(BeEmpty())
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.message(nm)).To(ContainSubstring("Nothing is done"))
+			w.get(nm).Spec.DrainSpec = nil
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Status.Drain).To(BeNil())
+		})
+
+		It("M5: should look at the API server once more before the node is ready", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+			w := newWorld(nm)
+			w.run()
+			w.schedule(nm)
+			for w.step() {
+			}
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.last.ReadPods).To(BeTrue())
+			w.PodsLive, w.Pods = true, []drain.Pod{podOf("late")}
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.evicted).To(ConsistOf("late"))
+		})
+	})
+
+	Describe("M6, M7: the end", func() {
+		failed := func(status metav1.ConditionStatus) metav1.Condition {
+			return metav1.Condition{Type: "RequestorFailed", Status: status, Reason: "FailedMaintenance", LastTransitionTime: metav1.NewTime(begin)}
+		}
+
+		It("M6, M7: should keep the node of a requestor that has failed until that is cleared", func() {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			meta.SetStatusCondition(&w.get(nm).Status.Conditions, failed("True"))
+			w.run()
+			Expect(w.phase(nm)).To(Equal("RequestorFailed"))
+			Expect(meta.IsStatusConditionTrue(w.get(nm).Status.Conditions, "Ready")).To(BeFalse())
+			w.delete(nm)
+			w.run()
+			Expect(w.get(nm)).NotTo(BeNil())
+			Expect(w.Node).To(beCordonedFor(nm))
+			meta.SetStatusCondition(&w.get(nm).Status.Conditions, failed("False"))
+			w.run()
+			Expect(w.get(nm)).To(BeNil())
+			Expect(w.Node).To(beCleaned())
+		})
+
+		It("M6: should go back to Ready when it is cleared, with the time of before", func() {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			meta.SetStatusCondition(&w.get(nm).Status.Conditions, failed("True"))
+			w.after(time.Minute)
+			meta.RemoveStatusCondition(&w.get(nm).Status.Conditions, "RequestorFailed")
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/ready-time", "2026-03-01T12:00:00Z"))
+		})
+
+		It("M7: should wait for additional requestors once it is ready", func() {
+			nm := maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.AdditionalRequestors = []string{"other"} })
+			w := scheduled(nm)
+			w.delete(nm)
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.message(nm)).To(ContainSubstring("other"))
+			Expect(w.Node).To(beCordonedFor(nm))
+			w.get(nm).Spec.AdditionalRequestors = nil
+			w.run()
+			Expect(w.get(nm)).To(BeNil())
+			Expect(w.Node).To(beCleaned())
+		})
+
+		DescribeTable("M7: should clean up in every phase", func(phase string) {
+			nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{PodSelector: "wait"}), draining(v1alpha1.DrainSpec{}),
+				func(nm *v1alpha1.NodeMaintenance) { nm.Spec.AdditionalRequestors = nil })
+			w := newWorld(nm)
+			w.Pods = []drain.Pod{podOf("a")}
+			if phase == "WaitForPodCompletion" {
+				w.Pods[0].Labels = map[string]string{"wait": ""}
+			}
+			if phase == "Ready" {
+				w.Pods = nil
+			}
+			w.run()
+			w.schedule(nm)
+			for range 30 {
+				if w.phase(nm) == phase && slices.Contains(w.get(nm).Finalizers, finalizer) {
+					break
+				}
+				w.step()
+				w.PodsLive = w.last.ReadPods
+			}
+			Expect(w.phase(nm)).To(Equal(phase))
+			w.delete(nm)
+			w.run()
+			Expect(w.Maintenances).To(BeEmpty())
+			Expect(w.Node).To(beCleaned())
+			Expect(w.last.Actions).To(BeEmpty())
+			Expect(w.last.WatchPods).To(BeFalse())
+		},
+			Entry("Scheduled", "Scheduled"), Entry("Cordon", "Cordon"), Entry("waiting", "WaitForPodCompletion"), Entry("draining", "Draining"), Entry("Ready", "Ready"),
+		)
+
+		It("M7: should let go of one whose node is gone, whether it is deleted or not", func() {
+			for _, deleted := range []bool{true, false} {
+				nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+				w := scheduled(nm, podOf("a"))
+				w.Node = nil
+				if deleted {
+					w.delete(nm)
+				}
+				w.run()
+				if deleted {
+					Expect(w.Maintenances).To(BeEmpty())
+					continue
+				}
+				Expect(w.phase(nm)).To(Equal("Pending"))
+				Expect(w.get(nm).Finalizers).To(BeEmpty())
+				Expect(w.events).To(ContainElement("MaintenanceSetBack: Node n does not exist."))
+			}
+		})
+
+		It("M7: should not give the finalizer up before the node is cleaned", func() {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			w.refuseNode = true
+			w.delete(nm)
+			for range 5 {
+				w.step()
+			}
+			Expect(w.get(nm)).NotTo(BeNil())
+		})
+	})
+
+	DescribeTable("M15: should set back what is under way", func(edit func(*Machine), cordoned bool) {
+		nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+		w := scheduled(nm, podOf("a"))
+		edit(&w.Machine)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Pending"))
+		Expect(w.get(nm).Finalizers).To(BeEmpty())
+		Expect(w.get(nm).Annotations).To(BeEmpty())
+		Expect(w.get(nm).Status.Drain).To(BeNil())
+		Expect(w.Node.Spec.Unschedulable).To(Equal(cordoned))
+		Expect(IsMarked(w.Node)).To(BeFalse())
+		Expect(w.events).To(ContainElement(HavePrefix("MaintenanceSetBack: ")))
+		Expect(w.evicted).To(BeEmpty())
+
+		w.Machine = Machine{}
+		w.Node.Spec.Unschedulable = false
+		w.run()
+		w.schedule(nm)
+		w.Pods = nil
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Ready"), "from the beginning")
+	},
+		Entry("when the machine is terminated, whose node stays closed", func(m *Machine) { m.Terminating = true }, true),
+		Entry("when it is updated in place, whose node stays closed", func(m *Machine) { m.Updating = true }, true),
+		Entry("when the shoot hibernates", func(m *Machine) { m.Hibernating = true }, false),
+		Entry("when its host is power-cycled", func(m *Machine) { m.PowerCycled = true }, false),
+	)
+
+	It("M15: should go on while the pool rolls: there the machine goes", func() {
+		nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+		w := scheduled(nm, podOf("a"))
+		w.Machine.Rolling = true
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Draining"))
+	})
+
+	It("M17: should set back what is of a namespace that is not taken any more", func() {
+		nm := maintenance("a")
+		w := scheduled(nm)
+		w.Namespaces = Namespaces{"ops"}
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Pending"))
+		Expect(w.Node).To(beCleaned())
+	})
+
+	It("M17: should survive whatever is written into a status, and take a phase that does not exist for none", func() {
+		nm := maintenance("a")
+		SetPhase(&nm.Status, "Whatever", "", 0, begin)
+		w := newWorld(nm)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Pending"))
+		for _, phase := range Phases {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{}), waiting(v1alpha1.WaitForPodCompletionSpec{}))
+			SetPhase(&nm.Status, phase, "", 0, begin)
+			nm.Annotations = map[string]string{
+				"maintenance.nvidia.com/wait-pod-completion-start-time":           "9999-12-31T23:59:59Z",
+				"machine-preservation.extensions.gardener.cloud/drain-start-time": "x/y",
+				"maintenance.nvidia.com/node-initial-state.unschedulable":         "maybe",
+				"maintenance.nvidia.com/ready-time":                               "never",
+			}
+			w := newWorld(nm)
+			w.run()
+			if phase != "Pending" {
+				Expect(w.get(nm).Finalizers).To(ConsistOf(finalizer))
+			}
+			w.delete(nm)
+			w.run()
+			Expect(w.Maintenances).To(BeEmpty())
+			Expect(w.Node).To(beCleaned())
+		}
+	})
+
+	It("M3: should keep two that are in progress at a time from fighting for the node", func() {
+		one, two := maintenance("a"), maintenance("b")
+		w := scheduled(one)
+		w.Maintenances = append(w.Maintenances, two)
+		w.run()
+		SetPhase(&w.get(two).Status, "Ready", "", 0, begin)
+		w.run()
+		Expect(w.Node).To(beCordonedFor(one))
+		w.delete(one)
+		w.run()
+		Expect(w.get(one)).To(BeNil())
+		w.run()
+		Expect(w.Node).To(beCordonedFor(two))
+	})
+})

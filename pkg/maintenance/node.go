@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Types of the conditions of a Node by which others see a maintenance without knowing its API (M16).
+const (
+	ConditionMaintenancePlanned    corev1.NodeConditionType = "MaintenancePlanned"
+	ConditionDrainInProgress       corev1.NodeConditionType = "DrainInProgress"
+	ConditionDrained               corev1.NodeConditionType = "Drained"
+	ConditionMaintenanceInProgress corev1.NodeConditionType = "MaintenanceInProgress"
+
+	// reasonNodeMaintenance tells conditions of ours from those of others.
+	reasonNodeMaintenance = "NodeMaintenance"
+)
+
+var nodeConditions = []corev1.NodeConditionType{
+	ConditionMaintenancePlanned, ConditionDrainInProgress, ConditionDrained, ConditionMaintenanceInProgress,
+}
+
+// IsNodeCondition says that a type of Node conditions is one of those that tell of a maintenance.
+func IsNodeCondition(t corev1.NodeConditionType) bool { return slices.Contains(nodeConditions, t) }
+
+// IsMarked says that there is something on a node that a maintenance may have left there. It can be asked of a node of which
+// only the types of conditions are known.
+func IsMarked(node *corev1.Node) bool {
+	_, annotated := node.Annotations[preservationv1alpha1.AnnotationMaintenance]
+	return annotated || recordOf(node) != nil ||
+		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return IsNodeCondition(c.Type) })
+}
+
+// IsUnavailable says that a node counts as unavailable for scheduling: unschedulable, not ready, or that of a failed machine
+// that is preserved (M14).
+func IsUnavailable(node *corev1.Node) bool {
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	return node.Spec.Unschedulable || !ready ||
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == preservationv1alpha1.TaintPreserved })
+}
+
+// recordOf returns the taint that records that a cordon is ours (M3), or nil.
+func recordOf(node *corev1.Node) *corev1.Taint {
+	i := slices.IndexFunc(node.Spec.Taints, isRecord)
+	if i < 0 {
+		return nil
+	}
+	return &node.Spec.Taints[i]
+}
+
+func isRecord(t corev1.Taint) bool {
+	return t.Key == preservationv1alpha1.TaintMaintenance && t.Effect == corev1.TaintEffectNoSchedule
+}
+
+// cordon makes a node unschedulable and records for whom, in place of any other record.
+func cordon(node *corev1.Node, nm *v1alpha1.NodeMaintenance) {
+	node.Spec.Unschedulable = true
+	if record := recordOf(node); record != nil {
+		record.Value = string(nm.UID)
+		return
+	}
+	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
+		Key: preservationv1alpha1.TaintMaintenance, Value: string(nm.UID), Effect: corev1.TaintEffectNoSchedule,
+	})
+}
+
+// uncordon undoes what the record names.
+func uncordon(node *corev1.Node) {
+	if recordOf(node) != nil {
+		node.Spec.Unschedulable = false
+		forgetCordon(node)
+	}
+}
+
+// forgetCordon leaves the cordon to somebody else.
+func forgetCordon(node *corev1.Node) {
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isRecord)
+}
+
+// annotate writes since when the machine is to be kept (M12).
+func annotate(node *corev1.Node, now time.Time) {
+	if _, err := time.Parse(time.RFC3339, node.Annotations[preservationv1alpha1.AnnotationMaintenance]); err != nil {
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, preservationv1alpha1.AnnotationMaintenance, formatTime(now))
+	}
+}
+
+// setConditions makes the conditions of a node those that are wanted, by type with their messages. What is of others stays.
+func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string, now time.Time) {
+	for _, t := range nodeConditions {
+		message, want := wanted[t]
+		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == t })
+		switch {
+		case !want && i >= 0 && node.Status.Conditions[i].Reason == reasonNodeMaintenance:
+			node.Status.Conditions = slices.Delete(node.Status.Conditions, i, i+1)
+		case want && i < 0:
+			node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: t, LastTransitionTime: metav1.NewTime(now)})
+			i = len(node.Status.Conditions) - 1
+			fallthrough
+		case want:
+			c := &node.Status.Conditions[i]
+			if c.Status != corev1.ConditionTrue {
+				c.LastTransitionTime = metav1.NewTime(now)
+			}
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, reasonNodeMaintenance, message
+		}
+	}
+}
+
+// Clean removes from a node all that a maintenance has left there, for a shoot that is to do without.
+func Clean(node *corev1.Node) {
+	uncordon(node)
+	delete(node.Annotations, preservationv1alpha1.AnnotationMaintenance)
+	setConditions(node, nil, time.Time{})
+}
+
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,194 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package maintenance decides which NodeMaintenances are scheduled, and what is due for those of one node. It depends on
+// nothing but its arguments: no client, no clock.
+package maintenance
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+)
+
+// ScheduledNode is a node as scheduling sees it.
+type ScheduledNode struct {
+	Name string
+	UID  types.UID
+	// Unavailable says that it is unschedulable or not ready.
+	Unavailable bool
+	// Excluded says that no maintenance may begin on it (M15, M17).
+	Excluded bool
+}
+
+// Request is a NodeMaintenance as scheduling sees it.
+type Request struct {
+	types.NamespacedName
+	UID types.UID
+	// ResourceVersion is that of the object as it was read.
+	ResourceVersion string
+	Node, Requestor string
+	// NodeUID is that of the very node that it is for, empty if it does not say so yet.
+	NodeUID types.UID
+	Created time.Time
+	// Pending says that it may be scheduled: it is in that phase, valid, and not being deleted.
+	Pending bool
+	// InProgress says that it has a slot, and Ending that it is about to give its node back.
+	InProgress, Ending bool
+}
+
+// Limits are how many nodes may be under maintenance, and unavailable, at a time.
+type Limits struct{ slots, unavailable limit }
+
+// limit is a number, or none.
+type limit struct {
+	number int
+	none   bool
+}
+
+// LimitsOf returns the limits of a configuration for a number of nodes. An error says which value is neither an integer of
+// at least 0 nor a percentage.
+func LimitsOf(spec *v1alpha1.MaintenanceOperatorConfigSpec, nodes int) (Limits, error) {
+	var (
+		limits Limits
+		errs   [2]error
+	)
+	if limits.slots, errs[0] = scale(spec.MaxParallelOperations, nodes, true); errs[0] != nil {
+		errs[0] = fmt.Errorf("maxParallelOperations: %w", errs[0])
+	}
+	switch {
+	case spec.MaxParallelOperations == nil:
+		limits.slots = limit{number: 1}
+	case limits.slots.number == 0:
+		limits.slots.none = true
+	}
+	if limits.unavailable, errs[1] = scale(spec.MaxUnavailable, nodes, false); errs[1] != nil {
+		errs[1] = fmt.Errorf("maxUnavailable: %w", errs[1])
+	}
+	return limits, errors.Join(errs[:]...)
+}
+
+// scale returns what a value stands for with a number of nodes: at least 1, unless it is 0.
+func scale(value *intstr.IntOrString, nodes int, roundUp bool) (limit, error) {
+	if value == nil {
+		return limit{none: true}, nil
+	}
+	of100, err := intstr.GetScaledValueFromIntOrPercent(value, 100, true)
+	if err != nil {
+		return limit{}, err
+	}
+	if of100 < 0 {
+		return limit{}, fmt.Errorf("%s is below 0", value)
+	}
+	if of100 == 0 {
+		return limit{}, nil
+	}
+	number, err := intstr.GetScaledValueFromIntOrPercent(value, nodes, roundUp)
+	return limit{number: max(number, 1)}, err
+}
+
+// left returns how many there may be beside those that there are.
+func (l limit) left(are, most int) int {
+	if l.none {
+		return most
+	}
+	return max(l.number-are, 0)
+}
+
+// Slots are how many nodes are under maintenance, and how many more may be.
+type Slots struct{ Used, Free int }
+
+// Schedule returns which requests are to be scheduled now, best first, and the slots as they are before that. A node that
+// is under maintenance, and whose maintenance is ending, is taken over by the next one for it together with the slot (M3).
+func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Request, Slots) {
+	byName := make(map[string]*ScheduledNode, len(nodes))
+	for i := range nodes {
+		byName[nodes[i].Name] = &nodes[i]
+	}
+	var (
+		underMaintenance = map[string]bool{} // whether it is ending
+		busy             = map[string]bool{} // by requestor
+		pending          = map[string]int{}  // by requestor
+		candidates       []*Request
+	)
+	for i := range requests {
+		r := &requests[i]
+		switch {
+		case r.InProgress:
+			busy[r.Requestor] = true
+			if byName[r.Node] != nil {
+				ending, other := underMaintenance[r.Node]
+				underMaintenance[r.Node] = r.Ending && (ending || !other)
+			}
+		case r.Pending:
+			pending[r.Requestor]++
+			if node := byName[r.Node]; node != nil && !node.Excluded && (r.NodeUID == "" || r.NodeUID == node.UID) {
+				candidates = append(candidates, r)
+			}
+		}
+	}
+	unavailable := len(underMaintenance)
+	for i := range nodes {
+		if _, counted := underMaintenance[nodes[i].Name]; nodes[i].Unavailable && !counted {
+			unavailable++
+		}
+	}
+
+	slots := Slots{Used: len(underMaintenance)}
+	slots.Free = limits.slots.left(slots.Used, len(nodes))
+	slots.Free = min(slots.Free, len(nodes)-slots.Used)
+	free, mayBecomeUnavailable := slots.Free, limits.unavailable.left(unavailable, len(nodes))
+
+	slices.SortFunc(candidates, func(a, b *Request) int {
+		return cmp.Or(
+			-compareBool(busy[a.Requestor], busy[b.Requestor]),
+			cmp.Compare(pending[a.Requestor], pending[b.Requestor]),
+			a.Created.Compare(b.Created),
+			strings.Compare(a.Node, b.Node),
+			strings.Compare(a.Requestor, b.Requestor),
+			strings.Compare(a.Namespace, b.Namespace),
+			strings.Compare(a.Name, b.Name),
+		)
+	})
+	var (
+		chosen []Request
+		taken  = map[string]bool{}
+	)
+	for _, r := range candidates {
+		ending, under := underMaintenance[r.Node]
+		switch available := !byName[r.Node].Unavailable; {
+		case taken[r.Node], under && !ending:
+			continue
+		case under:
+		case free == 0, available && mayBecomeUnavailable == 0:
+			continue
+		default:
+			free--
+			if available {
+				mayBecomeUnavailable--
+			}
+		}
+		taken[r.Node] = true
+		chosen = append(chosen, *r)
+	}
+	return chosen, slots
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}

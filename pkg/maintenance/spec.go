@@ -1,0 +1,237 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// Phases are all phases, in their order.
+var Phases = []string{
+	v1alpha1.PhasePending, v1alpha1.PhaseScheduled, v1alpha1.PhaseCordon, v1alpha1.PhaseWaitForPodCompletion,
+	v1alpha1.PhaseDraining, v1alpha1.PhaseReady, v1alpha1.PhaseRequestorFailed,
+}
+
+// PhaseOf returns the phase of a NodeMaintenance, empty if it has none, or one that does not exist.
+func PhaseOf(nm *v1alpha1.NodeMaintenance) string {
+	c := meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil || !slices.Contains(Phases, c.Reason) {
+		return ""
+	}
+	return c.Reason
+}
+
+// InProgress says that a NodeMaintenance has been scheduled, and is not over.
+func InProgress(nm *v1alpha1.NodeMaintenance) bool {
+	phase := PhaseOf(nm)
+	return phase != "" && phase != v1alpha1.PhasePending
+}
+
+// IsEnding says that a NodeMaintenance is deleted and nobody is to be waited for (M7).
+func IsEnding(nm *v1alpha1.NodeMaintenance) bool {
+	if nm.DeletionTimestamp == nil {
+		return false
+	}
+	switch PhaseOf(nm) {
+	case v1alpha1.PhaseReady, v1alpha1.PhaseRequestorFailed:
+		return len(nm.Spec.AdditionalRequestors) == 0 && !RequestorFailed(nm)
+	}
+	return true
+}
+
+// RequestorFailed says that the requestor has given up.
+func RequestorFailed(nm *v1alpha1.NodeMaintenance) bool {
+	return meta.IsStatusConditionTrue(nm.Status.Conditions, v1alpha1.ConditionRequestorFailed)
+}
+
+// NewRequest returns a NodeMaintenance as scheduling sees it. Of namespaces that are not taken none is pending.
+func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
+	r := Request{
+		NamespacedName:  namespacedName(nm),
+		UID:             nm.UID,
+		ResourceVersion: nm.ResourceVersion,
+		Node:            nm.Spec.NodeName,
+		Requestor:       nm.Spec.RequestorID,
+		Created:         nm.CreationTimestamp.Time,
+		InProgress:      InProgress(nm),
+	}
+	if i := slices.IndexFunc(nm.OwnerReferences, isNode); i >= 0 {
+		r.NodeUID = nm.OwnerReferences[i].UID
+	}
+	r.Ending = r.InProgress && IsEnding(nm)
+	// One with the finalizer is still to be cleaned up after.
+	r.Pending = PhaseOf(nm) == v1alpha1.PhasePending && nm.DeletionTimestamp == nil && !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) &&
+		namespaces.take(nm.Namespace) && Validate(&nm.Spec) == nil
+	return r
+}
+
+// Namespaces are those from which objects are taken. Empty: all.
+type Namespaces []string
+
+func (n Namespaces) take(namespace string) bool { return len(n) == 0 || slices.Contains(n, namespace) }
+
+var requestorID = regexp.MustCompile(`^([a-z0-9A-Z]([-a-z0-9A-Z]*[a-z0-9A-Z])?(\.[a-z0-9A-Z]([-a-z0-9A-Z]*[a-z0-9A-Z])?)*)$`)
+
+// Validate returns what cannot be read of a spec, nil for nothing (M1). The resource definition is the shoot's to change.
+func Validate(spec *v1alpha1.NodeMaintenanceSpec) error {
+	var errs []error
+	if len(spec.RequestorID) < 2 || len(spec.RequestorID) > 63 || !requestorID.MatchString(spec.RequestorID) {
+		errs = append(errs, errors.New("spec.requestorID must be a name of 2 to 63 characters"))
+	}
+	if spec.NodeName == "" {
+		errs = append(errs, errors.New("spec.nodeName must be set"))
+	}
+	if spec.WaitForPodCompletion != nil {
+		if _, err := waitSelector(spec.WaitForPodCompletion); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if spec.DrainSpec != nil {
+		if _, err := newFilter(spec.DrainSpec); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func waitSelector(spec *v1alpha1.WaitForPodCompletionSpec) (labels.Selector, error) {
+	return parseSelector("spec.waitForPodCompletion.podSelector", spec.PodSelector)
+}
+
+// maxSelector is how many bytes a selector has at most.
+const maxSelector = 4096
+
+func parseSelector(field, value string) (labels.Selector, error) {
+	if len(value) > maxSelector {
+		return nil, fmt.Errorf("%s has more than %d bytes", field, maxSelector)
+	}
+	selector, err := labels.Parse(value)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %s", field, text.Cut(err.Error()))
+	}
+	return selector, nil
+}
+
+// filter says which pods a drain concerns (M5).
+type filter struct {
+	spec      *v1alpha1.DrainSpec
+	selector  labels.Selector
+	resources []*regexp.Regexp
+}
+
+// newFilter returns the filter of a spec, or an error: on one that cannot be read nothing is evicted.
+func newFilter(spec *v1alpha1.DrainSpec) (*filter, error) {
+	f := &filter{spec: spec}
+	var err error
+	if f.selector, err = parseSelector("spec.drainSpec.podSelector", spec.PodSelector); err != nil {
+		return nil, err
+	}
+	if len(spec.PodEvictionFilters) > v1alpha1.MaxPodEvictionFilters {
+		return nil, fmt.Errorf("spec.drainSpec.podEvictionFilters has more than %d entries", v1alpha1.MaxPodEvictionFilters)
+	}
+	for i, entry := range spec.PodEvictionFilters {
+		field := fmt.Sprintf("spec.drainSpec.podEvictionFilters[%d].byResourceNameRegex", i)
+		if entry.ByResourceNameRegex == "" {
+			return nil, errors.New(field + " must be set")
+		}
+		pattern, err := drain.CompilePattern(entry.ByResourceNameRegex)
+		if err != nil {
+			return nil, fmt.Errorf("%s cannot be used: %s", field, text.Cut(err.Error()))
+		}
+		f.resources = append(f.resources, pattern)
+	}
+	return f, nil
+}
+
+// split returns which of a node's pods are to go, and which of these must not be evicted, with the reason.
+func (f *filter) split(pods []drain.Pod) (selected []drain.Pod, blocked []string) {
+	for _, pod := range pods {
+		if pod.Belongs() || !f.selector.Matches(pod.Labels) || !f.hasResource(pod) {
+			continue
+		}
+		selected = append(selected, pod)
+		switch {
+		case !pod.GraceEnds.IsZero():
+		case !pod.Managed && !f.spec.Force:
+			blocked = append(blocked, pod.Key()+" (has no controller, see spec.drainSpec.force)")
+		case pod.EmptyDir && !f.spec.DeleteEmptyDir:
+			blocked = append(blocked, pod.Key()+" (has an emptyDir volume, see spec.drainSpec.deleteEmptyDir)")
+		}
+	}
+	slices.Sort(blocked)
+	return selected, blocked
+}
+
+func (f *filter) hasResource(pod drain.Pod) bool {
+	return len(f.resources) == 0 || slices.ContainsFunc(pod.Resources, func(name corev1.ResourceName) bool {
+		return slices.ContainsFunc(f.resources, func(pattern *regexp.Regexp) bool { return pattern.MatchString(string(name)) })
+	})
+}
+
+// waitedFor returns which of a node's pods are waited for (M4).
+func waitedFor(pods []drain.Pod, selector labels.Selector) []drain.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod drain.Pod) bool { return pod.Belongs() || !selector.Matches(pod.Labels) })
+}
+
+// keysOf returns the names of pods, sorted, as many as a list in a status may have.
+func keysOf(pods []drain.Pod) []string {
+	var keys []string
+	for _, pod := range pods {
+		keys = append(keys, pod.Key())
+	}
+	slices.Sort(keys)
+	return keys[:min(len(keys), v1alpha1.MaxNamesInStatus)]
+}
+
+// maxNamed is how many are named in a message.
+const maxNamed = 5
+
+// first returns the first few of a list, and how many more there are.
+func first(list []string) string {
+	if more := len(list) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(list[:maxNamed], ", "), more)
+	}
+	return strings.Join(list, ", ")
+}
+
+// describe names a NodeMaintenance.
+func describe(nm *v1alpha1.NodeMaintenance) string {
+	return fmt.Sprintf("NodeMaintenance %s/%s of %s", nm.Namespace, nm.Name, text.Cut(nm.Spec.RequestorID))
+}
+
+// ownedBy says that a NodeMaintenance is for this very Node, or does not say which one yet.
+func ownedBy(nm *v1alpha1.NodeMaintenance, node *corev1.Node) bool {
+	i := slices.IndexFunc(nm.OwnerReferences, isNode)
+	return i < 0 || nm.OwnerReferences[i].UID == node.UID
+}
+
+func isNode(ref metav1.OwnerReference) bool { return ref.Kind == "Node" && ref.APIVersion == "v1" }
+
+// ReadySince returns since when a NodeMaintenance is Ready that may be deleted for being so for too long (M9), and false for
+// any other.
+func ReadySince(nm *v1alpha1.NodeMaintenance, now time.Time) (time.Time, bool) {
+	if PhaseOf(nm) != v1alpha1.PhaseReady || RequestorFailed(nm) || nm.DeletionTimestamp != nil || nm.Annotations[v1alpha1.AnnotationIgnoreGarbageCollector] == "true" {
+		return time.Time{}, false
+	}
+	since, err := time.Parse(time.RFC3339, nm.Annotations[v1alpha1.AnnotationReadyTime])
+	if err != nil || since.After(now) {
+		since = meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Time
+	}
+	return since, true
+}

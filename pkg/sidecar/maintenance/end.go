@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// endPage is how many objects are in memory at a time.
+const endPage = 100
+
+// End sets everything back that is under way in a shoot that is to do without maintenances: nodes are uncordoned which a
+// maintenance has cordoned, annotations and conditions of it removed, finalizers dropped, and the objects are Pending, or
+// gone if they were deleted. No controller may be at work at the same time. The client's scheme and mapper must know the API
+// of maintenances; a shoot that does not is done after its nodes. It returns the errors of all objects, which do not keep
+// others waiting: some are left then, and it may be called again.
+func End(ctx context.Context, shoot client.Client) error {
+	// Nodes come first: a finalizer is what is left of the record that there is something to undo.
+	errs := []error{eachPage(ctx, shoot, &corev1.NodeList{}, endNode)}
+	if errs[0] == nil {
+		errs = append(errs, eachPage(ctx, shoot, &v1alpha1.NodeMaintenanceList{}, endMaintenance))
+	}
+	return errors.Join(errs...)
+}
+
+func eachPage(ctx context.Context, shoot client.Client, list client.ObjectList, end func(context.Context, client.Client, client.Object) error) error {
+	var errs []error
+	for {
+		if err := shoot.List(ctx, list, client.Limit(endPage), client.Continue(list.GetContinue())); err != nil {
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(append(errs, fmt.Errorf("failed to list objects: %w", text.CutError(err)))...)
+		}
+		// Only objects of the API are in these lists.
+		_ = meta.EachListItem(list, func(obj runtime.Object) error {
+			if err := end(ctx, shoot, obj.(client.Object)); client.IgnoreNotFound(err) != nil {
+				errs = append(errs, fmt.Errorf("failed to set %s back: %w", client.ObjectKeyFromObject(obj.(client.Object)), text.CutError(err)))
+			}
+			return nil
+		})
+		if list.GetContinue() == "" {
+			return errors.Join(errs...)
+		}
+	}
+}
+
+func endNode(ctx context.Context, shoot client.Client, obj client.Object) error {
+	node := obj.(*corev1.Node)
+	if !maintenance.IsMarked(node) {
+		return nil
+	}
+	after := node.DeepCopy()
+	maintenance.Clean(after)
+	for _, write := range []maintenance.Write{
+		{Before: node, After: withStatus(after, node.Status)},
+		{Before: node, After: withStatus(node, after.Status), Status: true},
+	} {
+		if apiequality.Semantic.DeepEqual(write.Before, write.After) {
+			continue
+		}
+		if _, err := Apply(ctx, shoot, write); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func withStatus(node *corev1.Node, status corev1.NodeStatus) *corev1.Node {
+	node = node.DeepCopy()
+	node.Status = status
+	return node
+}
+
+func endMaintenance(ctx context.Context, shoot client.Client, obj client.Object) error {
+	nm := obj.(*v1alpha1.NodeMaintenance)
+	if maintenance.InProgress(nm) && nm.DeletionTimestamp == nil {
+		after := nm.DeepCopy()
+		maintenance.SetBack(&after.Status, "Maintenances are switched off.", nm.Generation, time.Now())
+		written, err := Apply(ctx, shoot, maintenance.Write{Before: nm, After: after, Status: true})
+		if err != nil {
+			return err
+		}
+		nm = written.(*v1alpha1.NodeMaintenance)
+	}
+	if !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
+		return nil
+	}
+	after := nm.DeepCopy()
+	maintenance.Release(after)
+	_, err := Apply(ctx, shoot, maintenance.Write{Before: nm, After: after})
+	return err
+}

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "nodemaintenance-garbage-collector"
+
+// What failed is tried again after minRetry at first, and never later than after maxRetry.
+const minRetry, maxRetry = time.Second, 30 * time.Second
+
+// AddToManager adds the Reconciler to a manager.
+func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance.Maintenances) error {
+	if r.Shoot == nil {
+		r.Shoot = maintenances
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = maintenances.GetEventRecorder(ControllerName)
+	}
+	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+		Named(ControllerName).
+		WatchesRawSource(maintenances.Source(r.requestOf)).
+		WatchesRawSource(maintenances.ConfigSource(r.everything)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
+		WithLogConstructor(maintenances.Log(ControllerName)).
+		Complete(r)
+}
+
+// requestOf leaves out what has no time to be over.
+func (r *Reconciler) requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
+	if _, ok := domain.ReadySince(nm, r.Clock.Now()); !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(nm)}}
+}
+
+func (r *Reconciler) everything(ctx context.Context, _ client.Object) []reconcile.Request {
+	if !r.Shoot.Known() {
+		return nil
+	}
+	list := &v1alpha1.NodeMaintenanceList{}
+	if err := r.Shoot.List(ctx, list); err != nil {
+		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, r.requestOf(ctx, &list.Items[i])...)
+	}
+	return requests
+}

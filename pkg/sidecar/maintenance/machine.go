@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"context"
+	"fmt"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+// annotationPowerCycle on a Machine asks for its host to be power-cycled, or says that it is.
+const annotationPowerCycle = "host.metal3.io/external-remediation"
+
+// MachineOf returns what is known of the machine of a node, from a cache of the control-plane namespace with
+// shoot.IndexNode (M15, M17).
+func MachineOf(ctx context.Context, source client.Reader, node *corev1.Node) (maintenance.Machine, error) {
+	machine, err := shoot.MachineOf(ctx, source, node.Name)
+	if err != nil || machine == nil {
+		return maintenance.Machine{Missing: true}, err
+	}
+	_, powerCycled := machine.Annotations[annotationPowerCycle]
+	m := maintenance.Machine{Terminating: machine.DeletionTimestamp != nil, PowerCycled: powerCycled}
+	deployment, err := shoot.DeploymentOf(ctx, source, machine)
+	if err != nil || deployment == nil {
+		return m, err
+	}
+	m.Hibernating = deployment.Spec.Replicas == 0
+	if m.Rolling, err = shoot.IsRolling(ctx, source, deployment); err != nil {
+		return m, err
+	}
+	// What is on the node is the shoot's to write.
+	if preservation.IsSelectedForUpdate(node) {
+		update, err := shoot.UpdateOf(ctx, source, machine)
+		if err != nil {
+			return m, err
+		}
+		m.Updating = update.Outdated
+	}
+	return m, nil
+}
+
+// WatchMachines makes a controller look again, as the functions say, when something changes of what MachineOf reads: of a
+// Machine, or of what owns some of them.
+func WatchMachines(b *builder.TypedBuilder[reconcile.Request], ofMachine, ofOwner handler.MapFunc) *builder.TypedBuilder[reconcile.Request] {
+	return b.
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(ofMachine), builder.WithPredicates(machineChanged())).
+		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestsFromMapFunc(ofOwner), builder.WithPredicates(machineSetChanged())).
+		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(ofOwner), builder.WithPredicates(deploymentChanged()))
+}
+
+func machineChanged() predicate.Predicate {
+	return changed(func(m *machinev1alpha1.Machine) any {
+		_, powerCycled := m.Annotations[annotationPowerCycle]
+		return [3]string{fmt.Sprint(m.DeletionTimestamp != nil), m.Labels[machinev1alpha1.NodeLabelKey], fmt.Sprint(powerCycled)}
+	})
+}
+
+func machineSetChanged() predicate.Predicate {
+	return changed(func(s *machinev1alpha1.MachineSet) any {
+		return [2]int64{shoot.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}
+	})
+}
+
+func deploymentChanged() predicate.Predicate {
+	return changed(func(d *machinev1alpha1.MachineDeployment) any { return d.Spec.Replicas == 0 })
+}
+
+// changed selects updates by which what a function returns, which can be compared, becomes something else.
+func changed[T client.Object](view func(T) any) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return view(e.ObjectOld.(T)) != view(e.ObjectNew.(T)) }}
+}

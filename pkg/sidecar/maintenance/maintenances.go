@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package maintenance gives the controllers of node maintenances the shoot's NodeMaintenances, also where their resource
+// definitions are not there yet.
+package maintenance
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/fields"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+const (
+	// IndexNode is the index of NodeMaintenances by the name of their node.
+	IndexNode = "spec.nodeName"
+
+	// WriteTimeout is how long a write to the shoot may take.
+	WriteTimeout = 5 * time.Second
+	// MaxNote is how many bytes of a note the API server accepts in an Event.
+	MaxNote = 1024
+)
+
+// ConfigKey is the name of the configuration that counts.
+var ConfigKey = client.ObjectKey{Namespace: v1alpha1.ConfigNamespace, Name: v1alpha1.ConfigName}
+
+// Maintenances reads and writes the NodeMaintenances of a shoot. It keeps nobody waiting who starts while the shoot's API
+// server is away (P9), or as long as it does not know them (M17): their watches are begun again and again.
+type Maintenances struct {
+	client.Client
+
+	cluster              cluster.Cluster
+	maintenances, config cache.Informer
+	level                zap.AtomicLevel
+	log                  logr.Logger
+}
+
+// ByObject returns how the cache of the shoot keeps what Maintenances reads. The controllers change copies only.
+func ByObject() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&v1alpha1.NodeMaintenance{}: {Transform: cache.TransformStripManagedFields(), UnsafeDisableDeepCopy: new(true)},
+		&v1alpha1.MaintenanceOperatorConfig{}: {
+			Transform:  cache.TransformStripManagedFields(),
+			Namespaces: map[string]cache.Config{ConfigKey.Namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", ConfigKey.Name)}},
+		},
+	}
+}
+
+// NewMaintenances returns the NodeMaintenances of a cluster that the caller starts.
+func NewMaintenances(ctx context.Context, shoot cluster.Cluster) (*Maintenances, error) {
+	m := &Maintenances{Client: shoot.GetClient(), cluster: shoot, level: zap.NewAtomicLevel()}
+	m.log = logzap.New(logzap.Level(m.level))
+	if err := shoot.GetFieldIndexer().IndexField(ctx, &v1alpha1.NodeMaintenance{}, IndexNode, func(obj client.Object) []string {
+		return []string{obj.(*v1alpha1.NodeMaintenance).Spec.NodeName}
+	}); err != nil {
+		return nil, fmt.Errorf("failed to index the NodeMaintenances: %w", err)
+	}
+	var err error
+	if m.maintenances, err = shoot.GetCache().GetInformer(ctx, &v1alpha1.NodeMaintenance{}, cache.BlockUntilSynced(false)); err != nil {
+		return nil, fmt.Errorf("failed to get the informer for NodeMaintenances: %w", err)
+	}
+	if m.config, err = shoot.GetCache().GetInformer(ctx, &v1alpha1.MaintenanceOperatorConfig{}, cache.BlockUntilSynced(false)); err != nil {
+		return nil, fmt.Errorf("failed to get the informer for their configuration: %w", err)
+	}
+	return m, m.followLevel()
+}
+
+// Known says that all NodeMaintenances have been read once.
+func (m *Maintenances) Known() bool { return m.maintenances.HasSynced() }
+
+// WhenKnown calls a function once all NodeMaintenances have been read.
+func (m *Maintenances) WhenKnown(ctx context.Context, call func()) {
+	go func() {
+		if toolscache.WaitForCacheSync(ctx.Done(), m.maintenances.HasSynced) {
+			call()
+		}
+	}()
+}
+
+// Config returns the configuration that counts, nil if there is none or nobody knows.
+func (m *Maintenances) Config(ctx context.Context) (*v1alpha1.MaintenanceOperatorConfig, error) {
+	config := &v1alpha1.MaintenanceOperatorConfig{}
+	if !m.config.HasSynced() {
+		return nil, nil
+	}
+	if err := m.Get(ctx, ConfigKey, config); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return config, nil
+}
+
+// APIReader returns a reader that asks the shoot's API server.
+func (m *Maintenances) APIReader() client.Reader { return m.cluster.GetAPIReader() }
+
+// GetEventRecorder returns a recorder for Events in the shoot.
+func (m *Maintenances) GetEventRecorder(name string) events.EventRecorder {
+	return m.cluster.GetEventRecorder(name)
+}
+
+// Source returns a source of requests for NodeMaintenances that are added, changed or removed. It does not wait for them.
+// Requests that come too often are put off, and become one (P14).
+func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMaintenance) []reconcile.Request) source.Source {
+	return &source.Informer{Informer: m.maintenances, Handler: shoot.EnqueuePaced(requestsOf)}
+}
+
+// ConfigSource returns a source of requests for changes of the configuration.
+func (m *Maintenances) ConfigSource(requestsOf handler.MapFunc) source.Source {
+	return &source.Informer{Informer: m.config, Handler: shoot.EnqueuePaced(func(ctx context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
+		return requestsOf(ctx, config)
+	})}
+}
+
+// Log returns the logger of a controller of maintenances, whose level is that of the configuration.
+func (m *Maintenances) Log(name string) func(*reconcile.Request) logr.Logger {
+	log := m.log.WithName(name)
+	return func(request *reconcile.Request) logr.Logger {
+		if request != nil {
+			return log.WithValues("namespace", request.Namespace, "name", request.Name)
+		}
+		return log
+	}
+}
+
+func (m *Maintenances) followLevel() error {
+	var current atomic.Value
+	follow := func(obj any) {
+		config, ok := obj.(*v1alpha1.MaintenanceOperatorConfig)
+		if !ok || client.ObjectKeyFromObject(config) != ConfigKey || current.Swap(config.Spec.LogLevel) == config.Spec.LogLevel {
+			return
+		}
+		switch config.Spec.LogLevel {
+		case v1alpha1.LogLevelDebug:
+			m.level.SetLevel(zapcore.DebugLevel)
+		case v1alpha1.LogLevelError:
+			m.level.SetLevel(zapcore.ErrorLevel)
+		default:
+			m.level.SetLevel(zapcore.InfoLevel)
+		}
+	}
+	_, err := m.config.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: follow, UpdateFunc: func(_, obj any) { follow(obj) }})
+	return err
+}

@@ -1,0 +1,157 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package nodemaintenance
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "nodemaintenance"
+
+const (
+	// What failed is tried again after minRetry at first, and never later than after maxRetry.
+	minRetry, maxRetry = time.Second, 30 * time.Second
+	// An eviction that was refused is tried again after minEviction at first, and never later than after maxEviction.
+	minEviction, maxEviction = time.Second, 15 * time.Second
+	// A cordon that vanishes again and again is put back after minCordon at first, and never later than after maxCordon (M3).
+	minCordon, maxCordon = 10 * time.Second, 5 * time.Minute
+	// settling is how long changes of pods wait to be looked at: those that come together are looked at together.
+	settling = time.Second
+)
+
+// AddToManager adds the Reconciler to a manager of the control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maintenances *maintenance.Maintenances, pods kubernetes.Interface) error {
+	if r.Source == nil {
+		r.Source = mgr.GetClient()
+	}
+	if r.Shoot == nil {
+		r.Shoot = maintenances
+	}
+	if r.Nodes == nil {
+		r.Nodes = nodes
+	}
+	if r.Live == nil {
+		r.Live = nodes.APIReader()
+	}
+	if r.ReadPods == nil {
+		r.ReadPods = func(ctx context.Context, node string) ([]drain.Pod, error) { return shoot.ListPods(ctx, pods, node) }
+	}
+	if r.Executor == nil {
+		r.Executor = &drain.Executor{Client: pods}
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = maintenances.GetEventRecorder(ControllerName)
+	}
+	if r.Evictions == nil {
+		r.Evictions = flowcontrol.NewBackOff(minEviction, maxEviction)
+	}
+	if r.Cordons == nil {
+		r.Cordons = flowcontrol.NewBackOff(minCordon, maxCordon)
+	}
+
+	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), requestOfMachine, r.nodesOfMaintenances).
+		Named(ControllerName).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.Pods = shoot.NewPods(ctx, pods,
+				func(node string) { queue.Add(requestFor(node)) },
+				func(node string) { queue.AddAfter(requestFor(node), settling) })
+			// Nodes that still have marks of a maintenance that is gone.
+			maintenances.WhenKnown(ctx, func() {
+				for _, request := range r.markedNodes(ctx) {
+					queue.Add(request)
+				}
+			})
+			return nil
+		})).
+		WatchesRawSource(nodes.Source(requestOfNode, nodeChanged())).
+		WatchesRawSource(maintenances.Source(requestOf)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 5,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
+		WithLogConstructor(maintenances.Log(ControllerName)).
+		Complete(r)
+}
+
+func requestFor(node string) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Name: node}}
+}
+
+func requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
+	return []reconcile.Request{requestFor(nm.Spec.NodeName)}
+}
+
+func requestOfNode(_ context.Context, node *corev1.Node) []reconcile.Request {
+	return []reconcile.Request{requestFor(node.Name)}
+}
+
+func requestOfMachine(_ context.Context, obj client.Object) []reconcile.Request {
+	if node := obj.GetLabels()[machinev1alpha1.NodeLabelKey]; node != "" {
+		return []reconcile.Request{requestFor(node)}
+	}
+	return nil
+}
+
+// nodesOfMaintenances returns all nodes that have a maintenance.
+func (r *Reconciler) nodesOfMaintenances(ctx context.Context, _ client.Object) []reconcile.Request {
+	if !r.Shoot.Known() {
+		return nil
+	}
+	list := &v1alpha1.NodeMaintenanceList{}
+	if err := r.Shoot.List(ctx, list); err != nil {
+		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
+		return nil
+	}
+	names := sets.New[string]()
+	for i := range list.Items {
+		names.Insert(list.Items[i].Spec.NodeName)
+	}
+	var requests []reconcile.Request
+	for name := range names {
+		requests = append(requests, requestFor(name))
+	}
+	return requests
+}
+
+func (r *Reconciler) markedNodes(ctx context.Context) []reconcile.Request {
+	nodes := &corev1.NodeList{}
+	if err := r.Nodes.List(ctx, nodes); err != nil {
+		logf.FromContext(ctx).Error(err, "Failed to list the nodes")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range nodes.Items {
+		if domain.IsMarked(&nodes.Items[i]) {
+			requests = append(requests, requestFor(nodes.Items[i].Name))
+		}
+	}
+	return requests
+}

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package nodemaintenance
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+)
+
+var (
+	phaseSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "machine_preservation",
+		Name:      "node_maintenance_phase_duration_seconds",
+		Help:      "Seconds that NodeMaintenances were in a phase.",
+		Buckets:   []float64{1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
+	}, []string{"phase"})
+	drainsFailed = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "machine_preservation",
+		Name:      "node_maintenance_drains_failed_total",
+		Help:      "Drains for a NodeMaintenance that were not over after their timeout, and were begun anew.",
+	})
+)
+
+func init() {
+	metrics.Registry.MustRegister(phaseSeconds, drainsFailed)
+}
+
+// observe tells of the phases that are over. That of a restart is not told.
+func (m *memory) observe(maintenances []*v1alpha1.NodeMaintenance, now time.Time) {
+	phases := make(map[types.UID]since, len(maintenances))
+	for _, nm := range maintenances {
+		phase := domain.PhaseOf(nm)
+		before, known := m.phases[nm.UID]
+		if known && before.phase == phase {
+			phases[nm.UID] = before
+			continue
+		}
+		if known && before.phase != "" {
+			phaseSeconds.WithLabelValues(before.phase).Observe(now.Sub(before.time).Seconds())
+		}
+		phases[nm.UID] = since{phase, now}
+	}
+	for uid, before := range m.phases {
+		if _, there := phases[uid]; !there && before.phase != "" {
+			phaseSeconds.WithLabelValues(before.phase).Observe(now.Sub(before.time).Seconds())
+		}
+	}
+	m.phases = phases
+}

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package nodemaintenance
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// nodeChanged selects changes of what decides on a maintenance, or of what it has put on the node. Taints tell of a cordon as
+// well, whoever keeps the node's own field.
+func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
+	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		o, n := e.ObjectOld, e.ObjectNew
+		return o.UID != n.UID || o.Spec.Unschedulable != n.Spec.Unschedulable ||
+			preservation.IsSelectedForUpdate(o) != preservation.IsSelectedForUpdate(n) ||
+			o.Annotations[preservationv1alpha1.AnnotationMaintenance] != n.Annotations[preservationv1alpha1.AnnotationMaintenance] ||
+			!maps.Equal(taintsOf(o), taintsOf(n)) || !slices.Equal(conditionsOf(o), conditionsOf(n))
+	}}
+}
+
+// taintsOf returns the taints by which a cordon is known.
+func taintsOf(node *corev1.Node) map[string]string {
+	taints := map[string]string{}
+	for _, t := range node.Spec.Taints {
+		if t.Key == preservationv1alpha1.TaintMaintenance || t.Key == corev1.TaintNodeUnschedulable {
+			taints[t.Key] = t.Value
+		}
+	}
+	return taints
+}
+
+func conditionsOf(node *corev1.Node) []corev1.NodeConditionType {
+	var types []corev1.NodeConditionType
+	for _, c := range node.Status.Conditions {
+		if domain.IsNodeCondition(c.Type) {
+			types = append(types, c.Type)
+		}
+	}
+	return types
+}

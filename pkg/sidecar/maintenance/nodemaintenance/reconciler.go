@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodemaintenance brings the NodeMaintenances of each node forward: it prepares the node, hands it over, and takes
+// it back. All state is in objects.
+package nodemaintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// maxSteps is more than there are steps from one end of a maintenance to the other.
+const maxSteps = 40
+
+// Maintenances reads NodeMaintenances from a cache with maintenance.IndexNode, and writes these and nodes.
+type Maintenances interface {
+	client.Client
+	// Known says that all have been read once.
+	Known() bool
+}
+
+// Pods knows the pods of nodes.
+type Pods interface {
+	// Of returns the pods of a node, and false as long as they are not known. From the first call on they are watched.
+	Of(node string) ([]drain.Pod, bool)
+	// Forget ends the watch.
+	Forget(node string)
+}
+
+// Executor deals with pods.
+type Executor interface {
+	Execute(ctx context.Context, actions []drain.Action) []error
+}
+
+// Reconciler looks at one node at a time: when something changes that decides on its maintenances, and at each deadline.
+type Reconciler struct {
+	// Source reads the control-plane namespace from a cache with shoot.IndexNode.
+	Source client.Reader
+	Shoot  Maintenances
+	// Nodes reads nodes from a cache, and Live from the API server.
+	Nodes, Live client.Reader
+	Pods        Pods
+	// ReadPods reads the pods of a node from the API server.
+	ReadPods func(ctx context.Context, node string) ([]drain.Pod, error)
+	Executor Executor
+	// Namespaces are those from which objects are taken.
+	Namespaces domain.Namespaces
+	Clock      clock.PassiveClock
+	Recorder   events.EventRecorder
+	// Evictions puts off evictions that were refused, and Cordons cordons that somebody takes away.
+	Evictions, Cordons *flowcontrol.Backoff
+
+	memories sync.Map // *memory by the name of a node
+}
+
+// memory is what is remembered of a node. Nothing is lost with it but a little time.
+type memory struct {
+	endingSince             time.Time
+	refused                 []string
+	evictAfter, cordonAfter time.Time
+	// phases are since when a NodeMaintenance is in a phase.
+	phases map[types.UID]since
+}
+
+type since struct {
+	phase string
+	time  time.Time
+}
+
+// Reconcile does what is due for the maintenances of a node. One write follows the other, until there is nothing to do but
+// to wait.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.Shoot.Known() {
+		return reconcile.Result{}, nil // it is called when they are
+	}
+	facts, err := r.facts(ctx, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if facts == nil {
+		r.forget(req.Name)
+		return reconcile.Result{}, nil
+	}
+	value, _ := r.memories.LoadOrStore(req.Name, &memory{phases: map[types.UID]since{}})
+	m := value.(*memory)
+	facts.EndingSince, facts.Refused, facts.EvictAfter, facts.CordonAfter = m.endingSince, m.refused, m.evictAfter, m.cordonAfter
+
+	outcome, err := r.run(ctx, req.Name, facts, m)
+	m.refused, m.evictAfter, m.cordonAfter = facts.Refused, facts.EvictAfter, facts.CordonAfter
+	if !outcome.WatchPods {
+		r.Pods.Forget(req.Name)
+		r.Evictions.DeleteEntry(req.Name)
+		m.refused, m.evictAfter = nil, time.Time{}
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if outcome.Next.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(outcome.Next.Sub(r.Clock.Now()), time.Millisecond)}, nil
+}
+
+// facts returns what is known of a node, nil for nothing that matters.
+func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, error) {
+	list := &v1alpha1.NodeMaintenanceList{}
+	if err := r.Shoot.List(ctx, list, client.MatchingFields{maintenance.IndexNode: name}); err != nil {
+		return nil, fmt.Errorf("failed to list the NodeMaintenances: %w", err)
+	}
+	node := &corev1.Node{}
+	if len(list.Items) == 0 {
+		if err := r.Nodes.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || !domain.IsMarked(node) {
+			return nil, client.IgnoreNotFound(err)
+		}
+	}
+	facts := &domain.Facts{Node: node, Namespaces: r.Namespaces}
+	for i := range list.Items {
+		facts.Maintenances = append(facts.Maintenances, &list.Items[i])
+	}
+	ctx, cancel := context.WithTimeout(ctx, maintenance.WriteTimeout)
+	defer cancel()
+	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("failed to read the node: %w", text.CutError(err))
+		}
+		facts.Node = nil
+		return facts, nil
+	}
+	var err error
+	facts.Machine, err = maintenance.MachineOf(ctx, r.Source, node)
+	return facts, err
+}
+
+// run decides and carries out until there is nothing to do but to wait, or nothing succeeds. It returns the last outcome.
+func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, m *memory) (domain.Outcome, error) {
+	var outcome domain.Outcome
+	for range maxSteps {
+		now := r.Clock.Now()
+		m.observe(facts.Maintenances, now)
+		outcome = domain.Decide(*facts, now)
+		if !outcome.Ending {
+			facts.EndingSince = time.Time{}
+		} else if facts.EndingSince.IsZero() {
+			facts.EndingSince = now
+		}
+		m.endingSince = facts.EndingSince
+
+		written, err := r.write(ctx, facts, &outcome)
+		switch {
+		case written > 0 && err == nil:
+			if outcome.PutBack {
+				r.Cordons.Next(node, now)
+				facts.CordonAfter = now.Add(r.Cordons.Get(node))
+			}
+			for _, event := range outcome.Events {
+				r.tell(ctx, event)
+			}
+		case err != nil:
+			return outcome, err
+		case outcome.WatchPods && !facts.PodsKnown:
+			if facts.Pods, facts.PodsKnown = r.Pods.Of(node); !facts.PodsKnown {
+				return outcome, nil // it is called when they are
+			}
+		case outcome.ReadPods:
+			if facts.Pods, err = r.ReadPods(ctx, node); err != nil {
+				return outcome, err
+			}
+			facts.PodsLive = true
+		case len(outcome.Actions) > 0:
+			r.act(ctx, node, facts, outcome.Actions)
+		default:
+			return outcome, nil
+		}
+	}
+	return outcome, errors.New("there is always something left to do")
+}
+
+// write carries writes out, and returns how many succeeded. What was written are the facts from then on.
+func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *domain.Outcome) (int, error) {
+	var (
+		written = 0
+		errs    []error
+		latest  = map[types.UID]client.Object{}
+		failed  = map[types.UID]bool{}
+	)
+	for _, write := range outcome.Writes {
+		uid := write.Before.GetUID()
+		if failed[uid] {
+			continue
+		}
+		if object, ok := latest[uid]; ok {
+			write.Before.SetResourceVersion(object.GetResourceVersion())
+			write.After.SetResourceVersion(object.GetResourceVersion())
+		}
+		after, err := maintenance.Apply(ctx, r.Shoot, write)
+		if err != nil {
+			failed[uid] = true
+			if !apierrors.IsNotFound(err) {
+				errs = append(errs, fmt.Errorf("failed to write %T %s: %w", write.Before, client.ObjectKeyFromObject(after), text.CutError(err)))
+			}
+			continue
+		}
+		written++
+		latest[uid] = after
+	}
+
+	if facts.Node != nil {
+		if node, ok := latest[facts.Node.UID]; ok {
+			facts.Node = node.(*corev1.Node)
+		}
+	}
+	for i, nm := range facts.Maintenances {
+		if after, ok := latest[nm.UID]; ok {
+			facts.Maintenances[i] = after.(*v1alpha1.NodeMaintenance)
+		}
+	}
+	facts.Maintenances = slices.DeleteFunc(facts.Maintenances, func(nm *v1alpha1.NodeMaintenance) bool {
+		return failed[nm.UID] && len(errs) == 0 || nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
+	})
+	if written > 0 && len(errs) > 0 {
+		return written, nil // what is left is tried once more
+	}
+	return written, errors.Join(errs...)
+}
+
+// act carries actions out, and puts off the next ones.
+func (r *Reconciler) act(ctx context.Context, node string, facts *domain.Facts, actions []drain.Action) {
+	facts.Refused = nil
+	for _, err := range r.Executor.Execute(ctx, actions) {
+		if err != nil && !slices.Contains(facts.Refused, err.Error()) && len(facts.Refused) < maxRefused {
+			facts.Refused = append(facts.Refused, err.Error())
+		}
+	}
+	slices.Sort(facts.Refused)
+	now := r.Clock.Now()
+	if len(facts.Refused) == 0 {
+		r.Evictions.DeleteEntry(node)
+	}
+	r.Evictions.Next(node, now)
+	facts.EvictAfter = now.Add(r.Evictions.Get(node))
+}
+
+// maxRefused is how many obstacles of a drain are told apart.
+const maxRefused = 100
+
+func (r *Reconciler) tell(ctx context.Context, event domain.Event) {
+	log := logf.FromContext(ctx).WithValues("nodeMaintenance", client.ObjectKeyFromObject(event.Maintenance), "reason", event.Reason, "note", event.Note)
+	if event.Reason == domain.EventDrainTimedOut {
+		drainsFailed.Inc()
+	}
+	log.Info("Maintenance goes on")
+	maintenance.Tell(r.Recorder, event)
+}
+
+// forget drops what is known of a node without maintenances.
+func (r *Reconciler) forget(node string) {
+	r.Pods.Forget(node)
+	r.Evictions.DeleteEntry(node)
+	r.Cordons.DeleteEntry(node)
+	r.memories.Delete(node)
+}

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "nodemaintenance-scheduler"
+
+// What failed is tried again after minRetry at first, and never later than after maxRetry.
+const minRetry, maxRetry = 100 * time.Millisecond, 30 * time.Second
+
+// AddToManager adds the Reconciler to a manager of the control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maintenances *maintenance.Maintenances) error {
+	if r.Source == nil {
+		r.Source = mgr.GetClient()
+	}
+	if r.Shoot == nil {
+		r.Shoot = maintenances
+	}
+	if r.Nodes == nil {
+		r.Nodes = nodes
+	}
+	if r.Live == nil {
+		r.Live = maintenances.APIReader()
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = maintenances.GetEventRecorder(ControllerName)
+	}
+
+	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), everything, everything).
+		Named(ControllerName).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			maintenances.WhenKnown(ctx, func() { queue.Add(all) })
+			return nil
+		})).
+		WatchesRawSource(nodes.Source(func(ctx context.Context, node *corev1.Node) []reconcile.Request { return everything(ctx, node) }, nodeChanged())).
+		WatchesRawSource(maintenances.Source(func(ctx context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
+			return everything(ctx, nm)
+		})).
+		WatchesRawSource(maintenances.ConfigSource(everything)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
+		WithLogConstructor(maintenances.Log(ControllerName)).
+		Complete(r)
+}
+
+// all is the only request: a round is about everything.
+var all = reconcile.Request{NamespacedName: maintenance.ConfigKey}
+
+func everything(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{all} }
+
+// nodeChanged selects changes of whether a node is unavailable, or may be chosen.
+func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
+	type view struct{ unavailable, selected bool }
+	of := func(node *corev1.Node) view {
+		return view{domain.IsUnavailable(node), preservation.IsSelectedForUpdate(node)}
+	}
+	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		return of(e.ObjectOld) != of(e.ObjectNew)
+	}}
+}
