@@ -195,9 +195,8 @@ func decide(g Group, m Member, now time.Time) Decision {
 		d.Next = nearAt
 	}
 	d.outwait(g, now)
-	if d.Target == nil {
-		d.awaitMaintenance(g, now)
-	} else {
+	d.awaitMaintenance(g, now)
+	if d.Target != nil {
 		g.Holder.cooperate(&d, g, now)
 		for _, claim := range d.Target.Claims {
 			if claim.Expiry.After(now) {

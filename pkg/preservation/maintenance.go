@@ -88,7 +88,7 @@ func (d *Decision) maintainable(g Group, now time.Time) bool {
 
 // awaitMaintenance looks again when the maintenance begins that was announced too early: it may be one that counts anew.
 func (d *Decision) awaitMaintenance(g Group, now time.Time) {
-	if since, _ := d.maintenance(g); since.After(now) {
+	if since, _ := d.maintenance(g); since.After(now) && (d.Target == nil || !d.Target.maintained()) {
 		d.lookAt(since)
 	}
 }

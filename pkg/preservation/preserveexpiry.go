@@ -109,7 +109,7 @@ func dropBeatenRequest(machine *machinev1alpha1.Machine, d Decision) {
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d)
 	expiry := machine.Status.CurrentStatus.PreserveExpiryTime
-	if expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) || d.heldOnceFailed() || d.forged() {
+	if expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) || d.heldOnceFailed() || d.mayBeForged() {
 		// A claim was added or has gone: until the new expiry is there, the old one must not pass for an operator's edit. Nor
 		// must one that machine-controller-manager writes when the machine fails, nor one that it removes with what is forged
 		// for one that an operator brought forward.
@@ -208,7 +208,7 @@ func (h PreserveExpiry) settle(d Decision) []Step {
 			m.Status.CurrentStatus.PreserveExpiryTime = nil
 		}})
 	}
-	if d.withoutExpiry() || d.forged() {
+	if d.withoutExpiry() || d.mayBeForged() {
 		return nil
 	}
 	return []Step{{Machine: markExpiry}}
