@@ -38,6 +38,8 @@ type Group struct {
 	Timeouts Timeouts
 	// NodeConditions are the default of the types of node conditions that make a machine unhealthy (H1).
 	NodeConditions []string
+	// Maintenance says how machines are kept whose nodes somebody works on.
+	Maintenance MaintenanceOptions
 	// Members are the machines, in any order.
 	Members []Member
 }
@@ -69,6 +71,9 @@ const (
 	RuleRollout       Rule = "P3"
 	RuleForbidden     Rule = "R6"
 	RuleMaxTimeout    Rule = "P13"
+	// RuleMaintenance is the begin of a maintenance, RuleMaintenanceOver its end, which nobody is told of.
+	RuleMaintenance     Rule = "M12"
+	RuleMaintenanceOver Rule = "M13"
 	// RuleClaims is a claim that comes or goes beside another one: claims add up, and none ends another.
 	RuleClaims Rule = "claims"
 	// RuleMargin is a hold that is made, or given up, before the deadline: nothing has failed.
@@ -110,6 +115,8 @@ type Decision struct {
 
 	// limit is until when the machine may be kept at the longest, unless an operator says otherwise (P13).
 	limit time.Time
+	// maintainedSince is what AnnotationMaintainedSince is to become; zero for no change.
+	maintainedSince time.Time
 	// near says that the deadline is at most the margin away, due that it has passed.
 	near, due bool
 	// overdue says that machine-controller-manager marks the machine Failed as soon as it looks at it, and has yet to look.
@@ -138,7 +145,7 @@ func Decide(g Group, now time.Time) []Decision {
 	for i, member := range g.Members {
 		decisions[i] = decide(g, member, now)
 	}
-	distribute(g, decisions)
+	distribute(g, decisions, now)
 	return decisions
 }
 
@@ -176,7 +183,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 	} else {
 		d.decideOngoing(g, now)
 	}
-	if d.Target != nil && !d.Target.Provisional {
+	if d.Target != nil && !d.Target.Provisional && !d.Target.onlyProtected() {
 		d.Target.Since = since
 	}
 
@@ -188,6 +195,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 		d.Next = nearAt
 	}
 	d.outwait(g, now)
+	d.awaitMaintenance(g, now)
 	if d.Target != nil {
 		g.Holder.cooperate(&d, g, now)
 		for _, claim := range d.Target.Claims {
@@ -201,7 +209,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 
 // decideNew decides on a machine that is not preserved: T1, T4, T5, T6.
 func (d *Decision) decideNew(g Group, now time.Time) {
-	released := d.Machine.Annotations[v1alpha1.AnnotationReleased] != ""
+	released := d.Machine.Annotations[v1alpha1.AnnotationReleased] != "" && !d.recovered()
 	d.ConsumeRequest = d.Request.Spent != "" && !g.Disabled
 	switch {
 	case g.Disabled: // P10
@@ -222,7 +230,11 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.begin(g, v1alpha1.CauseNow, now)
 		d.Confirm = true
 		d.Rule, d.Reason = RuleBegin, "it was asked for"
-	case !d.near || d.Request.Value == v1alpha1.RequestFalse: // T6
+	case d.Request.Value == v1alpha1.RequestFalse: // T6
+	case !released && d.maintainable(g, now):
+		d.begin(g, v1alpha1.CauseMaintenance, now)
+		d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
+	case !d.near:
 	case released: // T8
 		d.refuseRequest("it has had its time")
 	case d.Request.Value == v1alpha1.RequestWhenFailed:
@@ -292,11 +304,11 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 	for i := range d.Target.Claims {
 		claim := &d.Target.Claims[i]
 		if claim.Expiry.IsZero() { // made unreadable by hand
-			claim.Expiry = d.expiry(g, now)
+			claim.Expiry = d.expiry(g, claim.Cause, now)
 		}
 		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends in time. Else only an
 		// operator can have put it beyond the limit (P6).
-		if !d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine) {
+		if !d.Current.Provisional && !d.Current.onlyProtected() && d.Current.Since.IsZero() || isNative(d.Machine) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
@@ -307,19 +319,21 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.end(RuleForbidden, reasonForbidden)
 		d.ConsumeRequest = true
 	case !now.Before(d.Target.Expiry()):
-		if d.release("the preservation expired"); !now.Before(d.limit) {
-			d.end(RuleMaxTimeout, reasonMaxTimeout)
-		}
-		d.ConsumeRequest = true
+		d.expire(g, now)
 	case d.Request.Value == v1alpha1.RequestFalse:
 		d.release("the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse)
-	case d.Target.claim(v1alpha1.CauseAuto) != nil && d.stopped():
+	case (d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.maintained()) && d.stopped():
+		d.exhaustMaintenance(g, now)
+		d.ConsumeRequest = !d.Target.onlyMaintained()
 		d.release("machine-controller-manager had ended it")
-		d.ConsumeRequest = true
 	default:
+		d.settleMaintenance(g, now)
 		d.settleClaims(g, now)
 		switch {
+		case d.Rule == RuleMaintenanceOver && len(d.Target.Claims) == 0:
+			d.end(RuleMaintenanceOver, d.Reason)
 		case !now.Before(d.Target.Expiry()): // of what is left, if anything
+			d.ConsumeRequest = d.Target.personal() != nil
 			d.release(d.Reason)
 		case d.near && cannotBeHeld(d):
 			d.release("its node is there, and the critical components on it are not ready")
@@ -346,7 +360,7 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 			target.Claims = nil
 			target.Provisional = d.Request.Value == v1alpha1.RequestWhenFailed
 		}
-		target.Claims = append(target.Claims, Claim{Cause: causeOf(d.Request.Value), Expiry: d.expiry(g, now)})
+		target.Claims = append(target.Claims, Claim{Cause: causeOf(d.Request.Value), Expiry: d.expiry(g, causeOf(d.Request.Value), now)})
 		if !target.Provisional {
 			d.Rule, d.Reason = RuleClaims, "it was asked for"
 		}
@@ -367,40 +381,44 @@ func (d *Decision) withdrawn(claim Claim) bool {
 
 // settleFailure follows the health of a preserved machine: T2, T7, P3, H1, H4.
 func (d *Decision) settleFailure(now time.Time) {
-	// Until both agree, the hold would not be seen to be needed again (H1).
-	recovered := d.healthy && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	switch {
 	case d.Target.Failed:
-		d.settleFailed(recovered)
+		d.settleFailed()
 	case !d.Target.FailsAt.IsZero():
-		d.settleFailing(recovered, now)
+		d.settleFailing(now)
 	case d.near && (d.due || !d.rolling):
 		d.settleDoubted()
 	}
 }
 
+// recovered says that the machine is healthy, and that machine-controller-manager knows it. Until both agree, the hold would
+// not be seen to be needed again (H1).
+func (d *Decision) recovered() bool {
+	return d.healthy && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+}
+
 // settleFailed is for a machine in Failed:Preserved.
-func (d *Decision) settleFailed(recovered bool) {
+func (d *Decision) settleFailed() {
 	switch {
 	case d.rolling:
 		d.replace()
-	case recovered:
+	case d.recovered():
 		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
 		d.Rule, d.Reason = RuleRecover, "the node is healthy again"
 	}
 }
 
 // settleFailing is for a machine that is held because its deadline is near (H4).
-func (d *Decision) settleFailing(recovered bool, now time.Time) {
+func (d *Decision) settleFailing(now time.Time) {
 	switch {
-	case recovered:
+	case d.recovered():
 		d.Deadline = time.Time{}
 		if d.Target.Provisional {
 			d.end(RuleMargin, "the machine did not fail")
 			return
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
-		if d.Target.claim(v1alpha1.CauseAuto) != nil { // what was asked for in case it failed came with the deadline
+		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.maintained() { // what was asked for in case it failed came with the deadline
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
@@ -424,7 +442,7 @@ func (d *Decision) settleDoubted() {
 	if d.Rule == "" {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
 	}
-	if d.claims = !d.asked; d.asked {
+	if d.claims = !d.asked && (!d.Target.maintained() || d.Target.claim(v1alpha1.CauseAuto) != nil); d.asked {
 		d.Target.Share = 0 // the place was given back with the recovery (P1)
 	}
 	if d.due {
@@ -471,9 +489,9 @@ func (d *Decision) stopped() bool {
 // begin starts a preservation with one claim. Of a machine that is about to fail only the hold, the expiry and the place
 // exist until its deadline (H4).
 func (d *Decision) begin(g Group, cause string, now time.Time) {
-	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, now)}}}
-	d.asked = cause != v1alpha1.CauseAuto
-	if native, ok := d.nativeExpiry(now); ok {
+	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, cause, now)}}}
+	d.asked = d.Target.personal() != nil
+	if native, ok := d.nativeExpiry(now); ok && d.asked {
 		d.Target.Claims[0].Expiry = earlier(native, d.limit)
 	}
 	switch {
@@ -481,7 +499,16 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 		d.Target.Failed, d.Target.FailedSince = true, failedSince(d.Machine)
 	case d.near:
 		d.Target.FailsAt, d.Target.FailedSince = d.Deadline, failedSince(d.Machine)
-		d.Target.Provisional = cause != v1alpha1.CauseNow
+		d.Target.Provisional = cause == v1alpha1.CauseAuto || cause == v1alpha1.CauseWhenFailed
+	}
+}
+
+// expire ends a preservation whose time is over.
+func (d *Decision) expire(g Group, now time.Time) {
+	d.exhaustMaintenance(g, now)
+	d.ConsumeRequest = !d.Target.onlyMaintained() // a maintenance is no request
+	if d.release("the preservation expired"); !now.Before(d.limit) {
+		d.end(RuleMaxTimeout, reasonMaxTimeout)
 	}
 }
 
@@ -504,7 +531,10 @@ func (d *Decision) end(rule Rule, reason string) {
 
 // expiry returns when a claim ends that begins now. It is in whole seconds, as it is written: the machine is released
 // neither before nor after what people read.
-func (d *Decision) expiry(g Group, now time.Time) time.Time {
+func (d *Decision) expiry(g Group, cause string, now time.Time) time.Time {
+	if cause == v1alpha1.CauseMaintenance {
+		return d.maintainedUntil(g, now)
+	}
 	timeout := g.Timeout
 	if d.Request.Timeout > 0 {
 		timeout = d.Request.Timeout

@@ -25,6 +25,9 @@ const (
 
 	preservedSince = "machine-preservation.extensions.gardener.cloud/preserved-since"
 
+	maintenance     = "machine-preservation.extensions.gardener.cloud/maintenance"
+	maintainedSince = "machine-preservation.extensions.gardener.cloud/maintained-since"
+
 	criticalComponents = "node.gardener.cloud/critical-components-not-ready"
 )
 

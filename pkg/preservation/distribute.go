@@ -14,8 +14,8 @@ import (
 
 // distribute settles the claims on the share (P1, T5, T9): those that have a place are counted, those above a lowered
 // share are let go of, and those that ask for a place are served.
-func distribute(g Group, decisions []Decision) {
-	p := count(decisions)
+func distribute(g Group, decisions []Decision, now time.Time) {
+	p := count(decisions, now)
 	if g.Share != nil {
 		p.letGo(*g.Share)
 	}
@@ -30,19 +30,19 @@ type places struct {
 	claims []*Decision
 }
 
-func count(decisions []Decision) *places {
+func count(decisions []Decision, now time.Time) *places {
 	p := &places{}
 	for i := range decisions {
 		d := &decisions[i]
 		switch {
 		case d.claims:
 			p.claims = append(p.claims, d)
-		case d.Target.hasPlace():
+		case d.Target.HasPlace(now):
 			p.used++
 			if !d.asked {
 				p.auto = append(p.auto, d)
 			}
-		case d.Current.hasPlace():
+		case d.Current.HasPlace(now):
 			// The place is free when the release, or the recovery, is written: its reason may be gone until then.
 			p.leaving++
 		}
@@ -58,10 +58,11 @@ func (p *places) letGo(share int32) {
 	})
 	for _, d := range p.auto {
 		if p.used > share && (d.Current.Share == 0 || d.Current.Share > share) {
-			if d.end(RuleShareLowered, "the share was lowered"); d.Current.Share == 0 {
-				d.end(RuleShareUsedUp, "the share is used up")
+			if d.Current.Share == 0 {
+				d.leave(RuleShareUsedUp, "the share is used up")
+			} else {
+				d.leave(RuleShareLowered, "the share was lowered")
 			}
-			d.Next = time.Time{}
 			p.used--
 			continue
 		}
@@ -86,17 +87,31 @@ func (p *places) serve(share *int32) {
 		case share == nil && d.Current != nil:
 			d.Target.Share = 0
 			p.used++
+		case d.Current != nil && d.Target.maintained():
+			d.leave(RuleShareUsedUp, "the share is used up")
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
 			// than being let go and taken anew.
 			d.wait()
 		case d.Current != nil:
-			d.end(RuleShareUsedUp, "the machine failed again and the share is used up")
-			d.Next = time.Time{}
+			d.leave(RuleShareUsedUp, "the machine failed again and the share is used up")
 		default:
 			d.refusePlace(share)
 		}
 	}
+}
+
+// leave lets go of a machine that has no place, except for a maintenance, which needs none (M12).
+func (d *Decision) leave(rule Rule, reason string) {
+	if d.Target.maintained() {
+		d.Target.drop(v1alpha1.CauseAuto)
+		if d.claims = false; d.Rule == "" {
+			d.Rule, d.Reason = RuleClaims, reason
+		}
+		return
+	}
+	d.end(rule, reason)
+	d.Next = time.Time{}
 }
 
 // wait leaves a preserved machine that has failed again as it is.
@@ -121,5 +136,5 @@ func (d *Decision) refusePlace(share *int32) {
 
 // TakesPlace says that carrying the decision out uses up a place within the share that was free until now.
 func (d *Decision) TakesPlace() bool {
-	return d.Target.hasPlace() && !d.Current.hasPlace() && d.Target.claim(v1alpha1.CauseAuto) != nil
+	return d.Target != nil && d.Target.Failing() && d.Target.claim(v1alpha1.CauseAuto) != nil && (d.Current == nil || !d.Current.Failing())
 }

@@ -25,7 +25,7 @@ func (HealthTimer) spares(Decision, time.Time) bool       { return false }
 func (HealthTimer) cooperate(*Decision, Group, time.Time) {}
 
 func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
-	record(machine, d.Target)
+	record(machine, d)
 	// What the other holder left there when machine-controller-manager was downgraded.
 	restoreOnMachine(machine)
 	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
@@ -56,7 +56,10 @@ func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
 // machine-controller-manager >= 0.62 left there before it was downgraded.
 var untimed = []machinev1alpha1.MachinePhase{machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff, machinev1alpha1.MachineFailed}
 
-func (HealthTimer) settle(d Decision) []Step {
+func (HealthTimer) settle(d Decision) []Step { return restoreRequest(d) }
+
+// restoreRequest puts the request on the Node back where it was replaced by the hold of machine-controller-manager >= 0.62.
+func restoreRequest(d Decision) []Step {
 	if _, ok := setAside(d.Machine, true); !ok || d.Node == nil {
 		return nil
 	}

@@ -24,7 +24,10 @@ type model struct {
 	// longest is for how long a machine may be kept after its first preservation (P13), forbidden the veto on all (R6).
 	longest   time.Duration
 	forbidden bool
-	machines  []*modelMachine
+	// maintenances says that they count, hold for how long a machine is kept because of them (M12).
+	maintenances bool
+	hold         time.Duration
+	machines     []*modelMachine
 }
 
 // modelMachine is a machine as the rules see it.
@@ -69,6 +72,11 @@ type modelMachine struct {
 	first time.Time
 	// forbidden says that operators forbid to preserve it (R6).
 	forbidden bool
+	// maintained says that somebody works on the node, began what the node says of since when, zero for nonsense. Counted is
+	// from when on the time for all maintenances is counted, zero for never (M12).
+	maintained bool
+	began      time.Time
+	counted    time.Time
 	// released says that the machine failed, was kept and had its time (T8).
 	released bool
 }
@@ -84,7 +92,9 @@ type keptModel struct {
 	// auto and person are when the two claims end that there may be, zero for none; cause is the person's.
 	auto, person time.Time
 	cause        string
-	failed       bool
+	// maintenance is when the third one ends, and over is when the maintenance did, if the machine was not well then.
+	maintenance, over time.Time
+	failed            bool
 	// failsAt is the deadline that is about to pass, zero for none; tentative says that nothing is preserved until then.
 	failsAt   time.Time
 	tentative bool
@@ -98,16 +108,33 @@ type keptModel struct {
 
 // expiry is the end of the last claim.
 func (k *keptModel) expiry() time.Time {
-	if k.auto.After(k.person) {
-		return k.auto
+	return slices.MaxFunc([]time.Time{k.auto, k.person, k.maintenance}, time.Time.Compare)
+}
+
+// claims returns how many there are.
+func (k *keptModel) claims() (n int) {
+	for _, claim := range []time.Time{k.auto, k.person, k.maintenance} {
+		if !claim.IsZero() {
+			n++
+		}
 	}
-	return k.person
+	return n
+}
+
+// onlyProtected says that there is nothing but a maintenance, and the machine is not about to fail: then there is no hold.
+func (k *keptModel) onlyProtected() bool {
+	return k.auto.IsZero() && k.person.IsZero() && !k.failing()
+}
+
+// counts says that the machine counts towards the share (P1): a maintenance does not.
+func (k *keptModel) counts(now time.Time) bool {
+	return k.failing() && (k.maintenance.IsZero() || !k.auto.IsZero() || now.Before(k.person))
 }
 
 // edit makes the preservation end at another time: an operator edits the whole and not a claim (P6).
 func (k *keptModel) edit(expiry time.Time) {
 	last := k.expiry()
-	for _, claim := range []*time.Time{&k.auto, &k.person} {
+	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance} {
 		if !claim.IsZero() && (claim.After(expiry) || claim.Equal(last)) {
 			*claim = expiry
 		}
@@ -115,13 +142,16 @@ func (k *keptModel) edit(expiry time.Time) {
 }
 
 func (k *keptModel) causes() string {
-	if k.person.IsZero() {
+	switch {
+	case !k.person.IsZero():
+		return k.cause
+	case !k.auto.IsZero():
 		return "auto"
 	}
-	return k.cause
+	return "maintenance"
 }
 
-// failing says that the machine counts towards the share: it has failed, or is about to.
+// failing says that the machine has failed, or is about to.
 func (k *keptModel) failing() bool { return k != nil && (k.failed || !k.failsAt.IsZero()) }
 
 // look does what the controller is to do at this time.
@@ -129,11 +159,11 @@ func (m *model) look(now time.Time) {
 	var claims []*modelMachine
 	leaving := int32(0)
 	for _, x := range m.machines {
-		had := x.kept.failing()
+		had := x.kept.counts(now)
 		if m.lookAt(x, now) {
 			claims = append(claims, x)
 		}
-		if had && !x.kept.failing() {
+		if had && !x.kept.counts(now) {
 			leaving++ // P1, T7, T8: its place is free from the next look on, when this is written
 		}
 	}
@@ -150,7 +180,7 @@ func (m *model) look(now time.Time) {
 		if x.kept == nil && x.hasNode && !x.nodeUnknown && x.phase == machinev1alpha1.MachineFailed && (x.templated && x.template == "auto-preserved" || !x.templated && x.onNode.value == "auto-preserved") { // P14
 			x.onNode = ask{}
 		}
-		if x.first.IsZero() && x.kept != nil && !x.kept.tentative { // P13; a hold before the deadline is no preservation (H4)
+		if x.first.IsZero() && x.kept != nil && !x.kept.tentative && !x.kept.onlyProtected() { // P13; a hold before the deadline is no preservation (H4)
 			x.first = now.Truncate(time.Second)
 		}
 	}
@@ -189,8 +219,10 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 		}
 	case request == "now": // T1; also for a machine that was released: it was asked for anew
 		m.begin(x, "now", now)
-	case !x.near(now):
 	case request == "false": // R4, T6
+	case !x.released && m.maintainable(x, now): // M12
+		m.begin(x, "maintenance", now)
+	case !x.near(now):
 	case x.released: // T8
 		if asked && x.due(now) && x.consumable() {
 			x.consume()
@@ -206,7 +238,7 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	k, request := x.kept, x.request()
 	asked := request == "now" || request == "when-failed"
-	for _, claim := range []*time.Time{&k.auto, &k.person} {
+	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance} {
 		if x.renewed && !claim.IsZero() {
 			*claim = m.cut(x, *claim, now)
 		}
@@ -217,12 +249,17 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 		x.consume()
 		return false
 	case !now.Before(k.expiry()): // T3, T8
-		x.release(now)
-		x.consume()
+		m.exhaust(x, now)
+		if x.release(now); k.claims() > 1 || k.maintenance.IsZero() {
+			x.consume()
+		}
 		return false
 	case request == "false": // R4
 		x.release(now)
 		return false
+	}
+	m.lookAtMaintenance(x, now)
+	switch {
 	case k.person.IsZero() && m.hadItsTime(x, now): // P13; an operator has prolonged it
 	case k.person.IsZero():
 		if request == "now" || request == "when-failed" && (k.failed || x.near(now)) { // T1, T4
@@ -238,7 +275,9 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 		k.cause = request
 	}
 	if !now.Before(k.expiry()) {
-		x.release(now)
+		if x.release(now); !k.person.IsZero() {
+			x.consume()
+		}
 		return false
 	}
 	if x.near(now) && x.cannotBeHeld() {
@@ -263,7 +302,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 	case !k.failsAt.IsZero() && recovered: // H4
 		if k.failsAt = (time.Time{}); k.tentative {
 			x.kept = nil
-		} else if !k.auto.IsZero() && k.cause == "when-failed" {
+		} else if !(k.auto.IsZero() && k.maintenance.IsZero()) && k.cause == "when-failed" {
 			k.cause, k.person = "", time.Time{}
 			if !now.Before(k.expiry()) {
 				x.release(now)
@@ -276,7 +315,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 		x.consume()
 	case !k.failsAt.IsZero(): // T2, T4, T5
 		k.failed, k.failsAt, k.tentative = true, time.Time{}, false
-	case !now.Before(k.person): // P1: it gave its place back when it recovered, and nobody asks any more
+	case !now.Before(k.person) && (k.maintenance.IsZero() || !k.auto.IsZero()): // P1: it gave its place back when it recovered, and nobody asks any more
 		return true
 	default: // T2
 		x.startFailing(now)
@@ -288,14 +327,18 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 // letGo is T9: once the share was lowered, the oldest of what is above it go.
 func (m *model) letGo(share int32, now time.Time) {
 	auto := slices.DeleteFunc(slices.Clone(m.machines), func(x *modelMachine) bool {
-		return !x.kept.failing() || now.Before(x.kept.person)
+		return !x.kept.counts(now) || now.Before(x.kept.person)
 	})
 	slices.SortFunc(auto, func(a, b *modelMachine) int {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	})
 	for _, x := range auto {
-		if m.inFailedPreserved() > share && (x.kept.unplaced || x.kept.share > share) {
-			x.release(now)
+		if m.inFailedPreserved(now) > share && (x.kept.unplaced || x.kept.share > share) {
+			if x.kept.maintenance.IsZero() {
+				x.release(now)
+			} else { // M12: it needs no place
+				x.kept.auto = time.Time{}
+			}
 			continue
 		}
 		x.kept.share, x.kept.unplaced = share, false
@@ -306,7 +349,7 @@ func (m *model) letGo(share int32, now time.Time) {
 func (m *model) serve(x *modelMachine, leaving int32, now time.Time) {
 	var free, soon bool
 	if m.share != nil {
-		free, soon = m.inFailedPreserved()+leaving < *m.share, m.inFailedPreserved() < *m.share
+		free, soon = m.inFailedPreserved(now)+leaving < *m.share, m.inFailedPreserved(now) < *m.share
 	}
 	switch {
 	case x.kept == nil && free:
@@ -319,6 +362,9 @@ func (m *model) serve(x *modelMachine, leaving int32, now time.Time) {
 	case m.share == nil: // a gap: nothing is let go while the share is unknown
 		x.startFailing(now)
 		x.kept.unplaced = true
+	case !x.kept.maintenance.IsZero(): // M12: it needs no place
+		x.kept.auto = time.Time{}
+		x.startFailing(now)
 	case !soon && x.due(now):
 		x.release(now)
 	}
@@ -334,9 +380,9 @@ func (x *modelMachine) startFailing(now time.Time) {
 	x.kept.failsAt = x.deadline()
 }
 
-func (m *model) inFailedPreserved() (n int32) {
+func (m *model) inFailedPreserved(now time.Time) (n int32) {
 	for _, x := range m.machines {
-		if x.kept.failing() {
+		if x.kept.counts(now) {
 			n++
 		}
 	}
@@ -377,9 +423,13 @@ func (m *model) hadItsTime(x *modelMachine, now time.Time) bool {
 func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 	x.released = false
 	x.kept = &keptModel{}
-	if cause == "auto" {
+	switch cause {
+	case "auto":
 		x.kept.auto = m.expiryFor(x, now)
-	} else {
+	case "maintenance":
+		x.counted = m.countedSince(x, now)
+		x.kept.maintenance = m.maintainedUntil(x, now)
+	default:
 		x.kept.cause, x.kept.person = cause, m.expiryFor(x, now)
 		if !x.native.IsZero() { // P6
 			x.kept.person = m.cut(x, x.native, now)
@@ -387,7 +437,74 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 	}
 	if x.near(now) {
 		x.startFailing(now)
-		x.kept.tentative = cause != "now" && !x.kept.failed
+		x.kept.tentative = (cause == "auto" || cause == "when-failed") && !x.kept.failed
+	}
+}
+
+// lookAtMaintenance is what a maintenance means for a machine that is kept (M12, M13).
+func (m *model) lookAtMaintenance(x *modelMachine, now time.Time) {
+	k := x.kept
+	goes := m.maintenances && x.maintained && x.hasNode && !x.nodeUnknown
+	over := !goes && !(x.nodeUnknown && m.maintenances) // P9
+	switch {
+	case k.maintenance.IsZero():
+		if m.maintainable(x, now) {
+			if k.tentative { // H4: nothing has failed
+				k.auto, k.tentative = time.Time{}, false
+			}
+			x.counted = m.countedSince(x, now)
+			k.maintenance = m.maintainedUntil(x, now)
+		}
+	case !now.Before(k.maintenance): // M12
+		m.exhaust(x, now)
+		k.maintenance, k.over = time.Time{}, time.Time{}
+	case goes && !k.over.IsZero() && m.maintainable(x, now): // another one, before the machine was well again
+		x.counted = m.countedSince(x, now)
+		k.maintenance, k.over = m.maintainedUntil(x, now), time.Time{}
+	case over && x.well() && (!k.failing() || x.phase == machinev1alpha1.MachineRunning): // M13
+		k.maintenance, k.over = time.Time{}, time.Time{}
+	case over && k.over.IsZero(): // M13
+		k.over = now.Truncate(time.Second)
+		if end := k.over.Add(x.health); end.Before(k.maintenance) {
+			k.maintenance = end
+		}
+	}
+	if !k.maintenance.IsZero() && !now.Before(k.auto) {
+		k.auto = time.Time{}
+	}
+}
+
+// maintainable says that somebody works on the node, and that the time for that is not used up.
+func (m *model) maintainable(x *modelMachine, now time.Time) bool {
+	return m.maintenances && x.maintained && x.hasNode && !x.nodeUnknown && now.Before(m.maintainedUntil(x, now))
+}
+
+// countedSince is from when on the time for maintenances is counted. A gap: it is counted anew for a healthy machine, and
+// what begins after as long a time as a machine may be kept at all.
+func (m *model) countedSince(x *modelMachine, now time.Time) time.Time {
+	since, past := x.counted, !x.began.IsZero() && !x.began.After(now)
+	if x.nodeUnknown || !x.hasNode || !x.maintained || !m.maintenances {
+		past = false
+	}
+	if since.IsZero() {
+		since = now
+		if past {
+			since = x.began
+		}
+	} else if past && x.well() && !x.began.Before(since.Add(m.longest)) {
+		since = x.began
+	}
+	return since.Truncate(time.Second)
+}
+
+func (m *model) maintainedUntil(x *modelMachine, now time.Time) time.Time {
+	return m.cut(x, m.countedSince(x, now).Add(min(m.hold, m.longest)), now)
+}
+
+// exhaust makes the time for maintenances be used up: what goes on is no reason to keep the machine any more (M12, P6).
+func (m *model) exhaust(x *modelMachine, now time.Time) {
+	if !x.kept.maintenance.IsZero() && x.kept.over.IsZero() && now.Before(m.maintainedUntil(x, now)) {
+		x.counted = now.Add(-min(m.hold, m.longest)).Truncate(time.Second)
 	}
 }
 
@@ -531,7 +648,7 @@ func (m *model) next(now time.Time) (next time.Time) {
 	for _, x := range m.machines {
 		times := []time.Time{x.nearAt(now), x.failsAt(now)}
 		if x.kept != nil {
-			times = append(times, x.kept.auto, x.kept.person)
+			times = append(times, x.kept.auto, x.kept.person, x.kept.maintenance)
 		}
 		for _, t := range times {
 			next = earlier(next, t, now)
@@ -575,6 +692,12 @@ func (x *modelMachine) String() string {
 		case !x.kept.failsAt.IsZero():
 			s += ", fails at " + clock(x.kept.failsAt)
 		}
+	}
+	if x.maintained {
+		s += ", maintained since " + clock(x.began)
+	}
+	if !x.counted.IsZero() {
+		s += ", counted since " + clock(x.counted)
 	}
 	if x.released {
 		s += ", released"

@@ -76,7 +76,7 @@ func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 // setPreserved makes the condition show the preservation (P11). What the drain has written there is kept.
 func setPreserved(node *corev1.Node, target *Record, now time.Time) {
 	reason, drain := v1alpha1.ReasonPreserved, ""
-	if target.Failed {
+	if target.Drains() {
 		reason = v1alpha1.ReasonDraining
 		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && isDrainReason(c.Reason) {
 			reason = c.Reason

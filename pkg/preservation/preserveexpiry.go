@@ -85,10 +85,31 @@ func isNative(machine *machinev1alpha1.Machine) bool {
 	return (status.PreserveExpiryTime.Sub(status.LastUpdateTime.Time) - timeout).Abs() <= time.Second
 }
 
+// unhold writes the record of a machine that is only protected, and takes the hold back that there may have been: machine-
+// controller-manager >= 0.62 uncordons each Running machine's node that has an expiry.
+func (PreserveExpiry) unhold(machine *machinev1alpha1.Machine, d Decision) {
+	record(machine, d)
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
+	restoreOnMachine(machine)
+	if d.Node == nil {
+		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+	}
+	dropBeatenRequest(machine, d)
+	raisePriority(machine)
+}
+
+// dropBeatenRequest removes a request on the Machine that machine-controller-manager >= 0.62 would obey, although the empty
+// one of the Node beats it (R2).
+func dropBeatenRequest(machine *machinev1alpha1.Machine, d Decision) {
+	if d.Request.OnNode && d.Request.Value == "" && d.Request.Invalid == "" && machine.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {
+		delete(machine.Annotations, v1alpha1.AnnotationPreserve)
+	}
+}
+
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
-	record(machine, d.Target)
+	record(machine, d)
 	expiry := machine.Status.CurrentStatus.PreserveExpiryTime
-	if expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) || d.heldOnceFailed() || d.forged() {
+	if expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) || d.heldOnceFailed() || d.mayBeForged() {
 		// A claim was added or has gone: until the new expiry is there, the old one must not pass for an operator's edit. Nor
 		// must one that machine-controller-manager writes when the machine fails, nor one that it removes with what is forged
 		// for one that an operator brought forward.
@@ -141,6 +162,9 @@ func (d *Decision) heldOnceFailed() bool {
 }
 
 func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
+	if d.unheld(h) {
+		return []Step{{Hold: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) { h.unhold(m, d) }}}
+	}
 	// The phase may only be replaced if it is still that one.
 	replacesPhase := d.overdue || d.Target.Failing() && (d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(d.Machine, d.Target))
 	var (
@@ -177,8 +201,14 @@ func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
 	}
 }
 
-func (PreserveExpiry) settle(d Decision) []Step {
-	if d.withoutExpiry() || d.forged() {
+func (h PreserveExpiry) settle(d Decision) []Step {
+	if d.unheld(h) {
+		// As in a release, the annotation goes before the expiry.
+		return append(restoreRequest(d), Step{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+			m.Status.CurrentStatus.PreserveExpiryTime = nil
+		}})
+	}
+	if d.withoutExpiry() || d.mayBeForged() {
 		return nil
 	}
 	return []Step{{Machine: markExpiry}}
@@ -232,10 +262,7 @@ func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []
 			if d.Current == nil && m.Status.CurrentStatus.PreserveExpiryTime != nil && m.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved {
 				delete(m.Annotations, v1alpha1.AnnotationPreserve) // else machine-controller-manager begins anew at once
 			}
-			// machine-controller-manager would obey the Machine's request, which the empty one of the Node beats (R2).
-			if d.Request.OnNode && d.Request.Value == "" && d.Request.Invalid == "" && m.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {
-				delete(m.Annotations, v1alpha1.AnnotationPreserve)
-			}
+			dropBeatenRequest(m, d)
 		}},
 		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
 			switch {

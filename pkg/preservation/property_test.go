@@ -75,7 +75,7 @@ const (
 )
 
 // outlives are the annotations of ours that a machine may carry which is not preserved.
-var outlives = []string{"timeout", "released", "forbidden", "preserved-since"}
+var outlives = []string{"timeout", "released", "forbidden", "preserved-since", "maintained-since"}
 
 // synced is what a Machine says of the request on its Node (P14).
 func synced(value string) string {
@@ -97,7 +97,13 @@ var (
 	timeouts  = rapid.SampledFrom([]time.Duration{time.Hour, 5 * time.Minute, 72 * time.Hour})
 	shares    = rapid.SampledFrom([]int32{1, 0, 2, 3, unknownShare})
 	longest   = rapid.SampledFrom([]time.Duration{336 * time.Hour, 336 * time.Hour, 90 * time.Minute})
+	holds     = rapid.SampledFrom([]time.Duration{24 * time.Hour, 40 * time.Minute, 3 * time.Hour})
+	reboots   = rapid.SampledFrom([]time.Duration{time.Minute, 9*time.Minute + 45*time.Second, 25 * time.Minute})
+	// begins are how long ago maintenances have begun; nonsense stands for what is no time.
+	begins = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Minute, 2 * time.Hour, 100 * 365 * 24 * time.Hour, -30 * time.Minute, -100 * 365 * 24 * time.Hour, nonsense})
 )
+
+const nonsense = time.Nanosecond
 
 func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 	w := &world{
@@ -112,6 +118,7 @@ func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 	w.group.Timeouts = Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: 2 * time.Hour}
 	w.group.MaxTimeout = longest.Draw(t, "longest")
 	w.model.longest = w.group.MaxTimeout
+	w.setMaintenances(true, holds.Draw(t, "hold"))
 	w.nativeOurs = rapid.Bool().Draw(t, "MCM preserves for as long")
 	if rapid.Bool().Draw(t, "between two seconds") {
 		w.now = w.now.Add(400 * time.Millisecond)
@@ -198,6 +205,10 @@ var events = weighted([]event{
 	}},
 	{1, "hibernation begins or ends", (*world).hibernate},
 	{2, "controller crashes or starts", (*world).crashOrStart},
+	{3, "maintenance begins", on((*world).beginMaintenance)},
+	{2, "maintenance ends", on((*world).endMaintenance)},
+	{2, "reboots", on((*world).reboot)},
+	{1, "maintenances are switched", func(w *world) { w.setMaintenances(!w.model.maintenances, holds.Draw(w.t, "hold")) }},
 	{1, "shoot goes or comes", (*world).shoot},
 	{1, "MCM sleeps or wakes", func(w *world) { w.asleep = !w.asleep }},
 	{2, "MCM is switched", (*world).switchMCM},
@@ -260,6 +271,46 @@ func (w *world) setTimeout(t time.Duration) {
 }
 
 func (w *world) setReplicas(replicas int32) { w.group.Replicas, w.model.replicas = replicas, replicas }
+
+// setMaintenances switches maintenances on or off.
+func (w *world) setMaintenances(on bool, hold time.Duration) {
+	w.model.maintenances, w.model.hold = on, hold
+	w.group.Maintenance = MaintenanceOptions{Enabled: on, MaxHoldTime: hold}
+}
+
+// beginMaintenance is what a maintenance, or anybody in the shoot, writes on a node (M12).
+func (w *world) beginMaintenance(m *machine) {
+	if m.node == nil || w.shootAway {
+		return
+	}
+	ago := begins.Draw(w.t, "ago")
+	m.maintained, m.began = true, w.now.Add(-ago).Truncate(time.Second)
+	value := stamp(m.began)
+	if ago == nonsense {
+		m.began, value = time.Time{}, "soon"
+	}
+	m.node.Annotations = with(m.node.Annotations, maintenance, value)
+}
+
+func (w *world) endMaintenance(m *machine) {
+	if m.node != nil && !w.shootAway {
+		m.node.Annotations = without(m.node.Annotations, maintenance)
+		m.maintained = false
+	}
+}
+
+// reboot makes the kubelet go for some time.
+func (w *world) reboot(m *machine) {
+	w.failMachine(m)
+	w.dirty = true
+	w.settle()
+	w.pass(reboots.Draw(w.t, "takes"))
+	if m.node != nil {
+		w.recover(m)
+		w.dirty = true
+		w.settle()
+	}
+}
 
 // setRollout begins or ends an update. MCM protects all nodes for as long as it lasts, and in the end removes what says
 // that it is its own.
@@ -378,10 +429,10 @@ func (w *world) loseNode(m *machine) {
 	if w.shootAway || w.unsynced(m) {
 		return
 	}
-	if skipStaleSync && m.kept != nil && (w.down || w.newMCM && !m.kept.auto.IsZero() && m.onNode.there) { // without the synced value it looks as if MCM had ended it
+	if skipStaleSync && m.kept != nil && (w.down || w.newMCM && !(m.kept.auto.IsZero() && m.kept.maintenance.IsZero()) && m.onNode.there) { // without the synced value it looks as if MCM had ended it
 		return
 	}
-	m.node, m.healthy, m.hasNode, m.onNode, m.scaleDown, m.byRollout = nil, false, false, ask{}, "", false
+	m.node, m.healthy, m.hasNode, m.onNode, m.scaleDown, m.byRollout, m.maintained = nil, false, false, ask{}, "", false, false
 	if skipStaleSync {
 		m.obj.Annotations, m.synced = without(m.obj.Annotations, lastApplied), ""
 	}
@@ -395,7 +446,7 @@ func (w *world) editExpiry(m *machine) {
 	minutes := rapid.SampledFrom([]int{-10, 0, 1, 7, 300, 10000}).Draw(w.t, "minutes from now")
 	expiry := w.now.Add(time.Duration(minutes) * time.Minute).Truncate(time.Second)
 	switch {
-	case !w.newMCM:
+	case !w.newMCM, !m.expiryInStatus() && w.unheld(m):
 		m.obj.Annotations = with(m.obj.Annotations, prefix+"expiry-time", stamp(expiry))
 		m.held = false // until the controller has shifted the timer
 	case m.obj.Status.CurrentStatus.PreserveExpiryTime != nil && m.expiryInStatus():
@@ -624,6 +675,10 @@ func (w *world) checkKept(m *machine) {
 		w.fail("H2: %s passes for running", m.name)
 	case !w.newMCM && a[priority] != "4" && a[priority] != "6" && a[priority] != "1":
 		w.fail("P2: %s is not the last to go", m.name)
+	case w.newMCM && w.unheld(m):
+		if value := a[preserve]; status.PreserveExpiryTime != nil || value != m.onMachine.value || has(a, prefix+"request") {
+			w.fail("M12: %s is held long before its deadline", m.name)
+		}
 	case w.newMCM && m.heldOnceFailed() && status.Phase != machinev1alpha1.MachineFailed:
 	case w.newMCM && (status.PreserveExpiryTime == nil || !status.PreserveExpiryTime.Time.Equal(m.kept.expiry())):
 		w.fail("P10: %s has no expiry in its status", m.name)
@@ -633,13 +688,15 @@ func (w *world) checkKept(m *machine) {
 	}
 	_, tainted := TaintedSince(m.node)
 	switch {
-	case tainted != m.kept.failed:
+	case tainted && !m.kept.maintenance.IsZero():
+		w.fail("M12: the node of %s is tainted", m.name)
+	case tainted != (m.kept.failed && m.kept.maintenance.IsZero()):
 		w.fail("T2, T7, H4: the node of %s is tainted: %t", m.name, tainted)
 	case m.kept.tentative:
 	case m.node.Annotations[disabled] != "true":
 		w.fail("P5: the node of %s is not protected", m.name)
-	case !conditionTrue(m.node):
-		w.fail("P11: the node of %s does not show that it is preserved", m.name)
+	case conditionTrue(m.node) == w.unheld(m):
+		w.fail("P11: the node of %s shows that it is held: %t", m.name, conditionTrue(m.node))
 	}
 }
 
@@ -687,6 +744,8 @@ func (w *world) checkFree(m *machine) {
 	switch {
 	case a[preservedSince] != "" && a[preservedSince] != stamp(m.first), a[preservedSince] == "" && !m.first.IsZero():
 		w.fail("P13: the first preservation of %s is not on record", m.name)
+	case a[maintainedSince] != stampOrNone(m.counted):
+		w.fail("M12: since when %s is maintained is not on record", m.name)
 	case !m.deleted && has(a, released) != m.released:
 		w.fail("T8: %s is marked as released: %t", m.name, has(a, released))
 	case a[priority] != m.priority:
@@ -739,7 +798,7 @@ func (w *world) checkQuiet() {
 		if m.ghost() && m.kept == nil && !m.deleted && !w.down {
 			w.fail("H2: nobody ends %s", m.name)
 		}
-		if w.newMCM && m.kept != nil && m.held && !w.down && !w.heldByMCM(m) {
+		if w.newMCM && m.kept != nil && m.held && !w.unheld(m) && !w.down && !w.heldByMCM(m) {
 			w.fail("P8: MCM does not see that %s is held", m.name)
 		}
 		deadline := m.deadline()

@@ -51,14 +51,21 @@ type Record struct {
 	// failed again without a place, for a person or while nobody knew the share: it may have to go later (P1).
 	Share int32
 	// Since is when the machine was preserved for the first time, also if it was released in between (P13). Zero while
-	// Provisional.
+	// Provisional, and of one that was never more than protected.
 	Since time.Time
+	// MaintenanceOver is when the maintenance ended that the machine is still kept for, as it was not healthy then (M13).
+	// Zero otherwise.
+	MaintenanceOver time.Time
 }
 
-// Cause returns what people are told: the cause of the person's claim if there is one, else that of the first.
+// Cause returns what people are told: the cause of the person's claim if there is one, else the share's, else that of the
+// first.
 func (r *Record) Cause() string {
 	if claim := r.personal(); claim != nil {
 		return claim.Cause
+	}
+	if r.claim(v1alpha1.CauseAuto) != nil {
+		return v1alpha1.CauseAuto
 	}
 	return r.Claims[0].Cause
 }
@@ -93,8 +100,19 @@ func (r *Record) drop(cause string) {
 	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Cause == cause })
 }
 
-// hasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be (P1).
-func (r *Record) hasPlace() bool { return r != nil && r.Failing() }
+// HasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be, and more than a
+// maintenance keeps it (P1).
+func (r *Record) HasPlace(now time.Time) bool {
+	if r == nil || !r.Failing() {
+		return false
+	}
+	return !r.maintained() || slices.ContainsFunc(r.Claims, func(c Claim) bool {
+		return c.Cause != v1alpha1.CauseMaintenance && (!c.personal() || now.Before(c.Expiry))
+	})
+}
+
+// Drains says that the pods of the machine's node are to go: it is in Failed:Preserved, and nobody works on it (M12).
+func (r *Record) Drains() bool { return r.Failed && !r.maintained() }
 
 // Failing says that machine-controller-manager would terminate the machine if it was not held.
 func (r *Record) Failing() bool { return r.Failed || !r.FailsAt.IsZero() }
@@ -134,6 +152,9 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 		Failed:      annotations[v1alpha1.AnnotationPhase] == PhaseFailedPreserved,
 		FailsAt:     parseTime(annotations[v1alpha1.AnnotationFailsAt]),
 		FailedSince: parseTime(annotations[v1alpha1.AnnotationFailedSince]),
+	}
+	if record.maintained() {
+		record.MaintenanceOver = parseTime(annotations[v1alpha1.AnnotationMaintenanceOver])
 	}
 	_, told := annotations[v1alpha1.AnnotationPhase]
 	if record.Provisional = !told && !record.FailsAt.IsZero(); !record.Provisional {
@@ -209,6 +230,9 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	if r.Failing() {
 		annotations[v1alpha1.AnnotationFailedSince] = formatTime(r.FailedSince)
 	}
+	if r.maintained() && !r.MaintenanceOver.IsZero() {
+		annotations[v1alpha1.AnnotationMaintenanceOver] = formatTime(r.MaintenanceOver)
+	}
 	if r.claim(v1alpha1.CauseAuto) != nil && r.Share > 0 {
 		annotations[v1alpha1.AnnotationShare] = strconv.Itoa(int(r.Share))
 	}
@@ -224,6 +248,7 @@ var recordKeys = []string{
 	v1alpha1.AnnotationFailsAt,
 	v1alpha1.AnnotationFailedSince,
 	v1alpha1.AnnotationShare,
+	v1alpha1.AnnotationMaintenanceOver,
 }
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or

@@ -127,6 +127,11 @@ func (d *Decision) forged() bool {
 	return d.Node != nil && d.nodeValue() == preserveValueAutoPreserved
 }
 
+// mayBeForged says that the Node carries that, or did when it could be read last.
+func (d *Decision) mayBeForged() bool {
+	return d.forged() || d.NodeUnknown && d.Request.OnNode && d.Request.Invalid != ""
+}
+
 // forgedFailed says that what is forged is in the way, and can be deleted: before, it means nothing, and comes back if it is
 // in the pool's annotations.
 func (d *Decision) forgedFailed() bool {

@@ -52,7 +52,7 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 		}
 		steps = append(steps, holder.settle(d)...)
 		if marks {
-			steps = append(steps, Step{Node: func(node *corev1.Node) { setPreserved(node, d.Target, now) }, Status: true})
+			steps = append(steps, condition(holder, d, now))
 		}
 		return steps
 	case d.left:
@@ -108,16 +108,35 @@ func reprieve(timeouts Timeouts, now time.Time) Step {
 }
 
 // record writes the preservation that is to be on the Machine.
-func record(machine *machinev1alpha1.Machine, target *Record) {
-	setAnnotations(machine, recordKeys, target.annotations(machine.Status.CurrentStatus.Phase))
+func record(machine *machinev1alpha1.Machine, d Decision) {
+	setAnnotations(machine, recordKeys, d.Target.annotations(machine.Status.CurrentStatus.Phase))
 	delete(machine.Annotations, v1alpha1.AnnotationReleased)
+	countMaintenance(machine, d)
+}
+
+// countMaintenance writes from when on maintenances are counted, if that changes.
+func countMaintenance(machine *machinev1alpha1.Machine, d Decision) {
+	if !d.maintainedSince.IsZero() {
+		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationMaintainedSince: formatTime(d.maintainedSince)})
+	}
 }
 
 func protection(d Decision, now time.Time) Step {
 	return Step{
-		Lock: d.Node != nil && isTainted(d.Node) != d.Target.Failed, // the list of taints is replaced as a whole
-		Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Failed, now) },
+		Lock: d.Node != nil && isTainted(d.Node) != d.Target.Drains(), // the list of taints is replaced as a whole
+		Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Drains(), now) },
 	}
+}
+
+// condition shows the hold on the Node (P11). What is only protected needs none.
+func condition(holder Holder, d Decision, now time.Time) Step {
+	return Step{Status: true, Node: func(node *corev1.Node) {
+		if d.unheld(holder) {
+			setReleased(node, now)
+			return
+		}
+		setPreserved(node, d.Target, now)
+	}}
 }
 
 // cleanNode removes all traces of a preservation from the Node.

@@ -292,7 +292,7 @@ func (m *modelMachine) letGo(kept *keptModel, now time.Time) {
 
 // young says that a request for now is so new that MCM >= 0.62 is left to do by itself what follows from it.
 func (w *world) young(m *machine) bool {
-	if !w.newMCM || !w.nativeOurs || m.kept == nil || m.kept.cause != "now" || !m.kept.auto.IsZero() || m.kept.failing() {
+	if !w.newMCM || !w.nativeOurs || m.kept == nil || m.kept.cause != "now" || m.kept.claims() > 1 || m.kept.failing() {
 		return false
 	}
 	anew := m.kept.person.Add(-w.group.Timeout) // MCM may have begun it anew
@@ -309,15 +309,12 @@ func (w *world) shows(m *machine) bool {
 		return !has(a, prefix+"cause")
 	}
 	stopped := m.stopped && m.obj.Status.CurrentStatus.PreserveExpiryTime == nil
-	failsAt := ""
-	if !m.kept.failsAt.IsZero() {
-		failsAt = stamp(m.kept.failsAt)
-	}
 	return a[prefix+"cause"] == m.kept.causes() && (m.expiry().Equal(m.kept.expiry()) || stopped) &&
 		(a[prefix+"phase"] == "Failed:Preserved") == m.kept.failed &&
-		(m.kept.tentative || a[preservedSince] == stamp(m.first)) &&
-		a[prefix+"fails-at"] == failsAt && has(a, prefix+"phase") != m.kept.tentative &&
-		has(a, prefix+"claims") == (!m.kept.auto.IsZero() && !m.kept.person.IsZero()) &&
+		(m.kept.tentative || a[preservedSince] == stampOrNone(m.first)) &&
+		a[maintainedSince] == stampOrNone(m.counted) && a[prefix+"maintenance-over"] == stampOrNone(m.kept.over) &&
+		a[prefix+"fails-at"] == stampOrNone(m.kept.failsAt) && has(a, prefix+"phase") != m.kept.tentative &&
+		has(a, prefix+"claims") == (m.kept.claims() > 1) &&
 		(m.kept.auto.IsZero() || m.kept.unplaced && !has(a, share) || a[share] == strconv.Itoa(int(m.kept.share)))
 }
 
@@ -653,7 +650,7 @@ func (w *world) nextMCM(m *machine) time.Time {
 // mayTerminate says that it is right, or not the controller's fault, that MCM terminates the machine.
 func (w *world) mayTerminate(m *machine) bool {
 	return m.kept == nil || !m.held || !w.now.Before(m.kept.expiry()) ||
-		!m.kept.failing() && !w.newMCM || // the hold is made when the machine fails, and the controller was down then
+		!m.kept.failing() && (!w.newMCM || m.kept.onlyProtected()) || // the hold is made when the machine fails, and the controller was down then
 		w.modelWouldRelease(m)
 }
 
@@ -771,8 +768,8 @@ func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
 	}
 	m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
 	// It looks only at what it can see: when a person withdraws a request, it ends what is kept for another reason as well.
-	m.held = m.held && !expired && (m.kept == nil || m.kept.auto.IsZero() || m.kept.person.IsZero())
-	if m.stopped = expired && m.kept != nil && !m.kept.auto.IsZero(); !m.stopped {
+	m.held = m.held && !expired && (m.kept == nil || m.kept.claims() == 1)
+	if m.stopped = expired && m.kept != nil && !(m.kept.auto.IsZero() && m.kept.maintenance.IsZero()); !m.stopped {
 		w.forgetExpiry(m) // a request is withdrawn with it
 	}
 	w.restartTimer(m)
@@ -791,7 +788,9 @@ func (w *world) forgetExpiry(m *machine) {
 		switch at, _ := time.Parse(time.RFC3339, value); {
 		case cause == "auto" && !m.kept.auto.IsZero():
 			m.kept.auto = at
-		case cause != "" && cause != "auto" && !m.kept.person.IsZero():
+		case cause == "maintenance" && !m.kept.maintenance.IsZero():
+			m.kept.maintenance = at
+		case cause != "" && cause != "auto" && cause != "maintenance" && !m.kept.person.IsZero():
 			m.kept.person = at
 		}
 	}
@@ -973,6 +972,12 @@ func (w *world) migrate() {
 	}
 }
 
+// unheld says that MCM is not told that the machine is preserved: it would uncordon the node of one that runs (M12).
+func (w *world) unheld(m *machine) bool {
+	return m.kept.onlyProtected() && !(w.newMCM && m.request() == "now") &&
+		!(m.nodeUnknown && strings.HasPrefix(m.obj.Annotations[prefix+"request"], "Node:"))
+}
+
 // labelled says that the Machine knows the name of its Node.
 func (m *machine) labelled() bool { return m.obj.Labels["node"] != "" }
 
@@ -1010,7 +1015,7 @@ func (w *world) String() string {
 		text string
 	}{
 		{w.newMCM, "MCM 0.62"}, {!w.newMCM, "MCM 0.61"}, {w.asleep, "MCM asleep"}, {w.down, "controller down"},
-		{w.shootAway, "shoot away"}, {!w.nodesKnown, "nodes unknown"}, {w.group.Rollout, "rollout"}, {w.group.Replicas == 0, "hibernated"},
+		{!w.model.maintenances, "no maintenances"}, {w.shootAway, "shoot away"}, {!w.nodesKnown, "nodes unknown"}, {w.group.Rollout, "rollout"}, {w.group.Replicas == 0, "hibernated"},
 	} {
 		if flag.on {
 			s.WriteString(", " + flag.text)
@@ -1046,6 +1051,13 @@ func (m *machine) String() string {
 func clock(t time.Time) string { return "+" + t.Sub(Start).String() }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func stampOrNone(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return stamp(t)
+}
 
 func shareString(share *int32) string {
 	if share == nil {

@@ -98,6 +98,7 @@ func readAnnotations(annotations map[string]string) map[string]string {
 	for _, key := range []string{
 		v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout,
 		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM,
+		v1alpha1.AnnotationMaintenance,
 	} {
 		value, ok := annotations[key]
 		if !ok {

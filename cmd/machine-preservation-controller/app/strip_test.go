@@ -165,6 +165,7 @@ var _ = Describe("Strip", func() {
 			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/timeout", strings.Repeat("1h", 1<<10)),
 			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"),
 			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", ""),
+			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "2026-03-01T12:00:00Z"),
 		)).(*corev1.Node)
 		Expect(n.Annotations).To(Equal(map[string]string{
 			"machine-preservation.extensions.gardener.cloud/stripped":     "",
@@ -172,6 +173,7 @@ var _ = Describe("Strip", func() {
 			"machine-preservation.extensions.gardener.cloud/timeout":      strings.Repeat("1h", 64) + "...",
 			"cluster-autoscaler.kubernetes.io/scale-down-disabled":        "true",
 			"cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm": "",
+			"machine-preservation.extensions.gardener.cloud/maintenance":  "2026-03-01T12:00:00Z",
 		}))
 		request := preservation.RequestOf(preservation.Member{Machine: machine(), Node: n}, 336*time.Hour)
 		Expect(request.Timeout).To(BeZero(), "what was cut must not become valid")

@@ -18,13 +18,15 @@ import (
 
 var _ = Describe("Owner", func() {
 	var (
-		failed   = Preserved("Failed:Preserved", "auto", Start.Add(72*time.Hour))
-		running  = Preserved("Running:Preserved", "now", Start.Add(72*time.Hour))
-		gone     = Deleted(Start)
-		tainted  = Taint("node.machine.sapcloud.io/preserved", Start)
-		reason   = func(reason string) NodeOption { return Condition("Preserved", corev1.ConditionTrue, reason, until) }
-		draining = reason("Draining")
-		inPlace  = func(reason string) NodeOption { return Condition("InPlaceUpdate", corev1.ConditionTrue, reason, "") }
+		failed         = Preserved("Failed:Preserved", "auto", Start.Add(72*time.Hour))
+		running        = Preserved("Running:Preserved", "now", Start.Add(72*time.Hour))
+		maintained     = Preserved("Failed:Preserved", "maintenance", Start.Add(72*time.Hour))
+		alsoMaintained = Annotation("machine-preservation.extensions.gardener.cloud/claims", "auto=2026-03-04T12:00:00Z,maintenance=2026-03-01T13:00:00Z")
+		gone           = Deleted(Start)
+		tainted        = Taint("node.machine.sapcloud.io/preserved", Start)
+		reason         = func(reason string) NodeOption { return Condition("Preserved", corev1.ConditionTrue, reason, until) }
+		draining       = reason("Draining")
+		inPlace        = func(reason string) NodeOption { return Condition("InPlaceUpdate", corev1.ConditionTrue, reason, "") }
 	)
 
 	DescribeTable("P7: who empties a node", func(machine *machinev1alpha1.Machine, node *corev1.Node, want string) {
@@ -36,6 +38,8 @@ var _ = Describe("Owner", func() {
 		Entry("nobody while the node has no condition", Machine("m", failed), Node("m", tainted), ""),
 		Entry("nobody while the node alone says so", Machine("m"), Node("m", tainted, draining), ""),
 		Entry("nobody when the machine is healthy again", Machine("m", running), Node("m", tainted, draining), ""),
+		Entry("M12: nobody while the machine is under maintenance", Machine("m", maintained), Node("m", tainted, draining), ""),
+		Entry("M12: nobody while it is that beside another reason", Machine("m", failed, alsoMaintained), Node("m", tainted, draining), ""),
 		Entry("nobody when it is done", Machine("m", failed), Node("m", tainted, reason("Drained")), ""),
 		Entry("the preservation of a failed machine", Machine("m", failed), Node("m", tainted, draining), "preservation"),
 		Entry("also while evictions are refused", Machine("m", failed), Node("m", tainted, reason("DrainBlocked")), "preservation"),

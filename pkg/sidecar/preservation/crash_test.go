@@ -131,10 +131,14 @@ var _ = Describe("P8: crash", func() {
 	}
 
 	var (
-		now      = Start.Add(time.Hour)
-		nothing  = []string{}
-		mark     = []string{released}
-		byNode   = func(value string) func() *corev1.Node { return func() *corev1.Node { return Node("m", with(value)) } }
+		now        = Start.Add(time.Hour)
+		nothing    = []string{}
+		mark       = []string{released}
+		byNode     = func(value string) func() *corev1.Node { return func() *corev1.Node { return Node("m", with(value)) } }
+		counted    = []string{maintainedSince}
+		maintained = func(opts ...NodeOption) func() *corev1.Node {
+			return func() *corev1.Node { return Node("m", append(opts, maintainedFrom(now))...) }
+		}
 		noNode   = func() *corev1.Node { return nil }
 		plain    = func() *corev1.Node { return Node("m") }
 		finalize = func(m *machinev1alpha1.Machine) { m.Finalizers = []string{"machine.sapcloud.io/machine-controller"} }
@@ -160,6 +164,10 @@ var _ = Describe("P8: crash", func() {
 		expire        = func(_ context.Context, e *environment) { e.pass(71 * time.Hour) } // an hour has passed
 		deletes       = func(ctx context.Context, e *environment) {
 			Expect(e.seed.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+		}
+		nears = func(ctx context.Context, e *environment) {
+			e.editMachine(ctx, "m", near(e.now()))
+			e.editNodeStatus(ctx, "m", NotReady)
 		}
 		lower   = func(ctx context.Context, e *environment) { e.editDeployment(ctx, Share("0")) }
 		disable = func(_ context.Context, e *environment) { e.disabled = true }
@@ -239,6 +247,23 @@ var _ = Describe("P8: crash", func() {
 		"T10 of a failed machine, auto":        {failed, plain, deletes, nothing, ""},
 		"T10 of a failed machine, node":        {failed, byNode("when-failed"), deletes, nothing, ""},
 		"T10 of a failed machine without node": {failed, noNode, deletes, nothing, ""},
+		"M12":                                  {healthy, maintained(), nil, nil, ""},
+		"M12 beside auto":                      {failed, plain, setNode(maintainedFrom(now)), nil, ""},
+		"M12 of a machine about to fail":       {nearly(), notReady(maintainedFrom(now)), nil, nil, ""},
+		"M12 beside when-failed, node":         {healthy, maintained(with("when-failed")), nears, nil, ""},
+		"M12 beside when-failed, machine":      {asked("when-failed"), maintained(), nears, nil, ""},
+		"M12 taken back, node":                 {nearly(), notReady(maintainedFrom(now), with("when-failed")), healsBeforeIt, nil, ""},
+		"M12 taken back, machine":              {nearly(), notReady(maintainedFrom(now)), healsBeforeIt, nil, ""},
+		"M12 by expiry":                        {healthy, maintained(), func(_ context.Context, e *environment) { e.pass(23 * time.Hour) }, counted, ""},
+		"M12 by expiry, failed":                {failed, maintained(), func(_ context.Context, e *environment) { e.pass(23 * time.Hour) }, append(counted, mark...), ""},
+		"M13":                                  {healthy, maintained(), setNode(without(maintenance)), counted, ""},
+		"M13 of a machine under a hold":        {failed, notReady(maintainedFrom(now)), setNode(without(maintenance)), nil, ""},
+		"M13 beside auto": {failed, notReady(), func(ctx context.Context, e *environment) {
+			setNode(maintainedFrom(now))(ctx, e)
+			e.settle(ctx)
+			e.heal(ctx, "m")
+			setNode(without(maintenance))(ctx, e)
+		}, nil, ""},
 		"P10 of a running machine, node":       {healthy, byNode("now"), disable, nothing, ""},
 		"P10 of a running machine, machine":    {asked("now"), plain, disable, nothing, ""},
 		"P10 of a failed machine, auto":        {failed, plain, disable, mark, ""},

@@ -125,6 +125,7 @@ func (e *environment) restart() {
 		MaxTimeout:     336 * time.Hour,
 		Timeouts:       preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 		NodeConditions: preservation.DefaultNodeConditions,
+		Maintenance:    preservation.MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
 		Clock:          e.clock,
 		Events:         Events{Source: e.recorder, Shoot: e.recorder},
 	}
@@ -294,6 +295,11 @@ func near(now time.Time) MachineOption { return failing(now.Add(margin)) }
 
 // with returns a node annotation that carries a request.
 func with(request string) NodeOption { return NodeAnnotation(preserve, request) }
+
+// maintainedFrom returns what a maintenance writes on a node that begins then.
+func maintainedFrom(t time.Time) NodeOption {
+	return NodeAnnotation(maintenance, t.UTC().Format(time.RFC3339))
+}
 
 // without removes an annotation from a node.
 func without(key string) NodeOption { return func(n *corev1.Node) { delete(n.Annotations, key) } }

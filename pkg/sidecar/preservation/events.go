@@ -41,11 +41,12 @@ const (
 )
 
 // reasons are those of the transitions that people are told of. A hold in the margin is none of them: nothing has
-// happened yet (H4).
+// happened yet (H4). Nor is the end of a maintenance (M13).
 var reasons = map[preservation.Rule]string{
 	preservation.RuleBegin:         EventPreserved,
 	preservation.RuleWhenFailed:    EventPreserved,
 	preservation.RuleAuto:          EventPreserved,
+	preservation.RuleMaintenance:   EventPreserved,
 	preservation.RuleClaims:        EventPreserved,
 	preservation.RuleFail:          EventFailed,
 	preservation.RuleRecover:       EventRecovered,

@@ -33,7 +33,7 @@ const (
 )
 
 var (
-	causes       = []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}
+	causes       = []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed, v1alpha1.CauseMaintenance}
 	drainReasons = []string{v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained}
 
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -62,7 +62,7 @@ var (
 	// replaced misses some of them, for microseconds: no alert depends on a single scrape.
 	machines = newGauge("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase")
 	share    = newGauge("share", "Failed machines of a MachineDeployment that may be auto-preserved.")
-	used     = newGauge("share_used", "Machines in Failed:Preserved, whatever their cause.")
+	used     = newGauge("share_used", "Machines in Failed:Preserved, whatever their cause, except those that only a maintenance keeps.")
 	expiry   = newGauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine")
 	drains   = newGauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason")
 
@@ -88,7 +88,7 @@ func poolOf(deployment *machinev1alpha1.MachineDeployment) string {
 
 // observe replaces the gauges of one MachineDeployment by what is written on its machines: as they were read, or as a run
 // has left them.
-func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.Group, ended []*run) {
+func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.Group, ended []*run, now time.Time) {
 	runs := make(map[types.UID]*run, len(ended))
 	for _, run := range ended {
 		runs[run.uid()] = run
@@ -116,11 +116,10 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 		if at := record.Expiry(); !at.IsZero() {
 			with(expiry, member.Machine.Name).Set(float64(at.Unix()))
 		}
-		if !record.Failed {
-			continue
+		if record.Failed && record.HasPlace(now) {
+			with(used).Inc()
 		}
-		with(used).Inc()
-		if member.Node == nil {
+		if !record.Drains() || member.Node == nil {
 			continue
 		}
 		if c := preservation.PreservedCondition(member.Node); c != nil && c.Status == corev1.ConditionTrue && slices.Contains(drainReasons, c.Reason) {

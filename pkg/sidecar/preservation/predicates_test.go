@@ -86,6 +86,7 @@ var _ = Describe("Predicates", func() {
 		Entry("R1: a request", with("now"), true),
 		Entry("R2: a withdrawal", without("a"), true),
 		Entry("P5: the protection", NodeAnnotation(disabled, "false"), true),
+		Entry("M12: a maintenance", maintainedFrom(Start), true),
 		Entry("P7: the taint", Taint("node.machine.sapcloud.io/preserved", Start), true),
 		Entry("P11: the condition Preserved", Condition("Preserved", corev1.ConditionFalse, "Draining", ""), true),
 		Entry("nothing", func(*corev1.Node) {}, false),

@@ -24,8 +24,11 @@ const (
 	released = prefix + "released"
 	// preservedSince stays for as long as the machine does (P13).
 	preservedSince = prefix + "preserved-since"
-	disabled       = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-	byMCM          = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	// maintainedSince does as well (M12).
+	maintainedSince = prefix + "maintained-since"
+	maintenance     = prefix + "maintenance"
+	disabled        = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	byMCM           = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 )
 
 var holders = map[string]preservation.Holder{

@@ -52,8 +52,10 @@ type Reconciler struct {
 	// NodeConditions are the types of the node conditions that machine-controller-manager takes a machine for unhealthy by,
 	// beside Ready (H1).
 	NodeConditions []string
-	Clock          clock.PassiveClock
-	Events         Events
+	// Maintenance says how machines are kept whose nodes somebody works on. End does without.
+	Maintenance preservation.MaintenanceOptions
+	Clock       clock.PassiveClock
+	Events      Events
 
 	memories sync.Map // *memory by reconcile.Request
 	// enqueue adds to the workqueue. Nil: there is none.
@@ -112,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.notify(memory, pool, decisions)
-	observe(deployment, group, ended)
+	observe(deployment, group, ended, now)
 
 	next := earliest(memory.retry(), nextOf(decisions))
 	if waits {
@@ -151,6 +153,7 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 		InPlace:        deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 		Timeouts:       r.Timeouts,
 		NodeConditions: r.NodeConditions,
+		Maintenance:    r.Maintenance,
 		Share:          shareOf(deployment),
 		Timeout:        timeoutOf(deployment),
 		MaxTimeout:     r.MaxTimeout,

@@ -102,6 +102,12 @@ const (
 	// AnnotationPreservedSince on a Machine is when it was preserved for the first time, in RFC 3339. It outlives every
 	// release, and is what the longest time is counted from for which a machine may be kept (P13).
 	AnnotationPreservedSince = annotationPrefix + "preserved-since"
+	// AnnotationMaintainedSince on a Machine is what the longest time is counted from for which it is kept because of
+	// maintenances, in RFC 3339. It outlives them, so that another one does not start anew (M12).
+	AnnotationMaintainedSince = annotationPrefix + "maintained-since"
+	// AnnotationMaintenanceOver on a Machine is when the maintenance of its Node ended, in RFC 3339, where the Node was not
+	// healthy then and has some time left to become so (M13).
+	AnnotationMaintenanceOver = annotationPrefix + "maintenance-over"
 	// AnnotationReplacedPriority on a preserved Machine is the value of AnnotationMachinePriority that the release puts
 	// back, "" for none.
 	AnnotationReplacedPriority = annotationPrefix + "replaced-priority"
@@ -143,6 +149,8 @@ const (
 	CauseNow = "now"
 	// CauseWhenFailed says that the machine failed, or is about to fail, with RequestWhenFailed (T4).
 	CauseWhenFailed = "when-failed"
+	// CauseMaintenance says that AnnotationMaintenance is, or was until just now, on the machine's node (M12).
+	CauseMaintenance = "maintenance"
 )
 
 // DefaultMachinePreserveTimeout is for how long a machine is preserved where nobody says otherwise.

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"time"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// MaintenanceOptions say how machines are kept whose nodes somebody works on (M12).
+type MaintenanceOptions struct {
+	// Enabled says that AnnotationMaintenance on a Node counts. What was kept because of it ends as if it was removed.
+	Enabled bool
+	// MaxHoldTime is for how long a machine is kept because of maintenances, whoever asks. More than Group.MaxTimeout counts
+	// as that.
+	MaxHoldTime time.Duration
+}
+
+const (
+	reasonMaintenance          = "its node is under maintenance"
+	reasonMaintenanceOver      = "the maintenance of its node is over"
+	reasonMaintenanceExhausted = "its node was under maintenance for as long as it is kept for that"
+)
+
+// maintained says that the claim of a maintenance stands: it is dropped when its time is over.
+func (r *Record) maintained() bool { return r.claim(v1alpha1.CauseMaintenance) != nil }
+
+// onlyMaintained says that a maintenance is all that keeps the machine.
+func (r *Record) onlyMaintained() bool { return len(r.Claims) == 1 && r.maintained() }
+
+// onlyProtected says that a maintenance is all that keeps the machine, and that it is not about to fail. Nothing was held
+// that counts as a preservation (P13).
+func (r *Record) onlyProtected() bool { return r.onlyMaintained() && !r.Failing() }
+
+// unheld says that machine-controller-manager is not told of the preservation: nothing but a maintenance asks for it, and
+// the deadline is not near (M12). What it holds by itself, or cannot be told to hold no longer, stays held.
+func (d *Decision) unheld(holder Holder) bool {
+	_, onNode := setAside(d.Machine, true)
+	return d.Target.onlyProtected() && !holder.obeys(*d) && d.Request.Spent != v1alpha1.RequestNow && !(onNode && d.NodeUnknown)
+}
+
+// maintenance returns since when the maintenance of the machine's node goes on, as the Node says, and whether there is one.
+// The time is zero if it cannot be read.
+func (d *Decision) maintenance(g Group) (since time.Time, ok bool) {
+	if !g.Maintenance.Enabled || d.Node == nil {
+		return time.Time{}, false
+	}
+	value, ok := d.Node.Annotations[v1alpha1.AnnotationMaintenance]
+	return parseTime(value), ok
+}
+
+// countedSince returns from when on the maintenances of the machine are counted: the first one's begin, whatever comes
+// after it. What the Node says is the shoot's: it counts only if it is in the past. The count starts anew with a maintenance
+// of a healthy machine that begins after as long a time as a machine may be kept for at all (P13).
+func (d *Decision) countedSince(g Group, now time.Time) time.Time {
+	var (
+		counted  = parseTime(d.Machine.Annotations[v1alpha1.AnnotationMaintainedSince])
+		since, _ = d.maintenance(g)
+		readable = !since.IsZero() && !since.After(now)
+	)
+	switch {
+	case readable && (counted.IsZero() || d.healthy && !since.Before(counted.Add(g.MaxTimeout))):
+		counted = since
+	case counted.IsZero(), counted.After(now):
+		counted = now
+	}
+	return counted.Truncate(time.Second)
+}
+
+// maintainedUntil returns until when the machine may be kept because of maintenances.
+func (d *Decision) maintainedUntil(g Group, now time.Time) time.Time {
+	return earlier(d.countedSince(g, now).Add(maxHoldTime(g)), d.limit)
+}
+
+func maxHoldTime(g Group) time.Duration { return min(g.Maintenance.MaxHoldTime, g.MaxTimeout) }
+
+// maintainable says that a maintenance of the machine's node is a reason to keep it.
+func (d *Decision) maintainable(g Group, now time.Time) bool {
+	_, ok := d.maintenance(g)
+	if ok = ok && now.Before(d.maintainedUntil(g, now)); ok {
+		d.maintainedSince = d.countedSince(g, now)
+	}
+	return ok
+}
+
+// awaitMaintenance looks again when the maintenance begins that was announced too early: it may be one that counts anew.
+func (d *Decision) awaitMaintenance(g Group, now time.Time) {
+	if since, _ := d.maintenance(g); since.After(now) && (d.Target == nil || !d.Target.maintained()) {
+		d.lookAt(since)
+	}
+}
+
+// settleMaintenance adds the claim of a maintenance to a preservation, or drops it: in silence when the maintenance is over
+// and the machine is healthy, and otherwise after the health timeout, so that a reboot that takes long is not punished
+// (M13). Nothing ends because the node cannot be read (P9).
+func (d *Decision) settleMaintenance(g Group, now time.Time) {
+	var (
+		target   = d.Target
+		claim    = target.claim(v1alpha1.CauseMaintenance)
+		_, goes  = d.maintenance(g)
+		ends     = !goes && !(d.NodeUnknown && g.Maintenance.Enabled)
+		wellDone = d.healthy && (!target.Failing() || d.recovered())
+	)
+	switch {
+	case claim == nil && d.maintainable(g, now):
+		d.addMaintenance(g, now)
+	case claim == nil:
+	case !now.Before(claim.Expiry):
+		d.exhaustMaintenance(g, now)
+		target.drop(v1alpha1.CauseMaintenance)
+		d.Rule, d.Reason = RuleClaims, reasonMaintenanceExhausted
+	case goes && !target.MaintenanceOver.IsZero() && d.maintainable(g, now):
+		claim.Expiry, target.MaintenanceOver = d.maintainedUntil(g, now), time.Time{}
+	case ends && wellDone:
+		target.drop(v1alpha1.CauseMaintenance)
+		d.Rule, d.Reason = RuleMaintenanceOver, reasonMaintenanceOver
+	case ends && target.MaintenanceOver.IsZero():
+		target.MaintenanceOver = now.Truncate(time.Second)
+		claim.Expiry = earlier(claim.Expiry, target.MaintenanceOver.Add(g.Timeouts.For(d.Machine).Health))
+		d.Rule, d.Reason = RuleMaintenanceOver, reasonMaintenanceOver
+	}
+	if auto := target.claim(v1alpha1.CauseAuto); auto != nil && target.maintained() && !now.Before(auto.Expiry) {
+		target.drop(v1alpha1.CauseAuto) // its place is free
+	}
+}
+
+// addMaintenance adds the claim of a maintenance to a preservation. If that was only made because the deadline is near,
+// nothing has failed that the share could have a claim for.
+func (d *Decision) addMaintenance(g Group, now time.Time) {
+	if d.Target.Provisional {
+		d.Target.drop(v1alpha1.CauseAuto)
+		d.Target.Provisional = false
+	}
+	d.Target.Claims = append(d.Target.Claims, Claim{Cause: v1alpha1.CauseMaintenance, Expiry: d.maintainedUntil(g, now)})
+	d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
+}
+
+// exhaustMaintenance counts the time of maintenances as used up, also if an operator has cut it short (P6): the maintenance
+// that goes on is no reason to keep the machine any more.
+func (d *Decision) exhaustMaintenance(g Group, now time.Time) {
+	if d.Target.maintained() && d.Target.MaintenanceOver.IsZero() && now.Before(d.maintainedUntil(g, now)) {
+		d.maintainedSince = now.Add(-maxHoldTime(g)).Truncate(time.Second)
+	}
+}

@@ -1,0 +1,402 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Maintenance", func() {
+	const (
+		longest = 336 * time.Hour
+		hold    = 24 * time.Hour
+	)
+	var (
+		now     = Start.Add(time.Hour)
+		since   = func(t time.Time) NodeOption { return NodeAnnotation(maintenance, stamp(t)) }
+		failing = func(at time.Time) MachineOption {
+			return Phase(machinev1alpha1.MachineUnknown, at.Add(-10*time.Minute))
+		}
+		running = Phase(machinev1alpha1.MachineRunning, now)
+	)
+
+	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
+		_, native := holder.(PreserveExpiry)
+
+		group := func(members ...Member) *Group {
+			return &Group{
+				Holder:         holder,
+				Share:          new(int32(1)),
+				Timeout:        72 * time.Hour,
+				MaxTimeout:     longest,
+				Replicas:       3,
+				Timeouts:       DefaultTimeouts,
+				NodeConditions: DefaultNodeConditions,
+				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: hold},
+				Members:        members,
+			}
+		}
+		// settle looks until there is nothing more to be done, and returns the rules that were followed.
+		settle := func(g *Group, now time.Time) (rules []Rule) {
+			GinkgoHelper()
+			for range 6 {
+				decisions, changed := round(*g, now)
+				if !changed {
+					return rules
+				}
+				for _, d := range decisions {
+					if d.Rule != "" {
+						rules = append(rules, d.Rule)
+					}
+				}
+			}
+			Fail("it does not come to rest")
+			return nil
+		}
+		edit := func(g *Group, opts ...any) {
+			m := &g.Members[0]
+			m.Machine, m.Node = m.Machine.DeepCopy(), m.Node.DeepCopy()
+			for _, opt := range opts {
+				switch opt := opt.(type) {
+				case MachineOption:
+					opt(m.Machine)
+				case func(*machinev1alpha1.Machine):
+					opt(m.Machine)
+				case NodeOption:
+					opt(m.Node)
+				default:
+					Fail(fmt.Sprintf("%T", opt))
+				}
+			}
+		}
+		over := NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) })
+		tainted := func(node *corev1.Node) bool { _, is := TaintedSince(node); return is }
+		machine := func(g *Group) *machinev1alpha1.Machine { return g.Members[0].Machine }
+		// maintained is a running machine whose node has been under maintenance from now on.
+		maintained := func(opts ...NodeOption) *Group {
+			GinkgoHelper()
+			g := group(Member{Machine: Machine("m"), Node: Node("m", append(opts, since(now))...)})
+			Expect(settle(g, now)).To(ConsistOf(RuleMaintenance))
+			return g
+		}
+		expectClaim := func(g *Group, phase string, expiry time.Time) {
+			GinkgoHelper()
+			Expect(machine(g).Annotations).To(And(
+				HaveKeyWithValue(prefix+"cause", "maintenance"),
+				HaveKeyWithValue(prefix+"phase", phase),
+				HaveKeyWithValue(prefix+"expiry-time", stamp(expiry)),
+			))
+			Expect(g.Members[0].Node.Annotations).To(HaveKeyWithValue(disabled, "true"))
+			Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
+		}
+		expectUnheld := func(g *Group) {
+			GinkgoHelper()
+			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+			Expect(machine(g).Annotations).NotTo(HaveKeyWithValue(preserve, "now"))
+			Expect(machine(g).Annotations).NotTo(HaveKey(prefix + "request"))
+			Expect(g.Members[0].Node.Annotations).NotTo(HaveKeyWithValue(preserve, "now"))
+			Expect(conditionTrue(g.Members[0].Node)).To(BeFalse())
+		}
+		expectHeld := func(g *Group, expiry time.Time) {
+			GinkgoHelper()
+			if native {
+				Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", expiry))
+			} else {
+				Expect(machine(g).Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", expiry.Add(-10*time.Minute)))
+			}
+			Expect(conditionTrue(g.Members[0].Node)).To(BeTrue())
+		}
+		expectFree := func(g *Group) {
+			GinkgoHelper()
+			Expect(ReadRecord(machine(g))).To(BeNil())
+			Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
+			Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
+			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+		}
+
+		Context(fmt.Sprintf("%T", holder), func() {
+			It("M12: should protect the machine at once, and not hold it before its deadline is near", func() {
+				g := maintained()
+				expectClaim(g, "Running:Preserved", now.Add(hold))
+				expectUnheld(g)
+				Expect(machine(g).Annotations).NotTo(HaveKey(preservedSince))
+
+				down := now.Add(time.Hour)
+				edit(g, Phase(machinev1alpha1.MachineUnknown, down), NodeOption(NotReady))
+				settle(g, down.Add(9*time.Minute+29*time.Second))
+				expectUnheld(g)
+				Expect(settle(g, down.Add(9*time.Minute+30*time.Second))).To(ConsistOf(RuleMargin))
+				expectHeld(g, now.Add(hold))
+			})
+
+			It("M12: should write nothing but the record and the protection, and nothing when neither changes", func() {
+				g := group(Member{Machine: Machine("m"), Node: Node("m", since(now))})
+				var written int
+				for _, step := range Steps(holder, Decide(*g, now)[0], g.Timeouts, now) {
+					if step.Changes(g.Members[0]) {
+						written++
+					}
+				}
+				Expect(written).To(Equal(2))
+				settle(g, now)
+				for _, at := range []time.Duration{time.Second, time.Hour, hold - time.Second} {
+					Expect(settle(g, now.Add(at))).To(BeEmpty())
+				}
+				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", now.Add(hold)))
+			})
+
+			It("M12: should leave a machine alone whose node is not under maintenance, or where nobody has enabled that", func() {
+				g := group(Member{Machine: Machine("m"), Node: Node("m")})
+				Expect(settle(g, now)).To(BeEmpty())
+				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+				edit(g, since(now))
+				g.Maintenance.Enabled = false
+				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+			})
+
+			It("M12: should take the hold back when a reboot is over, and put the request back that the hold has replaced", func() {
+				for _, request := range []NodeOption{func(*corev1.Node) {}, NodeAnnotation(preserve, "when-failed")} {
+					g := maintained(request)
+					up := now.Add(time.Hour)
+					edit(g, Phase(machinev1alpha1.MachineUnknown, up.Add(-9*time.Minute-45*time.Second)), NodeOption(NotReady))
+					settle(g, up)
+					Expect(conditionTrue(g.Members[0].Node)).To(BeTrue())
+					edit(g, running, Condition("Ready", "True", "", ""))
+					settle(g, up)
+					expectClaim(g, "Running:Preserved", now.Add(hold))
+					expectUnheld(g)
+				}
+			})
+
+			It("M12: should neither taint nor drain the node of a machine that fails, nor count it towards the share", func() {
+				g := maintained()
+				g.Members = append(g.Members, Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
+				edit(g, failing(now), NodeOption(NotReady))
+				settle(g, now)
+				expectClaim(g, "Failed:Preserved", now.Add(hold))
+				expectHeld(g, now.Add(hold))
+				Expect(PreservedCondition(g.Members[0].Node).Reason).To(Equal("Preserved"))
+				Expect(ReadRecord(machine(g)).HasPlace(now)).To(BeFalse())
+				Expect(ReadRecord(g.Members[1].Machine).HasPlace(now)).To(BeTrue())
+			})
+
+			It("M12 M14: should suspend the drain of an auto-preserved machine, which goes on counting, and resume it afterwards", func() {
+				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)}, Member{Machine: Machine("other"), Node: Node("other")})
+				settle(g, now)
+				Expect(tainted(g.Members[0].Node)).To(BeTrue())
+
+				edit(g, since(now))
+				Expect(settle(g, now)).To(ConsistOf(RuleMaintenance))
+				Expect(tainted(g.Members[0].Node)).To(BeFalse())
+				Expect(PreservedCondition(g.Members[0].Node).Reason).To(Equal("Preserved"))
+				Expect(machine(g).Annotations).To(And(HaveKeyWithValue(prefix+"cause", "auto"), HaveKeyWithValue(prefix+"phase", "Failed:Preserved")))
+				Expect(ReadRecord(machine(g)).Drains()).To(BeFalse())
+				failing(now)(g.Members[1].Machine)
+				NotReady(g.Members[1].Node)
+				Expect(Decide(*g, now)[1]).To(And(HaveField("Target", BeNil()), HaveField("Refused", true)), "P1: the place is taken")
+
+				edit(g, over)
+				settle(g, now)
+				Expect(tainted(g.Members[0].Node)).To(BeFalse(), "M13: it may be on its way back")
+				settle(g, now.Add(10*time.Minute))
+				Expect(tainted(g.Members[0].Node)).To(BeTrue())
+				Expect(ReadRecord(machine(g)).Claims).To(ConsistOf(HaveField("Cause", "auto")))
+			})
+
+			It("M12 P1: should keep a machine that fails again without a place, for the maintenance alone", func() {
+				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)})
+				settle(g, now)
+				edit(g, running, Condition("Ready", "True", "", ""), since(now))
+				settle(g, now)
+				g.Share = new(int32(0))
+				edit(g, failing(now), NodeOption(NotReady))
+				settle(g, now)
+				expectClaim(g, "Failed:Preserved", now.Add(hold))
+			})
+
+			It("M12 T9: should drop the place of a machine under maintenance when the share is lowered, and not the machine", func() {
+				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady, since(now))})
+				g.Maintenance.Enabled = false
+				settle(g, now)
+				g.Maintenance.Enabled = true
+				settle(g, now)
+				g.Share = new(int32(0))
+				settle(g, now)
+				expectClaim(g, "Failed:Preserved", now.Add(hold))
+			})
+
+			DescribeTable("M12: should count from when the maintenance began, but not from a time that cannot be",
+				func(value string, want time.Time) {
+					g := group(Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, value))})
+					settle(g, now)
+					if want.IsZero() {
+						Expect(machine(g)).To(Equal(Machine("m")))
+						return
+					}
+					expectClaim(g, "Running:Preserved", want)
+				},
+				Entry("an hour ago", stamp(now.Add(-time.Hour)), now.Add(23*time.Hour)),
+				Entry("as long ago as a machine is kept for it", stamp(now.Add(-hold)), time.Time{}),
+				Entry("long ago", "0001-01-01T00:00:01Z", time.Time{}),
+				Entry("in the future", stamp(now.Add(time.Hour)), now.Add(hold)),
+				Entry("in a far future", "9999-12-31T23:59:59Z", now.Add(hold)),
+				Entry("nonsense", "yesterday", now.Add(hold)),
+				Entry("nothing", "", now.Add(hold)),
+			)
+
+			It("M12 P13: should be bound by what operators allow at all, and not begin where that is used up", func() {
+				g := group(Member{Machine: Machine("m"), Node: Node("m", since(now))})
+				g.MaxTimeout = time.Hour
+				settle(g, now)
+				expectClaim(g, "Running:Preserved", now.Add(time.Hour))
+
+				g = group(Member{Machine: Machine("m", Annotation(preservedSince, stamp(now.Add(-longest)))), Node: Node("m", since(now))})
+				Expect(settle(g, now)).To(BeEmpty())
+			})
+
+			It("M12: should let go of the machine when its time is over, whatever is on the node then", func() {
+				for _, request := range []NodeOption{func(*corev1.Node) {}, NodeAnnotation(preserve, "when-failed")} {
+					g := maintained(request)
+					Expect(settle(g, now.Add(hold))).To(ConsistOf(RuleRelease))
+					expectFree(g)
+					Expect(g.Members[0].Node.Annotations[preserve]).To(Or(BeEmpty(), Equal("when-failed")), "it has not had its time")
+					for at := hold; at < 2*longest; at += 5 * time.Hour {
+						Expect(settle(g, now.Add(at))).To(BeEmpty())
+					}
+				}
+			})
+
+			It("M12: should count several maintenances of one machine together, and anew after as long as a machine may be kept at all", func() {
+				g := maintained()
+				edit(g, over)
+				Expect(settle(g, now.Add(20*time.Hour))).To(ConsistOf(RuleMaintenanceOver))
+				expectFree(g)
+				edit(g, since(now.Add(21*time.Hour)))
+				settle(g, now.Add(21*time.Hour))
+				expectClaim(g, "Running:Preserved", now.Add(hold))
+				settle(g, now.Add(hold))
+				edit(g, since(now.Add(30*time.Hour)))
+				Expect(settle(g, now.Add(30*time.Hour))).To(BeEmpty())
+				Expect(settle(g, now.Add(longest+time.Hour))).To(BeEmpty(), "it is still that one")
+
+				edit(g, since(now.Add(longest)), failing(now.Add(longest+time.Hour)), NodeOption(NotReady))
+				Expect(Decide(*g, now.Add(longest+time.Hour))[0].Target.Cause()).To(Equal("auto"))
+				edit(g, running, Condition("Ready", "True", "", ""))
+				settle(g, now.Add(longest+time.Hour))
+				expectClaim(g, "Running:Preserved", now.Add(longest+hold))
+			})
+
+			It("M12 P6: should obey an operator who cuts it short, although the maintenance goes on", func() {
+				g := maintained()
+				edit(g, Annotation(prefix+"expiry-time", stamp(now.Add(time.Hour))))
+				Expect(settle(g, now.Add(time.Hour-time.Second))).To(BeEmpty())
+				settle(g, now.Add(time.Hour))
+				expectFree(g)
+				Expect(settle(g, now.Add(2*time.Hour))).To(BeEmpty())
+			})
+
+			DescribeTable("M12: should end and not begin where somebody forbids it",
+				func(rule Rule, opt any) {
+					g := maintained()
+					edit(g, opt)
+					Expect(settle(g, now)).To(ConsistOf(rule))
+					expectFree(g)
+					Expect(settle(g, now.Add(time.Hour))).To(BeEmpty())
+				},
+				Entry("R4: a person, with false", RuleRelease, NodeAnnotation(preserve, "false")),
+				Entry("R6: operators", RuleForbidden, Annotation(prefix+"forbidden", "true")),
+			)
+
+			It("M13: should end in silence when the maintenance is over and the machine is healthy", func() {
+				g := maintained()
+				edit(g, over)
+				Expect(settle(g, now)).To(ConsistOf(RuleMaintenanceOver))
+				expectFree(g)
+				Expect(PreservedCondition(g.Members[0].Node)).To(BeNil())
+				Expect(machine(g).Annotations).To(Equal(map[string]string{maintainedSince: stamp(now)}))
+			})
+
+			It("M13: should leave the health timeout to a machine that is not healthy when the maintenance is over, and not more", func() {
+				g := maintained()
+				edit(g, failing(now), NodeOption(NotReady))
+				settle(g, now)
+				edit(g, over)
+				for at := time.Duration(0); at < 10*time.Minute; at += time.Minute {
+					settle(g, now.Add(at))
+					expectClaim(g, "Failed:Preserved", now.Add(10*time.Minute))
+					expectHeld(g, now.Add(10*time.Minute))
+				}
+				Expect(settle(g, now.Add(10*time.Minute))).To(ConsistOf(RuleReleaseFailed))
+				Expect(machine(g).Annotations).To(HaveKey(released))
+			})
+
+			It("M13: should go on for another maintenance that begins before the machine is healthy, in the time that was left", func() {
+				g := maintained()
+				edit(g, failing(now), NodeOption(NotReady), over)
+				settle(g, now)
+				expectClaim(g, "Failed:Preserved", now.Add(10*time.Minute))
+				edit(g, since(now.Add(time.Minute)))
+				settle(g, now.Add(time.Minute))
+				expectClaim(g, "Failed:Preserved", now.Add(hold))
+			})
+
+			It("M13: should end as if the maintenance was over when nobody enables it any more", func() {
+				g := maintained()
+				g.Maintenance.Enabled = false
+				Expect(settle(g, now)).To(ConsistOf(RuleMaintenanceOver))
+				expectFree(g)
+			})
+
+			It("M12 P10: should end when the extension is disabled", func() {
+				g := maintained()
+				g.Disabled, g.Maintenance = true, MaintenanceOptions{}
+				settle(g, now)
+				expectFree(g)
+			})
+
+			It("M12 P9: should neither end nor change because the node cannot be read", func() {
+				g := maintained()
+				edit(g, failing(now), NodeOption(NotReady))
+				settle(g, now)
+				node := g.Members[0].Node
+				g.Members[0].Node, g.Members[0].NodeUnknown = nil, true
+				Expect(settle(g, now.Add(time.Hour))).To(BeEmpty())
+				g.Members[0].Node = node
+				expectClaim(g, "Failed:Preserved", now.Add(hold))
+			})
+
+			It("M15 P3: should not keep a machine that fails while its MachineDeployment is being updated", func() {
+				g := maintained()
+				g.Rollout = true
+				edit(g, failing(now), NodeOption(NotReady))
+				Expect(settle(g, now)).To(ConsistOf(RuleRollout))
+				Expect(ReadRecord(machine(g))).To(BeNil())
+			})
+
+			It("M12: should add up with the claim of a person, which holds", func() {
+				g := maintained()
+				edit(g, NodeAnnotation(preserve, "now"))
+				settle(g, now)
+				Expect(machine(g).Annotations).To(And(HaveKeyWithValue(prefix+"cause", "now"), HaveKeyWithValue(prefix+"expiry-time", stamp(now.Add(72*time.Hour)))))
+				edit(g, over)
+				settle(g, now)
+				Expect(machine(g).Annotations).NotTo(HaveKey(prefix + "claims"))
+				edit(g, since(now), NodeOption(func(n *corev1.Node) { delete(n.Annotations, preserve) }))
+				settle(g, now)
+				expectClaim(g, "Running:Preserved", now.Add(hold))
+				expectUnheld(g)
+			})
+		})
+	}
+})
