@@ -39,6 +39,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
@@ -176,7 +177,13 @@ func run(ctx context.Context, opts *Options) error {
 	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	if err := (&preservation.Reconciler{Holder: holder, MaxTimeout: opts.MaxPreserveTimeout, Timeouts: opts.Timeouts, NodeConditions: opts.NodeConditions}).AddToManager(mgr, nodes); err != nil {
+	if err := (&preservation.Reconciler{
+		Holder:         holder,
+		MaxTimeout:     opts.MaxPreserveTimeout,
+		Timeouts:       opts.Timeouts,
+		NodeConditions: opts.NodeConditions,
+		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
+	}).AddToManager(mgr, nodes); err != nil {
 		return fmt.Errorf("failed to add the preservation controller: %w", err)
 	}
 	if err := (&drain.Reconciler{Timeouts: opts.Timeouts}).AddToManager(mgr, nodes, pods); err != nil {
