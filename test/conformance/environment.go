@@ -9,7 +9,12 @@ import (
 	"context"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	kubernetesscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
 
 // Fault is what befalls a machine.
@@ -28,6 +33,14 @@ const (
 	// NeverJoins keeps a machine from getting a node.
 	NeverJoins Fault = "never-joins"
 )
+
+// ShootScheme has the kinds that scenarios need in the shoot.
+var ShootScheme = func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(kubernetesscheme.AddToScheme(scheme))
+	utilruntime.Must(maintenancev1alpha1.AddToScheme(scheme))
+	return scheme
+}()
 
 // Environment is a shoot to try the rules on. What it cannot do makes scenarios not applicable.
 type Environment struct {

@@ -71,7 +71,7 @@ func (f *Flags) Environment(ctx context.Context) (*Environment, error) {
 	if err != nil {
 		return nil, invalid(flagSeedKubeconfig, f.SeedKubeconfig, "must lead to a seed: %w", err)
 	}
-	shoot, err := client.NewWithWatch(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
+	shoot, err := client.NewWithWatch(shootConfig, client.Options{Scheme: ShootScheme})
 	if err != nil {
 		return nil, invalid(flagShootKubeconfig, f.ShootKubeconfig, "must lead to a shoot: %w", err)
 	}

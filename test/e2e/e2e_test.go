@@ -95,7 +95,7 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 	seedConfig, shootConfig := unlimited(l.Seed.Config), unlimited(l.Shoot.Config)
 	seedClient, err := client.NewWithWatch(seedConfig, client.Options{Scheme: kubernetesclient.SeedScheme})
 	g.Expect(err).NotTo(HaveOccurred())
-	shootClient, err := client.NewWithWatch(shootConfig, client.Options{Scheme: kubernetesclient.ShootScheme})
+	shootClient, err := client.NewWithWatch(shootConfig, client.Options{Scheme: conformance.ShootScheme})
 	g.Expect(err).NotTo(HaveOccurred())
 	var neverJoining sync.Mutex
 	machinePod := func(name string) *corev1.Pod {
