@@ -302,6 +302,7 @@ var _ = Describe("Shoot", func() {
 	},
 		Entry("of the configuration", "configuration.md"),
 		Entry("of drain strategies", "drain-strategies.md"),
+		Entry("of node maintenance", "node-maintenance.md"),
 	)
 
 	Describe("match conditions", func() {

@@ -41,6 +41,9 @@ var metrics = []string{
 	"machine_preservation_drains",
 	"machine_preservation_drain_pods_total",
 	"machine_preservation_node_drain_timeout",
+	"machine_preservation_node_maintenances",
+	"machine_preservation_node_maintenance_slots_used",
+	"machine_preservation_node_maintenance_slots_free",
 	"machine_preservation_node_maintenance_drains_failed_total",
 	"machine_preservation_node_maintenance_phase_duration_seconds_bucket",
 	"machine_preservation_node_maintenance_phase_duration_seconds_count",
@@ -137,6 +140,7 @@ func records() []monitoringv1.Rule {
 		{"share:sum", `sum(machine_preservation_share)`},
 		{"share_used:sum", `sum(machine_preservation_share_used)`},
 		{"drains:sum", `sum by (reason) (machine_preservation_drains)`},
+		{"node_maintenances:sum", `sum by (phase) (machine_preservation_node_maintenances)`},
 		{"refusals:increase1h", `sum(increase(machine_preservation_refusals_total[1h]))`},
 		{"errors:increase1h", `sum by (kind) (increase(machine_preservation_errors_total[1h]))`},
 		{"holds_late:increase1h", `sum(increase(machine_preservation_hold_lead_seconds_bucket{` + tooLate + `}[1h]))`},
@@ -200,12 +204,21 @@ func alerts() []monitoringv1.Rule {
 			"Machine-controller-manager has not been able to drain node {{ $labels.node }} for an update of the shoot's workers within the "+
 				"time that the shoot's drain strategies set. The condition NodeDrain of the node says which pods are left.",
 		),
-		// By default, a drain begins anew after five minutes: it has done so several times.
-		alert("MachinePreservationMaintenanceDrainFailing", everybody, "30m",
-			`increase(machine_preservation_node_maintenance_drains_failed_total[20m]) > 0`,
-			"A node is not drained for its maintenance.",
-			"Drains for node maintenances are not over within their timeout and begin anew, again and again. The condition Ready of the "+
-				"NodeMaintenance(s) in phase Draining says which pods are in the way.",
+		// As long as one after the other comes to an end, there may always be one.
+		alert("MachinePreservationMaintenanceDrainStuck", everybody, "1h",
+			`machine_preservation_node_maintenances{phase="Draining"} > 0`+
+				` unless on (phase) increase(machine_preservation_node_maintenance_phase_duration_seconds_count[1h]) > 0`,
+			"Nodes are not drained for their maintenance.",
+			"{{ $value }} node(s) are drained for a maintenance, and none of them has come to an end for an hour. The condition Ready of "+
+				"the NodeMaintenance(s) says which pods are in the way.",
+		),
+		// By then, the machines are kept no longer unless the shoot says so.
+		alert("MachinePreservationMaintenanceUnfinished", everybody, "1d",
+			`machine_preservation_node_maintenances{phase=~"Ready|RequestorFailed"} > 0`+
+				` unless on (phase) increase(machine_preservation_node_maintenance_phase_duration_seconds_count[1d]) > 0`,
+			"Nodes are not given back after their maintenance.",
+			"{{ $value }} NodeMaintenance(s) are in phase {{ $labels.phase }}, and none of them has come to an end for a day. Their nodes are "+
+				"cordoned, and take places that others wait for.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,

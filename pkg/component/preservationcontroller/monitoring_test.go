@@ -31,6 +31,8 @@ import (
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 )
 
@@ -104,12 +106,12 @@ var _ = Describe("Monitoring", func() {
 				continue
 			}
 			own++
-			if name == "machine_preservation_hold_lead_seconds" {
+			if name == "machine_preservation_hold_lead_seconds" || name == "machine_preservation_node_maintenance_phase_duration_seconds" {
 				name += "_bucket"
 			}
 			Expect(keep.MatchString(name)).To(BeTrue(), name)
 		}
-		Expect(own).To(Equal(11))
+		Expect(own).To(Equal(16))
 		Expect(keep.MatchString("controller_runtime_reconcile_errors_total")).To(BeTrue(), "an alert needs it")
 		Expect(keep.MatchString("go_goroutines")).To(BeFalse())
 	})

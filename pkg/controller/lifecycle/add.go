@@ -18,6 +18,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 )
 
 // ControllerName is the name of the controller.
@@ -52,7 +53,7 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			Client:          uncached,
 			Clock:           clock.RealClock{},
 			ShootClient:     shootClient(uncached),
-			EndMaintenances: func(context.Context, client.Client) error { return nil },
+			EndMaintenances: maintenance.End,
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

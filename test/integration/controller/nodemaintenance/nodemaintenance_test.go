@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -192,12 +193,23 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		}
 	})
 
-	It("should leave the API and the objects when it is disabled, and take the permissions away", func() {
+	It("should set back what is in progress when it is disabled, leave the API and the objects, and take the permissions away", func() {
 		maintenance := &maintenancev1alpha1.NodeMaintenance{
-			ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default"},
+			ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "default", Finalizers: []string{"maintenance.nvidia.com/finalizer"}},
 			Spec:       maintenancev1alpha1.NodeMaintenanceSpec{RequestorID: "requestor", NodeName: "node"},
 		}
 		Expect(env.Client.Create(ctx, maintenance)).To(Succeed())
+		meta.SetStatusCondition(&maintenance.Status.Conditions, metav1.Condition{Type: "Ready", Status: "False", Reason: "Draining"})
+		Expect(env.Client.Status().Update(ctx, maintenance)).To(Succeed())
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{
+				"machine-preservation.extensions.gardener.cloud/maintenance": "2026-01-01T00:00:00Z",
+			}},
+			Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{
+				Key: "machine-preservation.extensions.gardener.cloud/maintenance", Value: string(maintenance.UID), Effect: corev1.TaintEffectNoSchedule,
+			}}},
+		}
+		Expect(env.Client.Create(ctx, node)).To(Succeed())
 		set("")
 		reconciled()
 		eventually(func(g Gomega) { g.Expect(managedResource()).To(MatchError(apierrors.IsNotFound, "IsNotFound")) })
@@ -206,7 +218,13 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, secret)).To(Succeed())
 		Expect(secret.Annotations).NotTo(HaveKey(label))
 
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
+		Expect(node.Spec.Unschedulable).To(BeFalse())
+		Expect(node.Spec.Taints).NotTo(ContainElement(HaveField("Value", string(maintenance.UID))))
+		Expect(node.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/maintenance"))
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(maintenance), maintenance)).To(Succeed())
+		Expect(maintenance.Finalizers).To(BeEmpty())
+		Expect(maintenance.Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Reason", "Pending"))))
 		getConfig(Default)
 		for _, name := range names {
 			definition := &apiextensionsv1.CustomResourceDefinition{}
