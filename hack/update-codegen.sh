@@ -21,7 +21,7 @@ echo "> deepcopy, defaults, conversion"
 kube::codegen::gen_helpers --boilerplate hack/LICENSE_BOILERPLATE.txt pkg/apis
 
 echo "> CRDs"
-go tool -modfile="$tools/go.mod" controller-gen crd paths=./pkg/apis/maintenance/... output:crd:dir=pkg/component/nodemaintenance/crds
+go tool -modfile="$tools/go.mod" controller-gen crd:headerFile=hack/LICENSE_BOILERPLATE.yaml.txt paths=./pkg/apis/maintenance/... output:crd:dir=pkg/component/nodemaintenance/crds
 
 echo "> API reference"
 for api in preservation config maintenance; do

@@ -116,7 +116,7 @@ func configOf(settings *preservation.NodeMaintenance) *maintenancev1alpha1.Maint
 			MaxParallelOperations:         settings.MaxParallelOperations,
 			MaxUnavailable:                settings.MaxUnavailable,
 			LogLevel:                      maintenancev1alpha1.LogLevel(*settings.LogLevel),
-			MaxNodeMaintenanceTimeSeconds: new(int32(settings.MaxNodeMaintenanceTime.Duration / time.Second)),
+			MaxNodeMaintenanceTimeSeconds: new(int32(settings.MaxNodeMaintenanceTime.Duration / time.Second)), //nolint:gosec // it is valid
 		},
 	}
 }
