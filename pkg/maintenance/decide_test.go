@@ -261,13 +261,13 @@ var _ = Describe("Decide", func() {
 		}, "Node n does not exist"),
 		Entry("a bad selector of pods to wait for", func(_ *world, nm *v1alpha1.NodeMaintenance) {
 			nm.Spec.WaitForPodCompletion = &v1alpha1.WaitForPodCompletionSpec{PodSelector: "a in"}
-		}, "spec.waitForPodCompletion.podSelector cannot be read"),
+		}, `spec.waitForPodCompletion.podSelector "a in" cannot be read`),
 		Entry("a bad selector of pods to drain", func(_ *world, nm *v1alpha1.NodeMaintenance) {
 			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodSelector: "!"}
-		}, "spec.drainSpec.podSelector cannot be read"),
+		}, `spec.drainSpec.podSelector "!" cannot be read`),
 		Entry("a bad regular expression", func(_ *world, nm *v1alpha1.NodeMaintenance) {
 			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "gpu"}, {ByResourceNameRegex: "("}}}
-		}, "spec.drainSpec.podEvictionFilters[1].byResourceNameRegex cannot be used"),
+		}, "spec.drainSpec.podEvictionFilters[1].byResourceNameRegex \"(\" cannot be used"),
 		Entry("a missing regular expression", func(_ *world, nm *v1alpha1.NodeMaintenance) {
 			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{}}}
 		}, "spec.drainSpec.podEvictionFilters[0].byResourceNameRegex must be set"),

@@ -92,7 +92,7 @@ var requestorID = regexp.MustCompile(`^([a-z0-9A-Z]([-a-z0-9A-Z]*[a-z0-9A-Z])?(\
 func Validate(spec *v1alpha1.NodeMaintenanceSpec) error {
 	var errs []error
 	if len(spec.RequestorID) < 2 || len(spec.RequestorID) > 63 || !requestorID.MatchString(spec.RequestorID) {
-		errs = append(errs, errors.New("spec.requestorID must be a name of 2 to 63 characters"))
+		errs = append(errs, fmt.Errorf("spec.requestorID %q must be a name of 2 to 63 characters", text.Cut(spec.RequestorID)))
 	}
 	if spec.NodeName == "" {
 		errs = append(errs, errors.New("spec.nodeName must be set"))
@@ -123,7 +123,7 @@ func parseSelector(field, value string) (labels.Selector, error) {
 	}
 	selector, err := labels.Parse(value)
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %s", field, text.Cut(err.Error()))
+		return nil, fmt.Errorf("%s %q cannot be read: %s", field, text.Cut(value), text.Cut(err.Error()))
 	}
 	return selector, nil
 }
@@ -152,7 +152,7 @@ func newFilter(spec *v1alpha1.DrainSpec) (*filter, error) {
 		}
 		pattern, err := drain.CompilePattern(entry.ByResourceNameRegex)
 		if err != nil {
-			return nil, fmt.Errorf("%s cannot be used: %s", field, text.Cut(err.Error()))
+			return nil, fmt.Errorf("%s %q cannot be used: %s", field, text.Cut(entry.ByResourceNameRegex), text.Cut(err.Error()))
 		}
 		f.resources = append(f.resources, pattern)
 	}
