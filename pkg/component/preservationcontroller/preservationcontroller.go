@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
@@ -64,8 +65,8 @@ const (
 
 // Values are what the component depends on.
 type Values struct {
-	// DrainStrategies says whether the Shoot has drain strategies.
-	DrainStrategies bool
+	// DrainStrategies are those of the Shoot, valid and with their defaults, nil for none.
+	DrainStrategies *preservation.DrainStrategies
 	// NodeMaintenance is what is done about NodeMaintenances.
 	NodeMaintenance NodeMaintenance
 }
@@ -219,13 +220,17 @@ func (p *preservationController) shootResources() []client.Object {
 			},
 		},
 	}
-	if p.values.DrainStrategies {
+	if strategies := p.values.DrainStrategies; strategies != nil {
+		// They are watched for one node, while it is drained because of an update.
+		verbs := []string{"watch"}
+		if !*strategies.Disabled {
+			verbs = append(verbs, "patch") // to remove finalizers
+		}
 		clusterRole.Rules = append(clusterRole.Rules,
 			rbacv1.PolicyRule{
-				// They are watched for one node, while it is drained because of an update. Patches remove finalizers.
 				APIGroups: []string{corev1.GroupName},
 				Resources: []string{"pods"},
-				Verbs:     []string{"watch", "patch"},
+				Verbs:     verbs,
 			},
 			rbacv1.PolicyRule{
 				APIGroups: []string{policyv1.GroupName},

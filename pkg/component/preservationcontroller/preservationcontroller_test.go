@@ -25,6 +25,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
 
@@ -128,11 +129,13 @@ var _ = Describe("PreservationController", func() {
 	It("should allow what drain strategies need only where there are some", func() {
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		without := role()
-		Expect(New(c, namespace, Values{DrainStrategies: true}).Deploy(ctx)).To(Succeed())
-		Expect(role()).To(Equal(append(without,
-			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"watch", "patch"}},
-			rbacv1.PolicyRule{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
-		)))
+		for disabled, verbs := range map[bool][]string{false: {"watch", "patch"}, true: {"watch"}} {
+			Expect(New(c, namespace, Values{DrainStrategies: &preservation.DrainStrategies{Disabled: &disabled}}).Deploy(ctx)).To(Succeed())
+			Expect(role()).To(Equal(slices.Concat(without, []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs},
+				{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
+			})), "disabled: %t", disabled)
+		}
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		Expect(role()).To(Equal(without), "and takes it away again")
 	})

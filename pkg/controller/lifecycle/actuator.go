@@ -175,9 +175,11 @@ func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv
 // deploy waits until gardener-resource-manager has taken away what a former Extension had in the shoot. In a hibernated shoot
 // nothing is needed: when it wakes up, gardenlet has the Extension reconciled again.
 func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension, shoot *gardencorev1beta1.Shoot) error {
-	strategies, err := helper.ReadDrainStrategies(ex)
-	values := preservationcontroller.Values{DrainStrategies: err == nil && strategies != nil}
-	err = a.deployWithMaintenance(ctx, ex, shoot, values)
+	values := preservationcontroller.Values{}
+	if strategies, err := helper.ReadDrainStrategies(ex); err == nil {
+		values.DrainStrategies = strategies
+	}
+	err := a.deployWithMaintenance(ctx, ex, shoot, values)
 	if errors.Is(err, shootresources.ErrTerminating) {
 		return a.waitForResourceManager(ctx, ex.Namespace, err)
 	}
