@@ -48,8 +48,8 @@ func FuzzRequestOf(f *testing.F) {
 
 // written are the values that may be written into the annotations of a Machine: of a Node's text nothing but a valid
 // request is among them (P14).
-var written = regexp.MustCompile(`^(|now|true|when-failed|false|invalid|auto|machine-m|[0-9]{1,2}|(Node|Machine):(|true|when-failed|false)|` +
-	`(Running|Failed|Unknown|Pending|CrashLoopBackOff):Preserved|` + aTime + `|((auto|now|when-failed)=` + aTime + `,?)+)$`)
+var written = regexp.MustCompile(`^(|now|true|when-failed|false|invalid|auto|maintenance|machine-m|[0-9]{1,2}|(Node|Machine):(|true|when-failed|false)|` +
+	`(Running|Failed|Unknown|Pending|CrashLoopBackOff|InPlaceUpdateFailed):Preserved|` + aTime + `|((auto|now|when-failed|maintenance)=` + aTime + `,?)+)$`)
 
 const aTime = `[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z`
 
@@ -65,6 +65,8 @@ func FuzzDecide(f *testing.F) {
 	f.Add(true, uint8(running), false, uint32(7*24*3600), "now", "2562047h", "false", "", "", "", "Preserved", "True", "Drained", "Machine preserved until Machine preserved until ")
 	f.Add(true, uint8(failed), false, uint32(3600), "auto-preserved", "9s", "", "true", criticalComponents, "NoExecute", "Preserved", "False", "", "Preserved node drained successfully.")
 	f.Add(false, uint8(unknown), true, uint32(12*3600), "<script>\x00", "soon", "no", "yes", taintKey, "", "InPlaceUpdate", "True", "SelectedForUpdate", "\xff")
+	f.Add(true, uint8(unknown), false, uint32(300), "when-failed", "", "", "", "", "", "Ready", "Unknown", "", "2026-03-01T12:30:00Z")
+	f.Add(false, uint8(running), false, uint32(7*24*3600), "", "", "", "", taintKey, "NoSchedule", "Ready", "Unknown", "", "9999-12-31T23:59:59Z")
 	f.Add(false, uint8(unknown), true, uint32(600), "false", "", "", "", "", "", "KernelDeadlock", "Maybe", "", "")
 
 	f.Fuzz(func(t *testing.T, newMCM bool, phase uint8, rollout bool, seconds uint32,
@@ -93,6 +95,10 @@ func FuzzDecide(f *testing.F) {
 			g.Holder = PreserveExpiry{}
 		}
 		m := &g.Members[0]
+		if message != "" {
+			g.Maintenance = MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour}
+			m.Node.Annotations[maintenance] = message
+		}
 		m.Node.Spec.Taints = []corev1.Taint{{Key: taint, Effect: corev1.TaintEffect(effect)}}
 		for range 4 {
 			for rounds := 0; ; rounds++ {
