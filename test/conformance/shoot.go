@@ -192,7 +192,7 @@ func (s *shoot) clean(ctx context.Context, machine *machinev1alpha1.Machine) (wh
 	onNode := map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationTimeout: nil, v1alpha1.AnnotationScaleDownDisabled: nil}
 	return what, false, errors.Join(
 		client.IgnoreNotFound(patchAnnotations(ctx, s.Shoot, node, onNode)),
-		client.IgnoreNotFound(patchAnnotations(ctx, s.Seed, machine, map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationForbidden: nil})),
+		client.IgnoreNotFound(patchAnnotations(ctx, s.Seed, machine, map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationForbidden: nil, v1alpha1.AnnotationMaintainedSince: nil})),
 	)
 }
 
