@@ -140,19 +140,16 @@ func run(ctx context.Context, opts *Options) error {
 		return fmt.Errorf("failed to create the manager: %w", err)
 	}
 
-	targetScheme := runtime.NewScheme()
-	utilruntime.Must(scheme.AddToScheme(targetScheme))
-	utilruntime.Must(maintenancev1alpha1.AddToScheme(targetScheme))
-
 	connection := &shoot.Connection{}
 	targetConfig.Wrap(shoot.Limit)
 	targetConfig.Wrap(connection.Wrap)
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
-		o.Scheme = targetScheme
+		o.Scheme = scheme.Scheme
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode, UnsafeDisableDeepCopy: new(true)}}
 		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
 		if opts.NodeMaintenance.Enabled {
+			utilruntime.Must(maintenancev1alpha1.AddToScheme(o.Scheme))
 			maps.Copy(o.Cache.ByObject, maintenance.ByObject())
 			kinds[maintenancev1alpha1.SchemeGroupVersion] = []string{"NodeMaintenance", "MaintenanceOperatorConfig"}
 		}

@@ -1,0 +1,426 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+)
+
+const (
+	taint   = "machine-preservation.extensions.gardener.cloud/maintenance"
+	patient = 10 * time.Second
+)
+
+// example is that of the document which describes the API, for a node of ours.
+const example = `
+apiVersion: maintenance.nvidia.com/v1alpha1
+kind: NodeMaintenance
+metadata:
+  name: my-maintenance-operation
+  namespace: default
+spec:
+  requestorID: some.one.acme.com
+  nodeName: worker-01
+  cordon: true
+  waitForPodCompletion:
+    podSelector: "app=important"
+    timeoutSeconds: 0
+  drainSpec:
+    force: true
+    podSelector: ""
+    timeoutSeconds: 0
+    deleteEmptyDir: true
+    podEvictionFilters:
+    - byResourceNameRegex: nvidia.com/gpu-*
+    - byResourceNameRegex: nvidia.com/rdma*
+`
+
+// object parses a manifest.
+func object(manifest string) *unstructured.Unstructured {
+	GinkgoHelper()
+	u := &unstructured.Unstructured{}
+	Expect(yaml.Unmarshal([]byte(manifest), &u.Object)).To(Succeed())
+	return u
+}
+
+// request returns a NodeMaintenance with nothing but what must be there, and some fields of the spec.
+func request(name, node string, spec map[string]any) *unstructured.Unstructured {
+	u := object(fmt.Sprintf("{apiVersion: maintenance.nvidia.com/v1alpha1, kind: NodeMaintenance, metadata: {name: %s, namespace: default}, spec: {requestorID: acme.com, nodeName: %s}}", name, node))
+	for key, value := range spec {
+		u.Object["spec"].(map[string]any)[key] = value
+	}
+	return u
+}
+
+func get(ctx context.Context, name string) *v1alpha1.NodeMaintenance {
+	nm := &v1alpha1.NodeMaintenance{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, nm); err != nil {
+		ExpectWithOffset(1, client.IgnoreNotFound(err)).To(Succeed())
+		return nil
+	}
+	return nm
+}
+
+func phase(ctx context.Context, name string) func() string {
+	return func() string {
+		if nm := get(ctx, name); nm != nil {
+			return domain.PhaseOf(nm)
+		}
+		return "gone"
+	}
+}
+
+func node(ctx context.Context, name string) *corev1.Node {
+	n := &corev1.Node{}
+	ExpectWithOffset(1, c.Get(ctx, client.ObjectKey{Name: name}, n)).To(Succeed())
+	return n
+}
+
+func remove(ctx context.Context, name string) {
+	GinkgoHelper()
+	if nm := get(ctx, name); nm != nil {
+		Expect(client.IgnoreNotFound(c.Delete(ctx, nm))).To(Succeed())
+		Eventually(phase(ctx, name), patient).Should(Equal("gone"))
+	}
+}
+
+func pod(name, node string, edit ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}},
+		// There is no kubelet that would end it.
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(0))},
+	}
+	for _, e := range edit {
+		e(p)
+	}
+	return p
+}
+
+func exists(ctx context.Context, p *corev1.Pod) func() bool {
+	return func() bool {
+		err := c.Get(ctx, client.ObjectKeyFromObject(p), p.DeepCopy())
+		Expect(client.IgnoreNotFound(err)).To(Succeed())
+		return err == nil
+	}
+}
+
+// limit sets the limits.
+func limit(ctx context.Context, parallel, unavailable string) {
+	GinkgoHelper()
+	Eventually(func() error {
+		config := &v1alpha1.MaintenanceOperatorConfig{}
+		if err := c.Get(ctx, maintenance.ConfigKey, config); err != nil {
+			return err
+		}
+		config.Spec.MaxParallelOperations, config.Spec.MaxUnavailable = new(intstr.Parse(parallel)), new(intstr.Parse(unavailable))
+		return c.Update(ctx, config)
+	}).Should(Succeed())
+}
+
+var _ = Describe("Node maintenance", Ordered, func() {
+	BeforeAll(func(ctx SpecContext) {
+		create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}})
+		Expect(client.IgnoreAlreadyExists(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}}))).To(Succeed())
+	})
+
+	AfterEach(func(ctx SpecContext) {
+		list := &v1alpha1.NodeMaintenanceList{}
+		if err := c.List(ctx, list); meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return
+		}
+		for i := range list.Items {
+			remove(ctx, list.Items[i].Name)
+		}
+		for _, name := range nodeNames {
+			Eventually(func() bool { return domain.IsMarked(node(ctx, name)) || node(ctx, name).Spec.Unschedulable }, patient).Should(BeFalse(), name)
+		}
+	})
+
+	It("M17: should preserve as long as the resource definitions are not there, and begin when they come", func(ctx SpecContext) {
+		machine := &machinev1alpha1.Machine{}
+		key := client.ObjectKey{Namespace: "shoot--test--one", Name: "worker-01"}
+		Eventually(func(g Gomega) {
+			g.Expect(c.Get(ctx, key, machine)).To(Succeed())
+			machine.Annotations = map[string]string{"node.machine.sapcloud.io/preserve": "now"}
+			g.Expect(c.Update(ctx, machine)).To(Succeed())
+		}).Should(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(c.Get(ctx, key, machine)).To(Succeed())
+			g.Expect(machine.Annotations).To(HaveKey("machine-preservation.extensions.gardener.cloud/phase"))
+		}, 30*time.Second).Should(Succeed())
+		Expect(ended).NotTo(Receive())
+
+		_, err := envtest.InstallCRDs(restConfig, envtest.CRDInstallOptions{Paths: []string{"../../../pkg/component/nodemaintenance/crds"}, ErrorIfPathMissing: true})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(c.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}})).To(Succeed())
+		Expect(c.Create(ctx, request("first", "worker-02", nil))).To(Succeed())
+		Eventually(phase(ctx, "first"), time.Minute).Should(Equal("Ready"))
+	})
+
+	It("should store what is asked for, with defaults, and refuse what cannot be", func(ctx SpecContext) {
+		limit(ctx, "0", "0") // nothing is scheduled
+		Expect(c.Create(ctx, request("a", "worker-01", map[string]any{"drainSpec": map[string]any{}}))).To(Succeed())
+		nm := get(ctx, "a")
+		Expect(nm.Spec).To(Equal(v1alpha1.NodeMaintenanceSpec{RequestorID: "acme.com", NodeName: "worker-01", Cordon: new(true), DrainSpec: &v1alpha1.DrainSpec{TimeoutSeconds: new(int32(300))}}))
+		typed := &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: v1alpha1.NodeMaintenanceSpec{
+			RequestorID: "acme.com", NodeName: "worker-02", Cordon: new(false), DrainSpec: &v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))},
+		}}
+		Expect(c.Create(ctx, typed)).To(Succeed())
+		Expect(get(ctx, "b").Spec).To(And(HaveField("Cordon", HaveValue(BeFalse())), HaveField("DrainSpec.TimeoutSeconds", HaveValue(BeZero()))))
+
+		Eventually(phase(ctx, "a"), patient).Should(Equal("Pending"))
+		for field, value := range map[string]string{"nodeName": "worker-02", "requestorID": "other.com"} {
+			patch := fmt.Appendf(nil, `{"spec":{%q:%q}}`, field, value)
+			Expect(c.Patch(ctx, get(ctx, "a"), client.RawPatch("application/merge-patch+json", patch))).To(MatchError(ContainSubstring("Value is immutable")))
+		}
+		Expect(c.Patch(ctx, get(ctx, "a"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":null}`)))).To(MatchError(ContainSubstring("Required value")))
+		for name, spec := range map[string]map[string]any{
+			"requestor-short":   {"requestorID": "a"},
+			"requestor-pattern": {"requestorID": "a_b"},
+			"wait-timeout":      {"waitForPodCompletion": map[string]any{"timeoutSeconds": int64(-1)}},
+			"drain-timeout":     {"drainSpec": map[string]any{"timeoutSeconds": int64(-1)}},
+			"requestors-twice":  {"additionalRequestors": []any{"x", "x"}},
+			"too-many-filters":  {"drainSpec": map[string]any{"podEvictionFilters": slices.Repeat([]any{map[string]any{"byResourceNameRegex": "a"}}, 33)}},
+		} {
+			Expect(c.Create(ctx, request(name, "worker-01", spec))).To(Satisfy(apierrors.IsInvalid), name)
+		}
+
+		selected := &v1alpha1.NodeMaintenanceList{}
+		Expect(c.List(ctx, selected, client.MatchingFields{"spec.nodeName": "worker-02"})).To(Succeed())
+		Expect(selected.Items).To(ConsistOf(HaveField("Name", "b")))
+		Expect(c.List(ctx, selected, client.MatchingFields{"spec.requestorID": "nobody.com"})).To(Succeed())
+		Expect(selected.Items).To(BeEmpty())
+
+		for i, value := range []any{"abc", "5", "101%", "-1%", int64(-1), int64(1 << 40)} {
+			config := object("{apiVersion: maintenance.nvidia.com/v1alpha1, kind: MaintenanceOperatorConfig, metadata: {namespace: default}}")
+			config.SetName(fmt.Sprintf("bad-%d", i))
+			for _, field := range []string{"maxParallelOperations", "maxUnavailable"} {
+				config.Object["spec"] = map[string]any{field: value}
+				Expect(c.Create(ctx, config)).To(Satisfy(apierrors.IsInvalid), fmt.Sprint(field, value))
+			}
+		}
+		config := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "good"}, Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxUnavailable: new(intstr.Parse("20%"))}}
+		Expect(c.Create(ctx, config)).To(Succeed())
+		Expect(config.Spec).To(Equal(v1alpha1.MaintenanceOperatorConfigSpec{
+			MaxParallelOperations: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.Parse("20%")), LogLevel: "info", MaxNodeMaintenanceTimeSeconds: new(int32(3600)),
+		}))
+		config.Spec.LogLevel = "trace"
+		Expect(c.Update(ctx, config)).To(Satisfy(apierrors.IsInvalid))
+	})
+
+	It("M2 to M7, M16: should serve a client of the API as it is described", func(ctx SpecContext) {
+		limit(ctx, "1", "100%")
+		important := pod("important", "worker-01")
+		gpu := pod("gpu", "worker-01", func(p *corev1.Pod) {
+			list := corev1.ResourceList{"nvidia.com/gpu-a100": resource.MustParse("1")}
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
+			p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		})
+		other := pod("other", "worker-01", func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		})
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gpu"}, Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "gpu"}},
+		}}
+		create(ctx, important, gpu, other, budget)
+		for _, p := range []*corev1.Pod{gpu, other, important} {
+			p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+			Expect(c.Status().Update(ctx, p)).To(Succeed())
+		}
+		DeferCleanup(func(ctx SpecContext) {
+			for _, p := range []client.Object{important, gpu, other, budget} {
+				Expect(client.IgnoreNotFound(c.Delete(ctx, p, client.GracePeriodSeconds(0)))).To(Succeed())
+			}
+		})
+
+		const name = "my-maintenance-operation"
+		Expect(c.Create(ctx, object(example))).To(Succeed())
+		Eventually(phase(ctx, name), patient).Should(Equal("WaitForPodCompletion"))
+		Eventually(func() []string { return get(ctx, name).Status.WaitForCompletion }, patient).Should(ConsistOf("default/important"))
+		n := node(ctx, "worker-01")
+		Expect(n.Spec.Unschedulable).To(BeTrue())
+		Expect(n.Spec.Taints).To(ContainElement(And(HaveField("Key", taint), HaveField("Value", string(get(ctx, name).UID)))))
+		Expect(get(ctx, name).OwnerReferences).To(ConsistOf(HaveField("UID", n.UID)))
+
+		Expect(c.Delete(ctx, important)).To(Succeed())
+		Eventually(phase(ctx, name), patient).Should(Equal("Draining"))
+		Eventually(func() string { return meta.FindStatusCondition(get(ctx, name).Status.Conditions, "Ready").Message }, patient).Should(ContainSubstring("default/gpu"))
+		Expect(exists(ctx, gpu)()).To(BeTrue(), "the budget protects it")
+		Eventually(func() *v1alpha1.DrainStatus { return get(ctx, name).Status.Drain }, patient).Should(HaveValue(Equal(v1alpha1.DrainStatus{TotalPods: 2, EvictionPods: 1, WaitForEviction: []string{"default/gpu"}})))
+		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
+		Expect(c.Status().Update(ctx, budget)).To(Succeed())
+		Eventually(phase(ctx, name), 30*time.Second).Should(Equal("Ready"))
+		Expect(exists(ctx, gpu)()).To(BeFalse())
+		Expect(exists(ctx, other)()).To(BeTrue(), "it is filtered out")
+		Expect(get(ctx, name).Status.Drain).To(HaveValue(HaveField("DrainProgress", int32(100))))
+		Eventually(func() []corev1.NodeCondition { return node(ctx, "worker-01").Status.Conditions }, patient).Should(And(
+			ContainElement(HaveField("Type", corev1.NodeConditionType("MaintenanceInProgress"))), ContainElement(HaveField("Type", corev1.NodeConditionType("Drained"))),
+			ContainElement(HaveField("Type", corev1.NodeReady)),
+		))
+
+		// A second requestor shares it, as the operator libraries do: with a lock.
+		nm := get(ctx, name)
+		shared := nm.DeepCopy()
+		shared.Spec.AdditionalRequestors = append(shared.Spec.AdditionalRequestors, "other.acme.com")
+		Expect(c.Patch(ctx, shared, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))).To(Succeed())
+		nm = shared.DeepCopy()
+		meta.SetStatusCondition(&shared.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "FailedMaintenance"})
+		Expect(c.Status().Patch(ctx, shared, client.MergeFrom(nm))).To(Succeed())
+		Eventually(phase(ctx, name), patient).Should(Equal("RequestorFailed"))
+		Expect(c.Delete(ctx, get(ctx, name))).To(Succeed())
+		Consistently(phase(ctx, name), 2*time.Second).Should(Equal("RequestorFailed"))
+
+		Eventually(func() error {
+			nm := get(ctx, name)
+			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "False", Reason: "Resolved"})
+			return c.Status().Update(ctx, nm)
+		}).Should(Succeed())
+		Eventually(phase(ctx, name), patient).Should(Equal("Ready"))
+		Consistently(phase(ctx, name), 2*time.Second).Should(Equal("Ready"), "the other one has yet to end")
+		Eventually(func() error {
+			nm := get(ctx, name)
+			nm.Spec.AdditionalRequestors = nil
+			return c.Update(ctx, nm)
+		}).Should(Succeed())
+		Eventually(phase(ctx, name), patient).Should(Equal("gone"))
+		n = node(ctx, "worker-01")
+		Expect(n.Spec.Unschedulable).To(BeFalse())
+		Expect(domain.IsMarked(n)).To(BeFalse())
+
+		Eventually(func() []string {
+			list := &eventsv1.EventList{}
+			Expect(c.List(ctx, list, client.InNamespace("default"))).To(Succeed())
+			var notes []string
+			for _, e := range list.Items {
+				if e.Reason == "ConditionChanged" && e.Regarding.Name == name {
+					notes = append(notes, e.Note)
+				}
+			}
+			return notes
+		}, patient).Should(ContainElements("Pending", "Scheduled", "Cordon", "WaitForPodCompletion", "Draining", "Ready", "RequestorFailed"))
+	})
+
+	It("M3: should not cordon for a client that says false, and put a cordon back that was taken away", func(ctx SpecContext) {
+		limit(ctx, "0", "100%")
+		Expect(c.Create(ctx, request("open", "worker-03", map[string]any{"cordon": false}))).To(Succeed())
+		Expect(c.Create(ctx, request("closed", "worker-04", nil))).To(Succeed())
+		Eventually(phase(ctx, "open"), patient).Should(Equal("Ready"))
+		Eventually(phase(ctx, "closed"), patient).Should(Equal("Ready"))
+		Expect(node(ctx, "worker-03").Spec.Unschedulable).To(BeFalse())
+		Expect(c.Patch(ctx, node(ctx, "worker-04"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":null}}`)))).To(Succeed())
+		Eventually(func() bool { return node(ctx, "worker-04").Spec.Unschedulable }, patient).Should(BeTrue())
+	})
+
+	It("M11: should use a slot within a second from when it is freed", func(ctx SpecContext) {
+		limit(ctx, "1", "100%")
+		for i, name := range nodeNames {
+			Expect(c.Create(ctx, request(fmt.Sprintf("slot-%d", i), name, nil))).To(Succeed())
+		}
+		ready := func() string {
+			list := &v1alpha1.NodeMaintenanceList{}
+			Expect(c.List(ctx, list)).To(Succeed())
+			names := ""
+			for i := range list.Items {
+				if domain.InProgress(&list.Items[i]) {
+					names += list.Items[i].Name + " " + domain.PhaseOf(&list.Items[i]) + " "
+				}
+			}
+			return names
+		}
+		for range len(nodeNames) - 1 {
+			Eventually(ready, patient).Should(MatchRegexp(`^slot-\d Ready $`))
+			inProgress := get(ctx, ready()[:len("slot-0")])
+
+			events, err := c.Watch(ctx, &v1alpha1.NodeMaintenanceList{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(c.Delete(ctx, inProgress)).To(Succeed())
+			var freed, used time.Time
+			for used.IsZero() {
+				var event watch.Event
+				Eventually(events.ResultChan(), patient).Should(Receive(&event))
+				switch nm := event.Object.(*v1alpha1.NodeMaintenance); {
+				case event.Type == watch.Deleted:
+					freed = time.Now()
+				case nm.UID != inProgress.UID && domain.InProgress(nm):
+					used = time.Now()
+				}
+			}
+			events.Stop()
+			Expect(freed).NotTo(BeZero(), "M10: the limit is never exceeded")
+			AddReportEntry("a freed slot was used after", used.Sub(freed))
+			Expect(used.Sub(freed)).To(BeNumerically("<", time.Second))
+		}
+	})
+
+	It("M15, M17: should refuse a node that has no machine, and set back what is on one that is terminated", func(ctx SpecContext) {
+		limit(ctx, "0", "100%")
+		create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}})
+		Expect(c.Create(ctx, request("foreign", "foreign", nil))).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(phase(ctx, "foreign")()).To(Equal("Pending"))
+			g.Expect(meta.FindStatusCondition(get(ctx, "foreign").Status.Conditions, "Ready").Message).To(Equal("The node has no Machine."))
+		}, patient).Should(Succeed())
+
+		Expect(c.Create(ctx, request("going", "worker-05", nil))).To(Succeed())
+		Eventually(phase(ctx, "going"), patient).Should(Equal("Ready"))
+		machine := &machinev1alpha1.Machine{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: "shoot--test--one", Name: "worker-05"}, machine)).To(Succeed())
+		machine.Finalizers = []string{"machine.sapcloud.io/machine-controller"}
+		Expect(c.Update(ctx, machine)).To(Succeed())
+		Expect(c.Delete(ctx, machine)).To(Succeed())
+		Eventually(phase(ctx, "going"), patient).Should(Equal("Pending"))
+		Expect(node(ctx, "worker-05").Spec.Unschedulable).To(BeTrue(), "it is machine-controller-manager's")
+		Expect(c.Delete(ctx, node(ctx, "worker-05"))).To(Succeed())
+		nodeNames = nodeNames[:4]
+		Eventually(func() []string { return get(ctx, "going").Finalizers }, patient).Should(BeEmpty())
+	})
+
+	It("M9: should delete what is ready for too long, to the second", func(ctx SpecContext) {
+		limit(ctx, "0", "100%")
+		Eventually(func() error {
+			config := &v1alpha1.MaintenanceOperatorConfig{}
+			Expect(c.Get(ctx, maintenance.ConfigKey, config)).To(Succeed())
+			config.Spec.MaxNodeMaintenanceTimeSeconds = new(int32(4))
+			return c.Update(ctx, config)
+		}).Should(Succeed())
+		kept := request("kept", "worker-02", nil)
+		kept.SetAnnotations(map[string]string{"maintenance.nvidia.com/garbage-collector.ignore": "true"})
+		Expect(c.Create(ctx, request("old", "worker-01", nil))).To(Succeed())
+		Expect(c.Create(ctx, kept)).To(Succeed())
+		Eventually(phase(ctx, "old"), patient).Should(Equal("Ready"))
+		var since time.Time
+		Eventually(func() (err error) {
+			since, err = time.Parse(time.RFC3339, get(ctx, "old").Annotations["maintenance.nvidia.com/ready-time"])
+			return err
+		}).Should(Succeed())
+		Eventually(phase(ctx, "old"), patient, 50*time.Millisecond).Should(Equal("gone"))
+		Expect(time.Since(since)).To(And(BeNumerically(">=", 4*time.Second), BeNumerically("<", 6*time.Second)))
+		Expect(phase(ctx, "kept")()).To(Equal("Ready"))
+	})
+})
