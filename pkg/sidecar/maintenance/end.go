@@ -40,10 +40,14 @@ func End(ctx context.Context, shoot client.Client) error {
 	return errors.Join(errs...)
 }
 
-func eachPage(ctx context.Context, shoot client.Client, list client.ObjectList, end func(context.Context, client.Client, client.Object) error) error {
-	var errs []error
+func eachPage(ctx context.Context, shoot client.Client, empty client.ObjectList, end func(context.Context, client.Client, client.Object) error) error {
+	var (
+		errs []error
+		next string
+	)
 	for {
-		if err := shoot.List(ctx, list, client.Limit(endPage), client.Continue(list.GetContinue())); err != nil {
+		list := empty.DeepCopyObject().(client.ObjectList)
+		if err := shoot.List(ctx, list, client.Limit(endPage), client.Continue(next)); err != nil {
 			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 				return nil
 			}
@@ -56,7 +60,7 @@ func eachPage(ctx context.Context, shoot client.Client, list client.ObjectList, 
 			}
 			return nil
 		})
-		if list.GetContinue() == "" {
+		if next = list.GetContinue(); next == "" {
 			return errors.Join(errs...)
 		}
 	}

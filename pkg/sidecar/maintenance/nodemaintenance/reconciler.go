@@ -168,36 +168,44 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		m.endingSince = facts.EndingSince
 
 		written, err := r.write(ctx, facts, &outcome)
+		if written > 0 {
+			r.written(ctx, node, facts, &outcome, now)
+			continue
+		}
+		// What cannot be written is tried again later. It need not be what the rest depends on.
 		switch {
-		case written > 0 && err == nil:
-			if outcome.PutBack {
-				r.Cordons.Next(node, now)
-				facts.CordonAfter = now.Add(r.Cordons.Get(node))
-			}
-			for _, event := range outcome.Events {
-				r.tell(ctx, event)
-			}
-		case err != nil:
-			return outcome, err
 		case outcome.WatchPods && !facts.PodsKnown:
 			if facts.Pods, facts.PodsKnown = r.Pods.Of(node); !facts.PodsKnown {
-				return outcome, nil // it is called when they are
+				return outcome, err // it is called when they are
 			}
 		case outcome.ReadPods:
-			if facts.Pods, err = r.ReadPods(ctx, node); err != nil {
-				return outcome, err
+			var readErr error
+			if facts.Pods, readErr = r.ReadPods(ctx, node); readErr != nil {
+				return outcome, errors.Join(err, readErr)
 			}
 			facts.PodsLive = true
 		case len(outcome.Actions) > 0:
 			r.act(ctx, node, facts, outcome.Actions)
 		default:
-			return outcome, nil
+			return outcome, err
 		}
 	}
 	return outcome, errors.New("there is always something left to do")
 }
 
-// write carries writes out, and returns how many succeeded. What was written are the facts from then on.
+// written remembers and tells what was written.
+func (r *Reconciler) written(ctx context.Context, node string, facts *domain.Facts, outcome *domain.Outcome, now time.Time) {
+	if outcome.PutBack {
+		r.Cordons.Next(node, now)
+		facts.CordonAfter = now.Add(r.Cordons.Get(node))
+	}
+	for _, event := range outcome.Events {
+		r.tell(ctx, event)
+	}
+}
+
+// write carries writes out, and returns how many succeeded. What was written are the facts from then on. An Event of what
+// was not is left out.
 func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *domain.Outcome) (int, error) {
 	var (
 		written = 0
@@ -239,9 +247,7 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 	facts.Maintenances = slices.DeleteFunc(facts.Maintenances, func(nm *v1alpha1.NodeMaintenance) bool {
 		return failed[nm.UID] && len(errs) == 0 || nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
 	})
-	if written > 0 && len(errs) > 0 {
-		return written, nil // what is left is tried once more
-	}
+	outcome.Events = slices.DeleteFunc(outcome.Events, func(e domain.Event) bool { return failed[e.Maintenance.UID] })
 	return written, errors.Join(errs...)
 }
 

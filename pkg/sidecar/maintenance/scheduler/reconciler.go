@@ -162,20 +162,22 @@ func (r *Reconciler) newRound(ctx context.Context, maintenances, nodes client.Re
 	return current, nil
 }
 
-// eachPage lists with a reader, some at a time. A cache returns all at once.
-func (r *Reconciler) eachPage(ctx context.Context, reader client.Reader, list client.ObjectList, use func(client.ObjectList)) error {
+// eachPage lists from the API server, some at a time, or from a cache, all at once.
+func (r *Reconciler) eachPage(ctx context.Context, reader client.Reader, empty client.ObjectList, use func(client.ObjectList)) error {
+	var opts []client.ListOption
+	if reader == r.Live {
+		opts = append(opts, client.Limit(pageSize))
+	}
 	for {
-		opts := []client.ListOption{client.Continue(list.GetContinue())}
-		if reader == r.Live {
-			opts = append(opts, client.Limit(pageSize))
-		}
+		list := empty.DeepCopyObject().(client.ObjectList)
 		if err := r.read(ctx, func(ctx context.Context) error { return reader.List(ctx, list, opts...) }); err != nil {
 			return text.CutError(err)
 		}
 		use(list)
-		if list.GetContinue() == "" {
+		if reader != r.Live || list.GetContinue() == "" {
 			return nil
 		}
+		opts = []client.ListOption{client.Limit(pageSize), client.Continue(list.GetContinue())}
 	}
 }
 

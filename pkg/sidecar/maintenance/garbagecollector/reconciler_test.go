@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollector_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+type shoot struct {
+	client.Client
+	unknown bool
+	config  *v1alpha1.MaintenanceOperatorConfig
+}
+
+func (s *shoot) Known() bool { return !s.unknown }
+
+func (s *shoot) Config(context.Context) (*v1alpha1.MaintenanceOperatorConfig, error) {
+	return s.config, nil
+}
+
+var _ = Describe("Reconcile", func() {
+	const readyTime = "maintenance.nvidia.com/ready-time"
+	var (
+		nm    *v1alpha1.NodeMaintenance
+		clock *testclock.FakePassiveClock
+		s     *shoot
+		r     *Reconciler
+	)
+
+	BeforeEach(func() {
+		nm = &v1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "a", Annotations: map[string]string{readyTime: builder.Start.Format(time.RFC3339)}, Finalizers: []string{"maintenance.nvidia.com/finalizer"},
+		}}
+		domain.SetPhase(&nm.Status, "Ready", "", 0, builder.Start)
+		clock = testclock.NewFakePassiveClock(builder.Start.Add(10 * time.Minute))
+		s = &shoot{config: &v1alpha1.MaintenanceOperatorConfig{Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxNodeMaintenanceTimeSeconds: new(int32(1800))}}}
+		r = &Reconciler{Clock: clock, Recorder: events.NewFakeRecorder(10)}
+	})
+
+	run := func(ctx context.Context) (time.Duration, bool) {
+		GinkgoHelper()
+		if s.Client == nil {
+			scheme := runtime.NewScheme()
+			Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+			s.Client, r.Shoot = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(nm).Build(), s
+		}
+		result, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(nm)})
+		Expect(err).NotTo(HaveOccurred())
+		after := &v1alpha1.NodeMaintenance{}
+		Expect(s.Get(ctx, client.ObjectKeyFromObject(nm), after)).To(Succeed())
+		return result.RequeueAfter, after.DeletionTimestamp != nil
+	}
+
+	It("M9: should delete what is ready for too long, to the second, and say so", func(ctx SpecContext) {
+		after, deleted := run(ctx)
+		Expect(after).To(Equal(20 * time.Minute))
+		Expect(deleted).To(BeFalse())
+		clock.SetTime(builder.Start.Add(30*time.Minute - time.Second))
+		after, deleted = run(ctx)
+		Expect(after).To(Equal(time.Second))
+		Expect(deleted).To(BeFalse())
+		clock.SetTime(builder.Start.Add(30 * time.Minute))
+		_, deleted = run(ctx)
+		Expect(deleted).To(BeTrue())
+		Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected Deleted, as it was Ready since 2026-03-01T12:00:00Z, longer than 30m0s.")))
+	})
+
+	DescribeTable("M9: when it is over", func(ctx SpecContext, edit func(), want time.Duration) {
+		edit()
+		after, deleted := run(ctx)
+		Expect(after).To(Equal(want))
+		Expect(deleted).To(BeFalse())
+	},
+		Entry("by default", func() { s.config.Spec.MaxNodeMaintenanceTimeSeconds = nil }, 50*time.Minute),
+		Entry("with a time that cannot be read, counted from the condition", func() { nm.Annotations[readyTime] = "soon" }, 20*time.Minute),
+		Entry("with a time that is yet to come as well", func() { nm.Annotations[readyTime] = "9999-01-01T00:00:00Z" }, 20*time.Minute),
+		Entry("never if it is to be ignored", func() { nm.Annotations["maintenance.nvidia.com/garbage-collector.ignore"] = "true" }, time.Duration(0)),
+		Entry("not with any other value", func() { nm.Annotations["maintenance.nvidia.com/garbage-collector.ignore"] = "yes" }, 20*time.Minute),
+		Entry("never for a requestor that has failed", func() {
+			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
+		}, time.Duration(0)),
+		Entry("never in another phase", func() { domain.SetPhase(&nm.Status, "Draining", "", 0, builder.Start) }, time.Duration(0)),
+		Entry("never while nobody knows the limit", func() { s.config = nil }, time.Duration(0)),
+		Entry("never while nobody knows the objects", func() { s.unknown = true }, time.Duration(0)),
+	)
+})

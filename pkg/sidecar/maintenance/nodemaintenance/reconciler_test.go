@@ -1,0 +1,416 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package nodemaintenance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// shoot is what the Reconciler sees of a shoot. It can refuse any write.
+type shoot struct {
+	client.WithWatch
+	unknown bool
+
+	pods    []drain.Pod
+	watched map[string]bool
+	// reads counts the lists of pods.
+	reads   int
+	evicted []string
+	refused error
+}
+
+func (s *shoot) Known() bool { return !s.unknown }
+
+func (s *shoot) Of(node string) ([]drain.Pod, bool) {
+	s.watched[node] = true
+	return s.pods, true
+}
+
+func (s *shoot) Forget(node string) { delete(s.watched, node) }
+
+func (s *shoot) Execute(_ context.Context, actions []drain.Action) []error {
+	var errs []error
+	for _, action := range actions {
+		s.evicted = append(s.evicted, action.Pod.Name)
+		errs = append(errs, s.refused)
+	}
+	return errs
+}
+
+type environment struct {
+	*Reconciler
+	shoot    *shoot
+	clock    *testclock.FakePassiveClock
+	recorder *events.FakeRecorder
+	// fail is asked before each write, which is made even so if it returns errAfter.
+	fail func(object client.Object) error
+	// writes counts them.
+	writes int
+}
+
+var errAfter = errors.New("the connection is lost after the write")
+
+func newEnvironment(objects ...client.Object) *environment {
+	GinkgoHelper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{machinev1alpha1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
+		Expect(add(scheme)).To(Succeed())
+	}
+	pool := Deployment("pool", Replicas(1))
+	set := Set("pool-1", pool, Revision("1"))
+	seed := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, set, Machine("n", Of(set))).
+		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} })
+
+	e := &environment{
+		shoot:    &shoot{watched: map[string]bool{}},
+		clock:    testclock.NewFakePassiveClock(Start),
+		recorder: events.NewFakeRecorder(1000),
+		fail:     func(client.Object) error { return nil },
+	}
+	write := func(object client.Object, write func() error) error {
+		e.writes++
+		switch err := e.fail(object); {
+		case errors.Is(err, errAfter):
+			Expect(write()).To(Succeed())
+			return err
+		case err != nil:
+			return err
+		}
+		return write()
+	}
+	e.shoot.WithWatch = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&corev1.Node{}, &v1alpha1.NodeMaintenance{}).
+		WithIndex(&v1alpha1.NodeMaintenance{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*v1alpha1.NodeMaintenance).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				return write(obj, func() error { return c.Patch(ctx, obj, patch, opts...) })
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, name string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+				return write(obj, func() error { return c.SubResource(name).Patch(ctx, obj, patch, opts...) })
+			},
+		}).Build()
+	e.restart()
+	e.Source = seed.Build()
+	return e
+}
+
+// restart forgets what is not in objects.
+func (e *environment) restart() {
+	var source client.Reader
+	if e.Reconciler != nil {
+		source = e.Source
+	}
+	e.Reconciler = &Reconciler{
+		Source: source, Shoot: e.shoot, Nodes: e.shoot, Live: e.shoot, Pods: e.shoot, Executor: e.shoot, Clock: e.clock, Recorder: e.recorder,
+		ReadPods:  func(context.Context, string) ([]drain.Pod, error) { e.shoot.reads++; return e.shoot.pods, nil },
+		Evictions: flowcontrol.NewBackOff(time.Second, 15*time.Second), Cordons: flowcontrol.NewBackOff(10*time.Second, 5*time.Minute),
+	}
+}
+
+func (e *environment) reconcile(ctx context.Context) (time.Duration, error) {
+	result, err := e.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: "n"}})
+	return result.RequeueAfter, err
+}
+
+func (e *environment) run(ctx context.Context) time.Duration {
+	GinkgoHelper()
+	after, err := e.reconcile(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	return after
+}
+
+func (e *environment) get(ctx context.Context, name string) *v1alpha1.NodeMaintenance {
+	nm := &v1alpha1.NodeMaintenance{}
+	if err := e.shoot.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, nm); err != nil {
+		ExpectWithOffset(1, client.IgnoreNotFound(err)).To(Succeed())
+		return nil
+	}
+	return nm
+}
+
+func (e *environment) phase(ctx context.Context) string { return domain.PhaseOf(e.get(ctx, "a")) }
+
+func (e *environment) node(ctx context.Context) *corev1.Node {
+	node := &corev1.Node{}
+	ExpectWithOffset(1, e.shoot.Get(ctx, client.ObjectKey{Name: "n"}, node)).To(Succeed())
+	return node
+}
+
+// schedule does what the scheduler does.
+func (e *environment) schedule(ctx context.Context) {
+	GinkgoHelper()
+	before := e.fail
+	e.fail = func(client.Object) error { return nil }
+	nm := e.get(ctx, "a")
+	domain.SetPhase(&nm.Status, "Scheduled", "", 0, e.clock.Now())
+	Expect(e.shoot.Status().Update(ctx, nm)).To(Succeed())
+	e.fail = before
+}
+
+func maintenance(name string, edit ...func(*v1alpha1.NodeMaintenance)) *v1alpha1.NodeMaintenance {
+	nm := &v1alpha1.NodeMaintenance{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(Start)},
+		Spec:       v1alpha1.NodeMaintenanceSpec{RequestorID: "acme.com", NodeName: "n", DrainSpec: &v1alpha1.DrainSpec{}, WaitForPodCompletion: &v1alpha1.WaitForPodCompletionSpec{}},
+	}
+	for _, e := range edit {
+		e(nm)
+	}
+	return nm
+}
+
+var _ = Describe("Reconcile", func() {
+	It("M2 to M7: should bring a maintenance from one end to the other without a pause, and clean up", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		Expect(e.run(ctx)).To(BeZero())
+		Expect(e.phase(ctx)).To(Equal("Pending"))
+		e.schedule(ctx)
+		Expect(e.run(ctx)).To(BeZero())
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.node(ctx).Spec.Unschedulable).To(BeTrue())
+		Expect(e.shoot.reads).To(Equal(1), "M5: looked at once more")
+		Expect(e.shoot.watched).To(BeEmpty())
+		writes := e.writes
+		Expect(e.run(ctx)).To(BeZero())
+		Expect(e.writes).To(Equal(writes))
+
+		Expect(e.shoot.Delete(ctx, e.get(ctx, "a"))).To(Succeed())
+		e.run(ctx)
+		Expect(e.get(ctx, "a")).To(BeNil())
+		Expect(domain.IsMarked(e.node(ctx))).To(BeFalse())
+		Expect(e.node(ctx).Spec.Unschedulable).To(BeFalse())
+		Expect(e.recorder.Events).To(HaveLen(5), "of the Scheduled one the scheduler tells")
+		Expect(e.recorder.Events).To(Receive(Equal("Normal ConditionChanged Pending")))
+	})
+
+	It("M2, M3: should come to the same end whichever write is lost, or is not known to have been made, and whoever is restarted then", func(ctx SpecContext) {
+		for _, lost := range []error{errors.New("fake"), errAfter} {
+			for number := 1; ; number++ {
+				e := newEnvironment(Node("n"), maintenance("a"))
+				failed := false
+				e.fail = func(object client.Object) error {
+					if node, isNode := object.(*corev1.Node); isNode && domain.IsMarked(node) && (node.Spec.Unschedulable || len(node.Annotations) > 0) {
+						Expect(e.get(ctx, "a").Finalizers).NotTo(BeEmpty(), "M2: nothing is done to the node without the finalizer")
+					}
+					if e.writes == number {
+						failed = true
+						return lost
+					}
+					return nil
+				}
+				settle := func() {
+					for range 4 {
+						if _, err := e.reconcile(ctx); err == nil {
+							return
+						}
+						e.restart()
+					}
+					Fail("it fails for good")
+				}
+				settle()
+				e.schedule(ctx)
+				settle()
+				Expect(e.phase(ctx)).To(Equal("Ready"), "%s at write %d", lost, number)
+				Expect(e.node(ctx).Spec.Taints).To(ConsistOf(HaveField("Value", "uid-a")))
+				Expect(e.shoot.Delete(ctx, e.get(ctx, "a"))).To(Succeed())
+				settle()
+				Expect(e.get(ctx, "a")).To(BeNil(), "%s at write %d", lost, number)
+				Expect(domain.IsMarked(e.node(ctx))).To(BeFalse())
+				Expect(e.node(ctx).Spec.Unschedulable).To(BeFalse())
+				if !failed {
+					Expect(number).To(BeNumerically(">", 10))
+					break
+				}
+			}
+		}
+	})
+
+	It("M4: should watch pods while the node waits or drains, and at no other time", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion.TimeoutSeconds = 60 }))
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p", Managed: true}}
+		e.run(ctx)
+		Expect(e.shoot.watched).To(BeEmpty())
+		e.schedule(ctx)
+		Expect(e.run(ctx)).To(Equal(time.Minute), "M4: to the second")
+		Expect(e.phase(ctx)).To(Equal("WaitForPodCompletion"))
+		Expect(e.shoot.watched).To(HaveKey("n"))
+		Expect(e.shoot.evicted).To(BeEmpty())
+		e.clock.SetTime(Start.Add(time.Minute))
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+		Expect(e.shoot.watched).To(HaveKey("n"))
+		Expect(e.shoot.evicted).To(ConsistOf("p"))
+		e.shoot.pods = nil
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.shoot.watched).To(BeEmpty())
+	})
+
+	It("M7: should stop evicting and watching when a maintenance is deleted", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion = nil }))
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p", Managed: true}}
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.shoot.evicted).To(HaveLen(1))
+		Expect(e.shoot.Delete(ctx, e.get(ctx, "a"))).To(Succeed())
+		e.clock.SetTime(Start.Add(time.Hour))
+		e.run(ctx)
+		Expect(e.shoot.evicted).To(HaveLen(1))
+		Expect(e.shoot.watched).To(BeEmpty())
+	})
+
+	It("M5: should try what was refused again, later each time, and say why", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion = nil }))
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p", Managed: true}}
+		e.shoot.refused = errors.New("the budget web needs it")
+		e.run(ctx)
+		e.schedule(ctx)
+		for i, want := range []time.Duration{1, 2, 4, 8, 15, 15} {
+			after := e.run(ctx)
+			Expect(after).To(BeNumerically("~", want*time.Second, time.Millisecond))
+			Expect(e.shoot.evicted).To(HaveLen(i + 1))
+			Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(HaveSuffix("In the way: the budget web needs it."))
+			e.run(ctx)
+			Expect(e.shoot.evicted).To(HaveLen(i+1), "not before its time")
+			e.clock.SetTime(e.clock.Now().Add(after))
+		}
+	})
+
+	It("M3: should not put a cordon back as often as somebody takes it away", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		put := 0
+		for range 600 {
+			node := e.node(ctx)
+			if node.Spec.Unschedulable {
+				put++
+				node.Spec.Unschedulable = false
+				Expect(e.shoot.Update(ctx, node)).To(Succeed())
+			}
+			e.run(ctx)
+			e.clock.SetTime(e.clock.Now().Add(time.Second))
+		}
+		Expect(put).To(And(BeNumerically(">=", 5), BeNumerically("<=", 8)))
+	})
+
+	It("M1: should not keep a maintenance waiting for another one of its node that cannot be written", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"), maintenance("b"))
+		e.fail = func(object client.Object) error {
+			if object.GetName() == "b" {
+				return errors.New("too many conditions")
+			}
+			return nil
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("too many conditions")))
+		Expect(e.phase(ctx)).To(Equal("Pending"))
+		e.schedule(ctx)
+		_, err = e.reconcile(ctx)
+		Expect(err).To(HaveOccurred())
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+	})
+
+	It("M3: should refuse to write on what has changed since it was read", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		once := true
+		e.fail = func(object client.Object) error {
+			if _, isNode := object.(*corev1.Node); isNode && once && object.GetAnnotations() != nil {
+				once = false
+				e.fail = func(client.Object) error { return nil }
+				node := e.node(ctx)
+				node.Spec.Unschedulable = true // somebody cordons it in between
+				Expect(e.shoot.Update(ctx, node)).To(Succeed())
+			}
+			return nil
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).To(HaveOccurred())
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.node(ctx).Spec.Taints).To(BeEmpty(), "it is not ours")
+	})
+
+	It("M17: should do nothing as long as nobody knows the objects, and nothing for nodes without any", func(ctx SpecContext) {
+		e := newEnvironment(Node("n", NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "2026-03-01T12:00:00Z")))
+		e.shoot.unknown = true
+		Expect(e.run(ctx)).To(BeZero())
+		Expect(e.writes).To(BeZero())
+		e.shoot.unknown = false
+		e.run(ctx)
+		Expect(domain.IsMarked(e.node(ctx))).To(BeFalse(), "M7: nobody else will")
+		writes := e.writes
+		e.Live = nil // it is not even asked
+		e.run(ctx)
+		Expect(e.writes).To(Equal(writes))
+	})
+
+	It("M7: should let go of a maintenance whose node is gone", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.shoot.Delete(ctx, e.node(ctx))).To(Succeed())
+		e.run(ctx)
+		Expect(e.get(ctx, "a").Finalizers).To(BeEmpty())
+		Expect(e.phase(ctx)).To(Equal("Pending"))
+	})
+
+	DescribeTable("M15: which changes of a node are looked at", func(edit NodeOption, want bool) {
+		Expect(NodeChangedFor(Node("n"), Node("n", edit))).To(Equal(want))
+	},
+		Entry("a heartbeat", NodeOption(func(n *corev1.Node) { n.ResourceVersion = "2" }), false),
+		Entry("readiness", NodeOption(NotReady), false),
+		Entry("a cordon", NodeOption(func(n *corev1.Node) { n.Spec.Unschedulable = true }), true),
+		Entry("a taint of Kubernetes that tells of one", Taint("node.kubernetes.io/unschedulable", Start), true),
+		Entry("the record", Taint("machine-preservation.extensions.gardener.cloud/maintenance", Start), true),
+		Entry("another taint", Taint("other", Start), false),
+		Entry("an update in place", Condition("InPlaceUpdate", "True", "SelectedForUpdate", ""), true),
+		Entry("the mark", NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "x"), true),
+		Entry("a condition of ours", Condition("DrainInProgress", "True", "", ""), true),
+		Entry("another condition", Condition("Other", "True", "", ""), false),
+		Entry("another node", NodeOption(func(n *corev1.Node) { n.UID = "2" }), true),
+	)
+
+	It("should bound what is remembered of refusals", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion = nil }))
+		for i := range 500 {
+			e.shoot.pods = append(e.shoot.pods, drain.Pod{Namespace: "shop", Name: fmt.Sprintf("p%d", i), Managed: true})
+		}
+		e.shoot.refused = errors.New("x")
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.get(ctx, "a").Status.Drain.WaitForEviction).To(HaveLen(100))
+		Expect(len(e.get(ctx, "a").Status.Conditions[0].Message)).To(BeNumerically("<", 1024))
+	})
+})
