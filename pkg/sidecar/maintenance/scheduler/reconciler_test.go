@@ -212,6 +212,19 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf("m1"))
 	})
 
+	It("M10: should not schedule what has changed since it was chosen", func(ctx SpecContext) {
+		e := newEnvironment(3, parallel("1"))
+		e.before = func(client.Object) error {
+			e.before = func(client.Object) error { return nil }
+			e.edit(ctx, "m0", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodSelector: "!"} })
+			return nil
+		}
+		Expect(round(ctx, e.replica())).To(Succeed())
+		Expect(e.inPhase(ctx, "Scheduled")).To(BeEmpty())
+		Expect(round(ctx, e.replica())).To(Succeed())
+		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf("m1"))
+	})
+
 	It("M2, M14, M15, M17: should leave out what must not be scheduled, and count what is unavailable already", func(ctx SpecContext) {
 		e := newEnvironment(6, v1alpha1.MaintenanceOperatorConfigSpec{MaxParallelOperations: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(1))})
 		deleting := func(nm *v1alpha1.NodeMaintenance) { nm.Finalizers = []string{"example.com/foreign"} }
