@@ -556,7 +556,12 @@ func progress(s *v1alpha1.NodeMaintenanceStatus, total int, left []drain.Pod, an
 	s.Drain = &status
 }
 
-func count(n int) int32 { return int32(min(n, math.MaxInt32)) }
+func count(n int) int32 {
+	if n < 0 || n > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int32(n)
+}
 
 // setPhase writes a phase with a message, and the status as edited.
 func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string, edit func(*v1alpha1.NodeMaintenanceStatus)) {
