@@ -7,6 +7,7 @@ package maintenance
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -215,17 +216,11 @@ func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, plan
 	if d.mark(current, planned) {
 		return
 	}
-	if d.Ending && (current == nil || !takesOver(current)) {
+	if d.Ending {
 		d.release(ending)
 	} else if current != nil {
 		d.advance(current)
 	}
-}
-
-// takesOver says that a maintenance may yet have to take the cordon over from the one before.
-func takesOver(nm *v1alpha1.NodeMaintenance) bool {
-	phase := PhaseOf(nm)
-	return phase == v1alpha1.PhaseScheduled || phase == v1alpha1.PhaseCordon
 }
 
 // holds says that the cordon of the node is that of a maintenance.
@@ -548,17 +543,24 @@ func progress(s *v1alpha1.NodeMaintenanceStatus, total int, left []drain.Pod, an
 		status = *s.Drain
 	}
 	if anew {
-		status.TotalPods, status.EvictionPods = int32(total), int32(len(left))
+		status.TotalPods, status.EvictionPods = count(total), count(len(left))
 	}
 	status.DrainProgress = 100
 	if status.EvictionPods > 0 {
 		gone := max(int(status.EvictionPods)-len(left), 0)
-		status.DrainProgress = int32(gone * 100 / int(status.EvictionPods))
+		status.DrainProgress = count(gone * 100 / int(status.EvictionPods))
 	} else if len(left) > 0 {
 		status.DrainProgress = 0
 	}
 	status.WaitForEviction = keysOf(left)
 	s.Drain = &status
+}
+
+func count(n int) int32 {
+	if n < 0 || n > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int32(n)
 }
 
 // setPhase writes a phase with a message, and the status as edited.

@@ -4,7 +4,7 @@
 
 package conformance
 
-// Rule is a rule of preservation, or one of drains.
+// Rule is a rule of preservation, one of drains, or one of node maintenances.
 type Rule struct {
 	// ID is what tests have in their names.
 	ID string
@@ -12,7 +12,7 @@ type Rule struct {
 	Text string
 }
 
-// Rules returns all rules.
+// Rules returns the rules of preservation and of drains, all of which scenarios look at.
 func Rules() []Rule {
 	return []Rule{
 		{"R1", "Requests are `now` (alias `true`), `when-failed` and `false`."},
@@ -61,5 +61,28 @@ func Rules() []Rule {
 		{"D10", "A pod with a volume on a node that does not answer is not deleted by force, unless the pool is set to risk it. It is named instead."},
 		{"D11", "What a strategy did, what is waited for and until when, and which pods made a drain fail can be seen on the node and the pods."},
 		{"D12", "One plan decides on all drains: a pure function of the time, the pods, the budgets and the stages."},
+	}
+}
+
+// MaintenanceRules returns the rules of node maintenances.
+func MaintenanceRules() []Rule {
+	return []Rule{
+		{"M1", "A new maintenance is pending. What cannot be read keeps it so, with the reason: nothing is evicted on a filter that cannot be read."},
+		{"M2", "A maintenance is scheduled by the scheduler only, from Pending only. Its finalizer is there before anything is done to the node."},
+		{"M3", "A cordon of ours is recorded on the node in the same write, is put back with a back-off, and is all that is undone. The next maintenance of the node takes it over."},
+		{"M4", "Pods are waited for by the selector, and watched by node while a maintenance waits or drains, and at no other time."},
+		{"M5", "Drains respect PodDisruptionBudgets and the filters; what is filtered out is no obstacle, and what blocks is named. A timeout begins anew."},
+		{"M6", "A ready maintenance is True with its time. A requestor that fails keeps its node."},
+		{"M7", "A deletion undoes everything in every phase, also without the Node. Additional requestors, and one that has failed, are waited for."},
+		{"M8", "A maintenance goes with its Node."},
+		{"M9", "What is ready for too long is deleted, to the second, unless it is to be ignored."},
+		{"M10", "What is scheduled is as the examples say. Limits are never exceeded, also with two replicas, and no slot is left free that could be used."},
+		{"M11", "A freed slot is used within a second."},
+		{"M12", "A machine whose node is under maintenance is preserved, for a limited time whatever the object says."},
+		{"M13", "After a maintenance the preservation ends with the node's health, or after the health timeout."},
+		{"M14", "A failed machine that is preserved can be maintained. It is unavailable already."},
+		{"M15", "None is scheduled where the machine goes, is updated in place, power-cycled or hibernated, and what is under way then is set back."},
+		{"M16", "Conditions on the node tell of a maintenance without its API."},
+		{"M17", "Nodes without a machine and namespaces that are not allowed are refused, whatever is in the objects is bounded, and nothing depends on the resource definitions being there."},
 	}
 }

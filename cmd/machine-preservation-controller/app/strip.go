@@ -65,7 +65,7 @@ func stripNode(obj any) (any, error) {
 			n.Labels = nil
 		}
 		n.Annotations = readAnnotations(n.Annotations)
-		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints}
+		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
 		// The array behind the conditions must not be kept for a few of them.
 		var conditions []corev1.NodeCondition
 		for _, c := range n.Status.Conditions {

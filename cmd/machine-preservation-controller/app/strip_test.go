@@ -100,6 +100,7 @@ var _ = Describe("Strip", func() {
 
 		n := strip(node()).(*corev1.Node)
 		Expect(n.Spec.Taints).To(Equal(node().Spec.Taints))
+		Expect(n.Spec.Unschedulable).To(BeTrue(), "M10: it counts as unavailable")
 		Expect(n.Status.Conditions).To(ConsistOf(
 			node().Status.Conditions[0],
 			corev1.NodeCondition{Type: "DiskPressure", Status: corev1.ConditionTrue},

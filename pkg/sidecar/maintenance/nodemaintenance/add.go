@@ -77,6 +77,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		r.Cordons = flowcontrol.NewBackOff(minCordon, maxCordon)
 	}
 
+	drainsFailed.WithLabelValues() // an increase can be seen only of what was there before
 	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), requestOfMachine, r.nodesOfMaintenances).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {

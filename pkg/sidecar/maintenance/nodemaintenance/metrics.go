@@ -22,11 +22,11 @@ var (
 		Help:      "Seconds that NodeMaintenances were in a phase.",
 		Buckets:   []float64{1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
 	}, []string{"phase"})
-	drainsFailed = prometheus.NewCounter(prometheus.CounterOpts{
+	drainsFailed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "machine_preservation",
 		Name:      "node_maintenance_drains_failed_total",
 		Help:      "Drains for a NodeMaintenance that were not over after their timeout, and were begun anew.",
-	})
+	}, nil)
 )
 
 func init() {

@@ -5,7 +5,6 @@
 package nodemaintenance
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,27 +16,23 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// nodeChanged selects changes of what decides on a maintenance, or of what it has put on the node. Taints tell of a cordon as
-// well, whoever keeps the node's own field.
+// nodeChanged selects changes of what decides on a maintenance, or of what it has put on the node.
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		o, n := e.ObjectOld, e.ObjectNew
 		return o.UID != n.UID || o.Spec.Unschedulable != n.Spec.Unschedulable ||
 			preservation.IsSelectedForUpdate(o) != preservation.IsSelectedForUpdate(n) ||
 			o.Annotations[preservationv1alpha1.AnnotationMaintenance] != n.Annotations[preservationv1alpha1.AnnotationMaintenance] ||
-			!maps.Equal(taintsOf(o), taintsOf(n)) || !slices.Equal(conditionsOf(o), conditionsOf(n))
+			recordOf(o) != recordOf(n) || !slices.Equal(conditionsOf(o), conditionsOf(n))
 	}}
 }
 
-// taintsOf returns the taints by which a cordon is known.
-func taintsOf(node *corev1.Node) map[string]string {
-	taints := map[string]string{}
-	for _, t := range node.Spec.Taints {
-		if t.Key == preservationv1alpha1.TaintMaintenance || t.Key == corev1.TaintNodeUnschedulable {
-			taints[t.Key] = t.Value
-		}
+func recordOf(node *corev1.Node) string {
+	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == preservationv1alpha1.TaintMaintenance })
+	if i < 0 {
+		return ""
 	}
-	return taints
+	return node.Spec.Taints[i].Value
 }
 
 func conditionsOf(node *corev1.Node) []corev1.NodeConditionType {

@@ -274,7 +274,7 @@ const maxRefused = 100
 func (r *Reconciler) tell(ctx context.Context, event domain.Event) {
 	log := logf.FromContext(ctx).WithValues("nodeMaintenance", client.ObjectKeyFromObject(event.Maintenance), "reason", event.Reason, "note", event.Note)
 	if event.Reason == domain.EventDrainTimedOut {
-		drainsFailed.Inc()
+		drainsFailed.WithLabelValues().Inc()
 	}
 	log.Info("Maintenance goes on")
 	maintenance.Tell(r.Recorder, event)

@@ -391,8 +391,9 @@ var _ = Describe("Reconcile", func() {
 		Entry("a heartbeat", NodeOption(func(n *corev1.Node) { n.ResourceVersion = "2" }), false),
 		Entry("readiness", NodeOption(NotReady), false),
 		Entry("a cordon", NodeOption(func(n *corev1.Node) { n.Spec.Unschedulable = true }), true),
-		Entry("a taint of Kubernetes that tells of one", Taint("node.kubernetes.io/unschedulable", Start), true),
-		Entry("the record", Taint("machine-preservation.extensions.gardener.cloud/maintenance", Start), true),
+		Entry("the record", NodeOption(func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: "machine-preservation.extensions.gardener.cloud/maintenance", Value: "uid", Effect: corev1.TaintEffectNoSchedule}}
+		}), true),
 		Entry("another taint", Taint("other", Start), false),
 		Entry("an update in place", Condition("InPlaceUpdate", "True", "SelectedForUpdate", ""), true),
 		Entry("the mark", NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "x"), true),

@@ -11,9 +11,8 @@ import (
 
 // What the tests look at beside the exported names.
 var (
-	SlotsUsed = slotsUsed
-	SlotsFree = slotsFree
-	ByPhase   = maintenancesByPhase
+	Slots   = slots
+	ByPhase = maintenancesByPhase
 )
 
 // NodeChangedFor says whether a change of a node is looked at.

@@ -19,20 +19,15 @@ var (
 		Name:      "node_maintenances",
 		Help:      "NodeMaintenances, by phase.",
 	}, []string{"phase"})
-	slotsUsed = prometheus.NewGauge(prometheus.GaugeOpts{
+	slots = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "machine_preservation",
-		Name:      "node_maintenance_slots_used",
-		Help:      "Nodes under maintenance.",
-	})
-	slotsFree = prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "machine_preservation",
-		Name:      "node_maintenance_slots_free",
-		Help:      "Further nodes that may be under maintenance at the same time.",
-	})
+		Name:      "node_maintenance_slots",
+		Help:      "Nodes under maintenance (used), and how many more may be at the same time (free).",
+	}, []string{"state"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(maintenancesByPhase, slotsUsed, slotsFree)
+	metrics.Registry.MustRegister(maintenancesByPhase, slots)
 }
 
 // phaseNone stands for those that nobody has looked at yet.
@@ -43,6 +38,6 @@ func (r *round) tell() {
 	for _, phase := range append([]string{""}, domain.Phases...) {
 		maintenancesByPhase.WithLabelValues(cmp.Or(phase, phaseNone)).Set(float64(r.phases[phase]))
 	}
-	slotsUsed.Set(float64(r.slots.Used))
-	slotsFree.Set(float64(r.slots.Free))
+	slots.WithLabelValues("used").Set(float64(r.slots.Used))
+	slots.WithLabelValues("free").Set(float64(r.slots.Free))
 }

@@ -148,8 +148,8 @@ var _ = Describe("Reconcile", func() {
 		Expect(round(ctx, r)).To(Succeed())
 		Expect(e.inPhase(ctx, "Scheduled")).To(HaveLen(2))
 		Expect(e.lists).To(Equal(3), "the cache, and the test")
-		Expect(testutil.ToFloat64(SlotsUsed)).To(Equal(2.0))
-		Expect(testutil.ToFloat64(SlotsFree)).To(BeZero())
+		Expect(testutil.ToFloat64(Slots.WithLabelValues("used"))).To(Equal(2.0))
+		Expect(testutil.ToFloat64(Slots.WithLabelValues("free"))).To(BeZero())
 		Expect(testutil.ToFloat64(ByPhase.WithLabelValues("Pending"))).To(Equal(3.0))
 		Expect(testutil.ToFloat64(ByPhase.WithLabelValues("Scheduled"))).To(Equal(2.0))
 	})
@@ -208,6 +208,19 @@ var _ = Describe("Reconcile", func() {
 		Expect(round(ctx, e.replica())).NotTo(Succeed())
 		e.before = func(client.Object) error { return nil }
 		e.edit(ctx, "m0", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodSelector: "!"} })
+		Expect(round(ctx, e.replica())).To(Succeed())
+		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf("m1"))
+	})
+
+	It("M10: should not schedule what has changed since it was chosen", func(ctx SpecContext) {
+		e := newEnvironment(3, parallel("1"))
+		e.before = func(client.Object) error {
+			e.before = func(client.Object) error { return nil }
+			e.edit(ctx, "m0", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodSelector: "!"} })
+			return nil
+		}
+		Expect(round(ctx, e.replica())).To(Succeed())
+		Expect(e.inPhase(ctx, "Scheduled")).To(BeEmpty())
 		Expect(round(ctx, e.replica())).To(Succeed())
 		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf("m1"))
 	})
