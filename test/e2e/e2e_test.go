@@ -201,7 +201,7 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 		},
 		NodeMaintenance: &v1alpha1.NodeMaintenance{
 			MaxParallelOperations: new(intstr.FromInt(0)),
-			MaxHoldTime:           &metav1.Duration{Duration: 4 * time.Minute},
+			MaxHoldTime:           &metav1.Duration{Duration: 210 * time.Second},
 		},
 	}
 	for _, scenario := range scenarios {
