@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	gomegatypes "github.com/onsi/gomega/types"
@@ -526,6 +527,10 @@ func (p *Pool) setMaxParallelOperations(count int) {
 		g.Expect(p.editConfig(func(config *v1alpha1.MachinePreservationConfig) {
 			config.NodeMaintenance.MaxParallelOperations = new(intstr.FromInt(count))
 		})).To(Succeed())
+		// As gardenlet asks for the reconciliation of what it has changed.
+		extension, err := p.extension(p.ctx)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(patchAnnotations(p.ctx, p.Seed, extension, map[string]any{v1beta1constants.GardenerOperation: v1beta1constants.GardenerOperationReconcile})).To(Succeed())
 	})
 	p.eventually(func(g Gomega) {
 		config := &maintenancev1alpha1.MaintenanceOperatorConfig{}
