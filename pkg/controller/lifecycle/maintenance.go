@@ -46,25 +46,25 @@ func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1al
 
 	switch isAwake := hasServer(shoot); {
 	case isWanted && state == shootresources.Present:
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceOn
+		values.NodeMaintenance = preservationcontroller.MaintenanceOn
 	case isWanted && isAwake:
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceBeginning
+		values.NodeMaintenance = preservationcontroller.MaintenanceBeginning
 	case !isWanted && state == shootresources.Present:
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceEnding
+		values.NodeMaintenance = preservationcontroller.MaintenanceEnding
 	}
 	if err := a.deployController(ctx, ex.Namespace, values); err != nil {
 		return err
 	}
 
 	switch values.NodeMaintenance {
-	case preservationcontroller.NodeMaintenanceOn:
+	case preservationcontroller.MaintenanceOn:
 		return nodemaintenance.New(a.Client, ex.Namespace, settings).Deploy(ctx)
-	case preservationcontroller.NodeMaintenanceBeginning:
+	case preservationcontroller.MaintenanceBeginning:
 		if err := a.beginMaintenance(ctx, ex.Namespace, settings); err != nil {
 			return err
 		}
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceOn
-	case preservationcontroller.NodeMaintenanceEnding:
+		values.NodeMaintenance = preservationcontroller.MaintenanceOn
+	case preservationcontroller.MaintenanceEnding:
 		if !hasServer(shoot) {
 			return nil
 		}
@@ -77,7 +77,7 @@ func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1al
 		if err := nodemaintenance.Resources(a.Client, ex.Namespace).Destroy(ctx); err != nil {
 			return fmt.Errorf("failed to delete the API of NodeMaintenances: %w", err)
 		}
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceOff
+		values.NodeMaintenance = preservationcontroller.MaintenanceOff
 	default:
 		return nil
 	}
