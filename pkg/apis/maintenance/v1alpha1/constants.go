@@ -49,8 +49,10 @@ const (
 )
 
 const (
-	// ConfigName and ConfigNamespace are those of the only MaintenanceOperatorConfig that counts.
-	ConfigName, ConfigNamespace = "default", "kube-system"
+	// ConfigName is the name of the only MaintenanceOperatorConfig that counts.
+	ConfigName = "default"
+	// ConfigNamespace is its namespace.
+	ConfigNamespace = "kube-system"
 
 	// DefaultMaxNodeMaintenanceTimeSeconds is after how many seconds in PhaseReady a NodeMaintenance is deleted.
 	DefaultMaxNodeMaintenanceTimeSeconds = 3600
