@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	nodeutil "k8s.io/component-helpers/node/util"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // pageSize is how many pods are in memory at a time, however many a node has.
@@ -255,7 +257,7 @@ func (s *step) fail(err error) {
 
 func (s *step) err() error {
 	if more := s.failed - len(s.errs); more > 0 {
-		return utilerrors.NewAggregate(append(s.errs, fmt.Errorf("and %d more", more)))
+		return utilerrors.NewAggregate(append(s.errs, errors.New(text.More(more))))
 	}
 	return utilerrors.NewAggregate(s.errs)
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -75,12 +77,7 @@ func (p Progress) String() string {
 		clauses = append(clauses, strings.Join(parts, ", "))
 	}
 	if len(p.BlockedBy) > 0 {
-		named := p.BlockedBy[:min(len(p.BlockedBy), maxNamed)]
-		clause := "blocked: " + strings.Join(named, "; ")
-		if more := len(p.BlockedBy) - len(named); more > 0 {
-			clause += fmt.Sprintf("; and %d more", more)
-		}
-		clauses = append(clauses, clause)
+		clauses = append(clauses, "blocked: "+strings.Join(text.First(p.BlockedBy, maxNamed), "; "))
 	}
 	if p.Partial {
 		clauses = append(clauses, "others are dealt with in turn")

@@ -2,17 +2,23 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package text makes what others wrote fit to be passed on: a value on a Node, or what a budget or a webhook answered
-// (P14).
+// Package text makes what others wrote, or what there may be much of, fit to be passed on: a value on a Node, what a budget
+// or a webhook answered, or the names of pods (P14).
 package text
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
 
-// limit is how many characters of what others wrote are passed on.
-const limit = 128
+const (
+	// limit is how many characters of what others wrote are passed on.
+	limit = 128
+	// maxNote is how many bytes of a note the API server accepts in an Event.
+	maxNote = 1024
+)
 
 // Cut returns the first 128 characters that can be printed of a text that others wrote.
 func Cut(text string) string {
@@ -36,6 +42,26 @@ func Cut(text string) string {
 	}
 	return b.String()
 }
+
+// Note returns as much of a text as the API server accepts for the note of an Event, with an ellipsis if it is not all.
+func Note(text string) string {
+	const ellipsis = "..."
+	if len(text) <= maxNote {
+		return strings.ToValidUTF8(text, "")
+	}
+	return strings.ToValidUTF8(text[:maxNote-len(ellipsis)], "") + ellipsis
+}
+
+// First returns the first n of a list, and in words how many more there are.
+func First(list []string, n int) []string {
+	if more := len(list) - n; more > 0 {
+		return append(slices.Clone(list[:n]), More(more))
+	}
+	return list
+}
+
+// More says that n more are not named.
+func More(n int) string { return fmt.Sprintf("and %d more", n) }
 
 // CutError returns an error with the first characters of another one's text, and is the other one in all else.
 func CutError(err error) error { return cutError{err} }

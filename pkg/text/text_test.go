@@ -37,6 +37,24 @@ var _ = Describe("P14: what others wrote", func() {
 		Entry("what is no text", "\xff\xfe", "��"),
 	)
 
+	DescribeTable("#Note", func(text, want string) {
+		Expect(Note(text)).To(Equal(want))
+	},
+		Entry("as it is", strings.Repeat("x", 1024), strings.Repeat("x", 1024)),
+		Entry("without the rest", strings.Repeat("x", 1025), strings.Repeat("x", 1021)+"..."),
+		Entry("whole characters", strings.Repeat("ü", 1024), strings.Repeat("ü", 510)+"..."),
+		Entry("what is no text", "a\xffb", "ab"),
+	)
+
+	It("#First should name a few, and count the others", func() {
+		list := []string{"a", "b", "c"}
+		Expect(First(nil, 1)).To(BeEmpty())
+		Expect(First(list, 3)).To(Equal(list))
+		Expect(First(list, 2)).To(Equal([]string{"a", "b", "and 1 more"}))
+		Expect(First(list, 1)).To(Equal([]string{"a", "and 2 more"}))
+		Expect(list).To(Equal([]string{"a", "b", "c"}))
+	})
+
 	It("#CutError should cut the text and nothing else", func() {
 		denied := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "m", errors.New(strings.Repeat("\x1b", 10)+strings.Repeat("x", 1<<20)))
 		err := fmt.Errorf("failed: %w", CutError(denied))

@@ -24,6 +24,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
 
 // measureMaintenances measures what it takes that the nodes of machines are under maintenance, all at the same time.
@@ -88,7 +89,9 @@ func (b *bench) hasMaintenances(ctx context.Context) (bool, error) {
 	if err := b.seed.Get(ctx, client.ObjectKey{Namespace: b.namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}, deployment); err != nil {
 		return false, err
 	}
-	injected := slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return slices.Contains(c.Args, "--node-maintenance") })
+	injected := slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return slices.Contains(c.Args, preservationcontroller.FlagNodeMaintenance)
+	})
 	status := deployment.Status
 	return injected && status.ObservedGeneration >= deployment.Generation && status.UpdatedReplicas == 1 && status.AvailableReplicas == 1 && status.Replicas == 1, nil
 }

@@ -60,11 +60,6 @@ func (p *Pool) drainStrategies() *preservation.DrainStrategies {
 	return strategies
 }
 
-// pdbDeadline is how long after the start of a drain PodDisruptionBudgets are respected.
-func pdbDeadline(s *preservation.DrainStrategies) time.Duration {
-	return s.ExpectedDrainTime.Duration + s.PDBForceDrainTimeout.Duration
-}
-
 // timedDrain: a rolling update gets past a budget that allows no eviction and past a finalizer that nobody removes, at the
 // configured times, whoever cordons and uncordons the nodes. Pods of ignored namespaces are left to the drain timeout of
 // machine-controller-manager, and the drain that fails because of one is told of.
@@ -109,7 +104,7 @@ func timedDrain(p *Pool) {
 	p.t.Logf("The rolling update of 2 machines took %s", time.Since(begun).Round(time.Second))
 	for _, machine := range machines {
 		p.acted(machine, "finalizers", starts[machine.Name].Add(strategies.Timeout.Duration))
-		p.acted(machine, "PDB delete", starts[machine.Name].Add(pdbDeadline(strategies)))
+		p.acted(machine, "PDB delete", starts[machine.Name].Add(helper.PDBDeadline(strategies)))
 	}
 	p.waitForEvent(p.Shoot, metav1.NamespaceDefault, fmt.Sprintf("%s-0-finalizer", p.scenario), "FinalizersRemoved", `drain strategy "finalizers"`)
 	p.Expect(p.strategiesOf(failing, ignoredNamespace)).To(BeEmpty())
@@ -166,7 +161,7 @@ func cordonedByPerson(p *Pool) {
 	pod := p.pod(machine, metav1.NamespaceDefault, p.scenario, func(pod *corev1.Pod) { pod.Finalizers = []string{finalizer} })
 	p.Expect(p.Shoot.Patch(p.ctx, p.node(p, machine), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)))).To(Succeed())
 	p.Expect(p.Shoot.Delete(p.ctx, pod.DeepCopy())).To(Succeed())
-	p.consistently(max(strategies.Timeout.Duration, pdbDeadline(strategies))+punctuality, func(g Gomega) {
+	p.consistently(max(strategies.Timeout.Duration, helper.PDBDeadline(strategies))+punctuality, func(g Gomega) {
 		g.Expect(p.exists(pod)).To(BeTrue())
 		g.Expect(p.node(g, machine).Status.Conditions).NotTo(ContainElement(HaveField("Type", BeEquivalentTo("NodeDrain"))))
 	})

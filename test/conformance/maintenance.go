@@ -333,8 +333,10 @@ func refusedMaintenance(p *Pool) {
 		edit func(*maintenancev1alpha1.NodeMaintenanceSpec)
 		text string
 	}{
-		"node":     {func(spec *maintenancev1alpha1.NodeMaintenanceSpec) { spec.NodeName = "nobody" }, "nobody"},
-		"selector": {func(spec *maintenancev1alpha1.NodeMaintenanceSpec) { spec.DrainSpec = &maintenancev1alpha1.DrainSpec{PodSelector: "a b"} }, "a b"},
+		"node": {func(spec *maintenancev1alpha1.NodeMaintenanceSpec) { spec.NodeName = "nobody" }, "nobody"},
+		"selector": {func(spec *maintenancev1alpha1.NodeMaintenanceSpec) {
+			spec.DrainSpec = &maintenancev1alpha1.DrainSpec{PodSelector: "a b"}
+		}, "a b"},
 		"regex": {func(spec *maintenancev1alpha1.NodeMaintenanceSpec) {
 			spec.DrainSpec = &maintenancev1alpha1.DrainSpec{Force: true, PodEvictionFilters: []maintenancev1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "nvidia.com/("}}}
 		}, "nvidia.com/("},

@@ -20,6 +20,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
@@ -189,7 +190,7 @@ func (w *collector) ofDrainStrategies() {
 		return
 	}
 	fldPath := w.configPath.Child("drainStrategies")
-	timeout, pdbDeadline := strategies.Timeout.Duration, strategies.ExpectedDrainTime.Duration+strategies.PDBForceDrainTimeout.Duration
+	timeout, pdbDeadline := strategies.Timeout.Duration, helper.PDBDeadline(strategies)
 	if pdbDeadline < timeout {
 		w.add(fldPath.Child("pdbForceDrainTimeout"), "pods that a PodDisruptionBudget protects are deleted after %s, before all others, which are deleted after the timeout of %s", pdbDeadline, timeout)
 	}

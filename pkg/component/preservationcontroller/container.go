@@ -52,9 +52,8 @@ type ContainerValues struct {
 	ProviderFlags []string
 	// DrainStrategies are those of the Shoot, valid and with their defaults, nil for none.
 	DrainStrategies *preservation.DrainStrategies
-	// NodeMaintenance are the settings of the Shoot, valid and with their defaults, nil if the container does not take care of
-	// NodeMaintenances.
-	NodeMaintenance *preservation.NodeMaintenance
+	// MaintenanceFlags are those with which the container takes care of NodeMaintenances, none if it does not.
+	MaintenanceFlags []string
 }
 
 // Container returns the container.
@@ -68,7 +67,7 @@ func Container(values ContainerValues) corev1.Container {
 	}
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
-	args = append(args, maintenanceFlags(values.NodeMaintenance)...)
+	args = append(args, values.MaintenanceFlags...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
 		fmt.Sprintf("--health-probe-bind-address=:%d", portHealth),
@@ -122,8 +121,9 @@ func drainFlags(strategies *preservation.DrainStrategies) []string {
 	return flags
 }
 
-// maintenanceFlags returns what is not a limit: those are in the shoot.
-func maintenanceFlags(maintenance *preservation.NodeMaintenance) []string {
+// MaintenanceFlags returns the flags for the settings of the Shoot, which must be valid and have their defaults, and none for
+// nil. The limits are not among them: those are in the shoot. All begin with FlagNodeMaintenance.
+func MaintenanceFlags(maintenance *preservation.NodeMaintenance) []string {
 	if maintenance == nil {
 		return nil
 	}

@@ -209,7 +209,7 @@ func alerts() []monitoringv1.Rule {
 			`machine_preservation_node_maintenances{phase="Draining"} > 0`+
 				` unless on (phase) increase(machine_preservation_node_maintenance_phase_duration_seconds_count[1h]) > 0`,
 			"Nodes are not drained for their maintenance.",
-			"{{ $value }} node(s) are drained for a maintenance, and none of them has come to an end for an hour. The condition Ready of "+
+			"{{ $value }} node(s) are drained for a maintenance, and none of these drains has come to an end for at least an hour. The condition Ready of "+
 				"the NodeMaintenance(s) says which pods are in the way.",
 		),
 		// By then, the machines are kept no longer unless the shoot says so.
@@ -217,7 +217,7 @@ func alerts() []monitoringv1.Rule {
 			`machine_preservation_node_maintenances{phase=~"Ready|RequestorFailed"} > 0`+
 				` unless on (phase) increase(machine_preservation_node_maintenance_phase_duration_seconds_count[1d]) > 0`,
 			"Nodes are not given back after their maintenance.",
-			"{{ $value }} NodeMaintenance(s) are in phase {{ $labels.phase }}, and none of them has come to an end for a day. Their nodes are "+
+			"{{ $value }} NodeMaintenance(s) are in phase {{ $labels.phase }}, and none of them has come to an end for at least a day. Their nodes are "+
 				"cordoned, and take places that others wait for.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",

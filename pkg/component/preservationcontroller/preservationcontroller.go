@@ -49,18 +49,18 @@ const (
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
 )
 
-// NodeMaintenance is what the container, and who acts with its identity, has to do with NodeMaintenances.
-type NodeMaintenance string
+// MaintenanceStage is what the container, and who acts with its identity, has to do with NodeMaintenances.
+type MaintenanceStage string
 
 const (
-	// NodeMaintenanceOff is nothing.
-	NodeMaintenanceOff NodeMaintenance = ""
-	// NodeMaintenanceBeginning is to see whether somebody else takes care of them.
-	NodeMaintenanceBeginning NodeMaintenance = "Beginning"
-	// NodeMaintenanceOn is to take care of them.
-	NodeMaintenanceOn NodeMaintenance = "On"
-	// NodeMaintenanceEnding is to set back those in progress.
-	NodeMaintenanceEnding NodeMaintenance = "Ending"
+	// MaintenanceOff is nothing.
+	MaintenanceOff MaintenanceStage = ""
+	// MaintenanceBeginning is to see whether somebody else takes care of them.
+	MaintenanceBeginning MaintenanceStage = "Beginning"
+	// MaintenanceOn is to take care of them.
+	MaintenanceOn MaintenanceStage = "On"
+	// MaintenanceEnding is to set back those in progress.
+	MaintenanceEnding MaintenanceStage = "Ending"
 )
 
 // Values are what the component depends on.
@@ -68,7 +68,7 @@ type Values struct {
 	// DrainStrategies are those of the Shoot, valid and with their defaults, nil for none.
 	DrainStrategies *preservation.DrainStrategies
 	// NodeMaintenance is what is done about NodeMaintenances.
-	NodeMaintenance NodeMaintenance
+	NodeMaintenance MaintenanceStage
 }
 
 // New returns the component for the control plane of a shoot.
@@ -172,7 +172,7 @@ func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 	}
 	patch := client.MergeFrom(access.Secret.DeepCopy())
 	metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, resourcesv1alpha1.ServiceAccountInjectCABundle, "true")
-	if p.values.NodeMaintenance == NodeMaintenanceOn {
+	if p.values.NodeMaintenance == MaintenanceOn {
 		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationNodeMaintenance, "true")
 	} else {
 		delete(access.Secret.Annotations, AnnotationNodeMaintenance)
@@ -254,16 +254,16 @@ func (p *preservationController) shootResources() []client.Object {
 
 // maintenanceRules returns what NodeMaintenances take beyond what everybody has. They are aggregated into no other role: who
 // may create one has power over every node (M17).
-func maintenanceRules(maintenance NodeMaintenance) []rbacv1.PolicyRule {
-	switch maintenance {
-	case NodeMaintenanceBeginning:
+func maintenanceRules(stage MaintenanceStage) []rbacv1.PolicyRule {
+	switch stage {
+	case MaintenanceBeginning:
 		return []rbacv1.PolicyRule{{
 			APIGroups:     []string{apiextensionsv1.GroupName},
 			Resources:     []string{"customresourcedefinitions"},
 			ResourceNames: nodemaintenance.DefinitionNames(),
 			Verbs:         []string{"get"},
 		}}
-	case NodeMaintenanceOn, NodeMaintenanceEnding:
+	case MaintenanceOn, MaintenanceEnding:
 		return []rbacv1.PolicyRule{
 			{
 				APIGroups: []string{maintenancev1alpha1.GroupName},

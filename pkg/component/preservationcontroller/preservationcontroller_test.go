@@ -145,15 +145,15 @@ var _ = Describe("PreservationController", func() {
 		annotations := func() map[string]string {
 			return get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()
 		}
-		deploy := func(maintenance NodeMaintenance) {
+		deploy := func(stage MaintenanceStage) {
 			GinkgoHelper()
-			Expect(New(c, namespace, Values{NodeMaintenance: maintenance}).Deploy(ctx)).To(Succeed())
+			Expect(New(c, namespace, Values{NodeMaintenance: stage}).Deploy(ctx)).To(Succeed())
 		}
-		deploy(NodeMaintenanceOff)
+		deploy(MaintenanceOff)
 		without := role()
 		Expect(annotations()).NotTo(HaveKey(annotation))
 
-		deploy(NodeMaintenanceBeginning)
+		deploy(MaintenanceBeginning)
 		Expect(role()).To(Equal(slices.Concat(without, []rbacv1.PolicyRule{{
 			APIGroups:     []string{"apiextensions.k8s.io"},
 			Resources:     []string{"customresourcedefinitions"},
@@ -169,15 +169,15 @@ var _ = Describe("PreservationController", func() {
 			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, ResourceNames: []string{"default"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"watch"}},
 		})
-		deploy(NodeMaintenanceOn)
+		deploy(MaintenanceOn)
 		Expect(role()).To(Equal(on))
 		Expect(annotations()).To(HaveKeyWithValue(annotation, "true"))
 
-		deploy(NodeMaintenanceEnding)
+		deploy(MaintenanceEnding)
 		Expect(role()).To(Equal(on))
 		Expect(annotations()).NotTo(HaveKey(annotation), "the container is to let go of it")
 
-		deploy(NodeMaintenanceOff)
+		deploy(MaintenanceOff)
 		Expect(role()).To(Equal(without))
 	})
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // maxNamed is how many machines a condition names at most.
@@ -71,8 +72,5 @@ func (h *Holds) Check(ctx context.Context, namespace string) (*extensionshealthc
 		return healthy(), nil
 	}
 	slices.Sort(names)
-	if more := len(names) - maxNamed; more > 0 {
-		names = append(names[:maxNamed], fmt.Sprintf("%d more", more))
-	}
-	return unhealthy("preserved machines were chosen for deletion before and will be deleted nevertheless: " + strings.Join(names, ", ")), nil
+	return unhealthy("preserved machines were chosen for deletion before and will be deleted nevertheless: " + strings.Join(text.First(names, maxNamed), ", ")), nil
 }

@@ -91,7 +91,7 @@ var _ = Describe("Holds", func() {
 		for i := range 13 {
 			create(Machine(fmt.Sprintf("m%02d", i), preserved, Annotation(priority, "1")))
 		}
-		expect(beUnhealthy(Equal(prefix + "m00, m01, m02, m03, m04, m05, m06, m07, m08, m09, 3 more")))
+		expect(beUnhealthy(Equal(prefix + "m00, m01, m02, m03, m04, m05, m06, m07, m08, m09, and 3 more")))
 	})
 
 	It("should return that it cannot look", func() {

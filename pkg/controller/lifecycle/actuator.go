@@ -85,9 +85,9 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 			return v1beta1helper.NewErrorWithCodes(fmt.Errorf("invalid configuration: %w", err), gardencorev1beta1.ErrorConfigurationProblem)
 		}
 		// An error would keep the whole Shoot from being reconciled, while its owner can no longer be asked: admission lets a
-		// Shoot pass that is older than a rule. The shares stay what they are, which a health check tells, and there are no
-		// drain strategies if these are what is not valid.
-		log.Info("Provider configuration is not valid, going on with the shares as they are", "reason", err.Error())
+		// Shoot pass that is older than a rule. The shares and node maintenance stay what they are, which a health check tells
+		// of the shares and Events of both, and there are no drain strategies if these are what is not valid.
+		log.Info("Provider configuration is not valid, going on with the shares and node maintenance as they are", "reason", err.Error())
 	}
 	err = a.deploy(ctx, ex, shoot)
 	// Of Reconcile, and of nothing else, Gardener's reconciler forgets after which time it is to be called again. Errors have a
@@ -105,11 +105,11 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	if err != nil {
 		return err
 	}
-	acts, err := a.acts(ctx, ex.Namespace)
+	holder, err := a.holder(ctx, ex.Namespace)
 	if err != nil {
 		return err
 	}
-	if removed || acts {
+	if removed || holder != "" {
 		// Gardener takes the namespace out of the webhook's selector first, but a replica with an old cache may still have
 		// added the container back, or gardenlet may be about to write. It is not waited for without end: that would keep
 		// the Shoot from being deleted.
@@ -121,13 +121,17 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 		}
 		log.Info("Giving up waiting for the container to be removed", "containerName", preservationcontroller.Name)
 	}
+	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, ex.Namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("failed to get Shoot: %w", err)
+	}
 	waitForNodes := a.Clock.Since(ex.DeletionTimestamp.Time) < nodesTimeout
 	if waitForNodes {
-		if err := a.endMaintenances(ctx, ex.Namespace); err != nil {
+		if err := a.leaveMaintenances(ctx, ex.Namespace, shoot); err != nil {
 			return err
 		}
 	}
-	if err := a.endPreservations(ctx, ex.Namespace, waitForNodes); err != nil {
+	if err := a.endPreservations(ctx, ex.Namespace, shoot, waitForNodes); err != nil {
 		return fmt.Errorf("failed to end the preservations: %w", err)
 	}
 	return a.destroy(ctx, ex.Namespace)
@@ -146,7 +150,8 @@ func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extension
 }
 
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
-// preserved machines is in the machines, that of NodeMaintenances in them. gardenlet deletes machine-controller-manager at the same time.
+// preserved machines is in the machines, that of NodeMaintenances in them. gardenlet deletes machine-controller-manager at the
+// same time.
 func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
@@ -188,14 +193,21 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 
 // isDeployed returns whether the preservation controller was deployed before. The access secret is what is deployed last.
 func (a *Actuator) isDeployed(ctx context.Context, namespace string) (bool, error) {
+	secret, err := a.accessSecret(ctx, namespace)
+	return secret != nil, err
+}
+
+// accessSecret returns the access secret, nil if there is none.
+func (a *Actuator) accessSecret(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: namespace, Name: preservationcontroller.AccessSecretName}
-	if err := a.Client.Get(ctx, key, &corev1.Secret{}); err != nil {
+	if err := a.Client.Get(ctx, key, secret); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return false, nil
+			return nil, nil
 		}
-		return false, fmt.Errorf("failed to get Secret %q: %w", key.Name, err)
+		return nil, fmt.Errorf("failed to get Secret %q: %w", key.Name, err)
 	}
-	return true, nil
+	return secret, nil
 }
 
 // destroy deletes what the container needed, and looks once whether gardener-resource-manager has taken away what is in the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -42,25 +43,21 @@ const (
 // errNoToken says that the access secret is too young.
 var errNoToken = errors.New("not yet written")
 
-// acts says that a preservation controller is at work, wherever its container still runs.
-func (a *Actuator) acts(ctx context.Context, namespace string) (bool, error) {
+// holder returns which preservation controller is at work, wherever its container still runs, empty if none is.
+func (a *Actuator) holder(ctx context.Context, namespace string) (string, error) {
 	lease := &coordinationv1.Lease{}
 	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: preservationcontroller.Name}, lease); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return false, nil
+			return "", nil
 		}
-		return false, fmt.Errorf("failed to get Lease %q: %w", preservationcontroller.Name, err)
+		return "", fmt.Errorf("failed to get Lease %q: %w", preservationcontroller.Name, err)
 	}
-	return preservationcontroller.HolderOf(lease, a.Clock.Now()) != "", nil
+	return preservationcontroller.HolderOf(lease, a.Clock.Now()), nil
 }
 
 // endPreservations ends all preservations of a shoot that goes on without this extension (P10), and cleans its nodes if
 // they are to be waited for. Of a shoot that is deleted, the machines go anyway (T10).
-func (a *Actuator) endPreservations(ctx context.Context, namespace string, waitForNodes bool) error {
-	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to get Shoot: %w", err)
-	}
+func (a *Actuator) endPreservations(ctx context.Context, namespace string, shoot *gardencorev1beta1.Shoot, waitForNodes bool) error {
 	if shoot == nil || shoot.DeletionTimestamp != nil {
 		return nil
 	}
@@ -113,8 +110,8 @@ func init() {
 	utilruntime.Must(maintenancev1alpha1.AddToScheme(shootScheme))
 }
 
-// shootClient returns a function that makes a client for a shoot's nodes and maintenances, with the identity and the permissions of the
-// preservation controller. The error is a NotFound if its access secret does not exist.
+// shootClient returns a function that makes a client for a shoot's nodes and maintenances, with the identity and the
+// permissions of the preservation controller. The error is a NotFound if its access secret does not exist.
 func shootClient(seed client.Client) func(ctx context.Context, namespace string) (client.Client, error) {
 	return func(ctx context.Context, namespace string) (client.Client, error) {
 		secret := &corev1.Secret{}

@@ -11,13 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
 	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,44 +25,52 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
+
+// eventActionDeploy is the action of Events about what is deployed.
+const eventActionDeploy = "Deploy"
 
 // deployWithMaintenance deploys the preservation controller, and the API of NodeMaintenances where the Shoot has it enabled.
 //
 // Enabling and disabling need the shoot's API server. That the ManagedResource with the API is there is the record that it was
 // enabled: it comes after the look for who else has brought the API, and goes after what is in progress was set back. What
 // begins or ends while the shoot hibernates goes on when it has woken up, as gardenlet has the Extension reconciled then.
+//
+// What is not valid enables nothing, as nodes would be given away within limits that nobody has set, and disables nothing.
 func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1alpha1.Extension, shoot *gardencorev1beta1.Shoot, values preservationcontroller.Values) error {
-	// What is not valid is as good as none: nodes would be given away within limits that nobody has set.
-	settings, err := helper.ReadNodeMaintenance(ex)
-	isWanted := err == nil && settings != nil
 	state, err := nodemaintenance.Resources(a.Client, ex.Namespace).State(ctx)
 	if err != nil {
 		return err
 	}
+	settings, err := helper.ReadNodeMaintenance(ex)
+	if err != nil && state == shootresources.Present {
+		return a.keepMaintenance(ctx, ex, values, err)
+	}
 
-	switch isAwake := hasServer(shoot); {
+	switch isWanted, isAwake := settings != nil, hasServer(shoot); {
 	case isWanted && state == shootresources.Present:
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceOn
+		values.NodeMaintenance = preservationcontroller.MaintenanceOn
 	case isWanted && isAwake:
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceBeginning
+		values.NodeMaintenance = preservationcontroller.MaintenanceBeginning
 	case !isWanted && state == shootresources.Present:
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceEnding
+		values.NodeMaintenance = preservationcontroller.MaintenanceEnding
 	}
 	if err := a.deployController(ctx, ex.Namespace, values); err != nil {
 		return err
 	}
 
 	switch values.NodeMaintenance {
-	case preservationcontroller.NodeMaintenanceOn:
+	case preservationcontroller.MaintenanceOn:
 		return nodemaintenance.New(a.Client, ex.Namespace, settings).Deploy(ctx)
-	case preservationcontroller.NodeMaintenanceBeginning:
+	case preservationcontroller.MaintenanceBeginning:
 		if err := a.beginMaintenance(ctx, ex.Namespace, settings); err != nil {
 			return err
 		}
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceOn
-	case preservationcontroller.NodeMaintenanceEnding:
+		values.NodeMaintenance = preservationcontroller.MaintenanceOn
+	case preservationcontroller.MaintenanceEnding:
 		if !hasServer(shoot) {
 			return nil
 		}
@@ -77,9 +83,25 @@ func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1al
 		if err := nodemaintenance.Resources(a.Client, ex.Namespace).Destroy(ctx); err != nil {
 			return fmt.Errorf("failed to delete the API of NodeMaintenances: %w", err)
 		}
-		values.NodeMaintenance = preservationcontroller.NodeMaintenanceOff
+		values.NodeMaintenance = preservationcontroller.MaintenanceOff
 	default:
 		return nil
+	}
+	return a.deployController(ctx, ex.Namespace, values)
+}
+
+// keepMaintenance deploys the preservation controller, and leaves the limits, the permissions and the switch of node maintenance
+// as they are: what is not valid says neither what is wanted nor that nothing is.
+func (a *Actuator) keepMaintenance(ctx context.Context, ex *extensionsv1alpha1.Extension, values preservationcontroller.Values, invalid error) error {
+	secret, err := a.accessSecret(ctx, ex.Namespace)
+	if err != nil {
+		return err
+	}
+	a.Recorder.Eventf(ex, nil, corev1.EventTypeWarning, worker.EventReasonInvalidConfiguration, eventActionDeploy, "%s",
+		text.Note("node maintenance stays what it is: "+invalid.Error()))
+	values.NodeMaintenance = preservationcontroller.MaintenanceEnding
+	if secret != nil && secret.Annotations[preservationcontroller.AnnotationNodeMaintenance] == "true" {
+		values.NodeMaintenance = preservationcontroller.MaintenanceOn
 	}
 	return a.deployController(ctx, ex.Namespace, values)
 }
@@ -130,16 +152,9 @@ func (a *Actuator) waitForMaintainer(ctx context.Context, namespace string) erro
 		return wait
 	}
 
-	lease := &coordinationv1.Lease{}
-	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: preservationcontroller.Name}, lease); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil
-		}
-		return fmt.Errorf("failed to get Lease %q: %w", preservationcontroller.Name, err)
-	}
-	holder := preservationcontroller.HolderOf(lease, a.Clock.Now())
-	if holder == "" {
-		return nil
+	holder, err := a.holder(ctx, namespace)
+	if err != nil || holder == "" {
+		return err
 	}
 	pods := &corev1.PodList{}
 	if err := a.Client.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabels{
@@ -160,13 +175,9 @@ func maintains(container *corev1.Container) bool {
 	return container != nil && container.Name == preservationcontroller.Name && slices.Contains(container.Args, preservationcontroller.FlagNodeMaintenance)
 }
 
-// endMaintenances sets back what is in progress in a shoot that goes on without node maintenance. Of one that is deleted, the
+// leaveMaintenances sets back what is in progress in a shoot that goes on without this extension. Of one that is deleted, the
 // nodes go anyway, and of one that hibernates as well.
-func (a *Actuator) endMaintenances(ctx context.Context, namespace string) error {
-	shoot, err := extensionscontroller.GetShoot(ctx, a.Client, namespace)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to get Shoot: %w", err)
-	}
+func (a *Actuator) leaveMaintenances(ctx context.Context, namespace string, shoot *gardencorev1beta1.Shoot) error {
 	if !hasServer(shoot) {
 		return nil
 	}
@@ -174,10 +185,14 @@ func (a *Actuator) endMaintenances(ctx context.Context, namespace string) error 
 	if err != nil || state != shootresources.Present {
 		return err
 	}
+	return a.endMaintenances(ctx, namespace)
+}
 
-	shootClient, err := a.ShootClient(ctx, namespace)
+// endMaintenances sets back what is in progress.
+func (a *Actuator) endMaintenances(ctx context.Context, namespace string) error {
+	shoot, err := a.ShootClient(ctx, namespace)
 	if err == nil {
-		err = a.EndMaintenances(ctx, shootClient)
+		err = a.EndMaintenances(ctx, shoot)
 	}
 	if err != nil {
 		return fmt.Errorf("failed to set back the maintenances in progress: %w", err)

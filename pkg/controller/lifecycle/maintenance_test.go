@@ -61,6 +61,7 @@ var _ = Describe("Node maintenance", func() {
 		// ended is how often maintenances were set back, and what it found.
 		ended    []string
 		endError error
+		recorder *events.FakeRecorder
 		actuator *Actuator
 		ex       *extensionsv1alpha1.Extension
 	)
@@ -151,6 +152,7 @@ var _ = Describe("Node maintenance", func() {
 		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 		shoot, shootError = fakeclient.NewClientBuilder().WithScheme(scheme).Build(), nil
 		ended, endError = nil, nil
+		recorder = events.NewFakeRecorder(10)
 		actuator = &Actuator{
 			Client:      c,
 			Clock:       clock,
@@ -163,7 +165,7 @@ var _ = Describe("Node maintenance", func() {
 				return endError
 			},
 			Schemas:  &machinecrd.Schemas{Machines: c, MachineDeployments: c},
-			Recorder: events.NewFakeRecorder(10),
+			Recorder: recorder,
 		}
 		awake()
 		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
@@ -189,12 +191,40 @@ var _ = Describe("Node maintenance", func() {
 		})
 
 		It("should not be enabled with what is not valid", func() {
+			set("")
 			Expect(reconcile()).To(Succeed())
 			set(`,"nodeMaintenance":{"logLevel":"trace"}`)
 			Expect(reconcile()).To(Succeed())
 			expectOff()
-			Expect(ended).To(HaveLen(1))
+			Expect(ended).To(BeEmpty())
+			Expect(recorder.Events).To(BeEmpty())
 		})
+
+		DescribeTable("should stay as it is with what is not valid, and tell", func(fields, what string) {
+			set(`,"nodeMaintenance":{"maxUnavailable":7}`)
+			Expect(reconcile()).To(Succeed())
+			before, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-node-maintenance")
+			Expect(err).NotTo(HaveOccurred())
+
+			set(fields)
+			shootError = errors.New("nobody asks")
+			Expect(reconcile()).To(Succeed())
+			expectOn()
+			Expect(managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-node-maintenance")).To(Equal(before))
+			Expect(ended).To(BeEmpty())
+			Expect(recorder.Events).To(Receive(And(HavePrefix("Warning InvalidConfiguration node maintenance stays what it is: "), ContainSubstring(what))))
+
+			By("Disabling it")
+			shootError = nil
+			set("")
+			Expect(reconcile()).To(Succeed())
+			expectOff()
+			Expect(ended).To(HaveLen(1))
+		},
+			Entry("a limit", `,"nodeMaintenance":{"logLevel":"trace"}`, "logLevel"),
+			Entry("what cannot be decoded", `,"nodeMaintenance":true`, "nodeMaintenance"),
+			Entry("something else that cannot be decoded", `,"drainStrategies":true`, "drainStrategies"),
+		)
 
 		It("should change the limits", func() {
 			Expect(reconcile()).To(Succeed())
@@ -344,6 +374,20 @@ var _ = Describe("Node maintenance", func() {
 			endError = nil
 			Expect(reconcile()).To(Succeed())
 			expectOff()
+		})
+
+		It("should neither go on nor begin anew with what is not valid", func() {
+			endError = errors.New("fake")
+			Expect(reconcile()).To(MatchError(ContainSubstring("fake")))
+			Expect(ended).To(HaveLen(1))
+
+			endError = nil
+			set(`,"nodeMaintenance":true`)
+			Expect(reconcile()).To(Succeed())
+			Expect(ended).To(HaveLen(1))
+			Expect(brought()).To(BeTrue())
+			Expect(flagged()).To(BeFalse())
+			Expect(allowed("nodemaintenances")).To(ContainElement("patch"))
 		})
 
 		It("should begin anew when it is enabled again meanwhile", func() {

@@ -7,7 +7,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
@@ -22,6 +21,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Reasons of events.
@@ -33,8 +33,6 @@ const (
 	EventReasonShareNotPlaced = "ShareNotPlaced"
 
 	eventActionDistribute = "DistributeShares"
-	// maxNote is the greatest length of an event's note that the API accepts.
-	maxNote = 1024
 
 	// settleTime is how long it takes at most until the caches of all replicas have seen a change.
 	settleTime = 5 * time.Second
@@ -132,8 +130,5 @@ func (r *Reconciler) patchAll(ctx context.Context, deployments []machinev1alpha1
 }
 
 func (r *Reconciler) event(regarding, related client.Object, reason, note string) {
-	if len(note) > maxNote {
-		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
-	}
-	r.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, eventActionDistribute, "%s", note)
+	r.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, eventActionDistribute, "%s", text.Note(note))
 }

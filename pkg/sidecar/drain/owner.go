@@ -27,8 +27,8 @@ const (
 )
 
 // ownerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
-// is updated in place, else the preservation of a failed machine, unless it is under maintenance (M12). That a node was selected for an update is the shoot's to
-// write: it counts for a machine that is not of the newest MachineSet.
+// is updated in place, else the preservation of a failed machine, unless it is under maintenance (M12). That a node was
+// selected for an update is the shoot's to write: it counts for a machine that is not of the newest MachineSet.
 func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated bool) owner {
 	record := preservation.ReadRecord(machine)
 	switch {

@@ -9,10 +9,8 @@ package drain
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
@@ -43,10 +41,6 @@ const (
 
 	// markInterval is when to look again at a node whose mark and whose machine do not agree.
 	markInterval = 5 * time.Second
-	// writeTimeout is how long a write to the shoot may take.
-	writeTimeout = 5 * time.Second
-	// maxNote is how many bytes of a note the API server accepts in an Event.
-	maxNote = 1024
 )
 
 // Drainer takes one step of a drain, and forgets the node when there is none to take.
@@ -111,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 
 	now, timeouts := r.Clock.Now(), r.Timeouts.For(machine)
-	forceVolumes, err := r.forceVolumes(ctx, machine)
+	forceVolumes, err := shoot.ForcesVolumes(ctx, r.Source, machine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -134,16 +128,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: progress.Next}, nil
 }
 
-// forceVolumes says whether the machine's pool is set to risk that pods run twice. It is not where nobody knows: a pod
-// that is kept can be deleted later, a volume that was written to twice cannot be mended.
-func (r *Reconciler) forceVolumes(ctx context.Context, machine *machinev1alpha1.Machine) (bool, error) {
-	deployment, err := shoot.DeploymentOf(ctx, r.Source, machine)
-	if err != nil || deployment == nil {
-		return false, err
-	}
-	return deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true", nil
-}
-
 // report writes the progress into the node's condition if it differs from what is there.
 func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress drain.Progress, now time.Time) error {
 	reason := v1alpha1.ReasonDraining
@@ -163,7 +147,7 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 	if before.Reason == after.Reason && before.Message == after.Message {
 		return nil
 	}
-	writeCtx, cancel := context.WithTimeout(ctx, writeTimeout)
+	writeCtx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
 	if err := r.Nodes.Status().Patch(writeCtx, edited, client.StrategicMergeFrom(node)); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", text.CutError(err)))
@@ -186,6 +170,5 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 }
 
 func (r *Reconciler) tell(node *corev1.Node, eventType, reason, note string) {
-	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
-	r.Recorder.Eventf(node, nil, eventType, reason, eventAction, "%s", note)
+	r.Recorder.Eventf(node, nil, eventType, reason, eventAction, "%s", text.Note(note))
 }

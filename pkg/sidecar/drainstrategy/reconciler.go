@@ -29,10 +29,10 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Pods knows the pods of nodes that are drained.
@@ -91,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !known {
 		return reconcile.Result{}, nil // it is called when they are
 	}
-	forceVolumes, err := r.forceVolumes(ctx, machine)
+	forceVolumes, err := shoot.ForcesVolumes(ctx, r.Source, machine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -111,15 +111,6 @@ func (r *Reconciler) cause(ctx context.Context, node *corev1.Node) (*machinev1al
 	}
 	because, since := causeOf(machine, node, update)
 	return machine, because, since, nil
-}
-
-// forceVolumes says whether the machine's pool is set to risk that pods run twice. It is not where nobody knows.
-func (r *Reconciler) forceVolumes(ctx context.Context, machine *machinev1alpha1.Machine) (bool, error) {
-	deployment, err := shoot.DeploymentOf(ctx, r.Source, machine)
-	if err != nil || deployment == nil {
-		return false, err
-	}
-	return deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true", nil
 }
 
 // concerned returns the pods that a drain waits for (D3), with what is known of them here.
@@ -257,7 +248,7 @@ func (r *Reconciler) failuresOf(node string) map[types.UID]int {
 func firstOf(errs []error) []error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	if more := len(errs) - maxNamed; more > 0 {
-		return append(errs[:maxNamed], fmt.Errorf("and %d more", more))
+		return append(errs[:maxNamed], errors.New(text.More(more)))
 	}
 	return errs
 }

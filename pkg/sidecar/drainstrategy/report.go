@@ -17,6 +17,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -36,12 +37,8 @@ const (
 	// eventAction is the action of Events that are not a strategy's.
 	eventAction = "Drain"
 
-	// writeTimeout is how long a write to the shoot may take.
-	writeTimeout = 5 * time.Second
 	// maxNamed is how many pods, or errors, are named.
 	maxNamed = 5
-	// maxNote is how many bytes of a note the API server accepts in an Event.
-	maxNote = 1024
 )
 
 // condition returns what is to be shown of the drain, nil for nothing: then no pods are left. It changes with deadlines,
@@ -114,18 +111,14 @@ func (d *nodeDrain) leftText() string {
 	return d.begunText() + " It has failed. Pods that were left: " + namesOf(d.pods) + "."
 }
 
-// namesOf returns how many pods these are, and the first names.
+// namesOf returns the first names of pods, and how many more there are.
 func namesOf(pods []drain.Pod) string {
 	var names []string
 	for _, pod := range pods {
 		names = append(names, pod.Key())
 	}
 	slices.Sort(names)
-	named := strings.Join(names[:min(len(names), maxNamed)], ", ")
-	if more := len(names) - maxNamed; more > 0 {
-		named += fmt.Sprintf(", and %d more", more)
-	}
-	return named
+	return strings.Join(text.First(names, maxNamed), ", ")
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -157,7 +150,7 @@ func (r *Reconciler) setCondition(ctx context.Context, node *corev1.Node, wanted
 		}
 		edited.Status.Conditions = append(edited.Status.Conditions, *wanted)
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
 	if err := r.Nodes.Status().Patch(ctx, edited, client.StrategicMergeFrom(node)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to write the condition of the node: %w", text.CutError(err))
@@ -194,7 +187,5 @@ func (r *Reconciler) tell(regarding client.Object, eventType, reason, format str
 }
 
 func (r *Reconciler) tellAction(regarding client.Object, eventType, reason, action, format string, arguments ...any) {
-	note := fmt.Sprintf(format, arguments...)
-	note = strings.ToValidUTF8(note[:min(len(note), maxNote)], "")
-	r.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", note)
+	r.Recorder.Eventf(regarding, nil, eventType, reason, action, "%s", text.Note(fmt.Sprintf(format, arguments...)))
 }

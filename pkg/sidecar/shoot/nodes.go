@@ -28,11 +28,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-// IndexNode is the index of Machines by the name of their node.
-const IndexNode = "node"
+const (
+	// IndexNode is the index of Machines by the name of their node.
+	IndexNode = "node"
+	// WriteTimeout is how long a write to the shoot may take.
+	WriteTimeout = 5 * time.Second
+)
 
 // Nodes reads and writes the nodes of a shoot. Unlike a cluster that is watched in the usual way, it does not keep the
 // manager from starting while the shoot's API server is away (P9).
@@ -133,6 +138,16 @@ func DeploymentOf(ctx context.Context, reader client.Reader, machine *machinev1a
 	return deployment, nil
 }
 
+// ForcesVolumes says whether a machine's pool is set to risk that pods run twice. It is not where the reader does not know: a
+// pod that is kept can be deleted later, a volume that was written to twice cannot be mended.
+func ForcesVolumes(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (bool, error) {
+	deployment, err := DeploymentOf(ctx, reader, machine)
+	if err != nil || deployment == nil {
+		return false, err
+	}
+	return deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true", nil
+}
+
 // annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
 const annotationRevision = "deployment.kubernetes.io/revision"
 
@@ -169,11 +184,10 @@ func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha
 	if err != nil || deployment == nil {
 		return Update{}, err
 	}
-	sets := &machinev1alpha1.MachineSetList{}
-	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
-		return Update{}, fmt.Errorf("failed to list the MachineSets: %w", err)
+	owned, err := machineSetsOf(ctx, reader, deployment)
+	if err != nil {
+		return Update{}, err
 	}
-	owned := slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
 	newest := Newest(owned)
 	update := Update{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}
 	for i := range owned {
@@ -191,15 +205,23 @@ func IsRolling(ctx context.Context, reader client.Reader, deployment *machinev1a
 	if deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
 		return false, nil
 	}
-	sets := &machinev1alpha1.MachineSetList{}
-	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
-		return false, fmt.Errorf("failed to list the MachineSets: %w", err)
+	owned, err := machineSetsOf(ctx, reader, deployment)
+	if err != nil {
+		return false, err
 	}
-	owned := slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
 	newest := Newest(owned)
 	return slices.ContainsFunc(owned, func(set machinev1alpha1.MachineSet) bool {
 		return set.UID != newest.UID && (set.Spec.Replicas > 0 || set.Status.Replicas > 0)
 	}), nil
+}
+
+// machineSetsOf returns the MachineSets that a MachineDeployment controls.
+func machineSetsOf(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment) ([]machinev1alpha1.MachineSet, error) {
+	sets := &machinev1alpha1.MachineSetList{}
+	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
+		return nil, fmt.Errorf("failed to list the MachineSets: %w", err)
+	}
+	return slices.DeleteFunc(sets.Items, func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) }), nil
 }
 
 // readController reads the object of a kind that controls the given one, and returns false if there is none.

@@ -29,7 +29,6 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
@@ -115,11 +114,15 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
 
-	// It is on when the shoot has what it takes, not when the Shoot says so.
-	var maintenance *preservation.NodeMaintenance
+	// It is on when the shoot has what it takes, not when the Shoot says so. What is not valid changes nothing: without the
+	// flags, what is in progress would stand still.
+	var maintenanceFlags []string
 	if secret.Annotations[preservationcontroller.AnnotationNodeMaintenance] == "true" {
-		if maintenance, err = helper.ReadNodeMaintenance(extension); err != nil {
-			log.Info("Injecting without node maintenance, it is not valid", "reason", err.Error())
+		maintenance, err := helper.ReadNodeMaintenance(extension)
+		maintenanceFlags = preservationcontroller.MaintenanceFlags(maintenance)
+		if err != nil {
+			log.Info("Injecting with node maintenance as it was, it is not valid", "reason", err.Error())
+			maintenanceFlags = formerMaintenanceFlags(old)
 		}
 	}
 
@@ -130,13 +133,27 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		MaxMachinePreserveTimeout: e.config.MaxMachinePreserveTimeout.Duration,
 		ProviderFlags:             providerFlags(pod.Containers),
 		DrainStrategies:           strategies,
-		NodeMaintenance:           maintenance,
+		MaintenanceFlags:          maintenanceFlags,
 	})
 	// Both come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
 	// when gardenlet writes one: another order would be another template, and replace the pod once more.
 	pod.Volumes = append(extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, preservationcontroller.VolumeName), preservationcontroller.Volume(kubeconfigSecretName))
 	pod.Containers = append(extensionswebhook.EnsureNoContainerWithName(pod.Containers, preservationcontroller.Name), container)
 	return nil
+}
+
+// formerMaintenanceFlags returns the flags for node maintenance that the container has been injected with, none if it has not.
+func formerMaintenanceFlags(deployment *appsv1.Deployment) []string {
+	if deployment == nil {
+		return nil
+	}
+	container := Container(deployment)
+	if container == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(container.Args), func(arg string) bool {
+		return !strings.HasPrefix(arg, preservationcontroller.FlagNodeMaintenance)
+	})
 }
 
 // EnsureMachineControllerManagerVPA lets the container be scaled. Without a policy of its own it would not be.

@@ -340,6 +340,46 @@ var _ = Describe("Ensurer", func() {
 			Entry("what cannot be decoded", "true", `,"nodeMaintenance":true`),
 		)
 
+		DescribeTable("M17: should change nothing about node maintenance for settings that are not valid", func(fields string) {
+			config := func(fields string) {
+				extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
+				Expect(c.Update(ctx, extension)).To(Succeed())
+			}
+			isOn := func(value string) {
+				secret.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = value
+				Expect(c.Update(ctx, secret)).To(Succeed())
+			}
+			made := deployment.DeepCopy()
+			write := func() *appsv1.Deployment {
+				before := deployment
+				deployment = made.DeepCopy() // as gardenlet does
+				Expect(ensurer.EnsureMachineControllerManagerDeployment(ctx, nil, deployment, before)).To(Succeed())
+				return before
+			}
+			isOn("true")
+			config(`,"nodeMaintenance":{"maxHoldTime":"36h","namespaces":["a"]}`)
+			ensure()
+
+			config(fields)
+			before := write()
+			Expect(container().Args).To(ContainElements("--node-maintenance", "--node-maintenance-max-hold-time=36h0m0s", "--node-maintenance-namespaces=a"))
+			Expect(deployment).To(Equal(before))
+
+			By("Setting back what is in progress")
+			isOn("")
+			write()
+			Expect(container().Args).NotTo(ContainElement(ContainSubstring("maintenance")))
+
+			By("Having nothing that could stay")
+			isOn("true")
+			write()
+			Expect(container().Args).NotTo(ContainElement(ContainSubstring("maintenance")))
+		},
+			Entry("a limit", `,"nodeMaintenance":{"maxHoldTime":"-1h"}`),
+			Entry("what cannot be decoded", `,"nodeMaintenance":true`),
+			Entry("something else that cannot be decoded", `,"workers":true,"nodeMaintenance":{}`),
+		)
+
 		It("should follow the generic kubeconfig when it is rotated", func() {
 			ensure()
 			deployment.Spec.Template.Spec.Volumes[0].Projected.Sources[0].Secret.Name = "generic-token-kubeconfig-c3d4"

@@ -21,9 +21,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
@@ -177,6 +181,42 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			other.Spec.MaxUnavailable = &bad
 			Expect(env.Client.Create(ctx, other)).To(MatchError(apierrors.IsInvalid, "IsInvalid"), bad.String())
 		}
+	})
+
+	It("should take what the documentation shows", func() {
+		create := func(document string, object client.Object) {
+			GinkgoHelper()
+			shown := examples(document, yamlExample)
+			Expect(shown).To(HaveLen(1))
+			raw := &unstructured.Unstructured{}
+			Expect(yaml.Unmarshal([]byte(shown[0]), raw)).To(Succeed())
+			Expect(client.WithFieldValidation(env.Client, metav1.FieldValidationStrict).Create(ctx, raw)).To(Succeed())
+			Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(raw), object)).To(Succeed())
+		}
+		Expect(env.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "operators"}})).To(Succeed())
+		role, maintenance := &rbacv1.Role{}, &maintenancev1alpha1.NodeMaintenance{}
+		create("node-maintenance.md", role)
+		Expect(role.Namespace).To(Equal("operators"))
+		create("node-maintenance-requestors.md", maintenance)
+		Expect(maintenance.Spec.DrainSpec.PodEvictionFilters).To(HaveLen(1))
+
+		By("Selecting it by its fields")
+		for _, shown := range examples("node-maintenance-requestors.md", selectorExample) {
+			selector, err := fields.ParseSelector(shown)
+			Expect(err).NotTo(HaveOccurred())
+			found := &maintenancev1alpha1.NodeMaintenanceList{}
+			Expect(env.Client.List(ctx, found, client.MatchingFieldsSelector{Selector: selector})).To(Succeed())
+			Expect(found.Items).To(HaveLen(1), shown)
+		}
+
+		By("Saying that the work has failed")
+		meta.SetStatusCondition(&maintenance.Status.Conditions, metav1.Condition{Type: "Ready", Status: "True", Reason: "Ready"})
+		Expect(env.Client.Status().Update(ctx, maintenance)).To(Succeed())
+		shown := examples("node-maintenance-requestors.md", patchExample)
+		Expect(shown).To(HaveLen(1))
+		Expect(env.Client.Status().Patch(ctx, maintenance, client.RawPatch(types.JSONPatchType, []byte(shown[0])))).To(Succeed())
+		Expect(meta.IsStatusConditionTrue(maintenance.Status.Conditions, maintenancev1alpha1.ConditionRequestorFailed)).To(BeTrue())
+		Expect(env.Client.Delete(ctx, maintenance)).To(Succeed())
 	})
 
 	It("M17: should not make those who may edit, or are admins of namespaces, masters of nodes", func() {
