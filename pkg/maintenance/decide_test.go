@@ -733,6 +733,32 @@ var _ = Describe("Decide", func() {
 			}
 		})
 
+		It("M3, M7, M10: should be over without our finalizer, whoever keeps the object", func() {
+			one, two := maintenance("a"), maintenance("b")
+			w := scheduled(one)
+			w.get(one).Finalizers = append(w.get(one).Finalizers, "acme.com/audit")
+			w.delete(one)
+			w.run()
+			Expect(w.get(one).Finalizers).To(ConsistOf("acme.com/audit"))
+			Expect(w.Node).To(beCleaned())
+			Expect(w.last.Next).To(BeZero())
+
+			w.Maintenances = append(w.Maintenances, two)
+			w.run()
+			chosen, slots := Schedule([]ScheduledNode{{Name: "n", UID: w.Node.UID}},
+				[]Request{NewRequest(w.get(one), nil), NewRequest(w.get(two), nil)}, limits("1", "1", 1))
+			Expect(namesOf(chosen)).To(HaveExactElements("b"))
+			Expect(slots).To(Equal(Slots{Free: 1}))
+			w.schedule(two)
+			w.run()
+			Expect(w.phase(two)).To(Equal("Ready"))
+			Expect(w.Node).To(beCordonedFor(two))
+			w.delete(two)
+			w.run()
+			Expect(w.get(two)).To(BeNil())
+			Expect(w.Node).To(beCleaned())
+		})
+
 		It("M7: should not give the finalizer up before the node is cleaned", func() {
 			nm := maintenance("a")
 			w := scheduled(nm)

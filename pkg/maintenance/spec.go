@@ -37,8 +37,12 @@ func PhaseOf(nm *v1alpha1.NodeMaintenance) string {
 	return c.Reason
 }
 
-// InProgress says that a NodeMaintenance has been scheduled, and is not over.
+// InProgress says that a NodeMaintenance has been scheduled, and is not over. One that is deleted is, as soon as it is without
+// our finalizer: others may keep it for ever.
 func InProgress(nm *v1alpha1.NodeMaintenance) bool {
+	if nm.DeletionTimestamp != nil && !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
+		return false
+	}
 	phase := PhaseOf(nm)
 	return phase != "" && phase != v1alpha1.PhasePending
 }
