@@ -354,7 +354,7 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 		record := recordOf(node)
 		switch cordoned := record != nil && node.Spec.Unschedulable; {
 		case phase == v1alpha1.PhaseScheduled: // what there is may be that of the maintenance before
-		case !wantsCordon(current) || current.Annotations[v1alpha1.AnnotationInitiallyUnschedulable] == "true":
+		case !wantsCordon(current):
 			uncordon(node)
 		case cordoned && d.holds(current):
 		case record == nil && node.Spec.Unschedulable: // somebody else's

@@ -356,6 +356,34 @@ var _ = Describe("Decide", func() {
 			Expect(IsMarked(w.Node)).To(BeFalse())
 		})
 
+		It("M3, M5: should cordon a node that was cordoned before and is opened meanwhile, and undo no more than that", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+			w := newWorld(nm)
+			w.Pods = []drain.Pod{podOf("a")}
+			w.Node.Spec.Unschedulable = true
+			w.run()
+			w.schedule(nm)
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.Node.Spec.Taints).To(BeEmpty())
+
+			w.Node.Spec.Unschedulable = false
+			w.CordonAfter = w.now.Add(time.Minute)
+			w.run()
+			Expect(w.Node.Spec.Unschedulable).To(BeFalse(), "not before its time")
+			w.now = w.CordonAfter
+			Expect(w.step()).To(BeTrue())
+			Expect(w.last.PutBack).To(BeTrue())
+			Expect(w.Node).To(beCordonedFor(nm))
+			w.Pods = nil
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/node-initial-state.unschedulable", "true"), "what was found")
+			w.delete(nm)
+			w.run()
+			Expect(w.Node).To(beCleaned(), "as it was before we cordoned it")
+		})
+
 		It("M3: should not cordon where that is not wanted, and honour a change of that at once", func() {
 			nm := maintenance("a", uncordoned)
 			w := scheduled(nm)
