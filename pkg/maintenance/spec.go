@@ -228,14 +228,21 @@ func ownedBy(nm *v1alpha1.NodeMaintenance, node *corev1.Node) bool {
 func isNode(ref metav1.OwnerReference) bool { return ref.Kind == "Node" && ref.APIVersion == "v1" }
 
 // ReadySince returns since when a NodeMaintenance is Ready that may be deleted for being so for too long (M9), and false for
-// any other.
+// any other. It counts anew once a requestor that had failed goes on. Times that are yet to come do not count; without any
+// that does, it is since now.
 func ReadySince(nm *v1alpha1.NodeMaintenance, now time.Time) (time.Time, bool) {
 	if PhaseOf(nm) != v1alpha1.PhaseReady || RequestorFailed(nm) || nm.DeletionTimestamp != nil || nm.Annotations[v1alpha1.AnnotationIgnoreGarbageCollector] == "true" {
 		return time.Time{}, false
 	}
-	since, err := time.Parse(time.RFC3339, nm.Annotations[v1alpha1.AnnotationReadyTime])
-	if err != nil || since.After(now) {
-		since = meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Time
+	since, _ := time.Parse(time.RFC3339, nm.Annotations[v1alpha1.AnnotationReadyTime]) // zero if it cannot be read
+	if since.After(now) {
+		since = time.Time{}
+	}
+	if became := meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime; became.After(since) && !became.After(now) {
+		since = became.Time
+	}
+	if since.IsZero() {
+		since = now
 	}
 	return since, true
 }
