@@ -165,7 +165,7 @@ func (d *decision) decide() {
 	)
 	for _, nm := range d.Maintenances {
 		switch {
-		case d.Node == nil, !ownedBy(nm, d.Node), !InProgress(nm):
+		case d.Node == nil, !ownedBy(nm, d.Node), !d.Namespaces.take(nm.Namespace), !InProgress(nm):
 			others = append(others, nm)
 			if PhaseOf(nm) != v1alpha1.PhasePending || nm.DeletionTimestamp != nil || d.refusal(nm, false) != "" {
 				continue
@@ -224,10 +224,7 @@ func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, plan
 }
 
 // holds says that the cordon of the node is that of a maintenance.
-func (d *decision) holds(nm *v1alpha1.NodeMaintenance) bool {
-	record := recordOf(d.Node)
-	return record != nil && record.Value == string(nm.UID)
-}
+func (d *decision) holds(nm *v1alpha1.NodeMaintenance) bool { return CordonedFor(d.Node) == nm.UID }
 
 // refusal returns why a maintenance may not be scheduled, or not go on, empty for nothing.
 func (d *decision) refusal(nm *v1alpha1.NodeMaintenance, underWay bool) string {

@@ -844,6 +844,57 @@ var _ = Describe("Decide", func() {
 		Expect(w.Node).To(beCleaned())
 	})
 
+	DescribeTable("M17: should keep what is of a namespace that is not taken away from the node of another one", func(phase string, holds bool) {
+		nm, alien := maintenance("b", draining(v1alpha1.DrainSpec{})), maintenance("a", func(nm *v1alpha1.NodeMaintenance) {
+			nm.Namespace, nm.Finalizers = "evil", []string{finalizer}
+			SetPhase(&nm.Status, phase, "", 0, begin)
+		})
+		w := newWorld(nm)
+		w.Namespaces = Namespaces{"default"}
+		w.run()
+		w.schedule(nm)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Ready"))
+		since := w.Node.Annotations[markKey]
+		w.Maintenances = []*v1alpha1.NodeMaintenance{alien, w.get(nm)}
+		if holds {
+			w.Node.Spec.Taints[0].Value = string(alien.UID)
+		}
+		w.now = w.now.Add(time.Minute)
+		for w.step() {
+			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+			Expect(w.Node.Annotations).To(HaveKeyWithValue(markKey, since))
+		}
+		Expect(w.Node).To(beCordonedFor(nm))
+		Expect(w.phase(nm)).To(Equal("Ready"))
+		Expect(w.phase(alien)).To(Equal("Pending"))
+		Expect(w.message(alien)).To(ContainSubstring("not taken from this namespace"))
+		Expect(w.get(alien).Finalizers).To(BeEmpty())
+		w.delete(nm)
+		w.run()
+		Expect(w.Node).To(beCleaned())
+	},
+		Entry("one that is scheduled", "Scheduled", false),
+		Entry("one that is ready", "Ready", false),
+		Entry("one for which the node is cordoned", "Ready", true),
+	)
+
+	It("M17: should not let what is of a namespace that is not taken use a slot, once nothing is left of it on the node", func() {
+		nm := maintenance("a")
+		w := scheduled(nm)
+		w.Namespaces = Namespaces{"ops"}
+		used := func() int {
+			_, slots := Schedule([]ScheduledNode{{Name: "n", CordonedFor: CordonedFor(w.Node)}}, []Request{NewRequest(w.get(nm), w.Namespaces)}, limits("1", "", 1))
+			return slots.Used
+		}
+		Expect(used()).To(Equal(1))
+		for InProgress(w.get(nm)) && CordonedFor(w.Node) != "" {
+			Expect(w.step()).To(BeTrue())
+		}
+		Expect(InProgress(w.get(nm))).To(BeTrue())
+		Expect(used()).To(BeZero())
+	})
+
 	It("M17: should survive whatever is written into a status, and take a phase that does not exist for none", func() {
 		nm := maintenance("a")
 		SetPhase(&nm.Status, "Whatever", "", 0, begin)

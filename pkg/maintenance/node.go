@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -49,6 +50,14 @@ func IsUnavailable(node *corev1.Node) bool {
 	})
 	return node.Spec.Unschedulable || !ready ||
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == preservationv1alpha1.TaintPreserved })
+}
+
+// CordonedFor returns the UID of the NodeMaintenance for which a node is cordoned, empty for none (M3).
+func CordonedFor(node *corev1.Node) types.UID {
+	if record := recordOf(node); record != nil {
+		return types.UID(record.Value)
+	}
+	return ""
 }
 
 // recordOf returns the taint that records that a cordon is ours (M3), or nil.

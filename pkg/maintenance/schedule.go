@@ -28,6 +28,8 @@ type ScheduledNode struct {
 	Unavailable bool
 	// Excluded says that no maintenance may begin on it (M15, M17).
 	Excluded bool
+	// CordonedFor is for which NodeMaintenance it is cordoned, empty for none.
+	CordonedFor types.UID
 }
 
 // Request is a NodeMaintenance as scheduling sees it.
@@ -44,6 +46,9 @@ type Request struct {
 	Pending bool
 	// InProgress says that it has a slot, and Ending that it is about to give its node back.
 	InProgress, Ending bool
+	// Refused says that it is of a namespace that is not taken: what is in progress counts while its node is cordoned for it,
+	// and no longer (M17).
+	Refused bool
 }
 
 // Limits are how many nodes may be under maintenance, and unavailable, at a time.
@@ -122,16 +127,18 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 	)
 	for i := range requests {
 		r := &requests[i]
+		node := byName[r.Node]
 		switch {
+		case r.Refused && (node == nil || node.CordonedFor != r.UID):
 		case r.InProgress:
 			busy[r.Requestor] = true
-			if byName[r.Node] != nil {
+			if node != nil {
 				ending, other := underMaintenance[r.Node]
 				underMaintenance[r.Node] = r.Ending && (ending || !other)
 			}
 		case r.Pending:
 			pending[r.Requestor]++
-			if node := byName[r.Node]; node != nil && !node.Excluded && (r.NodeUID == "" || r.NodeUID == node.UID) {
+			if node != nil && !node.Excluded && (r.NodeUID == "" || r.NodeUID == node.UID) {
 				candidates = append(candidates, r)
 			}
 		}

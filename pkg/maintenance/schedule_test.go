@@ -52,6 +52,7 @@ func createdAt(minutes int) requestOption {
 func inProgress(r *Request) { r.Pending, r.InProgress = false, true }
 func ending(r *Request)     { r.Pending, r.InProgress, r.Ending = false, true, true }
 func untouched(r *Request)  { r.Pending = false }
+func refused(r *Request)    { r.Refused, r.UID = true, types.UID("uid-"+r.Name) }
 
 // wishes returns pending requests for the nodes from one number to before another, in the order of their creation.
 func wishes(from, to int) []Request {
@@ -101,6 +102,10 @@ var _ = Describe("Schedule", func() {
 			append(wishes(1, 4), wish("a", "n0", inProgress), wish("b", "n0", inProgress)), "3", "", "m1", "m2"),
 		Entry("step 1: one of a node that is gone takes no slot", cluster(4, 0),
 			append(wishes(1, 4), wish("a", "gone", inProgress)), "3", "", "m1", "m2", "m3"),
+		Entry("step 1: nor does one of a namespace that is not taken, and it is no reason to prefer its requestor", cluster(4, 0),
+			[]Request{wish("a", "n0", of("one"), inProgress, refused), wish("b", "n0"), wish("c", "n1", of("one"), createdAt(1))}, "1", "", "b"),
+		Entry("step 1: unless its node is still cordoned for it", []ScheduledNode{{Name: "n0", CordonedFor: "uid-a"}, {Name: "n1"}},
+			[]Request{wish("a", "n0", inProgress, refused), wish("b", "n1")}, "1", ""),
 		Entry("step 1: a percentage is rounded up", cluster(11, 0), wishes(0, 5), "10%", "", "m0", "m1"),
 		Entry("step 1: unset stands for 1", cluster(4, 0), wishes(0, 4), "", "", "m0"),
 		Entry("step 1: 0 stands for no limit", cluster(4, 0), wishes(0, 4), "0", "", "m0", "m1", "m2", "m3"),

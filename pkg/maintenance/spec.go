@@ -64,7 +64,7 @@ func RequestorFailed(nm *v1alpha1.NodeMaintenance) bool {
 	return meta.IsStatusConditionTrue(nm.Status.Conditions, v1alpha1.ConditionRequestorFailed)
 }
 
-// NewRequest returns a NodeMaintenance as scheduling sees it. Of namespaces that are not taken none is pending.
+// NewRequest returns a NodeMaintenance as scheduling sees it.
 func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
 	r := Request{
 		NamespacedName:  namespacedName(nm),
@@ -74,6 +74,7 @@ func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
 		Requestor:       nm.Spec.RequestorID,
 		Created:         nm.CreationTimestamp.Time,
 		InProgress:      InProgress(nm),
+		Refused:         !namespaces.take(nm.Namespace),
 	}
 	if i := slices.IndexFunc(nm.OwnerReferences, isNode); i >= 0 {
 		r.NodeUID = nm.OwnerReferences[i].UID
@@ -81,7 +82,7 @@ func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
 	r.Ending = r.InProgress && IsEnding(nm)
 	// One with the finalizer is still to be cleaned up after.
 	r.Pending = PhaseOf(nm) == v1alpha1.PhasePending && nm.DeletionTimestamp == nil && !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) &&
-		namespaces.take(nm.Namespace) && Validate(&nm.Spec) == nil
+		!r.Refused && Validate(&nm.Spec) == nil
 	return r
 }
 
