@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -95,6 +94,8 @@ type Write struct {
 	Before, After Object
 	Status        bool
 }
+
+func (w Write) changes() bool { return !apiequality.Semantic.DeepEqual(w.Before, w.After) }
 
 // Event is something to be told once the writes have succeeded.
 type Event struct {
@@ -339,12 +340,7 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 
 	return d.editNode(func(node *corev1.Node) {
 		if current == nil {
-			if d.Machine.Terminating || d.Machine.Updating {
-				forgetCordon(node) // machine-controller-manager empties the node, and its cordon is the same
-			} else {
-				uncordon(node)
-			}
-			delete(node.Annotations, preservationv1alpha1.AnnotationMaintenance)
+			giveBack(node, d.Machine.Terminating || d.Machine.Updating)
 			return
 		}
 		annotate(node, d.now)
@@ -604,16 +600,13 @@ func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.
 }
 
 func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
-	after := d.Node.DeepCopy()
-	spec(after)
-	edited := d.write(Write{Before: d.Node, After: after})
-	after = d.Node.DeepCopy()
-	status(after)
-	return d.write(Write{Before: d.Node, After: after, Status: true}) || edited
+	writes := nodeWrites(d.Node, spec, status)
+	d.Writes = append(d.Writes, writes...)
+	return len(writes) > 0
 }
 
 func (d *decision) write(w Write) bool {
-	if apiequality.Semantic.DeepEqual(w.Before, w.After) {
+	if !w.changes() {
 		return false
 	}
 	d.Writes = append(d.Writes, w)
