@@ -380,7 +380,7 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 		if RequestorFailed(nm) {
 			d.setPhase(nm, v1alpha1.PhaseRequestorFailed, "The requestor has failed. The node is kept until condition RequestorFailed is cleared.", nil)
 		} else if nm.DeletionTimestamp != nil {
-			d.setPhase(nm, v1alpha1.PhaseReady, "Waiting for the additional requestors: "+first(nm.Spec.AdditionalRequestors)+".", nil)
+			d.setPhase(nm, v1alpha1.PhaseReady, "Waiting for the additional requestors: "+first(cut(nm.Spec.AdditionalRequestors))+".", nil)
 		}
 	case v1alpha1.PhaseRequestorFailed:
 		if !RequestorFailed(nm) {

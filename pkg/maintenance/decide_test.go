@@ -275,6 +275,9 @@ var _ = Describe("Decide", func() {
 			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "((a{100}){100}){100}"}}}
 		}, "cannot be used"),
 		Entry("a requestor that the resource definition should not have let pass", func(_ *world, nm *v1alpha1.NodeMaintenance) { nm.Spec.RequestorID = "a b" }, "spec.requestorID"),
+		Entry("more requestors than the resource definition should have let pass", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.Spec.AdditionalRequestors = make([]string, v1alpha1.MaxAdditionalRequestors+1)
+		}, "spec.additionalRequestors has more than 100 entries"),
 		Entry("a namespace that is not taken", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Namespaces = Namespaces{"ops"} }, "not taken from this namespace"),
 		Entry("no machine", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Missing = true }, "no Machine"),
 		Entry("a machine that is on its way out", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Terminating = true }, "being terminated"),
@@ -713,17 +716,21 @@ var _ = Describe("Decide", func() {
 
 		DescribeTable("M7: should clean up in every phase", func(phase string) {
 			nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{PodSelector: "wait"}), draining(v1alpha1.DrainSpec{}),
-				func(nm *v1alpha1.NodeMaintenance) { nm.Spec.AdditionalRequestors = nil })
+				func(nm *v1alpha1.NodeMaintenance) { nm.Spec.AdditionalRequestors = []string{"other"} })
 			w := newWorld(nm)
 			w.Pods = []drain.Pod{podOf("a")}
+			handedOver := phase == "Ready" || phase == "RequestorFailed"
 			if phase == "WaitForPodCompletion" {
 				w.Pods[0].Labels = map[string]string{"wait": ""}
 			}
-			if phase == "Ready" {
+			if handedOver {
 				w.Pods = nil
 			}
 			w.run()
 			w.schedule(nm)
+			if phase == "RequestorFailed" {
+				meta.SetStatusCondition(&w.get(nm).Status.Conditions, failed("True"))
+			}
 			for range 30 {
 				if w.phase(nm) == phase && slices.Contains(w.get(nm).Finalizers, finalizer) {
 					break
@@ -734,12 +741,22 @@ var _ = Describe("Decide", func() {
 			Expect(w.phase(nm)).To(Equal(phase))
 			w.delete(nm)
 			w.run()
+			if handedOver { // only there others may be at work on the node
+				Expect(w.phase(nm)).To(Equal(phase))
+				meta.RemoveStatusCondition(&w.get(nm).Status.Conditions, "RequestorFailed")
+				w.run()
+				Expect(w.phase(nm)).To(Equal("Ready"))
+				Expect(w.Node).To(beCordonedFor(nm))
+				w.get(nm).Spec.AdditionalRequestors = nil
+				w.run()
+			}
 			Expect(w.Maintenances).To(BeEmpty())
 			Expect(w.Node).To(beCleaned())
 			Expect(w.last.Actions).To(BeEmpty())
 			Expect(w.last.WatchPods).To(BeFalse())
 		},
 			Entry("Scheduled", "Scheduled"), Entry("Cordon", "Cordon"), Entry("waiting", "WaitForPodCompletion"), Entry("draining", "Draining"), Entry("Ready", "Ready"),
+			Entry("RequestorFailed", "RequestorFailed"),
 		)
 
 		It("M7: should let go of one whose node is gone, whether it is deleted or not", func() {
@@ -921,6 +938,49 @@ var _ = Describe("Decide", func() {
 			Expect(w.Node).To(beCleaned())
 		}
 	})
+
+	DescribeTable("M17: should write no more than a status may have, whatever is written into a spec while it is under way", func(edit func(*v1alpha1.NodeMaintenanceSpec)) {
+		long := strings.Repeat("x", 100_000)
+		nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{}), draining(v1alpha1.DrainSpec{}))
+		w := scheduled(nm, podOf("a"))
+		for _, phase := range []string{"WaitForPodCompletion", "Draining", "Ready"} {
+			Expect(w.phase(nm)).To(Equal(phase))
+			spec := w.get(nm).Spec.DeepCopy()
+			w.get(nm).Spec.AdditionalRequestors = slices.Repeat([]string{long}, 1000)
+			w.get(nm).Spec.WaitForPodCompletion = &v1alpha1.WaitForPodCompletionSpec{PodSelector: "a in " + long}
+			edit(&w.get(nm).Spec)
+			if phase == "Ready" {
+				w.delete(nm)
+			}
+			w.run()
+			Expect(w.phase(nm)).To(Equal(phase))
+			Expect(len(w.message(nm))).To(BeNumerically("<", 1024))
+			for _, c := range w.Node.Status.Conditions {
+				Expect(len(c.Message)).To(BeNumerically("<", 1024))
+			}
+			w.get(nm).Spec = *spec
+			if phase == "WaitForPodCompletion" {
+				w.get(nm).Spec.WaitForPodCompletion = nil
+			} else {
+				w.Pods = nil
+			}
+			w.run()
+		}
+		Expect(w.get(nm)).To(BeNil())
+	},
+		Entry("a selector", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.DrainSpec = &v1alpha1.DrainSpec{PodSelector: strings.Repeat("!", 4000)}
+		}),
+		Entry("a selector that is too long", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.DrainSpec = &v1alpha1.DrainSpec{PodSelector: strings.Repeat("!", 100_000)}
+		}),
+		Entry("a regular expression", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: strings.Repeat("(", 100_000)}}}
+		}),
+		Entry("a requestor", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.RequestorID, s.DrainSpec = strings.Repeat("x", 100_000), &v1alpha1.DrainSpec{PodSelector: "!"}
+		}),
+	)
 
 	It("M3: should keep two that are in progress at a time from fighting for the node", func() {
 		one, two := maintenance("a"), maintenance("b")

@@ -102,6 +102,9 @@ func Validate(spec *v1alpha1.NodeMaintenanceSpec) error {
 	if spec.NodeName == "" {
 		errs = append(errs, errors.New("spec.nodeName must be set"))
 	}
+	if len(spec.AdditionalRequestors) > v1alpha1.MaxAdditionalRequestors {
+		errs = append(errs, fmt.Errorf("spec.additionalRequestors has more than %d entries", v1alpha1.MaxAdditionalRequestors))
+	}
 	if spec.WaitForPodCompletion != nil {
 		if _, err := waitSelector(spec.WaitForPodCompletion); err != nil {
 			errs = append(errs, err)
@@ -213,6 +216,15 @@ func first(list []string) string {
 		return fmt.Sprintf("%s, and %d more", strings.Join(list[:maxNamed], ", "), more)
 	}
 	return strings.Join(list, ", ")
+}
+
+// cut returns what can be passed on of a list that others wrote.
+func cut(list []string) []string {
+	var short []string
+	for _, entry := range list {
+		short = append(short, text.Cut(entry))
+	}
+	return short
 }
 
 // describe names a NodeMaintenance.
