@@ -73,12 +73,17 @@ type Facts struct {
 	// Pods are those on the node, if PodsKnown. PodsLive says that they are what the API server has.
 	Pods                []drain.Pod
 	PodsKnown, PodsLive bool
+	Memory
+}
+
+// Memory is what is remembered of a node from one decision to the next. Nothing is lost with it but a little time.
+type Memory struct {
 	// Refused says in words why pods could not be evicted last, and EvictAfter when to try again.
 	Refused    []string
 	EvictAfter time.Time
 	// CordonAfter is before when a cordon that has vanished is not put back.
 	CordonAfter time.Time
-	// EndingSince is since when the node could have been given back; zero for now.
+	// EndingSince is what the last Outcome says.
 	EndingSince time.Time
 }
 
@@ -129,8 +134,8 @@ type Outcome struct {
 	WatchPods, ReadPods bool
 	// Actions are to be carried out on pods, if there was nothing to write.
 	Actions []drain.Action
-	// Ending says that the node could be given back.
-	Ending bool
+	// EndingSince is since when the node could have been given back; zero if it cannot be.
+	EndingSince time.Time
 	// Next is when to look again even if nothing changes; zero for never.
 	Next time.Time
 }
@@ -196,10 +201,13 @@ func (d *decision) decide() {
 
 // proceed goes on with the maintenance that is under way, the one that is ending, and their node.
 func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) {
-	if d.Ending = ending != nil; d.Ending && d.EndingSince.IsZero() {
-		d.EndingSince = d.now
+	if ending != nil {
+		d.Outcome.EndingSince = d.Memory.EndingSince
+		if d.Outcome.EndingSince.IsZero() {
+			d.Outcome.EndingSince = d.now
+		}
 	}
-	taken := d.EndingSince.Add(handoverTime)
+	taken := d.Outcome.EndingSince.Add(handoverTime)
 	if current != nil {
 		if reason := d.refusal(current, true); reason != "" {
 			if !d.mark(nil, planned) {
@@ -210,14 +218,14 @@ func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, plan
 		if d.prepare(current) {
 			return
 		}
-	} else if d.Ending && heir != nil && recordOf(d.Node) != nil && d.now.Before(taken) {
+	} else if ending != nil && heir != nil && recordOf(d.Node) != nil && d.now.Before(taken) {
 		d.wake(taken)
 		return
 	}
 	if d.mark(current, planned) {
 		return
 	}
-	if d.Ending {
+	if ending != nil {
 		d.release(ending)
 	} else if current != nil {
 		d.advance(current)

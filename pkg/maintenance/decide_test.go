@@ -141,9 +141,7 @@ func (w *world) step() bool {
 		w.events = append(w.events, event.Reason+": "+event.Note)
 	}
 	w.collect()
-	if w.last.Ending && w.EndingSince.IsZero() {
-		w.EndingSince = w.now
-	}
+	w.EndingSince = w.last.EndingSince
 	return len(w.last.Writes) > 0
 }
 
