@@ -82,7 +82,11 @@ func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
 	r.Ending = r.InProgress && IsEnding(nm)
 	// One with the finalizer is still to be cleaned up after.
 	r.Pending = PhaseOf(nm) == v1alpha1.PhasePending && nm.DeletionTimestamp == nil && !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) &&
-		!r.Refused && Validate(&nm.Spec) == nil
+		!r.Refused
+	if r.Pending {
+		spec := nm.Spec // nothing else of the object is to be kept in memory
+		r.spec = &spec
+	}
 	return r
 }
 
