@@ -37,6 +37,37 @@ func PhaseOf(nm *v1alpha1.NodeMaintenance) string {
 	return c.Reason
 }
 
+// SetPhase sets the phase of a NodeMaintenance, with a message.
+func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generation int64, now time.Time) {
+	status := metav1.ConditionFalse
+	if phase == v1alpha1.PhaseReady {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: status, Reason: phase, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// SetBack makes a NodeMaintenance a pending one, with a message that says why.
+func SetBack(s *v1alpha1.NodeMaintenanceStatus, message string, generation int64, now time.Time) {
+	clearProgress(s)
+	SetPhase(s, v1alpha1.PhasePending, message, generation, now)
+}
+
+func clearProgress(status *v1alpha1.NodeMaintenanceStatus) {
+	status.WaitForCompletion, status.Drain = nil, nil
+}
+
+// Release takes the finalizer from a NodeMaintenance, and the annotations of what was under way.
+func Release(nm *v1alpha1.NodeMaintenance) {
+	nm.Finalizers = slices.DeleteFunc(nm.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
+	for _, key := range []string{
+		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable, v1alpha1.AnnotationDrainStartTime,
+	} {
+		delete(nm.Annotations, key)
+	}
+}
+
 // InProgress says that a NodeMaintenance has been scheduled, and is not over. One that is deleted is, as soon as it is without
 // our finalizer: others may keep it for ever.
 func InProgress(nm *v1alpha1.NodeMaintenance) bool {
