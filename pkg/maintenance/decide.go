@@ -7,21 +7,18 @@ package maintenance
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -74,12 +71,17 @@ type Facts struct {
 	// Pods are those on the node, if PodsKnown. PodsLive says that they are what the API server has.
 	Pods                []drain.Pod
 	PodsKnown, PodsLive bool
+	Memory
+}
+
+// Memory is what is remembered of a node from one decision to the next. Nothing is lost with it but a little time.
+type Memory struct {
 	// Refused says in words why pods could not be evicted last, and EvictAfter when to try again.
 	Refused    []string
 	EvictAfter time.Time
 	// CordonAfter is before when a cordon that has vanished is not put back.
 	CordonAfter time.Time
-	// EndingSince is since when the node could have been given back; zero for now.
+	// EndingSince is what the last Outcome says.
 	EndingSince time.Time
 }
 
@@ -95,6 +97,8 @@ type Write struct {
 	Before, After Object
 	Status        bool
 }
+
+func (w Write) changes() bool { return !apiequality.Semantic.DeepEqual(w.Before, w.After) }
 
 // Event is something to be told once the writes have succeeded.
 type Event struct {
@@ -128,8 +132,8 @@ type Outcome struct {
 	WatchPods, ReadPods bool
 	// Actions are to be carried out on pods, if there was nothing to write.
 	Actions []drain.Action
-	// Ending says that the node could be given back.
-	Ending bool
+	// EndingSince is since when the node could have been given back; zero if it cannot be.
+	EndingSince time.Time
 	// Next is when to look again even if nothing changes; zero for never.
 	Next time.Time
 }
@@ -165,7 +169,7 @@ func (d *decision) decide() {
 	)
 	for _, nm := range d.Maintenances {
 		switch {
-		case d.Node == nil, !ownedBy(nm, d.Node), !InProgress(nm):
+		case d.Node == nil, !ownedBy(nm, d.Node), !d.Namespaces.take(nm.Namespace), !InProgress(nm):
 			others = append(others, nm)
 			if PhaseOf(nm) != v1alpha1.PhasePending || nm.DeletionTimestamp != nil || d.refusal(nm, false) != "" {
 				continue
@@ -195,10 +199,13 @@ func (d *decision) decide() {
 
 // proceed goes on with the maintenance that is under way, the one that is ending, and their node.
 func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, planned []*v1alpha1.NodeMaintenance) {
-	if d.Ending = ending != nil; d.Ending && d.EndingSince.IsZero() {
-		d.EndingSince = d.now
+	if ending != nil {
+		d.Outcome.EndingSince = d.Memory.EndingSince
+		if d.Outcome.EndingSince.IsZero() {
+			d.Outcome.EndingSince = d.now
+		}
 	}
-	taken := d.EndingSince.Add(handoverTime)
+	taken := d.Outcome.EndingSince.Add(handoverTime)
 	if current != nil {
 		if reason := d.refusal(current, true); reason != "" {
 			if !d.mark(nil, planned) {
@@ -209,14 +216,14 @@ func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, plan
 		if d.prepare(current) {
 			return
 		}
-	} else if d.Ending && heir != nil && recordOf(d.Node) != nil && d.now.Before(taken) {
+	} else if ending != nil && heir != nil && recordOf(d.Node) != nil && d.now.Before(taken) {
 		d.wake(taken)
 		return
 	}
 	if d.mark(current, planned) {
 		return
 	}
-	if d.Ending {
+	if ending != nil {
 		d.release(ending)
 	} else if current != nil {
 		d.advance(current)
@@ -224,10 +231,7 @@ func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, plan
 }
 
 // holds says that the cordon of the node is that of a maintenance.
-func (d *decision) holds(nm *v1alpha1.NodeMaintenance) bool {
-	record := recordOf(d.Node)
-	return record != nil && record.Value == string(nm.UID)
-}
+func (d *decision) holds(nm *v1alpha1.NodeMaintenance) bool { return CordonedFor(d.Node) == nm.UID }
 
 // refusal returns why a maintenance may not be scheduled, or not go on, empty for nothing.
 func (d *decision) refusal(nm *v1alpha1.NodeMaintenance, underWay bool) string {
@@ -282,22 +286,8 @@ func (d *decision) refuse(nm *v1alpha1.NodeMaintenance, reason string) {
 	}
 }
 
-func clearProgress(status *v1alpha1.NodeMaintenanceStatus) {
-	status.WaitForCompletion, status.Drain = nil, nil
-}
-
 // release takes from a maintenance what it had while it was under way. One that is deleted is gone with that.
 func (d *decision) release(nm *v1alpha1.NodeMaintenance) { d.editMaintenance(nm, Release) }
-
-// Release takes the finalizer from a NodeMaintenance, and the annotations of what was under way.
-func Release(nm *v1alpha1.NodeMaintenance) {
-	nm.Finalizers = slices.DeleteFunc(nm.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
-	for _, key := range []string{
-		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable, v1alpha1.AnnotationDrainStartTime,
-	} {
-		delete(nm.Annotations, key)
-	}
-}
 
 // prepare writes on a maintenance what must be there before something is done to its node (M2, M3). It returns whether
 // there was something to write.
@@ -342,19 +332,14 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 
 	return d.editNode(func(node *corev1.Node) {
 		if current == nil {
-			if d.Machine.Terminating || d.Machine.Updating {
-				forgetCordon(node) // machine-controller-manager empties the node, and its cordon is the same
-			} else {
-				uncordon(node)
-			}
-			delete(node.Annotations, preservationv1alpha1.AnnotationMaintenance)
+			giveBack(node, d.Machine.Terminating || d.Machine.Updating)
 			return
 		}
 		annotate(node, d.now)
 		record := recordOf(node)
 		switch cordoned := record != nil && node.Spec.Unschedulable; {
 		case phase == v1alpha1.PhaseScheduled: // what there is may be that of the maintenance before
-		case !wantsCordon(current) || current.Annotations[v1alpha1.AnnotationInitiallyUnschedulable] == "true":
+		case !wantsCordon(current):
 			uncordon(node)
 		case cordoned && d.holds(current):
 		case record == nil && node.Spec.Unschedulable: // somebody else's
@@ -387,7 +372,7 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 		if RequestorFailed(nm) {
 			d.setPhase(nm, v1alpha1.PhaseRequestorFailed, "The requestor has failed. The node is kept until condition RequestorFailed is cleared.", nil)
 		} else if nm.DeletionTimestamp != nil {
-			d.setPhase(nm, v1alpha1.PhaseReady, "Waiting for the additional requestors: "+first(nm.Spec.AdditionalRequestors)+".", nil)
+			d.setPhase(nm, v1alpha1.PhaseReady, "Waiting for the additional requestors: "+first(cut(nm.Spec.AdditionalRequestors))+".", nil)
 		}
 	case v1alpha1.PhaseRequestorFailed:
 		if !RequestorFailed(nm) {
@@ -397,171 +382,6 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 }
 
 const messageReady = "The node is ready for the requestor."
-
-// wait waits for pods (M4).
-func (d *decision) wait(nm *v1alpha1.NodeMaintenance) {
-	drained := func() {
-		d.setPhase(nm, v1alpha1.PhaseDraining, "Draining the node.", func(s *v1alpha1.NodeMaintenanceStatus) { s.WaitForCompletion = nil })
-	}
-	spec := nm.Spec.WaitForPodCompletion
-	if spec == nil {
-		drained()
-		return
-	}
-	selector, err := waitSelector(spec)
-	if err != nil {
-		d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, "Nothing is done: "+err.Error()+".", nil)
-		return
-	}
-	since, ok := d.timeOn(nm, v1alpha1.AnnotationWaitStartTime)
-	if !ok {
-		return
-	}
-	d.WatchPods = true
-	if !d.PodsKnown {
-		return
-	}
-	keys := keysOf(waitedFor(d.Pods, selector))
-	deadline := since.Add(time.Duration(spec.TimeoutSeconds) * time.Second)
-	if len(keys) == 0 || spec.TimeoutSeconds > 0 && !d.now.Before(deadline) {
-		drained()
-		return
-	}
-	message := fmt.Sprintf("Waiting since %s for pods to complete: %s.", formatTime(since), first(keys))
-	d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, message, func(s *v1alpha1.NodeMaintenanceStatus) { s.WaitForCompletion = keys })
-	if spec.TimeoutSeconds > 0 {
-		d.wake(deadline)
-	}
-}
-
-// timeOn returns the time of an annotation. If there is none that can be read, now is written, and it returns false.
-func (d *decision) timeOn(nm *v1alpha1.NodeMaintenance, key string) (time.Time, bool) {
-	at, err := time.Parse(time.RFC3339, nm.Annotations[key])
-	if err == nil && !at.After(d.now) {
-		return at, true
-	}
-	d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
-		metav1.SetMetaDataAnnotation(&nm.ObjectMeta, key, formatTime(d.now))
-	})
-	return time.Time{}, false
-}
-
-// drain drains the node (M5).
-func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
-	spec := nm.Spec.DrainSpec
-	if spec == nil {
-		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
-		return
-	}
-	filter, err := newFilter(spec)
-	if err != nil {
-		d.setPhase(nm, v1alpha1.PhaseDraining, "Nothing is done: "+err.Error()+".", nil)
-		return
-	}
-	began, attempt, ok := drainTimes(nm)
-	if !ok || began.After(d.now) || attempt.After(d.now) {
-		d.startDrain(nm, d.now)
-		return
-	}
-	d.WatchPods = true
-	if !d.PodsKnown {
-		return
-	}
-
-	selected, blocked := filter.split(d.Pods)
-	if len(selected) == 0 {
-		if !d.PodsLive {
-			d.ReadPods = true
-			return
-		}
-		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), nil, s.Drain == nil) })
-		return
-	}
-
-	policy := drain.Policy{
-		Timeout: time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second,
-		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
-	}
-	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, policy)
-	obstacles := slices.Concat(blocked, d.Refused)
-	if failed && policy.Timeout > 0 {
-		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
-		if len(obstacles) > 0 {
-			note += " In the way: " + first(obstacles) + "."
-		}
-		d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
-		d.startDrain(nm, began)
-		return
-	}
-	message := fmt.Sprintf("Draining since %s. Left: %s.", formatTime(began), first(keysOf(selected)))
-	if attempt.After(began) {
-		message = fmt.Sprintf("Draining since %s, tried anew at %s. Left: %s.", formatTime(began), formatTime(attempt), first(keysOf(selected)))
-	}
-	if len(obstacles) > 0 {
-		message += " In the way: " + first(obstacles) + "."
-	}
-	anew := nm.Status.Drain == nil
-	d.setPhase(nm, v1alpha1.PhaseDraining, message, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), selected, anew) })
-
-	if policy.Timeout > 0 && !next.IsZero() {
-		d.wake(next)
-	}
-	actions = slices.DeleteFunc(actions, func(a drain.Action) bool { return a.Verb == drain.Wait })
-	switch {
-	case len(blocked) > 0 || len(actions) == 0:
-	case d.now.Before(d.EvictAfter):
-		d.wake(d.EvictAfter)
-	default:
-		d.Actions = actions
-	}
-}
-
-// startDrain begins a drain, or begins one anew that began at the given time.
-func (d *decision) startDrain(nm *v1alpha1.NodeMaintenance, began time.Time) {
-	d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
-		metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationDrainStartTime, formatTime(began)+"/"+formatTime(d.now))
-	})
-	if nm.Status.Drain != nil {
-		d.editStatus(nm, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
-	}
-}
-
-func drainTimes(nm *v1alpha1.NodeMaintenance) (began, attempt time.Time, ok bool) {
-	first, second, _ := strings.Cut(nm.Annotations[v1alpha1.AnnotationDrainStartTime], "/")
-	began, err := time.Parse(time.RFC3339, first)
-	if err != nil {
-		return time.Time{}, time.Time{}, false
-	}
-	attempt, err = time.Parse(time.RFC3339, second)
-	return began, attempt, err == nil
-}
-
-// progress writes how far a drain is, and if it has just begun, from where.
-func progress(s *v1alpha1.NodeMaintenanceStatus, total int, left []drain.Pod, anew bool) {
-	status := v1alpha1.DrainStatus{}
-	if s.Drain != nil {
-		status = *s.Drain
-	}
-	if anew {
-		status.TotalPods, status.EvictionPods = count(total), count(len(left))
-	}
-	status.DrainProgress = 100
-	if status.EvictionPods > 0 {
-		gone := max(int(status.EvictionPods)-len(left), 0)
-		status.DrainProgress = count(gone * 100 / int(status.EvictionPods))
-	} else if len(left) > 0 {
-		status.DrainProgress = 0
-	}
-	status.WaitForEviction = keysOf(left)
-	s.Drain = &status
-}
-
-func count(n int) int32 {
-	if n < 0 || n > math.MaxInt32 {
-		return math.MaxInt32
-	}
-	return int32(n)
-}
 
 // setPhase writes a phase with a message, and the status as edited.
 func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string, edit func(*v1alpha1.NodeMaintenanceStatus)) {
@@ -574,23 +394,6 @@ func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string,
 		}
 		SetPhase(s, phase, message, nm.Generation, d.now)
 	})
-}
-
-// SetPhase sets the phase of a NodeMaintenance, with a message.
-func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generation int64, now time.Time) {
-	status := metav1.ConditionFalse
-	if phase == v1alpha1.PhaseReady {
-		status = metav1.ConditionTrue
-	}
-	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: status, Reason: phase, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
-	})
-}
-
-// SetBack makes a NodeMaintenance a pending one, with a message that says why.
-func SetBack(s *v1alpha1.NodeMaintenanceStatus, message string, generation int64, now time.Time) {
-	clearProgress(s)
-	SetPhase(s, v1alpha1.PhasePending, message, generation, now)
 }
 
 // editMaintenance and its neighbours add a write if an object changes by an edit, and return whether it does.
@@ -607,16 +410,13 @@ func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.
 }
 
 func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
-	after := d.Node.DeepCopy()
-	spec(after)
-	edited := d.write(Write{Before: d.Node, After: after})
-	after = d.Node.DeepCopy()
-	status(after)
-	return d.write(Write{Before: d.Node, After: after, Status: true}) || edited
+	writes := nodeWrites(d.Node, spec, status)
+	d.Writes = append(d.Writes, writes...)
+	return len(writes) > 0
 }
 
 func (d *decision) write(w Write) bool {
-	if apiequality.Semantic.DeepEqual(w.Before, w.After) {
+	if !w.changes() {
 		return false
 	}
 	d.Writes = append(d.Writes, w)

@@ -141,9 +141,7 @@ func (w *world) step() bool {
 		w.events = append(w.events, event.Reason+": "+event.Note)
 	}
 	w.collect()
-	if w.last.Ending && w.EndingSince.IsZero() {
-		w.EndingSince = w.now
-	}
+	w.EndingSince = w.last.EndingSince
 	return len(w.last.Writes) > 0
 }
 
@@ -275,6 +273,9 @@ var _ = Describe("Decide", func() {
 			nm.Spec.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "((a{100}){100}){100}"}}}
 		}, "cannot be used"),
 		Entry("a requestor that the resource definition should not have let pass", func(_ *world, nm *v1alpha1.NodeMaintenance) { nm.Spec.RequestorID = "a b" }, "spec.requestorID"),
+		Entry("more requestors than the resource definition should have let pass", func(_ *world, nm *v1alpha1.NodeMaintenance) {
+			nm.Spec.AdditionalRequestors = make([]string, v1alpha1.MaxAdditionalRequestors+1)
+		}, "spec.additionalRequestors has more than 100 entries"),
 		Entry("a namespace that is not taken", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Namespaces = Namespaces{"ops"} }, "not taken from this namespace"),
 		Entry("no machine", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Missing = true }, "no Machine"),
 		Entry("a machine that is on its way out", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Terminating = true }, "being terminated"),
@@ -354,6 +355,34 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
 			Expect(IsMarked(w.Node)).To(BeFalse())
+		})
+
+		It("M3, M5: should cordon a node that was cordoned before and is opened meanwhile, and undo no more than that", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{}))
+			w := newWorld(nm)
+			w.Pods = []drain.Pod{podOf("a")}
+			w.Node.Spec.Unschedulable = true
+			w.run()
+			w.schedule(nm)
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.Node.Spec.Taints).To(BeEmpty())
+
+			w.Node.Spec.Unschedulable = false
+			w.CordonAfter = w.now.Add(time.Minute)
+			w.run()
+			Expect(w.Node.Spec.Unschedulable).To(BeFalse(), "not before its time")
+			w.now = w.CordonAfter
+			Expect(w.step()).To(BeTrue())
+			Expect(w.last.PutBack).To(BeTrue())
+			Expect(w.Node).To(beCordonedFor(nm))
+			w.Pods = nil
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/node-initial-state.unschedulable", "true"), "what was found")
+			w.delete(nm)
+			w.run()
+			Expect(w.Node).To(beCleaned(), "as it was before we cordoned it")
 		})
 
 		It("M3: should not cordon where that is not wanted, and honour a change of that at once", func() {
@@ -685,17 +714,21 @@ var _ = Describe("Decide", func() {
 
 		DescribeTable("M7: should clean up in every phase", func(phase string) {
 			nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{PodSelector: "wait"}), draining(v1alpha1.DrainSpec{}),
-				func(nm *v1alpha1.NodeMaintenance) { nm.Spec.AdditionalRequestors = nil })
+				func(nm *v1alpha1.NodeMaintenance) { nm.Spec.AdditionalRequestors = []string{"other"} })
 			w := newWorld(nm)
 			w.Pods = []drain.Pod{podOf("a")}
+			handedOver := phase == "Ready" || phase == "RequestorFailed"
 			if phase == "WaitForPodCompletion" {
 				w.Pods[0].Labels = map[string]string{"wait": ""}
 			}
-			if phase == "Ready" {
+			if handedOver {
 				w.Pods = nil
 			}
 			w.run()
 			w.schedule(nm)
+			if phase == "RequestorFailed" {
+				meta.SetStatusCondition(&w.get(nm).Status.Conditions, failed("True"))
+			}
 			for range 30 {
 				if w.phase(nm) == phase && slices.Contains(w.get(nm).Finalizers, finalizer) {
 					break
@@ -706,12 +739,22 @@ var _ = Describe("Decide", func() {
 			Expect(w.phase(nm)).To(Equal(phase))
 			w.delete(nm)
 			w.run()
+			if handedOver { // only there others may be at work on the node
+				Expect(w.phase(nm)).To(Equal(phase))
+				meta.RemoveStatusCondition(&w.get(nm).Status.Conditions, "RequestorFailed")
+				w.run()
+				Expect(w.phase(nm)).To(Equal("Ready"))
+				Expect(w.Node).To(beCordonedFor(nm))
+				w.get(nm).Spec.AdditionalRequestors = nil
+				w.run()
+			}
 			Expect(w.Maintenances).To(BeEmpty())
 			Expect(w.Node).To(beCleaned())
 			Expect(w.last.Actions).To(BeEmpty())
 			Expect(w.last.WatchPods).To(BeFalse())
 		},
 			Entry("Scheduled", "Scheduled"), Entry("Cordon", "Cordon"), Entry("waiting", "WaitForPodCompletion"), Entry("draining", "Draining"), Entry("Ready", "Ready"),
+			Entry("RequestorFailed", "RequestorFailed"),
 		)
 
 		It("M7: should let go of one whose node is gone, whether it is deleted or not", func() {
@@ -731,6 +774,32 @@ var _ = Describe("Decide", func() {
 				Expect(w.get(nm).Finalizers).To(BeEmpty())
 				Expect(w.events).To(ContainElement("MaintenanceSetBack: Node n does not exist."))
 			}
+		})
+
+		It("M3, M7, M10: should be over without our finalizer, whoever keeps the object", func() {
+			one, two := maintenance("a"), maintenance("b")
+			w := scheduled(one)
+			w.get(one).Finalizers = append(w.get(one).Finalizers, "acme.com/audit")
+			w.delete(one)
+			w.run()
+			Expect(w.get(one).Finalizers).To(ConsistOf("acme.com/audit"))
+			Expect(w.Node).To(beCleaned())
+			Expect(w.last.Next).To(BeZero())
+
+			w.Maintenances = append(w.Maintenances, two)
+			w.run()
+			chosen, slots := Schedule([]ScheduledNode{{Name: "n", UID: w.Node.UID}},
+				[]Request{NewRequest(w.get(one), nil), NewRequest(w.get(two), nil)}, limits("1", "1", 1))
+			Expect(namesOf(chosen)).To(HaveExactElements("b"))
+			Expect(slots).To(Equal(Slots{Free: 1}))
+			w.schedule(two)
+			w.run()
+			Expect(w.phase(two)).To(Equal("Ready"))
+			Expect(w.Node).To(beCordonedFor(two))
+			w.delete(two)
+			w.run()
+			Expect(w.get(two)).To(BeNil())
+			Expect(w.Node).To(beCleaned())
 		})
 
 		It("M7: should not give the finalizer up before the node is cleaned", func() {
@@ -790,6 +859,57 @@ var _ = Describe("Decide", func() {
 		Expect(w.Node).To(beCleaned())
 	})
 
+	DescribeTable("M17: should keep what is of a namespace that is not taken away from the node of another one", func(phase string, holds bool) {
+		nm, alien := maintenance("b", draining(v1alpha1.DrainSpec{})), maintenance("a", func(nm *v1alpha1.NodeMaintenance) {
+			nm.Namespace, nm.Finalizers = "evil", []string{finalizer}
+			SetPhase(&nm.Status, phase, "", 0, begin)
+		})
+		w := newWorld(nm)
+		w.Namespaces = Namespaces{"default"}
+		w.run()
+		w.schedule(nm)
+		w.run()
+		Expect(w.phase(nm)).To(Equal("Ready"))
+		since := w.Node.Annotations[markKey]
+		w.Maintenances = []*v1alpha1.NodeMaintenance{alien, w.get(nm)}
+		if holds {
+			w.Node.Spec.Taints[0].Value = string(alien.UID)
+		}
+		w.now = w.now.Add(time.Minute)
+		for w.step() {
+			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+			Expect(w.Node.Annotations).To(HaveKeyWithValue(markKey, since))
+		}
+		Expect(w.Node).To(beCordonedFor(nm))
+		Expect(w.phase(nm)).To(Equal("Ready"))
+		Expect(w.phase(alien)).To(Equal("Pending"))
+		Expect(w.message(alien)).To(ContainSubstring("not taken from this namespace"))
+		Expect(w.get(alien).Finalizers).To(BeEmpty())
+		w.delete(nm)
+		w.run()
+		Expect(w.Node).To(beCleaned())
+	},
+		Entry("one that is scheduled", "Scheduled", false),
+		Entry("one that is ready", "Ready", false),
+		Entry("one for which the node is cordoned", "Ready", true),
+	)
+
+	It("M17: should not let what is of a namespace that is not taken use a slot, once nothing is left of it on the node", func() {
+		nm := maintenance("a")
+		w := scheduled(nm)
+		w.Namespaces = Namespaces{"ops"}
+		used := func() int {
+			_, slots := Schedule([]ScheduledNode{{Name: "n", CordonedFor: CordonedFor(w.Node)}}, []Request{NewRequest(w.get(nm), w.Namespaces)}, limits("1", "", 1))
+			return slots.Used
+		}
+		Expect(used()).To(Equal(1))
+		for InProgress(w.get(nm)) && CordonedFor(w.Node) != "" {
+			Expect(w.step()).To(BeTrue())
+		}
+		Expect(InProgress(w.get(nm))).To(BeTrue())
+		Expect(used()).To(BeZero())
+	})
+
 	It("M17: should survive whatever is written into a status, and take a phase that does not exist for none", func() {
 		nm := maintenance("a")
 		SetPhase(&nm.Status, "Whatever", "", 0, begin)
@@ -816,6 +936,49 @@ var _ = Describe("Decide", func() {
 			Expect(w.Node).To(beCleaned())
 		}
 	})
+
+	DescribeTable("M17: should write no more than a status may have, whatever is written into a spec while it is under way", func(edit func(*v1alpha1.NodeMaintenanceSpec)) {
+		long := strings.Repeat("x", 100_000)
+		nm := maintenance("a", waiting(v1alpha1.WaitForPodCompletionSpec{}), draining(v1alpha1.DrainSpec{}))
+		w := scheduled(nm, podOf("a"))
+		for _, phase := range []string{"WaitForPodCompletion", "Draining", "Ready"} {
+			Expect(w.phase(nm)).To(Equal(phase))
+			spec := w.get(nm).Spec.DeepCopy()
+			w.get(nm).Spec.AdditionalRequestors = slices.Repeat([]string{long}, 1000)
+			w.get(nm).Spec.WaitForPodCompletion = &v1alpha1.WaitForPodCompletionSpec{PodSelector: "a in " + long}
+			edit(&w.get(nm).Spec)
+			if phase == "Ready" {
+				w.delete(nm)
+			}
+			w.run()
+			Expect(w.phase(nm)).To(Equal(phase))
+			Expect(len(w.message(nm))).To(BeNumerically("<", 1024))
+			for _, c := range w.Node.Status.Conditions {
+				Expect(len(c.Message)).To(BeNumerically("<", 1024))
+			}
+			w.get(nm).Spec = *spec
+			if phase == "WaitForPodCompletion" {
+				w.get(nm).Spec.WaitForPodCompletion = nil
+			} else {
+				w.Pods = nil
+			}
+			w.run()
+		}
+		Expect(w.get(nm)).To(BeNil())
+	},
+		Entry("a selector", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.DrainSpec = &v1alpha1.DrainSpec{PodSelector: strings.Repeat("!", 4000)}
+		}),
+		Entry("a selector that is too long", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.DrainSpec = &v1alpha1.DrainSpec{PodSelector: strings.Repeat("!", 100_000)}
+		}),
+		Entry("a regular expression", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.DrainSpec = &v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: strings.Repeat("(", 100_000)}}}
+		}),
+		Entry("a requestor", func(s *v1alpha1.NodeMaintenanceSpec) {
+			s.RequestorID, s.DrainSpec = strings.Repeat("x", 100_000), &v1alpha1.DrainSpec{PodSelector: "!"}
+		}),
+	)
 
 	It("M3: should keep two that are in progress at a time from fighting for the node", func() {
 		one, two := maintenance("a"), maintenance("b")

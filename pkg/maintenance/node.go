@@ -8,8 +8,10 @@ import (
 	"slices"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -21,6 +23,9 @@ const (
 	ConditionDrainInProgress       corev1.NodeConditionType = "DrainInProgress"
 	ConditionDrained               corev1.NodeConditionType = "Drained"
 	ConditionMaintenanceInProgress corev1.NodeConditionType = "MaintenanceInProgress"
+
+	// conditionTerminating is that by which machine-controller-manager says that it terminates the machine of a node.
+	conditionTerminating corev1.NodeConditionType = "Terminating"
 
 	// reasonNodeMaintenance tells conditions of ours from those of others.
 	reasonNodeMaintenance = "NodeMaintenance"
@@ -49,6 +54,14 @@ func IsUnavailable(node *corev1.Node) bool {
 	})
 	return node.Spec.Unschedulable || !ready ||
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == preservationv1alpha1.TaintPreserved })
+}
+
+// CordonedFor returns the UID of the NodeMaintenance for which a node is cordoned, empty for none (M3).
+func CordonedFor(node *corev1.Node) types.UID {
+	if record := recordOf(node); record != nil {
+		return types.UID(record.Value)
+	}
+	return ""
 }
 
 // recordOf returns the taint that records that a cordon is ours (M3), or nil.
@@ -118,11 +131,47 @@ func setConditions(node *corev1.Node, wanted map[corev1.NodeConditionType]string
 	}
 }
 
-// Clean removes from a node all that a maintenance has left there, for a shoot that is to do without.
-func Clean(node *corev1.Node) {
-	uncordon(node)
+// giveBack takes from a node what a maintenance has put on it. It leaves the cordon to machine-controller-manager where that
+// empties the node.
+func giveBack(node *corev1.Node, emptied bool) {
+	if emptied {
+		forgetCordon(node)
+	} else {
+		uncordon(node)
+	}
 	delete(node.Annotations, preservationv1alpha1.AnnotationMaintenance)
-	setConditions(node, nil, time.Time{})
+}
+
+// isEmptied says that a node itself shows that machine-controller-manager empties it: its machine is terminated, or updated
+// in place.
+func isEmptied(node *corev1.Node) bool {
+	return node.DeletionTimestamp != nil || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		switch c.Type {
+		case conditionTerminating:
+			return c.Status == corev1.ConditionTrue
+		case machinev1alpha1.NodeInPlaceUpdate:
+			return c.Reason == machinev1alpha1.SelectedForUpdate || c.Reason == machinev1alpha1.DrainSuccessful || c.Reason == machinev1alpha1.ReadyForUpdate
+		}
+		return false
+	})
+}
+
+// Clean returns the writes that remove from a node all that a maintenance has left there, for a shoot that is to do without.
+// Machines need not be known: the cordon stays where the node itself shows that its machine is terminated or updated in place
+// (M15). One of which neither can be seen yet is uncordoned, and machine-controller-manager cordons it again when it drains;
+// where the shoot has made such a sign up, it is the shoot that has to uncordon.
+func Clean(node *corev1.Node) []Write {
+	return nodeWrites(node,
+		func(after *corev1.Node) { giveBack(after, isEmptied(node)) },
+		func(after *corev1.Node) { setConditions(after, nil, time.Time{}) })
+}
+
+// nodeWrites returns the writes by which a node is changed by two edits, of its status and of all else.
+func nodeWrites(node *corev1.Node, spec, status func(*corev1.Node)) []Write {
+	writes := []Write{{Before: node, After: node.DeepCopy()}, {Before: node, After: node.DeepCopy(), Status: true}}
+	spec(writes[0].After.(*corev1.Node))
+	status(writes[1].After.(*corev1.Node))
+	return slices.DeleteFunc(writes, func(w Write) bool { return !w.changes() })
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -28,6 +28,8 @@ type ScheduledNode struct {
 	Unavailable bool
 	// Excluded says that no maintenance may begin on it (M15, M17).
 	Excluded bool
+	// CordonedFor is for which NodeMaintenance it is cordoned, empty for none.
+	CordonedFor types.UID
 }
 
 // Request is a NodeMaintenance as scheduling sees it.
@@ -40,11 +42,19 @@ type Request struct {
 	// NodeUID is that of the very node that it is for, empty if it does not say so yet.
 	NodeUID types.UID
 	Created time.Time
-	// Pending says that it may be scheduled: it is in that phase, valid, and not being deleted.
+	// Pending says that it may be scheduled, if it is valid: it is in that phase, and not being deleted.
 	Pending bool
 	// InProgress says that it has a slot, and Ending that it is about to give its node back.
 	InProgress, Ending bool
+	// Refused says that it is of a namespace that is not taken: what is in progress counts while its node is cordoned for it,
+	// and no longer (M17).
+	Refused bool
+
+	// spec is what is to be valid before it is scheduled; nil for nothing.
+	spec *v1alpha1.NodeMaintenanceSpec
 }
+
+func (r *Request) isValid() bool { return r.spec == nil || Validate(r.spec) == nil }
 
 // Limits are how many nodes may be under maintenance, and unavailable, at a time.
 type Limits struct{ slots, unavailable limit }
@@ -122,16 +132,18 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 	)
 	for i := range requests {
 		r := &requests[i]
+		node := byName[r.Node]
 		switch {
+		case r.Refused && (node == nil || node.CordonedFor != r.UID):
 		case r.InProgress:
 			busy[r.Requestor] = true
-			if byName[r.Node] != nil {
+			if node != nil {
 				ending, other := underMaintenance[r.Node]
 				underMaintenance[r.Node] = r.Ending && (ending || !other)
 			}
 		case r.Pending:
 			pending[r.Requestor]++
-			if node := byName[r.Node]; node != nil && !node.Excluded && (r.NodeUID == "" || r.NodeUID == node.UID) {
+			if node != nil && !node.Excluded && (r.NodeUID == "" || r.NodeUID == node.UID) {
 				candidates = append(candidates, r)
 			}
 		}
@@ -168,10 +180,11 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 		switch available := !byName[r.Node].Unavailable; {
 		case taken[r.Node], under && !ending:
 			continue
-		case under:
-		case free == 0, available && mayBecomeUnavailable == 0:
+		case !under && (free == 0 || available && mayBecomeUnavailable == 0):
 			continue
-		default:
+		case !r.isValid(): // which takes longer than all else, and so comes last
+			continue
+		case !under:
 			free--
 			if available {
 				mayBecomeUnavailable--

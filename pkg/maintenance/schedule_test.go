@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
@@ -52,6 +54,7 @@ func createdAt(minutes int) requestOption {
 func inProgress(r *Request) { r.Pending, r.InProgress = false, true }
 func ending(r *Request)     { r.Pending, r.InProgress, r.Ending = false, true, true }
 func untouched(r *Request)  { r.Pending = false }
+func refused(r *Request)    { r.Refused, r.UID = true, types.UID("uid-"+r.Name) }
 
 // wishes returns pending requests for the nodes from one number to before another, in the order of their creation.
 func wishes(from, to int) []Request {
@@ -101,6 +104,10 @@ var _ = Describe("Schedule", func() {
 			append(wishes(1, 4), wish("a", "n0", inProgress), wish("b", "n0", inProgress)), "3", "", "m1", "m2"),
 		Entry("step 1: one of a node that is gone takes no slot", cluster(4, 0),
 			append(wishes(1, 4), wish("a", "gone", inProgress)), "3", "", "m1", "m2", "m3"),
+		Entry("step 1: nor does one of a namespace that is not taken, and it is no reason to prefer its requestor", cluster(4, 0),
+			[]Request{wish("a", "n0", of("one"), inProgress, refused), wish("b", "n0"), wish("c", "n1", of("one"), createdAt(1))}, "1", "", "b"),
+		Entry("step 1: unless its node is still cordoned for it", []ScheduledNode{{Name: "n0", CordonedFor: "uid-a"}, {Name: "n1"}},
+			[]Request{wish("a", "n0", inProgress, refused), wish("b", "n1")}, "1", ""),
 		Entry("step 1: a percentage is rounded up", cluster(11, 0), wishes(0, 5), "10%", "", "m0", "m1"),
 		Entry("step 1: unset stands for 1", cluster(4, 0), wishes(0, 4), "", "", "m0"),
 		Entry("step 1: 0 stands for no limit", cluster(4, 0), wishes(0, 4), "0", "", "m0", "m1", "m2", "m3"),
@@ -146,6 +153,21 @@ var _ = Describe("Schedule", func() {
 		Entry("in whatever order they are read", cluster(3, 0),
 			[]Request{wish("b", "n0", inProgress), wish("a", "n0", ending), wish("c", "n0")}, "1", ""),
 	)
+
+	It("M1, M10: should give the slot of one that is not valid to the next one, also for the same node", func() {
+		request := func(name, node, pattern string) Request {
+			return NewRequest(maintenance(name, draining(v1alpha1.DrainSpec{PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: pattern}}}),
+				func(nm *v1alpha1.NodeMaintenance) {
+					nm.Spec.NodeName = node
+					SetPhase(&nm.Status, "Pending", "", 0, begin)
+				}), nil)
+		}
+		requests := []Request{request("a", "n0", "("), request("b", "n0", "gpu"), request("c", "n1", "["), request("d", "n2", "gpu"), request("e", "n3", "gpu")}
+		chosen, _ := Schedule(cluster(4, 0), requests, limits("2", "", 4))
+		Expect(namesOf(chosen)).To(HaveExactElements("b", "d"))
+		chosen, _ = Schedule(cluster(4, 0), append(requests, wish("x", "n0", ending)), limits("1", "", 4))
+		Expect(namesOf(chosen)).To(HaveExactElements("b"), "which takes over")
+	})
 
 	DescribeTable("M10: the slots that are told", func(requests []Request, parallel string, want Slots) {
 		_, slots := Schedule(cluster(10, 0), requests, limits(parallel, "", 10))
@@ -281,22 +303,43 @@ func scaled(text string, unset, nodes int, up bool) int {
 	return max(1, percent*nodes/100)
 }
 
-// BenchmarkSchedule is the figure of M11.
+// BenchmarkSchedule is the figure of M11: a round from the objects as they are read. The worst ones have as many and as long
+// patterns as a NodeMaintenance can have.
 func BenchmarkSchedule(b *testing.B) {
-	for _, pending := range []int{500, 1000, 2000, 4000} {
-		nodes := cluster(5000, 50)
-		var requests []Request
-		for i := range pending {
-			requests = append(requests, wish(fmt.Sprintf("m%d", i), fmt.Sprintf("n%d", (i*7)%5000), of(fmt.Sprintf("r%d", i%50)), createdAt((i*31)%997)))
-		}
-		limits, err := LimitsOf(&v1alpha1.MaintenanceOperatorConfigSpec{MaxParallelOperations: value("10%"), MaxUnavailable: value("20%")}, 5000)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.Run(fmt.Sprint(pending), func(b *testing.B) {
-			for b.Loop() {
-				Schedule(nodes, requests, limits)
+	worst := &v1alpha1.DrainSpec{PodSelector: "app in (" + strings.Repeat("a,", 2000) + "a)"}
+	for i := range v1alpha1.MaxPodEvictionFilters {
+		worst.PodEvictionFilters = append(worst.PodEvictionFilters, v1alpha1.PodEvictionFilterEntry{ByResourceNameRegex: strings.Repeat("(a|b)[c-e]+?", 21)[i%8*12:]})
+	}
+	typical := &v1alpha1.DrainSpec{PodSelector: "app=web", PodEvictionFilters: []v1alpha1.PodEvictionFilterEntry{{ByResourceNameRegex: "nvidia.com/gpu-*"}, {ByResourceNameRegex: "nvidia.com/rdma*"}}}
+	for _, kind := range []struct {
+		name  string
+		drain *v1alpha1.DrainSpec
+	}{{"without", nil}, {"typical", typical}, {"worst", worst}} {
+		for _, pending := range []int{500, 1000, 2000, 4000} {
+			nodes := cluster(5000, 50)
+			var objects []*v1alpha1.NodeMaintenance
+			for i := range pending {
+				objects = append(objects, maintenance(fmt.Sprintf("m%d", i), func(nm *v1alpha1.NodeMaintenance) {
+					nm.CreationTimestamp = metav1.NewTime(begin.Add(time.Duration((i*31)%997) * time.Minute))
+					nm.Spec.NodeName, nm.Spec.RequestorID, nm.Spec.DrainSpec = fmt.Sprintf("n%d", (i*7)%5000), fmt.Sprintf("r%d", i%50), kind.drain
+					SetPhase(&nm.Status, "Pending", "", 0, begin)
+				}))
 			}
-		})
+			limits, err := LimitsOf(&v1alpha1.MaintenanceOperatorConfigSpec{MaxParallelOperations: value("10%"), MaxUnavailable: value("20%")}, 5000)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Run(fmt.Sprintf("%s/%d", kind.name, pending), func(b *testing.B) {
+				for b.Loop() {
+					requests := make([]Request, 0, pending)
+					for _, nm := range objects {
+						requests = append(requests, NewRequest(nm, nil))
+					}
+					if chosen, _ := Schedule(nodes, requests, limits); len(chosen) != 500 {
+						b.Fatal(len(chosen))
+					}
+				}
+			})
+		}
 	}
 }

@@ -37,8 +37,43 @@ func PhaseOf(nm *v1alpha1.NodeMaintenance) string {
 	return c.Reason
 }
 
-// InProgress says that a NodeMaintenance has been scheduled, and is not over.
+// SetPhase sets the phase of a NodeMaintenance, with a message.
+func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generation int64, now time.Time) {
+	status := metav1.ConditionFalse
+	if phase == v1alpha1.PhaseReady {
+		status = metav1.ConditionTrue
+	}
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: status, Reason: phase, Message: message, ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
+	})
+}
+
+// SetBack makes a NodeMaintenance a pending one, with a message that says why.
+func SetBack(s *v1alpha1.NodeMaintenanceStatus, message string, generation int64, now time.Time) {
+	clearProgress(s)
+	SetPhase(s, v1alpha1.PhasePending, message, generation, now)
+}
+
+func clearProgress(status *v1alpha1.NodeMaintenanceStatus) {
+	status.WaitForCompletion, status.Drain = nil, nil
+}
+
+// Release takes the finalizer from a NodeMaintenance, and the annotations of what was under way.
+func Release(nm *v1alpha1.NodeMaintenance) {
+	nm.Finalizers = slices.DeleteFunc(nm.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
+	for _, key := range []string{
+		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable, v1alpha1.AnnotationDrainStartTime,
+	} {
+		delete(nm.Annotations, key)
+	}
+}
+
+// InProgress says that a NodeMaintenance has been scheduled, and is not over. One that is deleted is, as soon as it is without
+// our finalizer: others may keep it for ever.
 func InProgress(nm *v1alpha1.NodeMaintenance) bool {
+	if nm.DeletionTimestamp != nil && !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
+		return false
+	}
 	phase := PhaseOf(nm)
 	return phase != "" && phase != v1alpha1.PhasePending
 }
@@ -60,7 +95,7 @@ func RequestorFailed(nm *v1alpha1.NodeMaintenance) bool {
 	return meta.IsStatusConditionTrue(nm.Status.Conditions, v1alpha1.ConditionRequestorFailed)
 }
 
-// NewRequest returns a NodeMaintenance as scheduling sees it. Of namespaces that are not taken none is pending.
+// NewRequest returns a NodeMaintenance as scheduling sees it.
 func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
 	r := Request{
 		NamespacedName:  namespacedName(nm),
@@ -70,6 +105,7 @@ func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
 		Requestor:       nm.Spec.RequestorID,
 		Created:         nm.CreationTimestamp.Time,
 		InProgress:      InProgress(nm),
+		Refused:         !namespaces.take(nm.Namespace),
 	}
 	if i := slices.IndexFunc(nm.OwnerReferences, isNode); i >= 0 {
 		r.NodeUID = nm.OwnerReferences[i].UID
@@ -77,7 +113,11 @@ func NewRequest(nm *v1alpha1.NodeMaintenance, namespaces Namespaces) Request {
 	r.Ending = r.InProgress && IsEnding(nm)
 	// One with the finalizer is still to be cleaned up after.
 	r.Pending = PhaseOf(nm) == v1alpha1.PhasePending && nm.DeletionTimestamp == nil && !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) &&
-		namespaces.take(nm.Namespace) && Validate(&nm.Spec) == nil
+		!r.Refused
+	if r.Pending {
+		spec := nm.Spec // nothing else of the object is to be kept in memory
+		r.spec = &spec
+	}
 	return r
 }
 
@@ -96,6 +136,9 @@ func Validate(spec *v1alpha1.NodeMaintenanceSpec) error {
 	}
 	if spec.NodeName == "" {
 		errs = append(errs, errors.New("spec.nodeName must be set"))
+	}
+	if len(spec.AdditionalRequestors) > v1alpha1.MaxAdditionalRequestors {
+		errs = append(errs, fmt.Errorf("spec.additionalRequestors has more than %d entries", v1alpha1.MaxAdditionalRequestors))
 	}
 	if spec.WaitForPodCompletion != nil {
 		if _, err := waitSelector(spec.WaitForPodCompletion); err != nil {
@@ -210,6 +253,15 @@ func first(list []string) string {
 	return strings.Join(list, ", ")
 }
 
+// cut returns what can be passed on of a list that others wrote.
+func cut(list []string) []string {
+	var short []string
+	for _, entry := range list {
+		short = append(short, text.Cut(entry))
+	}
+	return short
+}
+
 // describe names a NodeMaintenance.
 func describe(nm *v1alpha1.NodeMaintenance) string {
 	return fmt.Sprintf("NodeMaintenance %s/%s of %s", nm.Namespace, nm.Name, text.Cut(nm.Spec.RequestorID))
@@ -224,14 +276,21 @@ func ownedBy(nm *v1alpha1.NodeMaintenance, node *corev1.Node) bool {
 func isNode(ref metav1.OwnerReference) bool { return ref.Kind == "Node" && ref.APIVersion == "v1" }
 
 // ReadySince returns since when a NodeMaintenance is Ready that may be deleted for being so for too long (M9), and false for
-// any other.
+// any other. It counts anew once a requestor that had failed goes on. Times that are yet to come do not count; without any
+// that does, it is since now.
 func ReadySince(nm *v1alpha1.NodeMaintenance, now time.Time) (time.Time, bool) {
 	if PhaseOf(nm) != v1alpha1.PhaseReady || RequestorFailed(nm) || nm.DeletionTimestamp != nil || nm.Annotations[v1alpha1.AnnotationIgnoreGarbageCollector] == "true" {
 		return time.Time{}, false
 	}
-	since, err := time.Parse(time.RFC3339, nm.Annotations[v1alpha1.AnnotationReadyTime])
-	if err != nil || since.After(now) {
-		since = meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Time
+	since, _ := time.Parse(time.RFC3339, nm.Annotations[v1alpha1.AnnotationReadyTime]) // zero if it cannot be read
+	if since.After(now) {
+		since = time.Time{}
+	}
+	if became := meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime; became.After(since) && !became.After(now) {
+		since = became.Time
+	}
+	if since.IsZero() {
+		since = now
 	}
 	return since, true
 }

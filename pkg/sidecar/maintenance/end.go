@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,7 +26,7 @@ import (
 const endPage = 100
 
 // End sets everything back that is under way in a shoot that is to do without maintenances: nodes are uncordoned which a
-// maintenance has cordoned, annotations and conditions of it removed, finalizers dropped, and the objects are Pending, or
+// maintenance has cordoned and machine-controller-manager does not empty, annotations and conditions of it removed, finalizers dropped, and the objects are Pending, or
 // gone if they were deleted. No controller may be at work at the same time. The client's scheme and mapper must know the API
 // of maintenances; a shoot that does not is done after its nodes. It returns the errors of all objects, which do not keep
 // others waiting: some are left then, and it may be called again.
@@ -71,26 +70,12 @@ func endNode(ctx context.Context, shoot client.Client, obj client.Object) error 
 	if !maintenance.IsMarked(node) {
 		return nil
 	}
-	after := node.DeepCopy()
-	maintenance.Clean(after)
-	for _, write := range []maintenance.Write{
-		{Before: node, After: withStatus(after, node.Status)},
-		{Before: node, After: withStatus(node, after.Status), Status: true},
-	} {
-		if apiequality.Semantic.DeepEqual(write.Before, write.After) {
-			continue
-		}
+	for _, write := range maintenance.Clean(node) {
 		if _, err := Apply(ctx, shoot, write); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func withStatus(node *corev1.Node, status corev1.NodeStatus) *corev1.Node {
-	node = node.DeepCopy()
-	node.Status = status
-	return node
 }
 
 func endMaintenance(ctx context.Context, shoot client.Client, obj client.Object) error {

@@ -116,6 +116,28 @@ var _ = Describe("End", func() {
 		Expect(nm.Finalizers).To(BeEmpty())
 	})
 
+	DescribeTable("M15: should leave the cordon where the node shows that machine-controller-manager empties it", func(ctx SpecContext, unschedulable bool, shows NodeOption) {
+		c := newClient(interceptor.Funcs{}, Node("n", cordoned, shows))
+		Expect(End(ctx, c)).To(Succeed())
+		node := &corev1.Node{}
+		Expect(c.Get(ctx, client.ObjectKey{Name: "n"}, node)).To(Succeed())
+		Expect(node.Spec.Unschedulable).To(Equal(unschedulable))
+		Expect(node.Spec.Taints).To(ConsistOf(HaveField("Key", "other")), "nobody takes it for ours later")
+		Expect(node.Annotations).To(Equal(map[string]string{"other": "stays"}))
+		Expect(node.Status.Conditions).NotTo(ContainElement(HaveField("Reason", "NodeMaintenance")))
+	},
+		Entry("a Node that is being deleted", true, NodeOption(func(n *corev1.Node) {
+			n.DeletionTimestamp, n.Finalizers = new(metav1.NewTime(Start)), []string{"acme.com/audit"}
+		})),
+		Entry("one whose machine is terminated", true, Condition("Terminating", "True", "ScaleDown", "")),
+		Entry("not one of which that is not true", false, Condition("Terminating", "False", "", "")),
+		Entry("one that is selected for an update in place", true, selected),
+		Entry("one that is drained for it", true, Condition("InPlaceUpdate", "True", "DrainSuccessful", "")),
+		Entry("one that is being updated", true, Condition("InPlaceUpdate", "True", "ReadyForUpdate", "")),
+		Entry("not one that is a candidate for it", false, Condition("InPlaceUpdate", "True", "CandidateForUpdate", "")),
+		Entry("not one that has been updated", false, Condition("InPlaceUpdate", "True", "UpdateSuccessful", "")),
+	)
+
 	It("M17: should be done with a shoot that does not know the API", func(ctx SpecContext) {
 		c := newClient(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if _, ok := list.(*v1alpha1.NodeMaintenanceList); ok {

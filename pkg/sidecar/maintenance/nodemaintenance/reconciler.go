@@ -75,11 +75,9 @@ type Reconciler struct {
 	memories sync.Map // *memory by the name of a node
 }
 
-// memory is what is remembered of a node. Nothing is lost with it but a little time.
+// memory is what is remembered of a node.
 type memory struct {
-	endingSince             time.Time
-	refused                 []string
-	evictAfter, cordonAfter time.Time
+	domain.Memory
 	// phases are since when a NodeMaintenance is in a phase.
 	phases map[types.UID]since
 }
@@ -105,14 +103,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	value, _ := r.memories.LoadOrStore(req.Name, &memory{phases: map[types.UID]since{}})
 	m := value.(*memory)
-	facts.EndingSince, facts.Refused, facts.EvictAfter, facts.CordonAfter = m.endingSince, m.refused, m.evictAfter, m.cordonAfter
+	facts.Memory = m.Memory
 
 	outcome, err := r.run(ctx, req.Name, facts, m)
-	m.refused, m.evictAfter, m.cordonAfter = facts.Refused, facts.EvictAfter, facts.CordonAfter
+	m.Memory = facts.Memory
 	if !outcome.WatchPods {
 		r.Pods.Forget(req.Name)
 		r.Evictions.DeleteEntry(req.Name)
-		m.refused, m.evictAfter = nil, time.Time{}
+		m.Refused, m.EvictAfter = nil, time.Time{}
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -160,12 +158,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		now := r.Clock.Now()
 		m.observe(facts.Maintenances, now)
 		outcome = domain.Decide(*facts, now)
-		if !outcome.Ending {
-			facts.EndingSince = time.Time{}
-		} else if facts.EndingSince.IsZero() {
-			facts.EndingSince = now
-		}
-		m.endingSince = facts.EndingSince
+		facts.EndingSince = outcome.EndingSince
 
 		written, err := r.write(ctx, facts, &outcome)
 		if written > 0 {

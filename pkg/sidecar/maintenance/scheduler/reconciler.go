@@ -138,7 +138,9 @@ func (r *Reconciler) newRound(ctx context.Context, maintenances, nodes client.Re
 	if err := r.eachPage(ctx, nodes, &corev1.NodeList{}, func(list client.ObjectList) {
 		items := list.(*corev1.NodeList).Items
 		for i := range items {
-			node := domain.ScheduledNode{Name: items[i].Name, UID: items[i].UID, Unavailable: domain.IsUnavailable(&items[i])}
+			node := domain.ScheduledNode{
+				Name: items[i].Name, UID: items[i].UID, Unavailable: domain.IsUnavailable(&items[i]), CordonedFor: domain.CordonedFor(&items[i]),
+			}
 			if targets.Has(node.Name) {
 				machine, err := maintenance.MachineOf(ctx, r.Source, &items[i])
 				errs = append(errs, err)

@@ -1,0 +1,184 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+)
+
+// wait waits for pods (M4).
+func (d *decision) wait(nm *v1alpha1.NodeMaintenance) {
+	drained := func() {
+		d.setPhase(nm, v1alpha1.PhaseDraining, "Draining the node.", func(s *v1alpha1.NodeMaintenanceStatus) { s.WaitForCompletion = nil })
+	}
+	spec := nm.Spec.WaitForPodCompletion
+	if spec == nil {
+		drained()
+		return
+	}
+	selector, err := waitSelector(spec)
+	if err != nil {
+		d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, "Nothing is done: "+err.Error()+".", nil)
+		return
+	}
+	since, ok := d.timeOn(nm, v1alpha1.AnnotationWaitStartTime)
+	if !ok {
+		return
+	}
+	d.WatchPods = true
+	if !d.PodsKnown {
+		return
+	}
+	keys := keysOf(waitedFor(d.Pods, selector))
+	deadline := since.Add(time.Duration(spec.TimeoutSeconds) * time.Second)
+	if len(keys) == 0 || spec.TimeoutSeconds > 0 && !d.now.Before(deadline) {
+		drained()
+		return
+	}
+	message := fmt.Sprintf("Waiting since %s for pods to complete: %s.", formatTime(since), first(keys))
+	d.setPhase(nm, v1alpha1.PhaseWaitForPodCompletion, message, func(s *v1alpha1.NodeMaintenanceStatus) { s.WaitForCompletion = keys })
+	if spec.TimeoutSeconds > 0 {
+		d.wake(deadline)
+	}
+}
+
+// timeOn returns the time of an annotation. If there is none that can be read, now is written, and it returns false.
+func (d *decision) timeOn(nm *v1alpha1.NodeMaintenance, key string) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, nm.Annotations[key])
+	if err == nil && !at.After(d.now) {
+		return at, true
+	}
+	d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
+		metav1.SetMetaDataAnnotation(&nm.ObjectMeta, key, formatTime(d.now))
+	})
+	return time.Time{}, false
+}
+
+// drain drains the node (M5).
+func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
+	spec := nm.Spec.DrainSpec
+	if spec == nil {
+		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
+		return
+	}
+	filter, err := newFilter(spec)
+	if err != nil {
+		d.setPhase(nm, v1alpha1.PhaseDraining, "Nothing is done: "+err.Error()+".", nil)
+		return
+	}
+	began, attempt, ok := drainTimes(nm)
+	if !ok || began.After(d.now) || attempt.After(d.now) {
+		d.startDrain(nm, d.now)
+		return
+	}
+	d.WatchPods = true
+	if !d.PodsKnown {
+		return
+	}
+
+	selected, blocked := filter.split(d.Pods)
+	if len(selected) == 0 {
+		if !d.PodsLive {
+			d.ReadPods = true
+			return
+		}
+		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), nil, s.Drain == nil) })
+		return
+	}
+
+	policy := drain.Policy{
+		Timeout: time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second,
+		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
+	}
+	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, policy)
+	obstacles := slices.Concat(blocked, d.Refused)
+	if failed && policy.Timeout > 0 {
+		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
+		if len(obstacles) > 0 {
+			note += " In the way: " + first(obstacles) + "."
+		}
+		d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
+		d.startDrain(nm, began)
+		return
+	}
+	message := fmt.Sprintf("Draining since %s. Left: %s.", formatTime(began), first(keysOf(selected)))
+	if attempt.After(began) {
+		message = fmt.Sprintf("Draining since %s, tried anew at %s. Left: %s.", formatTime(began), formatTime(attempt), first(keysOf(selected)))
+	}
+	if len(obstacles) > 0 {
+		message += " In the way: " + first(obstacles) + "."
+	}
+	anew := nm.Status.Drain == nil
+	d.setPhase(nm, v1alpha1.PhaseDraining, message, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), selected, anew) })
+
+	if policy.Timeout > 0 && !next.IsZero() {
+		d.wake(next)
+	}
+	actions = slices.DeleteFunc(actions, func(a drain.Action) bool { return a.Verb == drain.Wait })
+	switch {
+	case len(blocked) > 0 || len(actions) == 0:
+	case d.now.Before(d.EvictAfter):
+		d.wake(d.EvictAfter)
+	default:
+		d.Actions = actions
+	}
+}
+
+// startDrain begins a drain, or begins one anew that began at the given time.
+func (d *decision) startDrain(nm *v1alpha1.NodeMaintenance, began time.Time) {
+	d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
+		metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationDrainStartTime, formatTime(began)+"/"+formatTime(d.now))
+	})
+	if nm.Status.Drain != nil {
+		d.editStatus(nm, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
+	}
+}
+
+func drainTimes(nm *v1alpha1.NodeMaintenance) (began, attempt time.Time, ok bool) {
+	first, second, _ := strings.Cut(nm.Annotations[v1alpha1.AnnotationDrainStartTime], "/")
+	began, err := time.Parse(time.RFC3339, first)
+	if err != nil {
+		return time.Time{}, time.Time{}, false
+	}
+	attempt, err = time.Parse(time.RFC3339, second)
+	return began, attempt, err == nil
+}
+
+// progress writes how far a drain is, and if it has just begun, from where.
+func progress(s *v1alpha1.NodeMaintenanceStatus, total int, left []drain.Pod, anew bool) {
+	status := v1alpha1.DrainStatus{}
+	if s.Drain != nil {
+		status = *s.Drain
+	}
+	if anew {
+		status.TotalPods, status.EvictionPods = count(total), count(len(left))
+	}
+	status.DrainProgress = 100
+	if status.EvictionPods > 0 {
+		gone := max(int(status.EvictionPods)-len(left), 0)
+		status.DrainProgress = count(gone * 100 / int(status.EvictionPods))
+	} else if len(left) > 0 {
+		status.DrainProgress = 0
+	}
+	status.WaitForEviction = keysOf(left)
+	s.Drain = &status
+}
+
+func count(n int) int32 {
+	if n < 0 || n > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int32(n)
+}

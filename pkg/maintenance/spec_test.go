@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance_test
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+)
+
+var _ = DescribeTable("M9: since when it is ready", func(annotation string, became time.Time, want time.Time) {
+	nm := maintenance("a", func(nm *v1alpha1.NodeMaintenance) {
+		nm.Annotations = map[string]string{"maintenance.nvidia.com/ready-time": annotation}
+	})
+	SetPhase(&nm.Status, "Ready", "", 0, became)
+	nm.Status.Conditions[0].LastTransitionTime = metav1.NewTime(became)
+	since, ok := ReadySince(nm, begin.Add(time.Hour))
+	Expect(ok).To(BeTrue())
+	Expect(since).To(BeTemporally("==", want))
+},
+	Entry("both at once", "2026-03-01T12:00:00Z", begin, begin),
+	Entry("anew after the requestor had failed", "2026-03-01T12:00:00Z", begin.Add(time.Minute), begin.Add(time.Minute)),
+	Entry("the annotation, if it was written later", "2026-03-01T12:02:00Z", begin.Add(time.Minute), begin.Add(2*time.Minute)),
+	Entry("no annotation", "", begin, begin),
+	Entry("one that cannot be read", "soon", begin, begin),
+	Entry("one that is yet to come", "9999-12-31T23:59:59Z", begin, begin),
+	Entry("one of the year 1", "0001-01-01T00:00:00Z", begin, begin),
+	Entry("a condition without a time", "2026-03-01T12:00:00Z", time.Time{}, begin),
+	Entry("a condition that is yet to come", "2026-03-01T12:00:00Z", begin.Add(1000*time.Hour), begin),
+	Entry("nothing that can be used", "9999-12-31T23:59:59Z", time.Time{}, begin.Add(time.Hour)),
+	Entry("nothing but what is yet to come", "", begin.Add(1000*time.Hour), begin.Add(time.Hour)),
+)
