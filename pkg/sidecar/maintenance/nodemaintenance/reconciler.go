@@ -27,19 +27,14 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // maxSteps is more than there are steps from one end of a maintenance to the other.
 const maxSteps = 40
-
-// Maintenances reads NodeMaintenances from a cache with maintenance.IndexNode, and writes these and nodes.
-type Maintenances interface {
-	client.Client
-	// Known says that all have been read once.
-	Known() bool
-}
 
 // Pods knows the pods of nodes.
 type Pods interface {
@@ -58,7 +53,8 @@ type Executor interface {
 type Reconciler struct {
 	// Source reads the control-plane namespace from a cache with shoot.IndexNode.
 	Source client.Reader
-	Shoot  Maintenances
+	// Shoot reads from a cache with maintenance.IndexNode.
+	Shoot maintenance.Client
 	// Nodes reads nodes from a cache, and Live from the API server.
 	Nodes, Live client.Reader
 	Pods        Pods
@@ -149,7 +145,7 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 		return facts, nil
 	}
 	var err error
-	facts.Machine, err = maintenance.MachineOf(ctx, r.Source, node)
+	facts.Machine, err = maintenance.MachineOf(ctx, shoot.NewPools(r.Source), name, preservation.IsSelectedForUpdate(node))
 	return facts, err
 }
 
