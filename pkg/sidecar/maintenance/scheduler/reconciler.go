@@ -208,9 +208,13 @@ func counted(promised []domain.Request) []domain.Request {
 func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize int64, empty client.ObjectList, use func(runtime.Object)) error {
 	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		list := empty.DeepCopyObject().(client.ObjectList)
-		return list, r.read(ctx, func(ctx context.Context) error {
+		err := r.read(ctx, func(ctx context.Context) error {
 			return reader.List(ctx, list, client.Limit(opts.Limit), client.Continue(opts.Continue))
 		})
+		if pageSize == 0 { // a cache sets a token that it does not take
+			list.SetContinue("")
+		}
+		return list, err
 	})
 	pages.PageSize, pages.PageBufferSize = pageSize, 0
 	if err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error { use(obj); return nil }); err != nil {

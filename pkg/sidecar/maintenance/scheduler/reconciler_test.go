@@ -85,7 +85,17 @@ func newEnvironment(maintenances int, spec v1alpha1.MaintenanceOperatorConfigSpe
 	e.shoot = &shoot{WithWatch: objects.WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			e.lists++
-			return c.List(ctx, list, opts...)
+			// As the cache does it.
+			const token = "continue-not-supported"
+			options := (&client.ListOptions{}).ApplyOptions(opts)
+			if options.Continue == token {
+				return errors.New("continue list option is not supported by the cache")
+			}
+			err := c.List(ctx, list, opts...)
+			if options.Limit == 0 {
+				list.SetContinue(token)
+			}
+			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if err := e.before(obj); err != nil {
