@@ -82,13 +82,14 @@ func maintained(p *Pool) {
 	p.Expect(p.exists(app)).To(BeFalse())
 	p.Expect(p.exists(agent)).To(BeTrue())
 	p.Expect(nm.Finalizers).To(ContainElement(maintenancev1alpha1.Finalizer))
-	p.Expect(nm.Annotations).To(HaveKey(maintenancev1alpha1.AnnotationReadyTime))
 	p.Expect(nm.OwnerReferences).To(ConsistOf(And(HaveField("Kind", "Node"), HaveField("UID", p.node(p, machine).UID))))
 	p.Expect(nm.Status.Drain).To(HaveValue(And(HaveField("DrainProgress", BeEquivalentTo(100)), HaveField("WaitForEviction", BeEmpty()))))
 	p.eventually(func(g Gomega) {
 		node := p.node(g, machine)
 		g.Expect(node).To(And(cordonedFor(nm), withCondition("MaintenanceInProgress", corev1.ConditionTrue, HaveField("Message", ContainSubstring(nm.Name)))))
 		g.Expect(node.Annotations).To(HaveKeyWithValue(scaleDown, "true"))
+		g.Expect(p.phaseOf(g, nm)).To(Equal(maintenancev1alpha1.PhaseReady))
+		g.Expect(nm.Annotations).To(HaveKey(maintenancev1alpha1.AnnotationReadyTime))
 	})
 	p.Expect(p.fresh(p, machine).Annotations).NotTo(HaveKey(preserve), "it is held when its deadline comes near, and not before")
 

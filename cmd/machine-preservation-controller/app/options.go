@@ -71,7 +71,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.DrainStrategies.Strategies.PDBForceDrainTimeout, "pdb-force-drain-timeout", time.Hour, "Time for which PodDisruptionBudgets are respected beyond that.")
 	fs.StringArrayVar(&o.DrainStrategies.IgnoredNamespacePatterns, "drain-ignored-namespace-pattern", nil, "Regular expression for whole names of namespaces whose pods are left alone. Can be repeated.")
 	fs.BoolVar(&o.NodeMaintenance.Enabled, "node-maintenance", false, "Whether to look after the NodeMaintenances of the shoot.")
-	fs.DurationVar(&o.NodeMaintenance.MaxHoldTime, "node-maintenance-max-hold-time", 24*time.Hour, "Time for which the machine of a node under maintenance is kept at most.")
+	fs.DurationVar(&o.NodeMaintenance.MaxHoldTime, "node-maintenance-max-hold-time", v1alpha1.DefaultMaxHoldTime, "Time for which the machine of a node under maintenance is kept at most. More than max-machine-preserve-timeout counts as that.")
 	fs.StringSliceVar(&o.NodeMaintenance.Namespaces, "node-maintenance-namespaces", nil, "Namespaces, comma-separated, from which NodeMaintenances are taken. All if there are none.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")

@@ -135,6 +135,7 @@ func served() []any {
 	// Labels that queries match by value.
 	values := map[string][]string{
 		"reason": {"DrainBlocked", "Drained"},
+		"state":  {"used", "free"},
 		"le":     {"0", "30", "+Inf"},
 	}
 	var series []any

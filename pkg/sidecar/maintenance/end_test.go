@@ -23,7 +23,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -156,7 +158,7 @@ var _ = Describe("End", func() {
 var _ = DescribeTable("M15, M17: what is known of the machine of a node", func(ctx SpecContext, want domain.Machine, node NodeOption, objects ...client.Object) {
 	c := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).Build()
-	machine, err := MachineOf(ctx, c, Node("n", node))
+	machine, err := MachineOf(ctx, shoot.NewPools(c), "n", preservation.IsSelectedForUpdate(Node("n", node)))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(machine).To(Equal(want), fmt.Sprint(objects))
 },

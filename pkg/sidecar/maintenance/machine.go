@@ -9,7 +9,6 @@ import (
 	"fmt"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -18,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -26,25 +24,25 @@ import (
 const annotationPowerCycle = "host.metal3.io/external-remediation"
 
 // MachineOf returns what is known of the machine of a node, from a cache of the control-plane namespace with
-// shoot.IndexNode (M15, M17).
-func MachineOf(ctx context.Context, source client.Reader, node *corev1.Node) (maintenance.Machine, error) {
-	machine, err := shoot.MachineOf(ctx, source, node.Name)
+// shoot.IndexNode (M15, M17). Whether the node is selected for an update in place, which the shoot may write as well, is
+// given.
+func MachineOf(ctx context.Context, pools *shoot.Pools, node string, selected bool) (maintenance.Machine, error) {
+	machine, err := shoot.MachineOf(ctx, pools, node)
 	if err != nil || machine == nil {
 		return maintenance.Machine{Missing: true}, err
 	}
 	_, powerCycled := machine.Annotations[annotationPowerCycle]
 	m := maintenance.Machine{Terminating: machine.DeletionTimestamp != nil, PowerCycled: powerCycled}
-	deployment, err := shoot.DeploymentOf(ctx, source, machine)
+	deployment, err := shoot.DeploymentOf(ctx, pools, machine)
 	if err != nil || deployment == nil {
 		return m, err
 	}
 	m.Hibernating = deployment.Spec.Replicas == 0
-	if m.Rolling, err = shoot.IsRolling(ctx, source, deployment); err != nil {
+	if m.Rolling, err = pools.IsRolling(ctx, deployment); err != nil {
 		return m, err
 	}
-	// What is on the node is the shoot's to write.
-	if preservation.IsSelectedForUpdate(node) {
-		update, err := shoot.UpdateOf(ctx, source, machine)
+	if selected {
+		update, err := pools.UpdateOf(ctx, machine)
 		if err != nil {
 			return m, err
 		}

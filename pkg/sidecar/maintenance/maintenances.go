@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -116,10 +117,24 @@ func (m *Maintenances) GetEventRecorder(name string) events.EventRecorder {
 	return m.cluster.GetEventRecorder(name)
 }
 
-// Source returns a source of requests for NodeMaintenances that are added, changed or removed. It does not wait for them.
-// Requests that come too often are put off, and become one (P14).
+// Source returns a source of requests for NodeMaintenances that are added, changed or removed, and for all of them once they
+// are known: a controller may drop what it is asked before. It does not wait for them. Requests that come too often are put
+// off, and become one (P14).
 func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMaintenance) []reconcile.Request) source.Source {
-	return &source.Informer{Informer: m.maintenances, Handler: shoot.EnqueuePaced(requestsOf)}
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		m.WhenKnown(ctx, func() {
+			list := &v1alpha1.NodeMaintenanceList{}
+			if err := m.List(ctx, list); err != nil { // of a cache that has synced
+				m.log.Error(err, "Failed to list the NodeMaintenances")
+			}
+			for i := range list.Items {
+				for _, request := range requestsOf(ctx, &list.Items[i]) {
+					queue.Add(request)
+				}
+			}
+		})
+		return (&source.Informer{Informer: m.maintenances, Handler: shoot.EnqueuePaced(requestsOf)}).Start(ctx, queue)
+	})
 }
 
 // ConfigSource returns a source of requests for changes of the configuration.

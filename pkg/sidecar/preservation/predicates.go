@@ -28,7 +28,7 @@ func deploymentChanged() predicate.Predicate {
 
 func machineSetChanged() predicate.Predicate {
 	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return hasMachines(o) != hasMachines(n) || shoot.RevisionOf(o) != shoot.RevisionOf(n)
+		return shoot.HasMachines(o) != shoot.HasMachines(n) || shoot.RevisionOf(o) != shoot.RevisionOf(n)
 	})
 }
 

@@ -175,7 +175,7 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 	for i := range sets.Items {
 		owned[sets.Items[i].UID] = true
 	}
-	group.Rollout = isRollout(sets.Items)
+	group.Rollout = shoot.IsRollout(sets.Items)
 
 	machines := &machinev1alpha1.MachineList{}
 	if err := reader.List(ctx, machines, opts...); err != nil {
@@ -198,16 +198,6 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 		group.Members = append(group.Members, member)
 	}
 	return group, nil
-}
-
-// isRollout says that there are, or are to be, machines of a MachineSet that is not of the newest revision (P3).
-func isRollout(sets []machinev1alpha1.MachineSet) bool {
-	newest := shoot.Newest(sets)
-	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool { return set.UID != newest.UID && hasMachines(&set) })
-}
-
-func hasMachines(set *machinev1alpha1.MachineSet) bool {
-	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
 }
 
 func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error) {

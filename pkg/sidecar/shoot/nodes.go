@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -180,11 +181,46 @@ type Update struct {
 
 // UpdateOf returns what the machine has missed, nothing if the reader does not know its MachineDeployment.
 func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (Update, error) {
-	deployment, err := DeploymentOf(ctx, reader, machine)
+	return NewPools(reader).UpdateOf(ctx, machine)
+}
+
+// Pools knows the MachineSets of the MachineDeployments of a namespace. It lists them once, when it is asked for the first
+// time: it is for a single look at many machines, and not for concurrent use.
+type Pools struct {
+	client.Reader
+
+	sets    map[types.UID][]machinev1alpha1.MachineSet // by the UID of the MachineDeployment
+	rolling map[types.UID]bool
+}
+
+// NewPools returns the pools that a reader knows.
+func NewPools(reader client.Reader) *Pools {
+	return &Pools{Reader: reader, rolling: map[types.UID]bool{}}
+}
+
+func (p *Pools) setsOf(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) ([]machinev1alpha1.MachineSet, error) {
+	if p.sets == nil {
+		list := &machinev1alpha1.MachineSetList{}
+		if err := p.List(ctx, list, client.InNamespace(deployment.Namespace)); err != nil {
+			return nil, fmt.Errorf("failed to list the MachineSets: %w", err)
+		}
+		p.sets = map[types.UID][]machinev1alpha1.MachineSet{}
+		for i := range list.Items {
+			if owner := metav1.GetControllerOfNoCopy(&list.Items[i]); owner != nil {
+				p.sets[owner.UID] = append(p.sets[owner.UID], list.Items[i])
+			}
+		}
+	}
+	return p.sets[deployment.UID], nil
+}
+
+// UpdateOf returns what the machine has missed, nothing if the reader does not know its MachineDeployment.
+func (p *Pools) UpdateOf(ctx context.Context, machine *machinev1alpha1.Machine) (Update, error) {
+	deployment, err := DeploymentOf(ctx, p, machine)
 	if err != nil || deployment == nil {
 		return Update{}, err
 	}
-	owned, err := machineSetsOf(ctx, reader, deployment)
+	owned, err := p.setsOf(ctx, deployment)
 	if err != nil {
 		return Update{}, err
 	}
@@ -199,29 +235,34 @@ func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha
 	return update, nil
 }
 
-// IsRolling says that a MachineDeployment replaces its machines: there are, or are to be, machines of a MachineSet that is
-// not of the newest revision (P3). One that updates in place keeps such MachineSets without replacing anything.
-func IsRolling(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment) (bool, error) {
+// IsRolling says that a MachineDeployment replaces its machines (P3). One that updates in place keeps MachineSets of older
+// revisions without replacing anything.
+func (p *Pools) IsRolling(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) (bool, error) {
 	if deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
 		return false, nil
 	}
-	owned, err := machineSetsOf(ctx, reader, deployment)
-	if err != nil {
-		return false, err
+	rolling, known := p.rolling[deployment.UID]
+	if !known {
+		owned, err := p.setsOf(ctx, deployment)
+		if err != nil {
+			return false, err
+		}
+		rolling = IsRollout(owned)
+		p.rolling[deployment.UID] = rolling
 	}
-	newest := Newest(owned)
-	return slices.ContainsFunc(owned, func(set machinev1alpha1.MachineSet) bool {
-		return set.UID != newest.UID && (set.Spec.Replicas > 0 || set.Status.Replicas > 0)
-	}), nil
+	return rolling, nil
 }
 
-// machineSetsOf returns the MachineSets that a MachineDeployment controls.
-func machineSetsOf(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment) ([]machinev1alpha1.MachineSet, error) {
-	sets := &machinev1alpha1.MachineSetList{}
-	if err := reader.List(ctx, sets, client.InNamespace(deployment.Namespace)); err != nil {
-		return nil, fmt.Errorf("failed to list the MachineSets: %w", err)
-	}
-	return slices.DeleteFunc(sets.Items, func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) }), nil
+// IsRollout says that, of the MachineSets of a MachineDeployment, there are, or are to be, machines of one that is not of
+// the newest revision (P3).
+func IsRollout(sets []machinev1alpha1.MachineSet) bool {
+	newest := Newest(sets)
+	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool { return set.UID != newest.UID && HasMachines(&set) })
+}
+
+// HasMachines says that a MachineSet has machines, or is to have some.
+func HasMachines(set *machinev1alpha1.MachineSet) bool {
+	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
 }
 
 // readController reads the object of a kind that controls the given one, and returns false if there is none.

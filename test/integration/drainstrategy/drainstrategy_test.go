@@ -7,10 +7,7 @@ package drainstrategy_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"regexp"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -35,69 +32,11 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
 
-// calls are the requests to the shoot that a controller makes, but for those that keep the nodes up to date.
-type calls struct {
-	mutex sync.Mutex
-	made  []string
-	// watches is the number of watches that are open.
-	watches int
-}
-
-// Wrap counts what is sent by a transport.
-func (c *calls) Wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if req.URL.Path != "/api/v1/nodes" {
-			watches := req.URL.Query().Get("watch") != ""
-			c.mutex.Lock()
-			c.made = append(c.made, req.Method+" "+req.URL.Path+" "+req.URL.Query().Get("fieldSelector"))
-			if watches {
-				c.watches++
-			}
-			c.mutex.Unlock()
-			if watches {
-				context.AfterFunc(req.Context(), func() {
-					c.mutex.Lock()
-					defer c.mutex.Unlock()
-					c.watches--
-				})
-			}
-		}
-		return next.RoundTrip(req)
-	})
-}
-
-func (c *calls) open() int {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	return c.watches
-}
-
-// take returns the requests since the last call that are about pods and budgets.
-func (c *calls) take() []string {
-	return slices.DeleteFunc(c.takeAll(), func(call string) bool {
-		return !strings.Contains(call, "/pods") && !strings.Contains(call, "/poddisruptionbudgets")
-	})
-}
-
-// takeAll returns all requests since the last call.
-func (c *calls) takeAll() []string {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	made := c.made
-	c.made = nil
-	return made
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return r(req) }
-
 // startDrainStrategies starts a manager with the controller of drain strategies alone.
-func startDrainStrategies(ctx context.Context, s *sidecar.Server, strategies drain.Strategies) *calls {
+func startDrainStrategies(ctx context.Context, s *sidecar.Server, strategies drain.Strategies) *sidecar.Calls {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	counted, requests := rest.CopyConfig(s.Config), &calls{}
+	counted, requests := rest.CopyConfig(s.Config), &sidecar.Calls{}
 	counted.Wrap(requests.Wrap)
 
 	mgr, err := manager.New(s.Config, manager.Options{Scheme: s.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: new(true)}})
@@ -180,8 +119,8 @@ var _ = Describe("Drain strategies", func() {
 		pattern, err := drain.CompileNamespacePattern("ign.*")
 		Expect(err).NotTo(HaveOccurred())
 		requests := startDrainStrategies(ctx, s, drain.Strategies{Timeout: timeout, ExpectedDrainTime: expected, PDBForceDrainTimeout: pdb - expected, IgnoredNamespaces: []*regexp.Regexp{pattern}})
-		Consistently(requests.open, time.Second).Should(BeZero(), "D3: no node is drained")
-		Expect(requests.take()).To(BeEmpty())
+		Consistently(requests.Open, time.Second).Should(BeZero(), "D3: no node is drained")
+		Expect(requests.Take()).To(BeEmpty())
 
 		machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: builder.Namespace, Name: "m"}}
 		Expect(s.Delete(ctx, machine)).To(Succeed())
@@ -209,24 +148,24 @@ var _ = Describe("Drain strategies", func() {
 
 		all := left()
 		Eventually(condition).WithTimeout(5 * time.Second).Should(Equal("DrainUnderWay"))
-		Expect(requests.open()).To(Equal(1))
-		for _, call := range requests.take() {
+		Expect(requests.Open()).To(Equal(1))
+		for _, call := range requests.Take() {
 			Expect(call).To(Equal("GET /api/v1/pods spec.nodeName=m"))
 		}
 		Consistently(left, time.Until(began.Add(timeout-time.Second))).Should(ConsistOf(all))
-		Expect(requests.take()).To(BeEmpty(), "nobody is asked before the first deadline")
+		Expect(requests.Take()).To(BeEmpty(), "nobody is asked before the first deadline")
 
 		protected := []string{"shop/web", "shop/web-finalizer", "shop/agent", "shop/elsewhere", "ignored/plain"}
 		Eventually(left).WithTimeout(time.Until(began.Add(timeout + 4*time.Second))).Should(ConsistOf(protected))
 		Expect(time.Now()).To(BeTemporally(">=", began.Add(timeout)))
-		Eventually(requests.take).WithTimeout(2 * time.Second).Should(And(ContainElement("GET /apis/policy/v1/namespaces/shop/poddisruptionbudgets "), Not(ContainElement(ContainSubstring("/ignored/")))))
+		Eventually(requests.Take).WithTimeout(2 * time.Second).Should(And(ContainElement("GET /apis/policy/v1/namespaces/shop/poddisruptionbudgets "), Not(ContainElement(ContainSubstring("/ignored/")))))
 		Consistently(left, time.Until(began.Add(pdb-500*time.Millisecond))).Should(ConsistOf(protected))
 
 		Eventually(left).WithTimeout(time.Until(began.Add(pdb + 4*time.Second))).Should(ConsistOf("shop/agent", "shop/elsewhere", "ignored/plain"))
 		Eventually(condition).WithTimeout(time.Until(began.Add(timeout+10*time.Second))).Should(Equal("DrainTimedOut"), "D7: of an ignored pod")
 
 		Expect(s.Patch(ctx, machine, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
-		Eventually(requests.open).WithTimeout(5 * time.Second).Should(BeZero())
+		Eventually(requests.Open).WithTimeout(5 * time.Second).Should(BeZero())
 		Eventually(condition).Should(BeEmpty())
 	}, SpecTimeout(3*time.Minute))
 
@@ -263,7 +202,7 @@ var _ = Describe("Drain strategies", func() {
 
 		const timeout, pdb = 40 * time.Second, 70 * time.Second
 		requests := startDrainStrategies(ctx, s, drain.Strategies{Timeout: timeout, ExpectedDrainTime: 5 * time.Second, PDBForceDrainTimeout: pdb - 5*time.Second})
-		requests.takeAll()
+		requests.TakeAll()
 		began := time.Now().Truncate(time.Second) // as the deletion timestamp of the first machine
 		for _, machine := range machines {
 			Expect(s.Delete(ctx, machine)).To(Succeed())
@@ -276,7 +215,7 @@ var _ = Describe("Drain strategies", func() {
 		phase := func(name string, until time.Duration, each int) {
 			GinkgoHelper()
 			time.Sleep(time.Until(began.Add(until)))
-			made := requests.takeAll()
+			made := requests.TakeAll()
 			GinkgoWriter.Printf("%s, until %s: %d calls, %.1f for each node\n", name, until, len(made), float64(len(made))/nodes)
 			Expect(len(made)).To(BeNumerically("<=", each*nodes), "%s: %v", name, made[:min(len(made), 20)])
 		}

@@ -423,4 +423,6 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Expect(time.Since(since)).To(And(BeNumerically(">=", 4*time.Second), BeNumerically("<", 6*time.Second)))
 		Expect(phase(ctx, "kept")()).To(Equal("Ready"))
 	})
+
+	describeReplicas()
 })

@@ -162,3 +162,7 @@ const MinMachinePreserveTimeout = 10 * time.Second
 // DefaultMaxMachinePreserveTimeout is for how long a machine may be kept, whoever asks, where operators do not say otherwise
 // (P13).
 const DefaultMaxMachinePreserveTimeout = 14 * 24 * time.Hour
+
+// DefaultMaxHoldTime is for how long the machine of a node under maintenance is kept at most where nobody says otherwise
+// (M12).
+const DefaultMaxHoldTime = 24 * time.Hour

@@ -39,6 +39,6 @@ func SetDefaults_NodeMaintenance(obj *NodeMaintenance) {
 		obj.LogLevel = new(LogLevelInfo)
 	}
 	if obj.MaxHoldTime == nil {
-		obj.MaxHoldTime = &metav1.Duration{Duration: 24 * time.Hour}
+		obj.MaxHoldTime = &metav1.Duration{Duration: DefaultMaxHoldTime}
 	}
 }

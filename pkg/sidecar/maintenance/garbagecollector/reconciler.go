@@ -26,11 +26,9 @@ import (
 // EventGarbageCollected says that a NodeMaintenance was deleted, as nobody had done so for too long.
 const EventGarbageCollected = "MaintenanceGarbageCollected"
 
-// Maintenances reads NodeMaintenances and their configuration from a cache, and writes them.
+// Maintenances knows their configuration as well.
 type Maintenances interface {
-	client.Client
-	// Known says that all have been read once.
-	Known() bool
+	maintenance.Client
 	// Config returns the configuration that counts, nil if there is none or nobody knows.
 	Config(ctx context.Context) (*v1alpha1.MaintenanceOperatorConfig, error)
 }

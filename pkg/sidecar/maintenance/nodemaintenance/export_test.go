@@ -13,3 +13,12 @@ import (
 func NodeChangedFor(o, n *corev1.Node) bool {
 	return nodeChanged().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n})
 }
+
+// RefusedOn returns what is remembered of why pods of a node could not be evicted.
+func RefusedOn(r *Reconciler, node string) []string {
+	m, ok := r.memories.Load(node)
+	if !ok {
+		return nil
+	}
+	return m.(*memory).refused
+}

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
@@ -27,19 +28,14 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // maxSteps is more than there are steps from one end of a maintenance to the other.
 const maxSteps = 40
-
-// Maintenances reads NodeMaintenances from a cache with maintenance.IndexNode, and writes these and nodes.
-type Maintenances interface {
-	client.Client
-	// Known says that all have been read once.
-	Known() bool
-}
 
 // Pods knows the pods of nodes.
 type Pods interface {
@@ -58,7 +54,8 @@ type Executor interface {
 type Reconciler struct {
 	// Source reads the control-plane namespace from a cache with shoot.IndexNode.
 	Source client.Reader
-	Shoot  Maintenances
+	// Shoot reads from a cache with maintenance.IndexNode.
+	Shoot maintenance.Client
 	// Nodes reads nodes from a cache, and Live from the API server.
 	Nodes, Live client.Reader
 	Pods        Pods
@@ -147,7 +144,7 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 		return facts, nil
 	}
 	var err error
-	facts.Machine, err = maintenance.MachineOf(ctx, r.Source, node)
+	facts.Machine, err = maintenance.MachineOf(ctx, shoot.NewPools(r.Source), name, preservation.IsSelectedForUpdate(node))
 	return facts, err
 }
 
@@ -160,12 +157,22 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		outcome = domain.Decide(*facts, now)
 		facts.EndingSince = outcome.EndingSince
 
-		written, err := r.write(ctx, facts, &outcome)
-		if written > 0 {
-			r.written(ctx, node, facts, &outcome, now)
+		changed, err := r.write(ctx, facts, &outcome)
+		if outcome.PutBack {
+			r.Cordons.Next(node, now)
+			facts.CordonAfter = now.Add(r.Cordons.Get(node))
+		}
+		for _, event := range outcome.Events {
+			r.tell(ctx, event)
+		}
+		if changed {
 			continue
 		}
-		// What cannot be written is tried again later. It need not be what the rest depends on.
+		// What is under way may have been deleted, or changed, since it was read.
+		if errors.Is(err, errUnderWay) {
+			return outcome, err
+		}
+		// What else cannot be written is tried again later. It is not what the rest depends on.
 		switch {
 		case outcome.WatchPods && !facts.PodsKnown:
 			if facts.Pods, facts.PodsKnown = r.Pods.Of(node); !facts.PodsKnown {
@@ -186,29 +193,22 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 	return outcome, errors.New("there is always something left to do")
 }
 
-// written remembers and tells what was written.
-func (r *Reconciler) written(ctx context.Context, node string, facts *domain.Facts, outcome *domain.Outcome, now time.Time) {
-	if outcome.PutBack {
-		r.Cordons.Next(node, now)
-		facts.CordonAfter = now.Add(r.Cordons.Get(node))
-	}
-	for _, event := range outcome.Events {
-		r.tell(ctx, event)
-	}
-}
+// errUnderWay is an error of a write on the node, or on a maintenance that is under way.
+var errUnderWay = errors.New("failed to go on")
 
-// write carries writes out, and returns how many succeeded. What was written are the facts from then on. An Event of what
-// was not is left out.
-func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *domain.Outcome) (int, error) {
+// write carries writes out, and returns whether the facts have changed by that: what was written are the facts from then on,
+// and what is gone is none any more. An Event of what was not written is left out, and so is that a cordon was put back.
+func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *domain.Outcome) (bool, error) {
 	var (
-		written = 0
-		errs    []error
-		latest  = map[types.UID]client.Object{}
-		failed  = map[types.UID]bool{}
+		errs   []error
+		latest = map[types.UID]client.Object{}
+		failed = sets.New[types.UID]()
+		gone   = sets.New[types.UID]()
+		log    = logf.FromContext(ctx).V(1)
 	)
 	for _, write := range outcome.Writes {
 		uid := write.Before.GetUID()
-		if failed[uid] {
+		if failed.Has(uid) {
 			continue
 		}
 		if object, ok := latest[uid]; ok {
@@ -217,19 +217,28 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 		}
 		after, err := maintenance.Apply(ctx, r.Shoot, write)
 		if err != nil {
-			failed[uid] = true
-			if !apierrors.IsNotFound(err) {
-				errs = append(errs, fmt.Errorf("failed to write %T %s: %w", write.Before, client.ObjectKeyFromObject(after), text.CutError(err)))
+			failed.Insert(uid)
+			if apierrors.IsNotFound(err) {
+				gone.Insert(uid)
+				continue
 			}
+			err = fmt.Errorf("failed to write %T %s: %w", write.Before, client.ObjectKeyFromObject(after), text.CutError(err))
+			if nm, ok := write.Before.(*v1alpha1.NodeMaintenance); !ok || domain.InProgress(nm) {
+				err = fmt.Errorf("%w: %w", errUnderWay, err)
+			}
+			errs = append(errs, err)
 			continue
 		}
-		written++
 		latest[uid] = after
+		log.Info("Wrote", "kind", fmt.Sprintf("%T", after), "object", client.ObjectKeyFromObject(after), "status", write.Status, "resourceVersion", after.GetResourceVersion())
 	}
 
 	if facts.Node != nil {
 		if node, ok := latest[facts.Node.UID]; ok {
 			facts.Node = node.(*corev1.Node)
+		}
+		if gone.Has(facts.Node.UID) {
+			facts.Node = nil
 		}
 	}
 	for i, nm := range facts.Maintenances {
@@ -238,10 +247,11 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 		}
 	}
 	facts.Maintenances = slices.DeleteFunc(facts.Maintenances, func(nm *v1alpha1.NodeMaintenance) bool {
-		return failed[nm.UID] && len(errs) == 0 || nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
+		return gone.Has(nm.UID) || nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
 	})
-	outcome.Events = slices.DeleteFunc(outcome.Events, func(e domain.Event) bool { return failed[e.Maintenance.UID] })
-	return written, errors.Join(errs...)
+	outcome.PutBack = outcome.PutBack && len(latest) > 0
+	outcome.Events = slices.DeleteFunc(outcome.Events, func(e domain.Event) bool { return failed.Has(e.Maintenance.UID) })
+	return len(latest)+len(gone) > 0, errors.Join(errs...)
 }
 
 // act carries actions out, and puts off the next ones.
@@ -253,6 +263,7 @@ func (r *Reconciler) act(ctx context.Context, node string, facts *domain.Facts, 
 		}
 	}
 	slices.Sort(facts.Refused)
+	logf.FromContext(ctx).V(1).Info("Dealt with pods", "actions", len(actions), "inTheWay", facts.Refused)
 	now := r.Clock.Now()
 	if len(facts.Refused) == 0 {
 		r.Evictions.DeleteEntry(node)

@@ -42,7 +42,9 @@ type shoot struct {
 	// reads counts the lists of pods.
 	reads   int
 	evicted []string
-	refused error
+	// refused is why no pod is evicted, and refusedEach why one is not.
+	refused     error
+	refusedEach func(drain.Pod) error
 }
 
 func (s *shoot) Known() bool { return !s.unknown }
@@ -58,7 +60,11 @@ func (s *shoot) Execute(_ context.Context, actions []drain.Action) []error {
 	var errs []error
 	for _, action := range actions {
 		s.evicted = append(s.evicted, action.Pod.Name)
-		errs = append(errs, s.refused)
+		err := s.refused
+		if s.refusedEach != nil {
+			err = s.refusedEach(action.Pod)
+		}
+		errs = append(errs, err)
 	}
 	return errs
 }
@@ -360,6 +366,70 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.node(ctx).Spec.Taints).To(BeEmpty(), "it is not ours")
 	})
 
+	DescribeTable("M5, M7: should evict nothing for a maintenance that cannot be written as it was read", func(ctx SpecContext, meanwhile func(context.Context, *environment) error, matchErr OmegaMatcher) {
+		e := newEnvironment(Node("n"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion = nil }))
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p", Managed: true}}
+		e.run(ctx)
+		e.schedule(ctx)
+		reached := false
+		e.fail = func(object client.Object) error {
+			if nm, ok := object.(*v1alpha1.NodeMaintenance); ok && nm.Status.Drain != nil {
+				Expect(e.shoot.evicted).To(BeEmpty())
+				reached, e.fail = true, func(client.Object) error { return nil }
+				return meanwhile(ctx, e)
+			}
+			return nil
+		}
+		_, err := e.reconcile(ctx)
+		Expect(reached).To(BeTrue())
+		Expect(err).To(matchErr)
+		Expect(e.shoot.evicted).To(BeEmpty())
+	},
+		Entry("as its spec has changed", func(ctx context.Context, e *environment) error {
+			nm := e.get(ctx, "a")
+			nm.Spec.DrainSpec.PodSelector = "app=other"
+			return e.shoot.Update(ctx, nm)
+		}, MatchError(ContainSubstring("object was modified"))),
+		Entry("as it is gone", func(ctx context.Context, e *environment) error {
+			nm := e.get(ctx, "a")
+			nm.Finalizers = nil
+			return errors.Join(e.shoot.Update(ctx, nm), e.shoot.Delete(ctx, nm))
+		}, Not(HaveOccurred())),
+		Entry("as it cannot be written", func(context.Context, *environment) error { return errors.New("fake") }, MatchError(ContainSubstring("fake"))),
+	)
+
+	It("M16: should forget a maintenance that is gone although another one cannot be written", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"), maintenance("b"))
+		planned := func() string {
+			for _, c := range e.node(ctx).Status.Conditions {
+				if c.Type == "MaintenancePlanned" {
+					return c.Message
+				}
+			}
+			return ""
+		}
+		e.run(ctx)
+		Expect(planned()).To(ContainSubstring("default/a"))
+		for _, name := range []string{"a", "b"} {
+			nm := e.get(ctx, name)
+			domain.SetPhase(&nm.Status, "Pending", "to be written", 0, Start)
+			Expect(e.shoot.Status().Update(ctx, nm)).To(Succeed())
+		}
+		e.fail = func(object client.Object) error {
+			switch object.GetName() {
+			case "a":
+				return client.IgnoreNotFound(e.shoot.Delete(ctx, maintenance("a")))
+			case "b":
+				return errors.New("too many conditions")
+			}
+			return nil
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("too many conditions")))
+		Expect(e.get(ctx, "a")).To(BeNil())
+		Expect(planned()).To(ContainSubstring("default/b"))
+	})
+
 	It("M17: should do nothing as long as nobody knows the objects, and nothing for nodes without any", func(ctx SpecContext) {
 		e := newEnvironment(Node("n", NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "2026-03-01T12:00:00Z")))
 		e.shoot.unknown = true
@@ -407,10 +477,11 @@ var _ = Describe("Reconcile", func() {
 		for i := range 500 {
 			e.shoot.pods = append(e.shoot.pods, drain.Pod{Namespace: "shop", Name: fmt.Sprintf("p%d", i), Managed: true})
 		}
-		e.shoot.refused = errors.New("x")
+		e.shoot.refusedEach = func(pod drain.Pod) error { return fmt.Errorf("the budget of %s needs it", pod.Name) }
 		e.run(ctx)
 		e.schedule(ctx)
 		e.run(ctx)
+		Expect(RefusedOn(e.Reconciler, "n")).To(HaveLen(100))
 		Expect(e.get(ctx, "a").Status.Drain.WaitForEviction).To(HaveLen(100))
 		Expect(len(e.get(ctx, "a").Status.Conditions[0].Message)).To(BeNumerically("<", 1024))
 	})

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
@@ -56,10 +55,6 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 
 	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), everything, everything).
 		Named(ControllerName).
-		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			maintenances.WhenKnown(ctx, func() { queue.Add(all) })
-			return nil
-		})).
 		WatchesRawSource(nodes.Source(func(ctx context.Context, node *corev1.Node) []reconcile.Request { return everything(ctx, node) }, nodeChanged())).
 		WatchesRawSource(maintenances.Source(func(ctx context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
 			return everything(ctx, nm)

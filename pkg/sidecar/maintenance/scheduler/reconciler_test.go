@@ -47,6 +47,8 @@ type environment struct {
 	// before is called before each write.
 	before func(client.Object) error
 	lists  int
+	// lookups counts the lists of the seed by kind.
+	lookups map[string]int
 }
 
 func newEnvironment(maintenances int, spec v1alpha1.MaintenanceOperatorConfigSpec) *environment {
@@ -55,10 +57,14 @@ func newEnvironment(maintenances int, spec v1alpha1.MaintenanceOperatorConfigSpe
 	for _, add := range []func(*runtime.Scheme) error{machinev1alpha1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
 		Expect(add(scheme)).To(Succeed())
 	}
-	e := &environment{before: func(client.Object) error { return nil }}
+	e := &environment{before: func(client.Object) error { return nil }, lookups: map[string]int{}}
 	pool := Deployment("pool", Replicas(10))
 	set := Set("pool-1", pool, Revision("1"))
 	seed := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, set).
+		WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			e.lookups[fmt.Sprintf("%T", list)]++
+			return c.List(ctx, list, opts...)
+		}}).
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} })
 	objects := fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NodeMaintenance{}).
 		WithObjects(&v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}, Spec: spec})
@@ -79,7 +85,17 @@ func newEnvironment(maintenances int, spec v1alpha1.MaintenanceOperatorConfigSpe
 	e.shoot = &shoot{WithWatch: objects.WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			e.lists++
-			return c.List(ctx, list, opts...)
+			// As the cache does it.
+			const token = "continue-not-supported"
+			options := (&client.ListOptions{}).ApplyOptions(opts)
+			if options.Continue == token {
+				return errors.New("continue list option is not supported by the cache")
+			}
+			err := c.List(ctx, list, opts...)
+			if options.Limit == 0 {
+				list.SetContinue(token)
+			}
+			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if err := e.before(obj); err != nil {
@@ -268,6 +284,61 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.inPhase(ctx, "Scheduled")).To(HaveLen(10))
 		Expect(e.shoot.Get(ctx, key, config)).To(Succeed())
 		Expect(len(config.Annotations[AnnotationRound])).To(BeNumerically("<", 200))
+	})
+
+	DescribeTable("M10, M15: should take a promise back that a crash has left, and not keep it", func(ctx SpecContext, spoil func(context.Context, *environment), want ...string) {
+		e := newEnvironment(3, parallel("2"))
+		e.before = func(object client.Object) error {
+			if _, ok := object.(*v1alpha1.NodeMaintenance); ok {
+				return errors.New("fake")
+			}
+			return nil
+		}
+		other := e.replica()
+		Expect(round(ctx, other)).NotTo(Succeed(), "m0 and m1 are promised")
+		// Another replica goes on as slowly as can be: what was promised cannot be scheduled any more when it is its turn.
+		stale := map[string]*v1alpha1.NodeMaintenance{}
+		for _, name := range []string{"m0", "m1"} {
+			stale[name] = &v1alpha1.NodeMaintenance{}
+			Expect(e.shoot.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, stale[name])).To(Succeed())
+		}
+		e.before = func(client.Object) error { return nil }
+		spoil(ctx, e)
+		Expect(round(ctx, e.replica())).To(Succeed())
+		scheduled := e.inPhase(ctx, "Scheduled")
+		Expect(scheduled).NotTo(ContainElement("m2"), "what is not void yet counts")
+		for name, nm := range stale {
+			after := nm.DeepCopy()
+			domain.SetPhase(&after.Status, "Scheduled", "", 0, Start)
+			Expect(e.shoot.Status().Patch(ctx, after, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))).NotTo(Succeed(), name)
+		}
+		for range 2 {
+			Expect(round(ctx, e.replica())).To(Succeed())
+		}
+		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf(want))
+	},
+		Entry("of a node that is terminated", func(ctx context.Context, e *environment) {
+			machine := &machinev1alpha1.Machine{}
+			Expect(e.seed.Get(ctx, client.ObjectKeyFromObject(Machine("n0")), machine)).To(Succeed())
+			machine.Finalizers = []string{"machine.sapcloud.io/machine-controller"}
+			Expect(e.seed.Update(ctx, machine)).To(Succeed())
+			Expect(e.seed.Delete(ctx, machine)).To(Succeed())
+		}, "m1", "m2"),
+		Entry("of a limit that is lower now", func(ctx context.Context, e *environment) {
+			config := &v1alpha1.MaintenanceOperatorConfig{}
+			Expect(e.shoot.Get(ctx, client.ObjectKey{Namespace: "kube-system", Name: "default"}, config)).To(Succeed())
+			config.Spec = parallel("1")
+			Expect(e.shoot.Update(ctx, config)).To(Succeed())
+		}, "m0"),
+	)
+
+	It("M11: should look at the MachineSets once a round, and at no machine without a slot", func(ctx SpecContext) {
+		e := newEnvironment(5, parallel("2"))
+		Expect(round(ctx, e.replica())).To(Succeed())
+		Expect(e.lookups).To(Equal(map[string]int{"*v1alpha1.MachineSetList": 2, "*v1alpha1.MachineList": 10}), "of the caches, and live")
+		clear(e.lookups)
+		Expect(round(ctx, e.replica())).To(Succeed())
+		Expect(e.lookups).To(BeEmpty())
 	})
 
 	DescribeTable("M11: which changes of a node are looked at", func(edit NodeOption, want bool) {
