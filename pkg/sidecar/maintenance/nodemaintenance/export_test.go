@@ -20,5 +20,5 @@ func RefusedOn(r *Reconciler, node string) []string {
 	if !ok {
 		return nil
 	}
-	return m.(*memory).refused
+	return m.(*memory).Refused
 }
