@@ -67,7 +67,7 @@ the decisions and writes of the domain, for the controllers, and the scenarios t
 | --- | --- | --- | --- | --- |
 `)
 	var missing []string
-	for _, rule := range slices.Concat(conformance.Rules(), conformance.MaintenanceRules()) {
+	for _, rule := range conformance.Rules() {
 		if len(found[0][rule.ID])+len(found[1][rule.ID]) == 0 {
 			missing = append(missing, rule.ID)
 		}

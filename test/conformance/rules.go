@@ -61,12 +61,6 @@ func Rules() []Rule {
 		{"D10", "A pod with a volume on a node that does not answer is not deleted by force, unless the pool is set to risk it. It is named instead."},
 		{"D11", "What a strategy did, what is waited for and until when, and which pods made a drain fail can be seen on the node and the pods."},
 		{"D12", "One plan decides on all drains: a pure function of the time, the pods, the budgets and the stages."},
-	}
-}
-
-// MaintenanceRules returns the rules of node maintenances.
-func MaintenanceRules() []Rule {
-	return []Rule{
 		{"M1", "A new maintenance is pending. What cannot be read keeps it so, with the reason: nothing is evicted on a filter that cannot be read."},
 		{"M2", "A maintenance is scheduled by the scheduler only, from Pending only. Its finalizer is there before anything is done to the node."},
 		{"M3", "A cordon of ours is recorded on the node in the same write, is put back with a back-off, and is all that is undone. The next maintenance of the node takes it over."},
