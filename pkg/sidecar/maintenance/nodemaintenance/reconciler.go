@@ -104,13 +104,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	outcome, err := r.run(ctx, req.Name, facts, m)
 	m.Memory = facts.Memory
+	if err != nil { // what is watched is needed when it is tried again
+		return reconcile.Result{}, err
+	}
 	if !outcome.WatchPods {
 		r.Pods.Forget(req.Name)
 		r.Evictions.DeleteEntry(req.Name)
 		m.Refused, m.EvictAfter = nil, time.Time{}
-	}
-	if err != nil {
-		return reconcile.Result{}, err
 	}
 	if outcome.Next.IsZero() {
 		return reconcile.Result{}, nil

@@ -267,8 +267,19 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.shoot.watched).To(HaveKey("n"))
 		Expect(e.shoot.evicted).To(BeEmpty())
 		e.clock.SetTime(Start.Add(time.Minute))
-		e.run(ctx)
+		began := e.writes
+		e.fail = func(client.Object) error {
+			if e.writes > began+1 {
+				return errors.New("refused")
+			}
+			return nil
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).To(HaveOccurred())
 		Expect(e.phase(ctx)).To(Equal("Draining"))
+		Expect(e.shoot.watched).To(HaveKey("n"), "what fails is tried again")
+		e.fail = func(client.Object) error { return nil }
+		e.run(ctx)
 		Expect(e.shoot.watched).To(HaveKey("n"))
 		Expect(e.shoot.evicted).To(ConsistOf("p"))
 		e.shoot.pods = nil
