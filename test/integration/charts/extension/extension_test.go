@@ -388,7 +388,13 @@ func (s *shoot) enable(ctx context.Context) {
 // annotation from the beginning: it would else be reconciled before it is asked for.
 func (s *shoot) operate(ctx context.Context, operation string, operationTypes ...gardencorev1beta1.LastOperationType) {
 	GinkgoHelper()
+	const askedFor = "asked for"
 	metav1.SetMetaDataAnnotation(&s.extension.ObjectMeta, "gardener.cloud/operation", operation)
+	if s.extension.Status.LastOperation != nil {
+		// The annotation goes before anything is written about the operation: the one before must not be taken for it.
+		patch := fmt.Appendf(nil, `{"status":{"lastOperation":{"description":%q}}}`, askedFor)
+		Expect(s.Client.Status().Patch(ctx, s.extension.DeepCopy(), client.RawPatch("application/merge-patch+json", patch))).To(Succeed())
+	}
 	if s.extension.ResourceVersion == "" {
 		Expect(s.Client.Create(ctx, s.extension)).To(Succeed())
 	} else {
@@ -401,6 +407,7 @@ func (s *shoot) operate(ctx context.Context, operation string, operationTypes ..
 		g.Expect(s.extension.Annotations).NotTo(HaveKey("gardener.cloud/operation"))
 		last := s.extension.Status.LastOperation
 		g.Expect(last).NotTo(BeNil())
+		g.Expect(last.Description).NotTo(Equal(askedFor))
 		g.Expect(last.Type).To(BeElementOf(operationTypes))
 		g.Expect(last.State).To(Equal(gardencorev1beta1.LastOperationStateSucceeded), last.Description)
 	}).WithTimeout(30 * time.Second).Should(Succeed())
