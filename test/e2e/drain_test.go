@@ -29,8 +29,11 @@ import (
 func (l *life) drainCalls() {
 	started := map[string]time.Time{}
 	for event := range l.audited(l.landscape.Seed.AuditLog) {
-		if event.Verb == "delete" && event.ObjectRef.Resource == "machines" {
-			// As precise as a deletion timestamp is.
+		if event.Verb != "delete" || event.ObjectRef.Resource != "machines" || event.ResponseStatus == nil || event.ResponseStatus.Code != http.StatusOK {
+			continue
+		}
+		// As precise as a deletion timestamp is. Machine-controller-manager deletes machines again that are terminating.
+		if _, again := started[event.ObjectRef.Name]; !again {
 			started[event.ObjectRef.Name] = event.RequestReceivedTimestamp.Truncate(time.Second)
 		}
 	}
