@@ -57,9 +57,10 @@ func (l *life) drainCalls() {
 		case "list poddisruptionbudgets":
 			l.Expect(event.ObjectRef.Namespace).NotTo(BeEmpty(), event.RequestURI)
 		case "delete pods", "patch pods":
-			if a, ok := acted[event.ObjectRef.Namespace+"/"+event.ObjectRef.Name]; ok {
+			// What was held back while the strategies were disabled has no deadline.
+			if a, ok := acted[event.ObjectRef.Namespace+"/"+event.ObjectRef.Name]; ok && event.ObjectRef.Name != "drain-disabled" {
 				l.Expect(started).To(HaveKey(a.machine))
-				lag := event.RequestReceivedTimestamp.Sub(started[a.machine].Add(a.wait))
+				lag := event.RequestReceivedTimestamp.Sub(started[a.machine].Add(a.deadline()))
 				l.Expect(lag).To(And(BeNumerically(">=", 0), BeNumerically("<", 5*time.Second)), "%s: %s", a.strategy, event.RequestURI)
 				late[a.strategy] = append(late[a.strategy], lag.Round(time.Millisecond))
 			}
@@ -71,10 +72,18 @@ func (l *life) drainCalls() {
 	l.Expect(late).To(And(HaveKey("finalizers"), HaveKey("stuck"), HaveKey("PDB delete")))
 }
 
-// action is what a strategy did with a pod, and how long after the deletion of the machine it was to do so.
+// action is what a strategy did with a pod, and how long after the begin of the drain it says that it did so.
 type action struct {
 	strategy, machine string
-	wait              time.Duration
+	after             time.Duration
+}
+
+// deadline returns how long after the begin of the drain the strategy is to act.
+func (a action) deadline() time.Duration {
+	if strings.HasPrefix(a.strategy, "PDB ") {
+		return pdbDeadline
+	}
+	return drainTimeout
 }
 
 // strategiesThatActed returns by the pods, as namespace and name, which strategies have told of them first.
@@ -85,14 +94,14 @@ func (l *life) strategiesThatActed() map[string]action {
 		if event.Reason != "DrainStrategyActed" {
 			continue
 		}
-		var strategy, wait string
-		_, err := fmt.Sscanf(event.Note, "Strategy %q, %s after", &strategy, &wait)
+		var strategy, after string
+		_, err := fmt.Sscanf(event.Note, "Strategy %q, %s after", &strategy, &after)
 		l.Expect(err).NotTo(HaveOccurred(), event.Note)
 		a := action{strategy: strategy, machine: strings.TrimPrefix(event.Regarding.Name, "machine-")}
-		a.wait, err = time.ParseDuration(wait)
+		a.after, err = time.ParseDuration(after)
 		l.Expect(err).NotTo(HaveOccurred(), event.Note)
 		for _, word := range strings.FieldsFunc(event.Note, func(r rune) bool { return strings.ContainsRune(" ,;.", r) }) {
-			if known, ok := actions[word]; strings.HasPrefix(word, metav1.NamespaceDefault+"/") && (!ok || a.wait < known.wait) {
+			if known, ok := actions[word]; strings.HasPrefix(word, metav1.NamespaceDefault+"/") && (!ok || a.after < known.after) {
 				actions[word] = a
 			}
 		}

@@ -38,7 +38,13 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
 )
 
-const shootName = "e2e"
+const (
+	shootName = "e2e"
+
+	// drainTimeout and pdbDeadline are after what time drain strategies act, on pods without and with a budget.
+	drainTimeout, pdbDeadline = 19 * time.Second, 25 * time.Second
+	expectedDrainTime         = 2 * time.Second
+)
 
 func TestMCM061(t *testing.T) { run(t, "0.61") }
 func TestMCM062(t *testing.T) { run(t, "0.62") }
@@ -194,9 +200,9 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 		// Machine-controller-manager begins to evict pods 15s after the deletion of a machine, and deletes them by force after
 		// 30s.
 		DrainStrategies: &v1alpha1.DrainStrategies{
-			Timeout:                  &metav1.Duration{Duration: 19 * time.Second},
-			ExpectedDrainTime:        &metav1.Duration{Duration: 2 * time.Second},
-			PDBForceDrainTimeout:     &metav1.Duration{Duration: 23 * time.Second},
+			Timeout:                  &metav1.Duration{Duration: drainTimeout},
+			ExpectedDrainTime:        &metav1.Duration{Duration: expectedDrainTime},
+			PDBForceDrainTimeout:     &metav1.Duration{Duration: pdbDeadline - expectedDrainTime},
 			IgnoredNamespacePatterns: []string{".*-ignored"},
 		},
 		NodeMaintenance: &v1alpha1.NodeMaintenance{

@@ -97,7 +97,7 @@ func (l *life) failInManualUpdate() {
 			HaveField("Type", machinev1alpha1.NodeInPlaceUpdate), HaveField("Reason", machinev1alpha1.ReadyForUpdate))))
 	})
 	l.Expect(l.strategiesThatActed()).To(HaveKeyWithValue(metav1.NamespaceDefault+"/"+inPlaceManualPool, action{
-		strategy: "finalizers", machine: updated.Name, wait: 19 * time.Second,
+		strategy: "finalizers", machine: updated.Name, after: drainTimeout,
 	}))
 	l.label(updated, machinev1alpha1.LabelKeyNodeUpdateResult, machinev1alpha1.LabelValueNodeUpdateSuccessful)
 	var machine *machinev1alpha1.Machine
