@@ -6,18 +6,19 @@ package maintenance
 
 import (
 	"context"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Apply carries a write out, and returns the object as it is then.
-func Apply(ctx context.Context, shoot client.Client, write maintenance.Write) (client.Object, error) {
-	ctx, cancel := context.WithTimeout(ctx, WriteTimeout)
+func Apply(ctx context.Context, c client.Client, write maintenance.Write) (client.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
 	var (
 		before = write.Before.(client.Object)
@@ -33,9 +34,9 @@ func Apply(ctx context.Context, shoot client.Client, write maintenance.Write) (c
 		patch = client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	}
 	if write.Status {
-		return after, shoot.Status().Patch(ctx, after, patch)
+		return after, c.Status().Patch(ctx, after, patch)
 	}
-	return after, shoot.Patch(ctx, after, patch)
+	return after, c.Patch(ctx, after, patch)
 }
 
 // Tell tells an Event.
@@ -44,11 +45,10 @@ func Tell(recorder events.EventRecorder, e maintenance.Event) {
 	if e.Warning {
 		eventType = corev1.EventTypeWarning
 	}
-	note := strings.ToValidUTF8(e.Note[:min(len(e.Note), MaxNote)], "")
 	// The action tells them apart: Events that differ in nothing but their notes become one, with the first note.
 	action := e.Reason
 	if e.Reason == maintenance.EventConditionChanged {
 		action = e.Note
 	}
-	recorder.Eventf(e.Maintenance, nil, eventType, e.Reason, action, "%s", note)
+	recorder.Eventf(e.Maintenance, nil, eventType, e.Reason, action, "%s", text.Note(e.Note))
 }

@@ -10,7 +10,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	"go.uber.org/zap"
@@ -31,15 +30,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
-const (
-	// IndexNode is the index of NodeMaintenances by the name of their node.
-	IndexNode = "spec.nodeName"
-
-	// WriteTimeout is how long a write to the shoot may take.
-	WriteTimeout = 5 * time.Second
-	// MaxNote is how many bytes of a note the API server accepts in an Event.
-	MaxNote = 1024
-)
+// IndexNode is the index of NodeMaintenances by the name of their node.
+const IndexNode = "spec.nodeName"
 
 // ConfigKey is the name of the configuration that counts.
 var ConfigKey = client.ObjectKey{Namespace: v1alpha1.ConfigNamespace, Name: v1alpha1.ConfigName}

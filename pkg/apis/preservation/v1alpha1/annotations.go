@@ -103,7 +103,8 @@ const (
 	// release, and is what the longest time is counted from for which a machine may be kept (P13).
 	AnnotationPreservedSince = annotationPrefix + "preserved-since"
 	// AnnotationMaintainedSince on a Machine is what the longest time is counted from for which it is kept because of
-	// maintenances, in RFC 3339. It outlives them, so that another one does not start anew (M12).
+	// maintenances, in RFC 3339. It outlives them, so that another one does not start anew (M12). Where that time was cut
+	// short, it lies as far back as if all of it had passed.
 	AnnotationMaintainedSince = annotationPrefix + "maintained-since"
 	// AnnotationMaintenanceOver on a Machine is when the maintenance of its Node ended, in RFC 3339, where the Node was not
 	// healthy then and has some time left to become so (M13).

@@ -20,6 +20,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -63,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 
-	deleteCtx, cancel := context.WithTimeout(ctx, maintenance.WriteTimeout)
+	deleteCtx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
 	// It may have changed since: the requestor may have asked to keep it.
 	precondition := client.Preconditions{UID: &nm.UID, ResourceVersion: &nm.ResourceVersion}

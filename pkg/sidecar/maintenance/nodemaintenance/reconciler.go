@@ -134,7 +134,7 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 	for i := range list.Items {
 		facts.Maintenances = append(facts.Maintenances, &list.Items[i])
 	}
-	ctx, cancel := context.WithTimeout(ctx, maintenance.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if !apierrors.IsNotFound(err) {
