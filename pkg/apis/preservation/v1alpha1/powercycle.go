@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import "time"
+
+// Keys of the power cycles that the seed of the remediation names.
+const (
+	// AnnotationNeedsRemediation on a Machine asks for its host to be power-cycled, whatever its value. A health checker sets
+	// it, a person, or the pool's automatic (X9).
+	AnnotationNeedsRemediation = "host.metal3.io/external-remediation"
+	// AnnotationReboot on a host asks for it to be off. Whoever removes it lets it be powered on.
+	AnnotationReboot = "reboot.metal3.io/machine-remediation"
+)
+
+// Keys of this extension for power cycles.
+const (
+	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine: a HostOwner in
+	// JSON. Only hosts with it are ours to release (X2).
+	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
+	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
+	// it (X11).
+	AnnotationPowerCycle = annotationPrefix + "power-cycle"
+	// AnnotationPowerCyclePhase on a Machine is the step of the cycle that is under way (X12).
+	AnnotationPowerCyclePhase = annotationPrefix + "power-cycle-phase"
+	// AnnotationPowerCycleAttempt on a Machine is which cycle it is since the node was settled, counted from 1 (X6, X12).
+	AnnotationPowerCycleAttempt = annotationPrefix + "power-cycle-attempt"
+	// AnnotationPowerCycleRecord on a Machine is all else that is remembered of its cycles, in JSON (X3).
+	AnnotationPowerCycleRecord = annotationPrefix + "power-cycle-record"
+	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle in JSON, complete. Hosts of machines
+	// without it are not touched.
+	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
+	// AnnotationRemediation on a Machine asks for it to be kept because of a power cycle, until that time, in RFC 3339 (X10).
+	AnnotationRemediation = annotationPrefix + "remediation"
+	// FinalizerHost keeps a Machine that is being deleted until its host is released, for a minute at most (X2).
+	FinalizerHost = annotationPrefix + "host"
+	// PowerCycleNow is the value of AnnotationPowerCycle that asks.
+	PowerCycleNow = "now"
+)
+
+// ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12).
+const ConditionPowerCycle = "PowerCycle"
+
+// CauseRemediation says that AnnotationRemediation is on the machine (X10).
+const CauseRemediation = "remediation"
+
+// Defaults of a pool's powerCycle.
+const (
+	DefaultMaxAttempts        = 1
+	DefaultMaxConcurrent      = 1
+	DefaultPowerOffTimeout    = 10 * time.Minute
+	DefaultPowerOnTimeout     = 10 * time.Minute
+	DefaultNodeStartupTimeout = 10 * time.Minute
+)
