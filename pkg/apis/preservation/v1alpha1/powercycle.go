@@ -40,7 +40,28 @@ const (
 	PowerCycleNow = "now"
 )
 
-// ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12).
+// Values of AnnotationPowerCyclePhase.
+const (
+	// PowerCycleWaiting says that the host is asked to be power-cycled, and that something is in the way.
+	PowerCycleWaiting = "Waiting"
+	// PowerCyclePoweringOff says that the host is asked to be off.
+	PowerCyclePoweringOff = "PoweringOff"
+	// PowerCycleMakingNodeSafe says that the host is off, and that its pods and volumes are being given up.
+	PowerCycleMakingNodeSafe = "MakingNodeSafe"
+	// PowerCyclePoweringOn says that the host may be on again.
+	PowerCyclePoweringOn = "PoweringOn"
+	// PowerCycleStarting says that the host is on, and its node not back yet.
+	PowerCycleStarting = "Starting"
+	// PowerCycleSucceeded says that the node is back (X13).
+	PowerCycleSucceeded = "Succeeded"
+	// PowerCycleFailed says that a deadline has passed (X5).
+	PowerCycleFailed = "Failed"
+	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn, or the machine is not to be kept.
+	PowerCycleCancelled = "Cancelled"
+)
+
+// ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12). It is True while one is
+// under way; its reason is one of the phases.
 const ConditionPowerCycle = "PowerCycle"
 
 // CauseRemediation says that AnnotationRemediation is on the machine (X10).

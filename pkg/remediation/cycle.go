@@ -1,0 +1,145 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// pollInterval is how often what is not watched is looked at.
+const pollInterval = 5 * time.Second
+
+// advance goes on with a cycle.
+func (d *decision) advance() {
+	if !d.is.keepsOff() && d.isProven() {
+		d.conclude(v1alpha1.PowerCycleSucceeded, "The node is back.")
+		return
+	}
+	deadline, missed := d.deadline()
+	if !d.now.Before(deadline) { // before any wait (X5)
+		d.conclude(v1alpha1.PowerCycleFailed, missed)
+		return
+	}
+	d.Deadline = deadline
+	d.wake(deadline)
+	switch {
+	case d.isStopped():
+		if d.Release = d.holdsHost(); d.isReleased() {
+			d.conclude(v1alpha1.PowerCycleCancelled, "The machine is not to be kept any more.")
+		}
+	case d.is.keepsOff():
+		d.powerOff()
+	case d.is.phase == v1alpha1.PowerCyclePoweringOn && d.Host != nil && d.Host.On != nil && *d.Host.On && !d.Host.Requested:
+		d.setPhase(v1alpha1.PowerCycleStarting, "The host is on, its node is awaited.")
+	}
+}
+
+// deadline returns when the phase must be over, counted from the request whatever hinders, and in words what is then missed
+// (X5).
+func (d *decision) deadline() (time.Time, string) {
+	s, r := d.group.Settings, d.is.record
+	switch d.is.phase {
+	case v1alpha1.PowerCyclePoweringOff:
+		return r.Began.Add(s.PowerOff), fmt.Sprintf("The host was not off within %s.", s.PowerOff)
+	case v1alpha1.PowerCycleMakingNodeSafe:
+		return r.Began.Add(s.PowerOff), fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.remains())
+	case v1alpha1.PowerCyclePoweringOn:
+		return r.Since.Add(s.PowerOn), fmt.Sprintf("The host was not on within %s.", s.PowerOn)
+	}
+	missed := fmt.Sprintf("The node was not back within %s.", s.NodeStartup)
+	if d.Healthy && bootID(d.Node) == r.BootID {
+		missed = "The node has never been off: its boot id is the old one."
+	}
+	return r.Since.Add(s.NodeStartup), missed
+}
+
+func (d *decision) remains() string {
+	if d.Remains == nil {
+		return "nothing is known of its pods and volumes."
+	}
+	return fmt.Sprintf("%d pods and %d VolumeAttachments were left.", d.Remains.Pods, d.Remains.VolumeAttachments)
+}
+
+// powerOff does what the truth table says until the host is let on again. What is not known is waited for.
+func (d *decision) powerOff() {
+	host, requested := d.Host, d.holdsHost()
+	switch {
+	case host == nil:
+		return
+	case host.UID != d.is.record.Host: // the one that was asked is swept
+		d.conclude(v1alpha1.PowerCycleFailed, "The machine has another host now.")
+		return
+	case !requested && !d.is.needs:
+		d.conclude(v1alpha1.PowerCycleCancelled, "The request was withdrawn.")
+		return
+	case !requested && (host.Requested || host.Taken != ""), host.On == nil:
+		return
+	}
+	action := TruthTable(!d.isSafe(), d.is.needs, *host.On, requested)
+	if (action == ActionMakeSafe || action == ActionRemoveNeeds) && !host.OffSinceRequest { // X1
+		return
+	}
+	switch action {
+	case ActionPowerOff:
+		d.PowerOff = &Owner{
+			Seed: d.group.Seed, Namespace: d.Machine.Namespace, Machine: d.Machine.Name, UID: d.Machine.UID, BootID: d.is.record.BootID, Time: d.is.record.Began,
+		}
+	case ActionMakeSafe:
+		d.makeSafe()
+	case ActionRemoveNeeds:
+		d.to.needs = false
+		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The node is safe, and the host may be on.")
+	case ActionPowerOn:
+		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The request was withdrawn, and the host may be on.")
+	}
+}
+
+// makeSafe taints the node. Whose taint it is has been written down before.
+func (d *decision) makeSafe() {
+	if d.Node == nil {
+		return
+	}
+	tainted := isOutOfService(d.Node)
+	if d.is.phase == v1alpha1.PowerCyclePoweringOff {
+		d.to.record.Tainted = d.is.record.Tainted || !tainted
+		d.setPhase(v1alpha1.PowerCycleMakingNodeSafe, "The host is off, and the pods and volumes of its node are given up.")
+		return
+	}
+	d.fence = d.is.record.Tainted
+	d.to.record.Tainted = d.is.record.Tainted || !tainted
+	d.ReadRemains = true
+	d.wake(d.now.Add(pollInterval))
+}
+
+// isSafe says that nothing of the node is in use any more: it is gone, or no pod and no VolumeAttachment is left since it
+// was tainted.
+func (d *decision) isSafe() bool {
+	if d.Node == nil {
+		return !d.NodeUnknown
+	}
+	return d.is.phase == v1alpha1.PowerCycleMakingNodeSafe && isOutOfService(d.Node) && d.Remains != nil && *d.Remains == Remains{}
+}
+
+// conclude ends a cycle. What asked for it until then has had its answer, also a request that was made anew in between: the
+// node is back, or the cycle has failed (X4). One health timeout after it has failed the machine is not kept any more (X10).
+func (d *decision) conclude(phase, note string) {
+	d.Release = d.holdsHost()
+	again := d.stamp()
+	if d.is.phase == v1alpha1.PowerCycleStarting {
+		again = d.is.record.Since
+	}
+	d.to.needs, d.to.until = false, time.Time{}
+	if phase == v1alpha1.PowerCycleFailed {
+		d.to.until = d.stamp().Add(d.healthTimeout())
+	}
+	d.to.record.Ended, d.to.record.Again = d.stamp(), again.Add(d.group.Settings.NodeStartup)
+	d.setPhase(phase, note)
+	if phase == v1alpha1.PowerCycleFailed {
+		d.wake(d.to.until)
+	}
+}

@@ -1,0 +1,316 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+const (
+	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
+	releaseTime = time.Minute
+	// maxAutomatic is how many cycles a host has had within a day when it gets no request of ours any more (X9).
+	maxAutomatic = 3
+)
+
+// decision is one that is being taken.
+type decision struct {
+	Decision
+	group *Group
+	now   time.Time
+	// is what is on the Machine, and to what is to be there.
+	is, to state
+	// asks says that the request is to be acted upon as soon as nothing is in the way.
+	asks bool
+	// fence says that the taint is to be on the node, clean that nothing of ours is to be left there, and taken that the
+	// request there is done with.
+	fence, clean, taken bool
+}
+
+// Decide returns a decision for each member of the group, in their order. It depends on nothing but its arguments, so that
+// it can be asked again at any time, also after a crash in between two writes (X3).
+func Decide(g Group, now time.Time) []Decision {
+	decisions := make([]*decision, len(g.Members))
+	for i, m := range g.Members {
+		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, is: readState(m.Machine)}
+		decisions[i].decide()
+	}
+	distribute(&g, decisions)
+	result := make([]Decision, len(decisions))
+	for i, d := range decisions {
+		d.finish()
+		result[i] = d.Decision
+	}
+	return result
+}
+
+func (d *decision) decide() {
+	d.to = d.is
+	d.Release = d.holdsHost() && !d.is.keepsOff() // whatever has happened (X2)
+	switch {
+	case d.isEnding():
+		d.end()
+	case d.is.underWay():
+		d.takeNodeRequest()
+		d.advance()
+	default:
+		d.takeNodeRequest()
+		d.rest()
+	}
+}
+
+// isEnding says that all that is ours ends (X15).
+func (d *decision) isEnding() bool {
+	return d.group.Settings == nil || d.Machine.DeletionTimestamp != nil
+}
+
+// distribute lets cycles begin, those with the oldest requests first, as many as there may be at a time (X8).
+func distribute(g *Group, decisions []*decision) {
+	var (
+		free  = 0
+		asks  []*decision
+		storm = g.isUnwell()
+	)
+	if g.Settings != nil {
+		free = int(g.Settings.MaxConcurrent)
+	}
+	for _, d := range decisions {
+		if d.is.underWay() || d.holdsHost() {
+			free--
+		}
+		if !d.asks {
+			continue
+		}
+		if reason := d.obstacle(storm); reason != "" {
+			d.wait(reason)
+		} else {
+			asks = append(asks, d)
+		}
+	}
+	slices.SortFunc(asks, func(a, b *decision) int {
+		return cmp.Or(a.to.record.Requested.Compare(b.to.record.Requested), strings.Compare(a.Machine.Name, b.Machine.Name))
+	})
+	for _, d := range asks {
+		if free <= 0 {
+			d.wait("As many machines of the MachineDeployment as may be at a time are being power-cycled.")
+			continue
+		}
+		free--
+		d.begin()
+	}
+}
+
+// rest decides on a machine that no cycle is under way for.
+func (d *decision) rest() {
+	if !d.is.record.Ended.IsZero() {
+		if at, ok := d.settledAt(); ok && !d.now.Before(at) { // X6
+			if d.clean = true; !d.isClean() {
+				return
+			}
+			d.to = d.to.forget()
+		} else if ok {
+			d.wake(at)
+		}
+	}
+	d.ask()
+	s := d.group.Settings
+	switch exhausted := d.to.attempt >= int(s.MaxAttempts); {
+	case !d.to.needs && d.to.phase == v1alpha1.PowerCycleWaiting:
+		d.withdraw()
+	case !d.to.needs:
+	case exhausted && d.now.Before(d.to.record.Again): // remembered (X4)
+		d.wake(d.to.record.Again)
+	case exhausted: // X6
+		d.to.needs, d.taken = false, true
+		if d.to.phase == v1alpha1.PowerCycleWaiting {
+			d.withdraw()
+		}
+		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The host has been power-cycled %d times, and the node is not back for good. The request was removed.", d.to.attempt))
+	default:
+		d.asks = true
+		if d.to.phase != v1alpha1.PowerCycleWaiting {
+			d.to.phase, d.to.record.Requested = v1alpha1.PowerCycleWaiting, d.stamp()
+		}
+	}
+	d.prune()
+}
+
+// prune removes what has had its time.
+func (d *decision) prune() {
+	if !d.asks {
+		if !d.now.Before(d.to.until) || d.to.phase == "" {
+			d.to.until = time.Time{}
+		} else {
+			d.wake(d.to.until)
+		}
+	}
+	r := &d.to.record
+	if r.Cycles = r.recent(d.now); len(r.Cycles) > 0 {
+		d.wake(r.Cycles[0].Add(day))
+	}
+}
+
+// takeNodeRequest puts the request of a Node on its Machine (X11). It is not acted upon before it is gone from the Node, so
+// that one that a shoot does not let go counts once.
+func (d *decision) takeNodeRequest() {
+	if d.hasNodeRequest() && d.group.AllowNodes {
+		d.to.needs = true
+	}
+}
+
+func (d *decision) hasNodeRequest() bool {
+	return d.Node != nil && d.Node.Annotations[v1alpha1.AnnotationPowerCycle] == v1alpha1.PowerCycleNow
+}
+
+// ask puts a request on a machine that failed and is preserved without being asked for, one for each failure (X9).
+func (d *decision) ask() {
+	r := &d.to.record
+	preserved := preservation.ReadRecord(d.Machine)
+	if preserved == nil || !preserved.Failed || !preserved.FailedSince.Equal(r.Asked) {
+		r.Asked = time.Time{}
+	}
+	if d.to.needs || !d.group.Settings.Automatic || !d.group.AllowAutomatic || d.Host == nil ||
+		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) {
+		return
+	}
+	if at := preserved.FailedAt(d.Machine, d.group.Timeouts); d.now.Before(at) {
+		d.wake(at)
+		return
+	}
+	if cycles := r.recent(d.now); len(cycles) >= maxAutomatic {
+		return // prune looks again when the first of them is a day old
+	}
+	d.to.needs, r.Asked = true, preserved.FailedSince
+}
+
+// withdraw ends the wait of a request that is gone. The attempts stay counted.
+func (d *decision) withdraw() {
+	d.to.phase, d.to.until, d.to.record.Requested, d.to.record.Wait = "", time.Time{}, time.Time{}, ""
+	if !d.to.record.Ended.IsZero() {
+		d.to.phase = v1alpha1.PowerCycleCancelled
+	}
+}
+
+// wait keeps a request waiting, and the machine as long as a cycle would take at the longest (X10): a request that waits for
+// longer goes on waiting, but keeps nothing.
+func (d *decision) wait(reason string) {
+	d.to.until = time.Time{}
+	if until := d.to.record.Requested.Add(d.group.Settings.longest() + d.healthTimeout()); d.now.Before(until) && d.isKept() {
+		d.to.until = until
+		d.wake(until)
+	}
+	if d.to.record.Wait = reason; reason != d.is.record.Wait {
+		d.tell(false, EventPrefix+v1alpha1.PowerCycleWaiting, reason)
+	}
+}
+
+// begin writes down that a cycle begins, and all that must be on the Machine before its host is touched (X3, X10).
+func (d *decision) begin() {
+	stamp := d.stamp()
+	r := d.to.record
+	d.to.attempt++
+	d.to.record = record{
+		Began:  stamp,
+		Host:   d.Host.UID,
+		BootID: bootID(d.Node),
+		// The taint of a cycle that failed is still ours.
+		Tainted: r.Tainted,
+		Asked:   r.Asked,
+		Cycles:  append(r.recent(d.now), stamp),
+	}
+	d.to.until = stamp.Add(d.group.Settings.longest() + d.healthTimeout())
+	d.to.finalizer = true
+	d.Confirm = true
+	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is asked to be off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
+}
+
+// end removes all that is ours from a machine that is being deleted, or whose host is not to be touched any more (X15). The
+// host is released first, and of a Node that cannot be cleaned it stays known what is ours. Neither holds a deletion up for
+// longer than a minute.
+func (d *decision) end() {
+	d.clean = true
+	d.Release = d.holdsHost()
+	if deleted := d.Machine.DeletionTimestamp; deleted != nil {
+		if !d.is.finalizer {
+			return
+		}
+		if last := deleted.Add(releaseTime); !d.isReleased() && d.now.Before(last) {
+			d.wake(last)
+			return
+		}
+	} else if !d.isReleased() || !d.isClean() {
+		return
+	}
+	if d.is.underWay() {
+		d.setPhase(v1alpha1.PowerCycleCancelled, "The machine is being deleted, or hosts are not power-cycled any more.")
+	}
+	// A request that nobody has taken note of is somebody else's.
+	d.to = state{needs: d.is.needs && d.is.phase == ""}
+}
+
+// finish turns what is to be into writes.
+func (d *decision) finish() {
+	if !d.isEnding() {
+		// It stays until the host is known to be released.
+		d.to.finalizer = d.to.keepsOff() || d.to.phase == v1alpha1.PowerCyclePoweringOn || d.is.finalizer && !d.isReleased()
+	}
+	if !reflect.DeepEqual(d.is, d.to) {
+		after := d.Machine.DeepCopy()
+		if d.to.write(after) {
+			d.Writes = append(d.Writes, Write{Before: d.Machine, After: after})
+			d.PowerOff = nil
+		}
+	}
+	d.editNode()
+}
+
+// holdsHost says that the reboot annotation on the host is this very machine's.
+func (d *decision) holdsHost() bool {
+	return d.Host != nil && d.Host.Requested && d.Host.Owner != nil && d.Host.Owner.UID == d.Machine.UID
+}
+
+// isReleased says that the machine has no host, or one that is known not to be kept off for it.
+func (d *decision) isReleased() bool {
+	if d.Host == nil {
+		return d.NoHost != ""
+	}
+	return !d.holdsHost()
+}
+
+// setPhase begins a phase, and tells of it.
+func (d *decision) setPhase(phase, note string) {
+	if d.is.underWay() {
+		d.Passed, d.Took = d.is.phase, d.now.Sub(d.is.record.Since)
+	}
+	d.to.phase, d.to.record.Since = phase, d.stamp()
+	switch phase {
+	case v1alpha1.PowerCycleSucceeded, v1alpha1.PowerCycleFailed, v1alpha1.PowerCycleCancelled:
+		d.Outcome = phase
+	}
+	d.tell(phase == v1alpha1.PowerCycleFailed, EventPrefix+phase, note)
+}
+
+func (d *decision) tell(warning bool, reason, note string) {
+	d.Events = append(d.Events, Event{Warning: warning, Reason: reason, Note: note})
+}
+
+func (d *decision) wake(t time.Time) {
+	if d.Next.IsZero() || t.Before(d.Next) {
+		d.Next = t
+	}
+}
+
+// stamp is the time as it is recorded.
+func (d *decision) stamp() time.Time { return d.now.UTC().Truncate(time.Second) }
+
+func (d *decision) healthTimeout() time.Duration { return d.group.Timeouts.For(d.Machine).Health }

@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// Group is a MachineDeployment with its machines and their hosts: what one decision is taken on.
+type Group struct {
+	// Settings are those of the MachineDeployment. Nil: its hosts are not to be touched, and all that is ours ends (X15).
+	Settings *Settings
+	// Seed is the name of the seed.
+	Seed string
+	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed.
+	Replicas int32
+	// Rollout says that a MachineSet which is not of the newest revision still has machines, InPlace that machines are updated
+	// in place: which one is being updated is said by its node.
+	Rollout, InPlace bool
+	// AllowAutomatic says that operators allow requests by this extension itself (X9), AllowNodes requests on Nodes (X11).
+	AllowAutomatic, AllowNodes bool
+	// Timeouts are the defaults of the machines' timeouts.
+	Timeouts preservation.Timeouts
+	// ShootAway says that the shoot's API server does not answer, ShootBack since when it does again; zero if it was never
+	// away (X8).
+	ShootAway bool
+	ShootBack time.Time
+	// Members are the machines, in any order.
+	Members []Member
+}
+
+// Member is a machine, its node and its host.
+type Member struct {
+	preservation.Member
+	// Healthy says that the node is healthy (H1).
+	Healthy bool
+	// Host is nil if there is none, or if it is not known.
+	Host *Host
+	// NoHost says in words why the machine has no host that is its own; empty if it has one, or if nobody knows.
+	NoHost string
+	// Remains are what the node has to be rid of to be safe; nil if that is not known.
+	Remains *Remains
+	// NodeDenied says that the end of a cycle must not wait any longer for the Node to be cleaned, which is still tried (P14).
+	NodeDenied bool
+}
+
+// Remains are what there still is of a node that is out of service.
+type Remains struct {
+	// Pods is how many of its pods must leave it, as MustLeave says, VolumeAttachments how many of these name it.
+	Pods, VolumeAttachments int
+}
+
+// MustLeave says that a pod has not left its node while that is out of service: it is terminating, or is going to be as it
+// does not tolerate the taint for ever. One that is about to be deleted would otherwise not be waited for.
+func MustLeave(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return true
+	}
+	for _, t := range pod.Spec.Tolerations {
+		if t.TolerationSeconds == nil && tolerates(t) {
+			return false
+		}
+	}
+	return true
+}
+
+// tolerates says that a toleration is for the taint. No operator that compares numbers is.
+func tolerates(t corev1.Toleration) bool {
+	if t.Effect != "" && t.Effect != taintOutOfService.Effect || t.Key != "" && t.Key != taintOutOfService.Key {
+		return false
+	}
+	return t.Operator == corev1.TolerationOpExists || (t.Operator == "" || t.Operator == corev1.TolerationOpEqual) && t.Value == taintOutOfService.Value
+}
+
+// Write is a change of a Machine or of a Node: of its status, or of all but that. The one of a Node's conditions touches no
+// others; any other is to be refused if the object has changed since it was read.
+type Write struct {
+	Before, After client.Object
+	Status        bool
+}
+
+// Event is something to be told on the Machine, and on its Node if there is one.
+type Event struct {
+	Warning bool
+	// Reason is one of the Event constants, or EventPrefix with the phase that has begun (X12).
+	Reason string
+	Note   string
+}
+
+const (
+	// EventPrefix is what the reasons of Events about phases begin with.
+	EventPrefix = "PowerCycle"
+	// EventOutOfAttempts says that a request was removed as the machine had all its cycles (X6).
+	EventOutOfAttempts = EventPrefix + "OutOfAttempts"
+	// EventRefused says that operators do not allow requests on Nodes (X11).
+	EventRefused = EventPrefix + "Refused"
+)
+
+// Decision is what is due for one machine. It is to be carried out in this order: Release, the Write of the Machine,
+// PowerOff, the others. Release and the write of the Machine wait for nothing; the others are only carried out after those
+// before them were successful, except that what cannot be written on the Node holds nothing up. Then it is to be decided
+// again, with what was written.
+type Decision struct {
+	Member
+	// Release says that the host is to be released, if it is still our request that is on it (X2).
+	Release bool
+	// Writes are the changes of the Machine, at most one, and then of the Node.
+	Writes []Write
+	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.
+	PowerOff *Owner
+	// Confirm says that the decision rests on no other machine of the group being cycled, which is to be read live before
+	// the first write: a cache may lag (X8).
+	Confirm bool
+	// ReadRemains says that Remains must be known for this machine to go on.
+	ReadRemains bool
+	// Events are to be told after the writes.
+	Events []Event
+	// Passed is the phase that ended with this decision, and Took for how long it lasted; empty for none. Outcome is how the
+	// cycle ended with it, one of the phases Succeeded, Failed and Cancelled; empty for no end (X12).
+	Passed  string
+	Took    time.Duration
+	Outcome string
+	// Deadline is when the phase that is under way must be over; zero if none is (X5).
+	Deadline time.Time
+	// Next is when to look again even if nothing changes until then; zero for never.
+	Next time.Time
+}

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"regexp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// The taint is a contract with the scheduler and the volume controllers: nothing runs on the node. It is put on only while
+// the host is reported off since the request (X1), and taken off
+//   - when the proof holds (X13), also if that comes after the cycle has failed: what ran there is gone;
+//   - when the node has been ready for as long as a settled one, with whatever boot id: its kubelet has ended by then what was
+//     given up meanwhile, and nothing of it would ever be restarted;
+//   - when all that is ours ends (X15): the host was off when it was put on, so that what ran there is gone, and nobody would
+//     be left to take it off.
+//
+// It stays on a node that is not back after a cycle that failed: no pod could run there anyway, and the machine goes.
+var taintOutOfService = corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+
+// settledTime is for how long a node that is settled has been ready (X4).
+const settledTime = 5 * time.Minute
+
+func isTaint(t corev1.Taint) bool { return t.MatchTaint(&taintOutOfService) }
+
+func isOutOfService(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isTaint) }
+
+var uuid = regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
+// bootID returns the boot id of a node, empty if there is none that can be believed (X13).
+func bootID(node *corev1.Node) string {
+	if node == nil || !uuid.MatchString(node.Status.NodeInfo.BootID) {
+		return ""
+	}
+	return node.Status.NodeInfo.BootID
+}
+
+// isProven says that the node is back, and has been off: it is healthy with another boot id than before (X13).
+func (d *decision) isProven() bool {
+	id := bootID(d.Node)
+	return d.Healthy && id != "" && id != d.is.record.BootID
+}
+
+// settledAt returns when the node is, or was, ready for long enough after the last cycle, and false if it is not healthy.
+func (d *decision) settledAt() (time.Time, bool) {
+	if !d.Healthy || d.Node == nil {
+		return time.Time{}, false
+	}
+	since := d.is.record.Ended
+	if ready := readyCondition(d.Node); ready != nil && ready.LastTransitionTime.After(since) {
+		since = ready.LastTransitionTime.Time
+	}
+	return since.Add(settledTime), true
+}
+
+// isClean says that nothing of ours is on the node, or that this is not to be waited for.
+func (d *decision) isClean() bool {
+	if d.Node == nil {
+		return !d.NodeUnknown || d.NodeDenied
+	}
+	return d.NodeDenied || !(d.is.record.Tainted && isOutOfService(d.Node)) && condition(d.Node, v1alpha1.ConditionPowerCycle) == nil
+}
+
+// editNode adds the writes of the node: what it is to be according to what has been written on the Machine.
+func (d *decision) editNode() {
+	if d.Node == nil {
+		return
+	}
+	var (
+		tainted = isOutOfService(d.Node)
+		untaint = tainted && d.is.record.Tainted && (d.clean || !d.is.underWay() && d.isProven())
+		taken   = d.hasNodeRequest() && !d.isEnding() && (d.is.needs || d.taken || !d.group.AllowNodes)
+	)
+	if taken && !d.group.AllowNodes {
+		d.tell(true, EventRefused, "Operators do not allow power cycles to be asked for on Nodes.")
+	}
+	if taken || untaint || d.fence && !tainted {
+		after := d.Node.DeepCopy()
+		if taken {
+			delete(after.Annotations, v1alpha1.AnnotationPowerCycle)
+		}
+		if untaint {
+			after.Spec.Taints = slices.DeleteFunc(after.Spec.Taints, isTaint)
+		} else if d.fence && !tainted {
+			taint := taintOutOfService
+			taint.TimeAdded = &metav1.Time{Time: d.stamp()}
+			after.Spec.Taints = append(after.Spec.Taints, taint)
+		}
+		d.Writes = append(d.Writes, Write{Before: d.Node, After: after})
+	}
+	d.editCondition()
+}
+
+// editCondition shows the phase on the node (X12).
+func (d *decision) editCondition() {
+	is := condition(d.Node, v1alpha1.ConditionPowerCycle)
+	if d.clean || d.is.phase == "" {
+		if is != nil {
+			after := d.Node.DeepCopy()
+			after.Status.Conditions = slices.DeleteFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle })
+			d.Writes = append(d.Writes, Write{Before: d.Node, After: after, Status: true})
+		}
+		return
+	}
+	status := corev1.ConditionFalse
+	if d.is.underWay() {
+		status = corev1.ConditionTrue
+	}
+	if is != nil && is.Status == status && is.Reason == d.is.phase && is.Message == d.is.record.Wait {
+		return
+	}
+	after := d.Node.DeepCopy()
+	to := condition(after, v1alpha1.ConditionPowerCycle)
+	if to == nil {
+		after.Status.Conditions = append(after.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.ConditionPowerCycle})
+		to = &after.Status.Conditions[len(after.Status.Conditions)-1]
+	}
+	if to.Status != status {
+		to.LastTransitionTime = metav1.NewTime(d.now)
+	}
+	to.Status, to.Reason, to.Message, to.LastHeartbeatTime = status, d.is.phase, d.is.record.Wait, metav1.NewTime(d.now)
+	d.Writes = append(d.Writes, Write{Before: d.Node, After: after, Status: true})
+}
+
+func readyCondition(node *corev1.Node) *corev1.NodeCondition {
+	return condition(node, corev1.NodeReady)
+}
+
+func condition(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == conditionType {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}

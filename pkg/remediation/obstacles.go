@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// obstacle returns in words why no cycle may begin for the machine now, whatever the others do; empty for nothing (X4, X8,
+// X14). The storm says that too many nodes are not ready. What ends without a change of an object is looked at again in time.
+func (d *decision) obstacle(storm bool) string {
+	if reason := d.immovable(); reason != "" {
+		return reason
+	}
+	switch g := d.group; {
+	case d.Host == nil:
+		return "The host is not known now."
+	case d.Host.Taken != "":
+		return d.Host.Taken
+	case d.Host.Requested:
+		return "The host is kept off for somebody else."
+	case d.Host.On == nil || !*d.Host.On:
+		return "The host does not report that it is on."
+	case d.isMaintained():
+		return "A maintenance of the node is in progress."
+	case d.hasNodeRequest():
+		return "The request is still on the Node."
+	case g.ShootAway, d.NodeUnknown:
+		return "The API server of the shoot does not answer."
+	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
+		return "The API server of the shoot was away until a short time ago."
+	case storm:
+		return "Too many nodes of the MachineDeployment are not ready."
+	case d.waitsUntil(d.to.record.Again):
+		return "The node has time left to start after the last power cycle."
+	}
+	return ""
+}
+
+// immovable returns in words why the machine is none to be power-cycled, and not to be kept because of a request either;
+// empty for nothing (X8, X14).
+func (d *decision) immovable() string {
+	switch d.Machine.Status.CurrentStatus.Phase {
+	case "", machinev1alpha1.MachinePending, machinev1alpha1.MachineAvailable, machinev1alpha1.MachineCrashLoopBackOff:
+		return "The machine is still being created or initialised."
+	}
+	switch g := d.group; {
+	case d.Machine.Spec.ProviderID == "":
+		return "The machine has no provider id."
+	case d.NoHost != "":
+		return d.NoHost
+	case d.isStopped():
+		return "The machine is not to be kept: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
+	case g.Replicas == 0:
+		return "The machines of the MachineDeployment are being removed."
+	case g.Rollout && (!g.InPlace || preservation.IsSelectedForUpdate(d.Node)):
+		return "The machines of the MachineDeployment are being replaced or updated."
+	}
+	return ""
+}
+
+// isKept says that the request keeps the machine: a hold would end the attempts to create one, and is not honoured otherwise.
+func (d *decision) isKept() bool { return d.immovable() == "" }
+
+// isStopped says that a person wants the machine not to be kept, which ends a cycle as well (X14).
+func (d *decision) isStopped() bool {
+	return preservation.RequestOf(d.Member.Member, 0).Value == v1alpha1.RequestFalse
+}
+
+// isMaintained says that a NodeMaintenance of the node is past Pending: a firmware flash must not lose its power (X8).
+func (d *decision) isMaintained() bool {
+	return d.Node != nil && metav1.HasAnnotation(d.Node.ObjectMeta, v1alpha1.AnnotationMaintenance)
+}
+
+// waitsUntil says that a time is yet to come, and looks again then.
+func (d *decision) waitsUntil(t time.Time) bool {
+	if d.now.Before(t) {
+		d.wake(t)
+		return true
+	}
+	return false
+}
+
+// isUnwell says that more than 30 % of the nodes, and more than one, are not ready: a network or a control plane has failed,
+// and not machines (X8).
+func (g *Group) isUnwell() bool {
+	nodes, unready := 0, 0
+	for _, m := range g.Members {
+		if m.Node != nil {
+			nodes++
+			if ready := readyCondition(m.Node); ready == nil || ready.Status != corev1.ConditionTrue {
+				unready++
+			}
+		}
+	}
+	return unready*10 > max(10, nodes*3)
+}

@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// record is what is remembered of a machine's cycles beside phase and attempt. Times are whole seconds (X3).
+type record struct {
+	// Requested is since when a request waits, and Wait what for.
+	Requested time.Time `json:"requested,omitzero"`
+	Wait      string    `json:"wait,omitempty"`
+	// Began is when the cycle began that is under way, or was last; Since when its phase did.
+	Began time.Time `json:"began,omitzero"`
+	Since time.Time `json:"since,omitzero"`
+	// Host is the UID of its host, and BootID that of the node before it, empty for none that can be believed (X13).
+	Host   types.UID `json:"host,omitempty"`
+	BootID string    `json:"bootID,omitempty"`
+	// Tainted says that the node's taint is ours.
+	Tainted bool `json:"tainted,omitempty"`
+	// Ended is when the last cycle ended, and Again when its start-up time is over (X4). Zero as soon as the node is settled.
+	Ended time.Time `json:"ended,omitzero"`
+	Again time.Time `json:"again,omitzero"`
+	// Asked is which failure was answered with a request of ours: since when it counts (X9).
+	Asked time.Time `json:"asked,omitzero"`
+	// Cycles are when cycles began within the last day. A host has one Machine, and a new Machine another host (X9).
+	Cycles []time.Time `json:"cycles,omitempty"`
+}
+
+// state is all that is on a Machine because of power cycles.
+type state struct {
+	needs     bool
+	phase     string
+	attempt   int
+	record    record
+	until     time.Time
+	finalizer bool
+}
+
+func readState(machine *machinev1alpha1.Machine) state {
+	a := machine.Annotations
+	s := state{phase: a[v1alpha1.AnnotationPowerCyclePhase], finalizer: controllerutil.ContainsFinalizer(machine, v1alpha1.FinalizerHost)}
+	_, s.needs = a[v1alpha1.AnnotationNeedsRemediation]
+	// What was made unreadable by hand counts as nothing, and as long ago: a cycle that is under way ends at once.
+	s.attempt, _ = strconv.Atoi(a[v1alpha1.AnnotationPowerCycleAttempt])
+	s.until, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationRemediation])
+	if value, ok := a[v1alpha1.AnnotationPowerCycleRecord]; ok && json.Unmarshal([]byte(value), &s.record) != nil {
+		s.record = record{}
+	}
+	return s
+}
+
+// write makes a Machine what the state says, and returns whether that changes it.
+func (s state) write(machine *machinev1alpha1.Machine) bool {
+	changed := false
+	set := func(key, value string, wanted bool) {
+		old, ok := machine.Annotations[key]
+		switch {
+		case wanted && (!ok || old != value):
+			metav1.SetMetaDataAnnotation(&machine.ObjectMeta, key, value)
+			changed = true
+		case !wanted && ok:
+			delete(machine.Annotations, key)
+			changed = true
+		}
+	}
+	set(v1alpha1.AnnotationNeedsRemediation, machine.Annotations[v1alpha1.AnnotationNeedsRemediation], s.needs)
+	set(v1alpha1.AnnotationPowerCyclePhase, s.phase, s.phase != "")
+	set(v1alpha1.AnnotationPowerCycleAttempt, strconv.Itoa(s.attempt), s.attempt > 0)
+	value, _ := json.Marshal(s.record) // of times and texts, which cannot fail
+	set(v1alpha1.AnnotationPowerCycleRecord, string(value), string(value) != "{}")
+	set(v1alpha1.AnnotationRemediation, s.until.UTC().Format(time.RFC3339), !s.until.IsZero())
+	if s.finalizer {
+		return controllerutil.AddFinalizer(machine, v1alpha1.FinalizerHost) || changed
+	}
+	return controllerutil.RemoveFinalizer(machine, v1alpha1.FinalizerHost) || changed
+}
+
+// none says that there is nothing of ours on the Machine, and no request.
+func (s state) none() bool {
+	return !s.needs && s.phase == "" && s.attempt == 0 && s.until.IsZero() && !s.finalizer && s.record.none()
+}
+
+func (r record) none() bool {
+	return len(r.Cycles) == 0 && r.Asked.IsZero() && r.Ended.IsZero() && r.Began.IsZero() && r.Requested.IsZero() && r.Host == "" && !r.Tainted
+}
+
+// keepsOff says that the host is to be off.
+func (s state) keepsOff() bool {
+	return s.phase == v1alpha1.PowerCyclePoweringOff || s.phase == v1alpha1.PowerCycleMakingNodeSafe
+}
+
+// underWay says that a cycle has begun, and is not over.
+func (s state) underWay() bool {
+	return s.keepsOff() || s.phase == v1alpha1.PowerCyclePoweringOn || s.phase == v1alpha1.PowerCycleStarting
+}
+
+// UnderWay says that the host of a machine is being power-cycled: no maintenance of its node may begin or go on. A request
+// alone is none, and waits for the maintenance that is in progress, so that whoever began first goes on (X8).
+func UnderWay(machine *machinev1alpha1.Machine) bool {
+	return state{phase: machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]}.underWay()
+}
+
+// forget returns the state without the cycle that was last.
+func (s state) forget() state {
+	to := state{needs: s.needs, finalizer: s.finalizer, record: record{Asked: s.record.Asked, Cycles: s.record.Cycles}}
+	if s.phase == v1alpha1.PowerCycleWaiting {
+		to.phase, to.until, to.record.Requested, to.record.Wait = s.phase, s.until, s.record.Requested, s.record.Wait
+	}
+	return to
+}
+
+// day is for how long cycles are remembered.
+const day = 24 * time.Hour
+
+// recent returns when cycles began within the last day.
+func (r record) recent(now time.Time) []time.Time {
+	return slices.DeleteFunc(slices.Clone(r.Cycles), func(t time.Time) bool { return !now.Before(t.Add(day)) })
+}
