@@ -248,7 +248,7 @@ func (d *decision) end() {
 			d.wake(last)
 			return
 		}
-	} else if !d.isReleased() || !d.isClean() {
+	} else if !d.isReleased() || !d.isClean() && !d.NodeDenied {
 		return
 	}
 	if d.is.underWay() {

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -47,7 +48,7 @@ type Member struct {
 	NoHost string
 	// Remains are what the node has to be rid of to be safe; nil if that is not known.
 	Remains *Remains
-	// NodeDenied says that the end of a cycle must not wait any longer for the Node to be cleaned, which is still tried (P14).
+	// NodeDenied says that the end of all that is ours must not wait any longer for the Node to be cleaned (P14, X15).
 	NodeDenied bool
 }
 
@@ -79,10 +80,16 @@ func tolerates(t corev1.Toleration) bool {
 	return t.Operator == corev1.TolerationOpExists || (t.Operator == "" || t.Operator == corev1.TolerationOpEqual) && t.Value == taintOutOfService.Value
 }
 
+// Object is an object of the API.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
 // Write is a change of a Machine or of a Node: of its status, or of all but that. The one of a Node's conditions touches no
 // others; any other is to be refused if the object has changed since it was read.
 type Write struct {
-	Before, After client.Object
+	Before, After Object
 	Status        bool
 }
 

@@ -61,12 +61,12 @@ func (d *decision) settledAt() (time.Time, bool) {
 	return since.Add(settledTime), true
 }
 
-// isClean says that nothing of ours is on the node, or that this is not to be waited for.
+// isClean says that nothing of ours is on the node.
 func (d *decision) isClean() bool {
 	if d.Node == nil {
-		return !d.NodeUnknown || d.NodeDenied
+		return !d.NodeUnknown
 	}
-	return d.NodeDenied || !(d.is.record.Tainted && isOutOfService(d.Node)) && condition(d.Node, v1alpha1.ConditionPowerCycle) == nil
+	return !(d.is.record.Tainted && isOutOfService(d.Node)) && condition(d.Node, v1alpha1.ConditionPowerCycle) == nil
 }
 
 // editNode adds the writes of the node: what it is to be according to what has been written on the Machine.

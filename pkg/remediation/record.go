@@ -13,7 +13,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -52,7 +51,7 @@ type state struct {
 
 func readState(machine *machinev1alpha1.Machine) state {
 	a := machine.Annotations
-	s := state{phase: a[v1alpha1.AnnotationPowerCyclePhase], finalizer: controllerutil.ContainsFinalizer(machine, v1alpha1.FinalizerHost)}
+	s := state{phase: a[v1alpha1.AnnotationPowerCyclePhase], finalizer: slices.Contains(machine.Finalizers, v1alpha1.FinalizerHost)}
 	_, s.needs = a[v1alpha1.AnnotationNeedsRemediation]
 	// What was made unreadable by hand counts as nothing, and as long ago: a cycle that is under way ends at once.
 	s.attempt, _ = strconv.Atoi(a[v1alpha1.AnnotationPowerCycleAttempt])
@@ -83,19 +82,15 @@ func (s state) write(machine *machinev1alpha1.Machine) bool {
 	value, _ := json.Marshal(s.record) // of times and texts, which cannot fail
 	set(v1alpha1.AnnotationPowerCycleRecord, string(value), string(value) != "{}")
 	set(v1alpha1.AnnotationRemediation, s.until.UTC().Format(time.RFC3339), !s.until.IsZero())
-	if s.finalizer {
-		return controllerutil.AddFinalizer(machine, v1alpha1.FinalizerHost) || changed
+	if s.finalizer != slices.Contains(machine.Finalizers, v1alpha1.FinalizerHost) {
+		changed = true
+		if s.finalizer {
+			machine.Finalizers = append(machine.Finalizers, v1alpha1.FinalizerHost)
+		} else {
+			machine.Finalizers = slices.DeleteFunc(machine.Finalizers, func(f string) bool { return f == v1alpha1.FinalizerHost })
+		}
 	}
-	return controllerutil.RemoveFinalizer(machine, v1alpha1.FinalizerHost) || changed
-}
-
-// none says that there is nothing of ours on the Machine, and no request.
-func (s state) none() bool {
-	return !s.needs && s.phase == "" && s.attempt == 0 && s.until.IsZero() && !s.finalizer && s.record.none()
-}
-
-func (r record) none() bool {
-	return len(r.Cycles) == 0 && r.Asked.IsZero() && r.Ended.IsZero() && r.Began.IsZero() && r.Requested.IsZero() && r.Host == "" && !r.Tainted
+	return changed
 }
 
 // keepsOff says that the host is to be off.

@@ -1,0 +1,253 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// TestHistories lets anything happen to three machines, one of which nobody ever asks anything for, and then nothing more.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, history)
+}
+
+// TestOtherHistories looks at as many others.
+func TestOtherHistories(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rapid.Bool().Draw(t, "other")
+		history(t)
+	})
+}
+
+func history(t *rapid.T) {
+	w := newWorld(t.Fatalf, "a", "b", "c")
+	w.machines[2].bystander = true
+	w.settings.MaxAttempts = rapid.Int32Range(1, 2).Draw(t, "attempts")
+	w.settings.MaxConcurrent = rapid.Int32Range(1, 2).Draw(t, "concurrent")
+	w.settings.Automatic = rapid.Bool().Draw(t, "automatic")
+	w.AllowAutomatic, w.AllowNodes = true, rapid.Bool().Draw(t, "nodes may ask")
+	w.machines[0].annotate(needsKey, "")
+	t.Repeat(map[string]func(*rapid.T){"something": func(t *rapid.T) { w.something(t) }})
+	w.finale(t)
+}
+
+type event struct {
+	name   string
+	happen func(*world, *machine, *rapid.T)
+}
+
+// all are what may happen to a machine that somebody may ask for. What goes on by itself comes more often.
+var all = []event{
+	{"nothing", func(*world, *machine, *rapid.T) {}},
+	{"all is seen", func(w *world, _ *machine, _ *rapid.T) { w.sync() }},
+	{"the host acts and reports", func(_ *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report() }},
+	{"the host acts, reports, and is seen", func(w *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report(); w.sync() }},
+	{"the host acts", func(_ *world, m *machine, _ *rapid.T) { m.host.act() }},
+	{"the host reports", func(_ *world, m *machine, _ *rapid.T) { m.host.report() }},
+	{"the node boots", func(w *world, m *machine, _ *rapid.T) { w.boot(m) }},
+	{"the node is given up", func(w *world, m *machine, _ *rapid.T) { m.setReady(false, w.now); m.remains.Pods = 0 }},
+	{"seconds pass", func(w *world, _ *machine, t *rapid.T) { w.pass(time.Second, 50, t) }},
+	{"seconds pass", func(w *world, _ *machine, t *rapid.T) { w.pass(time.Second, 50, t) }},
+	{"minutes pass", func(w *world, _ *machine, t *rapid.T) { w.pass(time.Minute, 12, t) }},
+	{"a crash", func(w *world, _ *machine, t *rapid.T) { w.writesLeft = rapid.IntRange(0, 3).Draw(t, "writes") }},
+	{"the sweep", func(w *world, _ *machine, _ *rapid.T) { w.sweep() }},
+	{"the trigger is set", func(_ *world, m *machine, _ *rapid.T) { m.annotate(needsKey, "") }},
+	{"the trigger is set", func(_ *world, m *machine, _ *rapid.T) { m.annotate(needsKey, "") }},
+	{"the trigger is removed", func(_ *world, m *machine, _ *rapid.T) { m.unset(needsKey) }},
+	{"asked for on the node", func(_ *world, m *machine, _ *rapid.T) {
+		m.editNode(func(n *corev1.Node) { n.Annotations[nodeKey] = "now" })
+	}},
+	{"false", func(_ *world, m *machine, _ *rapid.T) { m.annotate(preserve, "false") }},
+	{"no false", func(_ *world, m *machine, _ *rapid.T) { m.unset(preserve) }},
+	{"fails and is preserved", func(w *world, m *machine, _ *rapid.T) {
+		m.setReady(false, w.now)
+		m.edit(func(a map[string]string) {
+			a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
+			a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
+			a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
+		})
+	}},
+	{"is preserved no more", func(_ *world, m *machine, _ *rapid.T) {
+		m.edit(func(a map[string]string) {
+			delete(a, prefix+"phase")
+			delete(a, prefix+"cause")
+		})
+	}},
+	{"pods and volumes come", func(_ *world, m *machine, _ *rapid.T) { m.remains.Pods, m.remains.VolumeAttachments = 1, 1 }},
+	{"pods and volumes go", func(_ *world, m *machine, _ *rapid.T) { m.remains.Pods, m.remains.VolumeAttachments = 0, 0 }},
+	{"the node hangs", func(w *world, m *machine, _ *rapid.T) { m.setReady(false, w.now) }},
+	{"the node comes back as it was", func(w *world, m *machine, _ *rapid.T) {
+		if m.host.on {
+			m.setReady(true, w.now)
+		}
+	}},
+	{"the boot id is forged", func(w *world, m *machine, t *rapid.T) {
+		id := rapid.SampledFrom([]string{"", "forged", w.newBootID(), "00000000-0000-4000-8000-000000000001"}).Draw(t, "boot id")
+		m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = id })
+	}},
+	{"the host cannot be switched, or can", func(_ *world, m *machine, _ *rapid.T) { m.host.broken = !m.host.broken }},
+	{"the host lies, or does not", func(_ *world, m *machine, _ *rapid.T) { m.host.lies = !m.host.lies }},
+	{"somebody else keeps the host off, or does not", func(_ *world, m *machine, _ *rapid.T) { m.host.other = !m.host.other }},
+	{"the host is taken, or given back", func(_ *world, m *machine, _ *rapid.T) {
+		if m.host.taken += "taken"; m.host.taken != "taken" {
+			m.host.taken = ""
+		}
+	}},
+	{"somebody removes the request from the host", func(_ *world, m *machine, _ *rapid.T) { m.host.requested, m.host.owner = false, nil }},
+	{"hosts are away, or back", func(w *world, _ *machine, _ *rapid.T) { w.hostsAway = !w.hostsAway }},
+	{"the shoot is away, or back", func(w *world, _ *machine, _ *rapid.T) { w.setShootAway(!w.ShootAway) }},
+	{"the shoot denies writes, or does not", func(_ *world, m *machine, _ *rapid.T) { m.denied = !m.denied }},
+	{"switched off, or on", func(w *world, _ *machine, _ *rapid.T) {
+		if w.Settings = w.settings; rapid.Bool().Draw(w.rapid, "off") {
+			w.Settings = nil
+		}
+	}},
+	{"a rollout begins or ends", func(w *world, _ *machine, _ *rapid.T) { w.Rollout = !w.Rollout }},
+	{"a maintenance begins or ends", func(_ *world, m *machine, _ *rapid.T) {
+		m.editNode(func(n *corev1.Node) {
+			if _, ok := n.Annotations[markKey]; ok {
+				delete(n.Annotations, markKey)
+			} else {
+				n.Annotations[markKey] = "now"
+			}
+		})
+	}},
+	{"the machine is deleted", func(w *world, m *machine, _ *rapid.T) { w.delete(m) }},
+	{"another machine gets the host", func(w *world, m *machine, _ *rapid.T) { w.replace(m) }},
+	{"the node is gone", func(_ *world, m *machine, _ *rapid.T) { m.node = nil }},
+}
+
+// replace makes another machine of the same name out of one that is gone.
+func (w *world) replace(m *machine) {
+	if m.obj != nil {
+		return
+	}
+	w.uids++
+	name := "b"
+	if m == w.machines[0] {
+		name = "a"
+	}
+	m.obj, m.node, m.begun, m.ended = builder.Machine(name), builder.Node(name), 0, time.Time{}
+	m.obj.UID = types.UID("machine-" + w.newBootID())
+	m.node.Status.NodeInfo.BootID = w.newBootID()
+	m.node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now)
+}
+
+func (w *world) setShootAway(away bool) {
+	if w.ShootAway && !away {
+		w.ShootBack = w.now
+	}
+	w.ShootAway = away
+}
+
+func (w *world) pass(unit time.Duration, most int, t *rapid.T) {
+	w.now = w.now.Add(unit * time.Duration(rapid.IntRange(1, most).Draw(t, "time")))
+}
+
+func (w *world) something(t *rapid.T) {
+	w.rapid = t
+	e := all[rapid.IntRange(0, len(all)-1).Draw(t, "event")]
+	m := w.machines[rapid.IntRange(0, 1).Draw(t, "which")]
+	t.Logf("%s: %s", w.now.Format(time.TimeOnly), e.name)
+	e.happen(w, m, t)
+	if rapid.Bool().Draw(t, "changes are seen") {
+		w.sync()
+	}
+	steps := len(w.steps)
+	for range rapid.IntRange(0, 3).Draw(t, "looks") {
+		w.look()
+	}
+	w.writesLeft = -1
+	t.Logf("    %v", w.steps[steps:])
+	w.check(t)
+}
+
+// check looks for what must never be.
+func (w *world) check(t *rapid.T) {
+	for _, m := range w.machines {
+		if m.host.requested && m.host.owner == nil {
+			t.Fatalf("host %s is to be off, and nobody knows for whom", m.host.uid)
+		}
+	}
+}
+
+// finale lets all faults end, and time pass until nothing is to be done any more.
+func (w *world) finale(t *rapid.T) {
+	w.hostsAway, w.Rollout = false, false
+	w.setShootAway(false)
+	for _, m := range w.machines {
+		m.host.broken, m.host.lies, m.host.other, m.host.taken, m.denied = false, false, false, "", false
+		m.remains.Pods, m.remains.VolumeAttachments = 0, 0
+		m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) })
+	}
+	dead := rapid.Bool().Draw(t, "nodes do not come back")
+	for i := 0; ; i++ {
+		if i > 300 {
+			t.Fatalf("does not come to rest: %v", w.steps[len(w.steps)-30:])
+		}
+		w.sync()
+		wrote := w.sweep()
+		wrote = w.look() || wrote
+		for _, m := range w.machines {
+			on := m.host.on
+			m.host.act()
+			m.host.report()
+			switch {
+			case on && !m.host.on:
+				m.setReady(false, w.now)
+			case !dead && m.node != nil && m.host.on && !m.healthy():
+				w.boot(m)
+			}
+		}
+		if wrote {
+			continue
+		}
+		next := time.Time{}
+		for _, d := range w.last {
+			if !d.Next.IsZero() && (next.IsZero() || d.Next.Before(next)) {
+				next = d.Next
+			}
+		}
+		if next.IsZero() {
+			break
+		}
+		if !next.After(w.now) {
+			t.Fatalf("looks again at %s, which is not later than now", next)
+		}
+		w.now = next
+	}
+	for _, m := range w.machines {
+		if m.host.requested || !m.host.on {
+			t.Fatalf("host %s stays off (X2)", m.host.uid)
+		}
+		if m.obj == nil {
+			continue
+		}
+		if m.obj.DeletionTimestamp != nil {
+			t.Fatalf("%s is not let go", m.obj.Name)
+		}
+		if m.healthy() && tainted(m.node) && !m.forsaken {
+			t.Fatalf("%s stays tainted", m.obj.Name)
+		}
+		marks := m.marks()
+		waits := m.phase() == "Waiting" && m.obj.Annotations[preserve] == "false"
+		if asked := m.record()["asked"] != nil; m.healthy() && len(marks) > 0 && !waits && (!asked || len(marks) > 1) {
+			t.Fatalf("%s keeps %v", m.obj.Name, marks)
+		}
+		if w.Settings == nil && len(marks) > 0 {
+			t.Fatalf("%s keeps %v although hosts are not to be touched (X15)", m.obj.Name, marks)
+		}
+	}
+}

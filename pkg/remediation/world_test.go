@@ -1,0 +1,470 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const (
+	prefix     = "machine-preservation.extensions.gardener.cloud/"
+	needsKey   = "host.metal3.io/external-remediation"
+	phaseKey   = prefix + "power-cycle-phase"
+	attemptKey = prefix + "power-cycle-attempt"
+	recordKey  = prefix + "power-cycle-record"
+	claimKey   = prefix + "remediation"
+	nodeKey    = prefix + "power-cycle"
+	markKey    = prefix + "maintenance"
+	finalizer  = prefix + "host"
+	preserve   = "node.machine.sapcloud.io/preserve"
+
+	healthTimeout = 10 * time.Minute
+)
+
+// world is a MachineDeployment whose hosts and nodes do what real ones do, when they are told to. It carries decisions out.
+type world struct {
+	fail func(format string, args ...any)
+	now  time.Time
+	Group
+	settings *Settings
+	machines []*machine
+	// writesLeft is how many writes succeed before a crash; -1 for no crash.
+	writesLeft int
+	// hostsAway says that hosts cannot be read or written.
+	hostsAway bool
+	// uids is how many UIDs were given.
+	uids int
+	// events are the reasons and notes of all that was told, steps what was written, outcomes how cycles ended.
+	events, steps, outcomes []string
+	last                    []Decision
+	rapid                   *rapid.T
+}
+
+// machine is a Machine, its node and its host.
+type machine struct {
+	obj  *machinev1alpha1.Machine // nil: it is gone
+	seen *machinev1alpha1.Machine // by the controller, maybe an old one
+	node *corev1.Node
+	host *host
+	// remains are what is left on the node, forced how many cycles have begun since it was settled.
+	remains Remains
+	begun   int
+	// ended is when the last cycle ended.
+	ended time.Time
+	// bystander says that nobody ever asks for anything.
+	bystander bool
+	noHost    string
+	denied    bool
+	// forsaken says that the taint had to be left to a shoot that did not let it go.
+	forsaken bool
+}
+
+// host is switched off and on by its own controller.
+type host struct {
+	uid types.UID
+	// on is what it is, reported what it reports at version.
+	on, reported bool
+	version      int
+	requested    bool
+	owner        *Owner
+	// wasOff says that it reported to be off after it was asked to be by us.
+	wasOff bool
+	// other says that somebody else keeps it off, broken that it cannot be switched, lies that it reports to be off and is on.
+	other, broken, lies bool
+	taken               string
+	seen                Host
+}
+
+func defaults() *Settings {
+	return &Settings{MaxAttempts: 1, MaxConcurrent: 1, PowerOff: 10 * time.Minute, PowerOn: 10 * time.Minute, NodeStartup: 10 * time.Minute}
+}
+
+func newWorld(fail func(string, ...any), names ...string) *world {
+	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
+	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+	w.Settings = w.settings
+	for _, name := range names {
+		m := &machine{obj: builder.Machine(name), node: builder.Node(name), host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
+		m.node.Status.NodeInfo.BootID = w.newBootID()
+		m.node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start)
+		w.machines = append(w.machines, m)
+	}
+	w.sync()
+	return w
+}
+
+func (w *world) newBootID() string {
+	w.uids++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", w.uids)
+}
+
+// look is what the host's driver says.
+func (h *host) look() Host {
+	seen := Host{Namespace: "hosts", Name: string(h.uid), UID: h.uid, On: new(h.reported), Requested: h.requested, Owner: h.owner, Taken: h.taken}
+	if h.requested && h.owner != nil {
+		version, _ := strconv.Atoi(h.owner.On)
+		seen.OffSinceRequest = !h.reported && h.version > version
+	}
+	return seen
+}
+
+// sync makes the controller see all there is.
+func (w *world) sync() {
+	for _, m := range w.machines {
+		m.seen = m.obj
+		if !w.hostsAway {
+			m.host.seen = m.host.look()
+		}
+	}
+}
+
+// healthy says that the node is (H1).
+func (m *machine) healthy() bool {
+	return m.node != nil && m.node.Status.Conditions[0].Status == corev1.ConditionTrue
+}
+
+func (m *machine) setReady(ready bool, now time.Time) {
+	if m.node == nil || m.healthy() == ready {
+		return
+	}
+	node := m.node.DeepCopy()
+	node.Status.Conditions[0].Status = corev1.ConditionUnknown
+	if ready {
+		node.Status.Conditions[0].Status = corev1.ConditionTrue
+	}
+	node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
+	m.node = node
+}
+
+// member is what the controller knows of a machine.
+func (w *world) member(m *machine) Member {
+	member := Member{Member: preservation.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
+	if m.noHost == "" && !w.hostsAway {
+		member.Host = new(m.host.seen)
+	}
+	if w.ShootAway {
+		member.Node, member.NodeUnknown, member.Healthy, member.Remains = nil, true, false, nil
+	}
+	return member
+}
+
+func (w *world) decide() []Decision {
+	w.Members = nil
+	for _, m := range w.machines {
+		if m.seen != nil {
+			w.Members = append(w.Members, w.member(m))
+		}
+	}
+	return Decide(w.Group, w.now)
+}
+
+func (w *world) find(uid types.UID) *machine {
+	i := slices.IndexFunc(w.machines, func(m *machine) bool { return m.obj != nil && m.obj.UID == uid })
+	if i < 0 {
+		return nil
+	}
+	return w.machines[i]
+}
+
+// look lets the controller look once, and returns whether there was something to write.
+func (w *world) look() bool {
+	for _, m := range w.machines {
+		if m.obj != nil && w.settled(m) {
+			m.begun = 0
+		}
+	}
+	w.last = w.decide()
+	if slices.ContainsFunc(w.last, func(d Decision) bool { return d.Confirm }) {
+		w.sync()
+		w.last = w.decide()
+	}
+	wrote := false
+	for _, d := range w.last {
+		if len(d.Writes) > 0 || d.PowerOff != nil || d.Release {
+			wrote = true
+			w.carryOut(d)
+		}
+	}
+	return wrote
+}
+
+// settled says that cycles are counted anew.
+func (w *world) settled(m *machine) bool {
+	if w.Settings == nil {
+		return m.obj.Annotations[recordKey] == ""
+	}
+	since := m.ended
+	if m.node != nil && m.node.Status.Conditions[0].LastTransitionTime.After(since) {
+		since = m.node.Status.Conditions[0].LastTransitionTime.Time
+	}
+	return m.healthy() && !w.ShootAway && !w.now.Before(since.Add(5*time.Minute)) && !underWay(m.obj)
+}
+
+func underWay(obj *machinev1alpha1.Machine) bool { return obj != nil && UnderWay(obj) }
+
+// goes says that there is one more write before the crash.
+func (w *world) goes() bool {
+	if w.writesLeft == 0 {
+		return false
+	}
+	w.writesLeft--
+	return true
+}
+
+func (w *world) step(m *machine, what string) {
+	w.steps = append(w.steps, what)
+	if m.bystander {
+		w.fail("nothing concerns %s, and there was written: %s", m.seen.Name, what)
+	}
+}
+
+func (w *world) carryOut(d Decision) {
+	m := w.find(d.Machine.UID)
+	if m == nil {
+		return // it is gone, as the controller will see
+	}
+	if d.Release && w.goes() {
+		w.step(m, "release")
+		w.release(m.host, d.Machine.UID)
+	}
+	writes := d.Writes
+	if len(writes) > 0 && writes[0].Before == Object(d.Machine) {
+		if d.PowerOff != nil {
+			w.fail("the host is asked to be off together with a write")
+		}
+		if !w.goes() || m.obj != d.Machine { // a crash, or a conflict
+			return
+		}
+		w.writeMachine(m, writes[0].After.(*machinev1alpha1.Machine))
+		writes = writes[1:]
+	}
+	if d.PowerOff != nil {
+		if !w.goes() {
+			return
+		}
+		w.powerOff(m, *d.PowerOff)
+	}
+	for _, write := range writes {
+		if m.denied || m.node != write.Before.(*corev1.Node) && !write.Status || !w.goes() {
+			return
+		}
+		w.writeNode(m, write)
+	}
+	for _, event := range d.Events {
+		w.events = append(w.events, event.Reason+": "+event.Note)
+	}
+	if d.Outcome != "" {
+		w.outcomes = append(w.outcomes, d.Outcome)
+	}
+}
+
+func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
+	w.step(m, "machine "+after.Annotations[phaseKey])
+	before := m.obj
+	m.forsaken = m.forsaken || m.denied && after.Annotations[recordKey] == "" && m.node != nil && tainted(m.node)
+	m.obj, m.seen = after, after
+	if began := underWay(after) && !underWay(before); began {
+		if m.begun++; m.begun > int(w.settings.MaxAttempts) {
+			w.fail("%s: cycle %d since the node was settled (X6)", after.Name, m.begun)
+		}
+	}
+	if underWay(before) && !underWay(after) {
+		m.ended = w.now
+	}
+	count := 0
+	for _, m := range w.machines {
+		if underWay(m.obj) {
+			count++
+		}
+	}
+	if count > int(w.settings.MaxConcurrent) {
+		w.fail("%d cycles at a time (X8)", count)
+	}
+	w.collect(m)
+}
+
+// collect removes a Machine that is deleted and has no finalizer of ours.
+func (w *world) collect(m *machine) {
+	if m.obj != nil && m.obj.DeletionTimestamp != nil && !slices.Contains(m.obj.Finalizers, finalizer) {
+		m.obj = nil
+	}
+}
+
+func (w *world) writeNode(m *machine, write Write) {
+	after := write.After.(*corev1.Node)
+	if write.Status {
+		w.step(m, "condition")
+		node := m.node.DeepCopy()
+		node.Status.Conditions = after.Status.Conditions
+		m.node = node
+		return
+	}
+	was, is := tainted(m.node), tainted(after)
+	switch {
+	case !was && is:
+		w.step(m, "taint")
+		if !m.host.wasOff {
+			w.fail("%s is made safe while its host is not known to be off since the request (X1)", after.Name)
+		}
+	case was && !is:
+		w.step(m, "untaint")
+	default:
+		w.step(m, "node")
+	}
+	m.node = after
+}
+
+func tainted(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "node.kubernetes.io/out-of-service" })
+}
+
+func (w *world) powerOff(m *machine, owner Owner) {
+	h := m.host
+	if w.hostsAway || h.requested || h.seen.Requested || !h.reported || h.taken != "" {
+		return // refused
+	}
+	w.step(m, "power off")
+	claim, err := time.Parse(time.RFC3339, m.obj.Annotations[claimKey])
+	if err != nil || !claim.After(w.now) || !underWay(m.obj) || !slices.Contains(m.obj.Finalizers, finalizer) {
+		w.fail("the host of %s is asked to be off before all is written down (X3, X10)", m.obj.Name)
+	}
+	owner.On = strconv.Itoa(h.version)
+	h.requested, h.owner, h.wasOff = true, &owner, false
+	h.seen = h.look()
+}
+
+func (w *world) release(h *host, uid types.UID) {
+	if !w.hostsAway && h.owner != nil && h.owner.UID == uid {
+		h.requested, h.owner = false, nil
+		h.seen = h.look()
+	}
+}
+
+// sweep releases hosts that have been forgotten, and returns whether there are any.
+func (w *world) sweep() bool {
+	if w.hostsAway {
+		return false
+	}
+	var (
+		hosts []Host
+		objs  []*machinev1alpha1.Machine
+	)
+	for _, m := range w.machines {
+		hosts = append(hosts, m.host.look())
+	}
+	for _, m := range w.machines {
+		if m.seen != nil {
+			objs = append(objs, m.seen)
+		}
+	}
+	orphans := Orphans(hosts, objs)
+	for _, orphan := range orphans {
+		for _, m := range w.machines {
+			if m.host.uid == orphan.UID {
+				w.steps = append(w.steps, "sweep")
+				w.release(m.host, orphan.Owner.UID)
+			}
+		}
+	}
+	return len(orphans) > 0
+}
+
+// act switches a host as it is asked to.
+func (h *host) act() {
+	if on := !h.requested && !h.other; !h.broken && (on || !h.lies) {
+		h.on = on
+	}
+}
+
+// report lets a host report what it is.
+func (h *host) report() {
+	on := h.on
+	if h.lies && h.requested {
+		on = false
+	}
+	if h.reported != on {
+		h.reported = on
+		h.version++
+		h.wasOff = h.wasOff || !on && h.requested
+	}
+}
+
+// boot brings the node back with a new boot id.
+func (w *world) boot(m *machine) {
+	if m.node == nil || !m.host.on {
+		return
+	}
+	node := m.node.DeepCopy()
+	node.Status.NodeInfo.BootID = w.newBootID()
+	m.node = node
+	m.setReady(true, w.now)
+}
+
+func (m *machine) annotate(key, value string) { m.edit(func(a map[string]string) { a[key] = value }) }
+func (m *machine) unset(key string)           { m.edit(func(a map[string]string) { delete(a, key) }) }
+
+// edit is somebody else's edit of the Machine, which the controller does not see yet.
+func (m *machine) edit(edit func(map[string]string)) {
+	if m.obj == nil {
+		return
+	}
+	m.obj = m.obj.DeepCopy()
+	edit(m.obj.Annotations)
+}
+
+func (m *machine) editNode(edit func(*corev1.Node)) {
+	if m.node != nil {
+		m.node = m.node.DeepCopy()
+		edit(m.node)
+	}
+}
+
+func (w *world) delete(m *machine) {
+	if m.obj != nil && m.obj.DeletionTimestamp == nil {
+		m.obj = m.obj.DeepCopy()
+		m.obj.DeletionTimestamp = &metav1.Time{Time: w.now}
+		w.collect(m)
+	}
+}
+
+// phase returns the phase of a machine as it is written.
+func (m *machine) phase() string { return m.obj.Annotations[phaseKey] }
+
+// record returns what is remembered of a machine.
+func (m *machine) record() map[string]any {
+	var record map[string]any
+	if value := m.obj.Annotations[recordKey]; value != "" && json.Unmarshal([]byte(value), &record) != nil {
+		panic(value)
+	}
+	return record
+}
+
+// marks returns the keys of ours that are on a machine.
+func (m *machine) marks() []string {
+	keys := slices.Sorted(maps.Keys(m.obj.Annotations))
+	keys = slices.DeleteFunc(keys, func(k string) bool {
+		return !strings.HasPrefix(k, prefix+"power-cycle") && k != claimKey
+	})
+	if slices.Contains(m.obj.Finalizers, finalizer) {
+		keys = append(keys, finalizer)
+	}
+	return keys
+}
