@@ -67,8 +67,9 @@ type machine struct {
 	// remains are what is left on the node, forced how many cycles have begun since it was settled.
 	remains Remains
 	begun   int
-	// ended is when the last cycle ended.
-	ended time.Time
+	// ended is when the last cycle ended, released when the host was let on last, and bootID that of the node when it began.
+	ended, released time.Time
+	bootID          string
 	// bystander says that nobody ever asks for anything.
 	bystander bool
 	noHost    string
@@ -184,7 +185,7 @@ func (w *world) find(uid types.UID) *machine {
 	return w.machines[i]
 }
 
-// look lets the controller look once, and returns whether there was something to write.
+// look lets the controller look once, and returns whether it wrote anything.
 func (w *world) look() bool {
 	for _, m := range w.machines {
 		if m.obj != nil && w.settled(m) {
@@ -196,26 +197,20 @@ func (w *world) look() bool {
 		w.sync()
 		w.last = w.decide()
 	}
-	wrote := false
+	steps := len(w.steps)
 	for _, d := range w.last {
-		if len(d.Writes) > 0 || d.PowerOff != nil || d.Release {
-			wrote = true
-			w.carryOut(d)
-		}
+		w.carryOut(d)
 	}
-	return wrote
+	return len(w.steps) > steps
 }
 
 // settled says that cycles are counted anew.
 func (w *world) settled(m *machine) bool {
-	if w.Settings == nil {
-		return m.obj.Annotations[recordKey] == ""
-	}
 	since := m.ended
 	if m.node != nil && m.node.Status.Conditions[0].LastTransitionTime.After(since) {
 		since = m.node.Status.Conditions[0].LastTransitionTime.Time
 	}
-	return m.healthy() && !w.ShootAway && !w.now.Before(since.Add(5*time.Minute)) && !underWay(m.obj)
+	return w.Settings != nil && m.healthy() && !w.ShootAway && !w.now.Before(since.Add(5*time.Minute)) && !underWay(m.obj)
 }
 
 func underWay(obj *machinev1alpha1.Machine) bool { return obj != nil && UnderWay(obj) }
@@ -244,6 +239,7 @@ func (w *world) carryOut(d Decision) {
 	if d.Release && w.goes() {
 		w.step(m, "release")
 		w.release(m.host, d.Machine.UID)
+		m.released = w.now
 	}
 	writes := d.Writes
 	if len(writes) > 0 && writes[0].Before == Object(d.Machine) {
@@ -281,9 +277,26 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 	before := m.obj
 	m.forsaken = m.forsaken || m.denied && after.Annotations[recordKey] == "" && m.node != nil && tainted(m.node)
 	m.obj, m.seen = after, after
+	if w.Settings == nil && after.Annotations[recordKey] == "" { // with what is ours, the attempts are forgotten
+		m.begun = 0
+	}
 	if began := underWay(after) && !underWay(before); began {
 		if m.begun++; m.begun > int(w.settings.MaxAttempts) {
 			w.fail("%s: cycle %d since the node was settled (X6)", after.Name, m.begun)
+		}
+		if m.begun > 1 && w.now.Before(m.released.Add(w.settings.NodeStartup)) {
+			w.fail("%s: a cycle begins before the start-up time of the last one is over (X4)", after.Name)
+		}
+		if m.node != nil && m.node.Annotations[markKey] != "" || w.Rollout && !w.InPlace || w.Settings == nil || w.ShootAway || m.host.seen.Taken != "" || before.DeletionTimestamp != nil {
+			w.fail("%s: a cycle begins that must wait (X8, X14)", after.Name)
+		}
+		if m.bootID = ""; m.node != nil {
+			m.bootID = m.node.Status.NodeInfo.BootID
+		}
+	}
+	if after.Annotations[phaseKey] == "Succeeded" && underWay(before) {
+		if id := m.node.Status.NodeInfo.BootID; !m.healthy() || id == m.bootID || len(id) != 36 {
+			w.fail("%s: not proven, with boot id %q (X13)", after.Name, id)
 		}
 	}
 	if underWay(before) && !underWay(after) {
@@ -467,4 +480,43 @@ func (m *machine) marks() []string {
 		keys = append(keys, finalizer)
 	}
 	return keys
+}
+
+// run goes on until there is nothing to do but to wait.
+func (w *world) run() {
+	for range 20 {
+		w.sync()
+		if !w.look() {
+			return
+		}
+	}
+	w.fail("does not come to rest: %v", w.steps)
+}
+
+// after lets time pass, and runs.
+func (w *world) after(d time.Duration) {
+	w.now = w.now.Add(d)
+	w.run()
+}
+
+// act lets a host do what it is asked to, and report it; a node that is off is not ready.
+func (w *world) act(m *machine) {
+	m.host.act()
+	m.host.report()
+	if !m.host.on {
+		m.setReady(false, w.now)
+	}
+	w.run()
+}
+
+// cycle takes a machine that needs remediation to where its host is on again and its node awaited.
+func (w *world) cycle(m *machine) {
+	w.run()
+	w.act(m)
+	w.act(m)
+}
+
+// annotateNode sets an annotation of the node.
+func (m *machine) annotateNode(key, value string) {
+	m.editNode(func(n *corev1.Node) { n.Annotations[key] = value })
 }

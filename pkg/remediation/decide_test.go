@@ -1,0 +1,652 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation_test
+
+import (
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	. "github.com/onsi/gomega/gstruct"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Decide", func() {
+	var (
+		w *world
+		m *machine
+	)
+	// start makes a world in which the first machine is asked to be power-cycled.
+	start := func(names ...string) {
+		w = newWorld(func(format string, args ...any) { Fail(fmt.Sprintf(format, args...)) }, names...)
+		m = w.machines[0]
+		m.annotate(needsKey, "")
+	}
+	BeforeEach(func() { start("a") })
+
+	claim := func() time.Time {
+		t, _ := time.Parse(time.RFC3339, m.obj.Annotations[claimKey])
+		return t
+	}
+	waits := func(reason string) {
+		GinkgoHelper()
+		Expect(m.phase()).To(Equal("Waiting"))
+		Expect(m.record()["wait"]).To(ContainSubstring(reason))
+		Expect(m.host.requested).To(BeFalse())
+	}
+	beSettled := func() {
+		GinkgoHelper()
+		w.after(5 * time.Minute)
+		Expect(m.phase()).To(BeEmpty())
+	}
+
+	It("X1, X2, X3, X12: takes a host and its node through a cycle, each write in its place", func() {
+		w.run()
+		Expect(w.steps).To(Equal([]string{"machine PoweringOff", "power off", "condition"}))
+		Expect(*m.host.owner).To(Equal(Owner{
+			Seed: "seed", Namespace: builder.Namespace, Machine: "a", UID: "machine-a", BootID: m.bootID, Time: w.now, On: "1",
+		}))
+		Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
+
+		w.steps, m.remains = nil, Remains{Pods: 1, VolumeAttachments: 1}
+		w.act(m)
+		Expect(w.steps).To(Equal([]string{"machine MakingNodeSafe", "taint", "condition"}))
+		Expect(w.last).To(ConsistOf(MatchFields(IgnoreExtras, Fields{"ReadRemains": BeTrue(), "Next": Equal(w.now.Add(5 * time.Second)), "Release": BeFalse()})))
+		Expect(m.node.Spec.Taints).To(ConsistOf(corev1.Taint{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: "NoExecute", TimeAdded: &metav1.Time{Time: w.now}}))
+
+		w.steps, m.remains = nil, Remains{}
+		w.run()
+		Expect(w.steps).To(Equal([]string{"machine PoweringOn", "release", "condition"}))
+		Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+
+		w.act(m)
+		Expect(m.phase()).To(Equal("Starting"))
+		Expect(tainted(m.node)).To(BeTrue())
+		Expect(m.obj.Finalizers).NotTo(ContainElement(finalizer))
+
+		w.boot(m)
+		w.run()
+		Expect(m.phase()).To(Equal("Succeeded"))
+		Expect(w.outcomes).To(Equal([]string{"Succeeded"}))
+		Expect(tainted(m.node)).To(BeFalse())
+		Expect(m.node.Status.Conditions[1]).To(MatchFields(IgnoreExtras, Fields{"Type": BeEquivalentTo("PowerCycle"), "Status": Equal(corev1.ConditionFalse), "Reason": Equal("Succeeded")}))
+		Expect(m.obj.Annotations).NotTo(HaveKey(claimKey))
+		Expect(w.events).To(HaveLen(5))
+
+		beSettled()
+		Expect(m.marks()).To(ConsistOf(recordKey), "the cycles of the last day")
+		Expect(m.node.Status.Conditions).To(HaveLen(1))
+		Expect(w.last[0].Next).To(Equal(builder.Start.Add(25 * time.Hour)))
+		w.after(24 * time.Hour)
+		Expect(m.marks()).To(BeEmpty())
+	})
+
+	Describe("X1: a node is only made safe when its host is off since the request", func() {
+		It("waits for a host that is on", func() {
+			w.run()
+			w.after(9 * time.Minute)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("does not believe what it reported before", func() {
+			w.run()
+			m.host.reported = false // in the same version
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(tainted(m.node)).To(BeFalse())
+		})
+		It("does not ask a host that is reported off, or of which nothing is known", func() {
+			m.host.reported = false
+			w.run()
+			waits("does not report that it is on")
+		})
+		It("needs no taint if the Node is gone", func() {
+			w.run()
+			m.node = nil
+			w.act(m)
+			Expect(m.phase()).To(Equal("PoweringOn"))
+		})
+		It("uses somebody else's taint, and leaves it there", func() {
+			m.editNode(func(n *corev1.Node) {
+				n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/out-of-service", Value: "mine", Effect: "NoExecute"}}
+			})
+			w.cycle(m)
+			Expect(m.phase()).To(Equal("Starting"))
+			w.boot(m)
+			w.run()
+			Expect(m.node.Spec.Taints).To(HaveLen(1))
+		})
+		DescribeTable("X1: which pods must leave", func(left bool, pod corev1.Pod) { Expect(MustLeave(&pod)).To(Equal(left)) },
+			Entry("one that tolerates nothing", true, corev1.Pod{}),
+			Entry("one that tolerates everything", false, tolerating(corev1.Toleration{Operator: "Exists"})),
+			Entry("one that tolerates it", false, tolerating(corev1.Toleration{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: "NoExecute"})),
+			Entry("one that tolerates another effect", true, tolerating(corev1.Toleration{Operator: "Exists", Effect: "NoSchedule"})),
+			Entry("one that tolerates it for a while", true, tolerating(corev1.Toleration{Operator: "Exists", TolerationSeconds: new(int64(300))})),
+			Entry("one that is terminating", true, func() corev1.Pod {
+				pod := tolerating(corev1.Toleration{Operator: "Exists"})
+				pod.DeletionTimestamp = &metav1.Time{Time: builder.Start}
+				return pod
+			}()),
+		)
+	})
+
+	Describe("X2: no host is left off", func() {
+		DescribeTable("when the request is removed",
+			func(stage func(), phase string) {
+				w.run()
+				stage()
+				m.unset(needsKey)
+				w.act(m)
+				Expect(m.phase()).To(Equal(phase))
+				Expect(m.host.requested).To(BeFalse())
+			},
+			Entry("X2: while the host is on, when it is off", func() {}, "PoweringOn"),
+			Entry("X2: while pods are left", func() { m.remains.Pods = 1; w.act(m) }, "PoweringOn"),
+		)
+		It("lets a request go that nobody knows of", func() {
+			m.unset(needsKey)
+			m.host.requested, m.host.owner = true, &Owner{UID: m.obj.UID, On: "1"}
+			w.run()
+			Expect(w.steps).To(Equal([]string{"release"}))
+		})
+		It("does not touch the request of another machine", func() {
+			m.host.requested, m.host.owner = true, &Owner{UID: "other", On: "1"}
+			w.run()
+			Expect(m.record()["wait"]).To(ContainSubstring("kept off for somebody else"))
+			Expect(m.host.owner).NotTo(BeNil())
+		})
+		It("releases the host of a Machine that is deleted, and lets it go then", func() {
+			w.run()
+			w.delete(m)
+			w.run()
+			Expect(m.host.requested).To(BeFalse())
+			Expect(m.obj).To(BeNil())
+		})
+		It("keeps a Machine that is deleted for a minute at most", func() {
+			w.run()
+			w.delete(m)
+			w.hostsAway = true
+			w.after(59 * time.Second)
+			Expect(m.obj).NotTo(BeNil())
+			w.after(time.Second)
+			Expect(m.obj).To(BeNil())
+			w.hostsAway = false
+			m.seen = nil
+			Expect(w.sweep()).To(BeTrue())
+			Expect(m.host.requested).To(BeFalse())
+		})
+		It("keeps no Machine that is deleted and was never concerned", func() {
+			start("a", "b")
+			w.machines[1].bystander = true
+			w.delete(w.machines[1])
+			w.run()
+		})
+		DescribeTable("X2: orphans",
+			func(orphan bool, edit func(*Host, *machinev1alpha1.Machine)) {
+				w.run()
+				host, machine := m.host.look(), m.obj.DeepCopy()
+				owner := *host.Owner
+				host.Owner = &owner
+				edit(&host, machine)
+				Expect(Orphans([]Host{host}, []*machinev1alpha1.Machine{machine})).To(HaveLen(map[bool]int{true: 1}[orphan]))
+			},
+			Entry("the host of a cycle is none", false, func(*Host, *machinev1alpha1.Machine) {}),
+			Entry("that of a Machine that is gone", true, func(_ *Host, m *machinev1alpha1.Machine) { m.UID = "another" }),
+			Entry("that of a Machine without a cycle", true, func(_ *Host, m *machinev1alpha1.Machine) { m.Annotations = nil }),
+			Entry("that of a Machine which has another host", true, func(h *Host, _ *machinev1alpha1.Machine) { h.UID = "another" }),
+			Entry("one whose owner is not known", false, func(h *Host, _ *machinev1alpha1.Machine) { h.Owner = nil }),
+			Entry("one that is not asked to be off", false, func(h *Host, _ *machinev1alpha1.Machine) { h.Requested = false }),
+		)
+		It("ends the cycle of a machine that has another host", func() {
+			w.run()
+			m.host.uid = "another"
+			w.run()
+			Expect(m.phase()).To(Equal("Failed"))
+		})
+	})
+
+	It("X3: decides alike after a crash at each write", func() {
+		for writes := range 12 {
+			start("a")
+			w.writesLeft = writes
+			for w.writesLeft > 0 {
+				w.sync()
+				w.look()
+				m.host.act()
+				m.host.report()
+				m.setReady(m.healthy() && m.host.on, w.now)
+			}
+			w.writesLeft = -1
+			for range 3 {
+				w.act(m)
+			}
+			w.boot(m)
+			w.run()
+			Expect(m.phase()).To(Equal("Succeeded"), "after %d writes", writes)
+			Expect(m.begun).To(Equal(1))
+		}
+	})
+
+	Describe("X4, X6: no reboot loop", func() {
+		It("X4: answers a request that is made before the node is back", func() {
+			w.cycle(m)
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.obj.Annotations).To(HaveKey(needsKey))
+			Expect(m.phase()).To(Equal("Starting"))
+			w.boot(m)
+			w.run()
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+		})
+		It("X4: remembers a request until the node is settled", func() {
+			w.cycle(m)
+			w.boot(m)
+			w.run()
+			m.annotate(needsKey, "")
+			w.after(5*time.Minute - time.Second)
+			Expect(m.phase()).To(Equal("Succeeded"))
+			Expect(m.obj.Annotations).To(HaveKey(needsKey))
+			w.after(time.Second)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
+		})
+		It("X4: acts upon a request when the start-up time is over", func() {
+			w.settings.MaxAttempts = 2
+			m.setReady(false, w.now)
+			w.run()
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			m.annotate(needsKey, "")
+			w.run()
+			waits("time left to start")
+			w.after(10*time.Minute - time.Second)
+			waits("time left to start")
+			w.after(time.Second)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "2"))
+		})
+		It("X6: removes a request when all attempts are used up", func() {
+			w.run()
+			w.after(10 * time.Minute)
+			m.setReady(false, w.now)
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.obj.Annotations).To(HaveKey(needsKey))
+			w.after(10 * time.Minute)
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleOutOfAttempts: ")))
+			Expect(m.phase()).To(Equal("Failed"))
+		})
+		It("X4: a checker cannot keep the host off once the node is safe", func() {
+			w.run()
+			m.host.act()
+			m.host.report()
+			for range 10 {
+				m.annotate(needsKey, "")
+				w.sync()
+				w.look()
+			}
+			Expect(m.host.requested).To(BeFalse())
+		})
+	})
+
+	Describe("X5: deadlines", func() {
+		DescribeTable("X5: when one passes, the host is released, the request removed, and the machine kept for one health timeout",
+			func(stage func(), within time.Duration) {
+				w.run()
+				stage()
+				if m.phase() == "Starting" {
+					m.annotate(needsKey, "")
+				}
+				w.after(within - time.Second)
+				Expect(m.phase()).NotTo(Equal("Failed"))
+				Expect(w.last[0].Deadline).To(Equal(w.now.Add(time.Second)))
+				w.after(time.Second)
+				Expect(m.phase()).To(Equal("Failed"))
+				Expect(w.outcomes).To(Equal([]string{"Failed"}))
+				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+				Expect(m.host.requested).To(BeFalse())
+				Expect(claim()).To(Equal(w.now.Add(healthTimeout)), "X10")
+				w.after(healthTimeout)
+				Expect(m.obj.Annotations).NotTo(HaveKey(claimKey), "X10")
+				Expect(w.last[0].Next).To(Or(BeZero(), BeTemporally(">", w.now.Add(time.Hour))))
+			},
+			Entry("X5: the host does not go off", func() {}, 10*time.Minute),
+			Entry("X5: its power is not reported", func() { m.host.broken = true }, 10*time.Minute),
+			Entry("X5: pods are left", func() { m.remains.Pods = 1; w.act(m) }, 10*time.Minute),
+			Entry("X5: the shoot is away", func() { w.setShootAway(true); w.act(m) }, 10*time.Minute),
+			Entry("X5: the host does not come on", func() { w.act(m); m.host.other = true }, 10*time.Minute),
+			Entry("X5: the node does not come back", func() { w.act(m); w.act(m) }, 10*time.Minute),
+		)
+		It("X5: comes before a wait", func() {
+			w.run()
+			w.hostsAway = true
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			w.hostsAway = false
+			w.run()
+			Expect(m.host.requested).To(BeFalse())
+		})
+	})
+
+	Describe("X8, X14: what is in the way", func() {
+		DescribeTable("X8, X14: waits and says why",
+			func(reason string, kept bool, block, unblock func()) {
+				start("a", "b", "c", "d", "e")
+				block()
+				w.run()
+				waits(reason)
+				Expect(claim().IsZero()).To(Equal(!kept))
+				Expect(w.events).To(ConsistOf(ContainSubstring(reason)))
+				if m.node != nil && !w.ShootAway {
+					Expect(m.node.Status.Conditions[len(m.node.Status.Conditions)-1].Message).To(ContainSubstring(reason))
+				}
+				w.after(time.Hour)
+				waits(reason)
+				Expect(claim()).To(BeZero(), "nothing is kept for ever")
+				unblock()
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+			},
+			Entry("X14: a machine without provider id", "no provider id", false,
+				func() { m.obj.Spec.ProviderID = "" }, func() { m.edit(func(map[string]string) { m.obj.Spec.ProviderID = "x" }) }),
+			Entry("X14: one that is in CrashLoopBackOff", "created or initialised", false,
+				func() { builder.Phase("CrashLoopBackOff", w.now)(m.obj) }, func() { m.edit(func(map[string]string) { builder.Phase("Unknown", w.now)(m.obj) }) }),
+			Entry("X14: one that is being initialised", "created or initialised", false,
+				func() { builder.Phase("Pending", w.now)(m.obj) }, func() { m.edit(func(map[string]string) { builder.Phase("Running", w.now)(m.obj) }) }),
+			Entry("X14: no host", "no host of its own", false, func() { m.noHost = "It has no host of its own." }, func() { m.noHost = "" }),
+			Entry("X14: a host that is taken", "parked", true, func() { m.host.taken = "The server is parked." }, func() { m.host.taken = "" }),
+			Entry("X14: a host that is not known", "not known", true, func() { w.hostsAway = true }, func() { w.hostsAway = false }),
+			Entry("X14: a person forbids it", "=false", false, func() { m.annotate(preserve, "false") }, func() { m.unset(preserve) }),
+			Entry("X8: hibernation", "being removed", false, func() { w.Replicas = 0 }, func() { w.Replicas = 5 }),
+			Entry("X8: a rollout", "replaced or updated", false, func() { w.Rollout = true }, func() { w.Rollout = false }),
+			Entry("X8: a maintenance", "maintenance", true, func() { m.annotateNode(markKey, "") }, func() { m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) }) }),
+			Entry("X8: an outage of the shoot's API server", "does not answer", true, func() { w.setShootAway(true) }, func() { w.ShootAway = false }),
+			Entry("X8: more than 30 % not ready", "not ready", true,
+				func() { w.machines[1].setReady(false, w.now); w.machines[2].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
+		)
+		It("X8: waits for a health timeout after an outage", func() {
+			w.setShootAway(true)
+			w.run()
+			w.setShootAway(false)
+			w.run()
+			waits("a short time ago")
+			Expect(w.last[0].Next).To(Equal(w.now.Add(healthTimeout)))
+			w.after(healthTimeout)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X8: waits for another cycle of the MachineDeployment", func() {
+			start("b", "a")
+			w.run()
+			m = w.machines[1]
+			m.annotate(needsKey, "")
+			w.run()
+			waits("As many machines")
+			w.machines[0].annotate(preserve, "false")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X8: goes on with a machine of a pool with in-place updates", func() {
+			w.Rollout, w.InPlace = true, true
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X8: cycles those first that have waited for the longest", func() {
+			start("a", "b", "c", "d")
+			w.Rollout = true
+			m.unset(needsKey)
+			for _, i := range []int{2, 1, 3} {
+				w.machines[i].annotate(needsKey, "")
+				w.after(time.Second)
+			}
+			w.settings.MaxConcurrent, w.Rollout = 2, false
+			w.run()
+			Expect([]string{w.machines[1].phase(), w.machines[2].phase(), w.machines[3].phase()}).To(Equal([]string{"PoweringOff", "PoweringOff", "Waiting"}))
+		})
+		It("X8: confirms that no other one has begun", func() {
+			w.sync()
+			Expect(w.decide()[0].Confirm).To(BeTrue())
+		})
+		It("X8: a request alone stops no maintenance, a cycle does", func() {
+			m.annotateNode(markKey, "")
+			w.run()
+			Expect(UnderWay(m.obj)).To(BeFalse())
+			m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) })
+			w.run()
+			Expect(UnderWay(m.obj)).To(BeTrue())
+			m.annotateNode(markKey, "")
+			w.act(m)
+			Expect(m.phase()).To(Equal("PoweringOn"))
+		})
+		It("X14: false ends a cycle: the host is released, and then the claim dropped", func() {
+			w.run()
+			m.annotate(preserve, "false")
+			w.sync()
+			w.steps = nil
+			w.look()
+			Expect(w.steps).To(Equal([]string{"release"}))
+			Expect(m.obj.Annotations).To(HaveKey(claimKey))
+			w.run()
+			Expect(m.phase()).To(Equal("Cancelled"))
+			Expect(m.obj.Annotations).NotTo(Or(HaveKey(claimKey), HaveKey(needsKey)))
+		})
+	})
+
+	Describe("X9: automatic", func() {
+		failed := func(cause string, since time.Time) {
+			m.setReady(false, w.now)
+			m.edit(func(a map[string]string) {
+				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", cause
+				a[prefix+"expiry-time"], a[prefix+"failed-since"] = w.now.Add(72*time.Hour).Format(time.RFC3339), since.Format(time.RFC3339)
+			})
+		}
+		BeforeEach(func() {
+			m.unset(needsKey)
+			w.settings.Automatic, w.AllowAutomatic = true, true
+		})
+		It("X9: asks once for each failure, from its deadline on", func() {
+			failed("auto", w.now.Add(-healthTimeout+time.Minute))
+			w.run()
+			Expect(w.steps).To(BeEmpty())
+			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Minute)))
+			w.after(time.Minute)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			w.after(time.Hour)
+			Expect(m.begun).To(Equal(1))
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+		})
+		DescribeTable("X9: does not ask", func(edit func()) {
+			failed("auto", w.now.Add(-healthTimeout))
+			edit()
+			w.run()
+			Expect(w.steps).To(BeEmpty())
+		},
+			Entry("X9: for what a person wanted to see", func() { failed("when-failed", w.now.Add(-healthTimeout)) }),
+			Entry("X9: where the pool does not want it", func() { w.settings.Automatic = false }),
+			Entry("X9: where operators do not allow it", func() { w.AllowAutomatic = false }),
+			Entry("X9: without a host", func() { m.noHost = "none" }),
+			Entry("X9: before the machine has failed", func() { m.annotate(prefix+"phase", "Unknown:Preserved") }),
+		)
+		It("X9: three times a day", func() {
+			for i := range 4 {
+				failed("auto", w.now.Add(-healthTimeout))
+				w.run()
+				if i == 3 {
+					Expect(m.phase()).To(BeEmpty())
+					Expect(w.last[0].Next).To(Equal(builder.Start.Add(25 * time.Hour)))
+					break
+				}
+				Expect(m.phase()).To(Equal("PoweringOff"))
+				w.act(m)
+				w.act(m)
+				w.boot(m)
+				w.run()
+				m.unset(prefix + "phase")
+				beSettled()
+			}
+			w.now = builder.Start.Add(25 * time.Hour)
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+	})
+
+	It("X10: keeps the machine as long as the deadlines add up to, and one health timeout", func() {
+		w.run()
+		Expect(claim()).To(Equal(w.now.Add(40 * time.Minute)))
+		w.after(5 * time.Minute)
+		w.cycle(m)
+		Expect(claim()).To(Equal(w.now.Add(35 * time.Minute)))
+	})
+
+	Describe("X11: requests on Nodes", func() {
+		BeforeEach(func() {
+			m.unset(needsKey)
+			m.annotateNode(nodeKey, "now")
+		})
+		It("X11: are taken over where operators allow it", func() {
+			w.AllowNodes = true
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(m.node.Annotations).NotTo(HaveKey(nodeKey))
+		})
+		It("X11: wait while a shoot does not let them go", func() {
+			w.AllowNodes, m.denied = true, true
+			w.run()
+			waits("still on the Node")
+		})
+		It("X11: are refused otherwise", func() {
+			w.run()
+			Expect(m.phase()).To(BeEmpty())
+			Expect(m.node.Annotations).NotTo(HaveKey(nodeKey))
+			Expect(w.events).To(ConsistOf(HavePrefix("PowerCycleRefused: ")))
+		})
+	})
+
+	Describe("X13: proof", func() {
+		DescribeTable("X13: a node that comes back",
+			func(proven bool, before, after string) {
+				m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = before })
+				w.cycle(m)
+				m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = after })
+				m.setReady(true, w.now)
+				w.run()
+				Expect(m.phase() == "Succeeded").To(Equal(proven))
+				Expect(tainted(m.node)).To(Equal(!proven))
+				w.after(10 * time.Minute)
+				w.after(5 * time.Minute)
+				Expect(tainted(m.node)).To(BeFalse(), "not for ever")
+			},
+			Entry("X13: with another boot id", true, id(1), id(2)),
+			Entry("X13: with the old one", false, id(1), id(1)),
+			Entry("X13: with nothing that is one", false, id(1), "forged"),
+			Entry("X13: with none", false, id(1), ""),
+			Entry("X13: in capital letters", false, "a"+id(1)[1:], "A"+id(1)[1:]),
+			Entry("X13: without one to be believed before", true, "forged", id(2)),
+		)
+		It("X13: says that the node was never off", func() {
+			w.cycle(m)
+			m.setReady(true, w.now)
+			w.after(10 * time.Minute)
+			Expect(w.events).To(ContainElement(ContainSubstring("never been off")))
+		})
+		It("X13: is not enough if the node is not healthy", func() {
+			w.cycle(m)
+			m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = id(2) })
+			w.run()
+			Expect(m.phase()).To(Equal("Starting"))
+		})
+		It("X13: unties the node also if it comes late", func() {
+			w.cycle(m)
+			w.after(10 * time.Minute)
+			Expect(tainted(m.node)).To(BeTrue())
+			w.boot(m)
+			w.run()
+			Expect(m.phase()).To(Equal("Failed"))
+			Expect(tainted(m.node)).To(BeFalse())
+			beSettled()
+		})
+	})
+
+	Describe("X15: the end", func() {
+		DescribeTable("X15: releases the host and removes all marks",
+			func(stage func()) {
+				w.run()
+				stage()
+				w.Settings = nil
+				w.run()
+				Expect(m.host.requested).To(BeFalse())
+				Expect(m.marks()).To(BeEmpty())
+				Expect(tainted(m.node)).To(BeFalse())
+				Expect(m.node.Status.Conditions).To(HaveLen(1))
+				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+			},
+			Entry("X15: while the host is powered off", func() {}),
+			Entry("X15: while the node is made safe", func() { m.remains.Pods = 1; w.act(m) }),
+			Entry("X15: while the host is powered on", func() { w.act(m) }),
+			Entry("X15: while the node is awaited", func() { w.act(m); w.act(m) }),
+			Entry("X15: after a cycle that failed", func() { w.act(m); w.act(m); w.after(10 * time.Minute) }),
+		)
+		It("X15: remembers what is left as long as it cannot be removed", func() {
+			w.act(m)
+			w.act(m)
+			w.Settings, m.denied = nil, false
+			w.setShootAway(true)
+			w.run()
+			Expect(m.host.requested).To(BeFalse())
+			Expect(m.marks()).NotTo(BeEmpty())
+			w.setShootAway(false)
+			w.run()
+			Expect(m.marks()).To(BeEmpty())
+		})
+		It("X15: leaves requests alone that nobody has taken note of", func() {
+			w.Settings = nil
+			w.run()
+			Expect(w.steps).To(BeEmpty())
+		})
+	})
+
+	It("X3: takes what cannot be read for nothing", func() {
+		w.run()
+		m.annotate(recordKey, "{")
+		w.run()
+		Expect(m.phase()).To(Equal("Failed"))
+		Expect(m.host.requested).To(BeFalse())
+	})
+})
+
+var _ = Describe("ReadSettings", func() {
+	deployment := func(value string) *machinev1alpha1.MachineDeployment {
+		return &machinev1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{prefix + "power-cycle-settings": value}}}
+	}
+	It("reads what is set", func() {
+		Expect(ReadSettings(deployment(`{"automatic":true,"fencing":"OutOfServiceTaint","maxAttempts":2,"maxConcurrent":3,"powerOffTimeout":"1m","powerOnTimeout":"2m0s","nodeStartupTimeout":"3m"}`))).
+			To(PointTo(Equal(Settings{Automatic: true, MaxAttempts: 2, MaxConcurrent: 3, PowerOff: time.Minute, PowerOn: 2 * time.Minute, NodeStartup: 3 * time.Minute})))
+	})
+	It("has the defaults for the rest", func() { Expect(ReadSettings(deployment("{}"))).To(Equal(defaults())) })
+	It("has none without the annotation", func() { Expect(ReadSettings(&machinev1alpha1.MachineDeployment{})).To(BeNil()) })
+	DescribeTable("refuses", func(value string) {
+		_, err := ReadSettings(deployment(value))
+		Expect(err).To(MatchError(ContainSubstring("power-cycle-settings")))
+	},
+		Entry("what is no JSON", "{"),
+		Entry("a time of nothing", `{"powerOnTimeout":"0s"}`),
+		Entry("another way to make nodes safe", `{"fencing":"DeleteNode"}`),
+		Entry("no attempt", `{"maxAttempts":0}`),
+	)
+})
+
+func tolerating(t corev1.Toleration) corev1.Pod {
+	return corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{t}}}
+}
+
+// id returns a boot id.
+func id(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-0000000000%02d", i+50) }
