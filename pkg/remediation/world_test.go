@@ -67,7 +67,7 @@ type machine struct {
 	// remains are what is left on the node, forced how many cycles have begun since it was settled.
 	remains Remains
 	begun   int
-	// ended is when the last cycle ended, released when the host was let on last, and bootID that of the node when it began.
+	// ended is when the last cycle ended, released when the host was to be let on last, and bootID that of the node when it began.
 	ended, released time.Time
 	bootID          string
 	// bystander says that nobody ever asks for anything.
@@ -215,6 +215,11 @@ func (w *world) settled(m *machine) bool {
 
 func underWay(obj *machinev1alpha1.Machine) bool { return obj != nil && UnderWay(obj) }
 
+func keepsOff(obj *machinev1alpha1.Machine) bool {
+	phase := obj.Annotations[phaseKey]
+	return phase == "PoweringOff" || phase == "MakingNodeSafe"
+}
+
 // goes says that there is one more write before the crash.
 func (w *world) goes() bool {
 	if w.writesLeft == 0 {
@@ -239,7 +244,6 @@ func (w *world) carryOut(d Decision) {
 	if d.Release && w.goes() {
 		w.step(m, "release")
 		w.release(m.host, d.Machine.UID)
-		m.released = w.now
 	}
 	writes := d.Writes
 	if len(writes) > 0 && writes[0].Before == Object(d.Machine) {
@@ -301,6 +305,9 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 	}
 	if underWay(before) && !underWay(after) {
 		m.ended = w.now
+	}
+	if keepsOff(before) && !keepsOff(after) {
+		m.released = w.now
 	}
 	count := 0
 	for _, m := range w.machines {
