@@ -212,6 +212,19 @@ var _ = Describe("Decide", func() {
 		})
 	})
 
+	It("X2, X3: asks for no host to be off before the Machine is kept for that", func() {
+		w.sync()
+		w.writesLeft = 1
+		w.look()
+		w.writesLeft = -1
+		m.removeFinalizer()
+		w.sync()
+		w.steps = nil
+		w.look()
+		Expect(w.steps).To(Equal([]string{"machine PoweringOff", "condition"}))
+		Expect(m.obj.Finalizers).To(ContainElement(finalizer))
+	})
+
 	It("X3: decides alike after a crash at each write", func() {
 		for writes := range 12 {
 			start("a")
@@ -330,6 +343,7 @@ var _ = Describe("Decide", func() {
 			w.hostsAway = true
 			w.after(10 * time.Minute)
 			Expect(m.phase()).To(Equal("Failed"))
+			Expect(m.obj.Finalizers).To(ContainElement(finalizer), "X2: until the host is known to be released")
 			w.hostsAway = false
 			w.run()
 			Expect(m.host.requested).To(BeFalse())
@@ -539,7 +553,11 @@ var _ = Describe("Decide", func() {
 				m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = after })
 				m.setReady(true, w.now)
 				w.run()
-				Expect(m.phase() == "Succeeded").To(Equal(proven))
+				if proven {
+					Expect(m.phase()).To(Equal("Succeeded"))
+				} else {
+					Expect(m.phase()).To(Equal("Starting"))
+				}
 				Expect(tainted(m.node)).To(Equal(!proven))
 				w.after(10 * time.Minute)
 				w.after(5 * time.Minute)

@@ -95,6 +95,11 @@ var all = []event{
 			m.host.taken = ""
 		}
 	}},
+	{"an old report is seen", func(_ *world, m *machine, _ *rapid.T) {
+		m.host.seen.On, m.host.seen.OffSinceRequest = new(false), false
+	}},
+	{"the cache lags, or does not", func(w *world, _ *machine, _ *rapid.T) { w.lags = !w.lags }},
+	{"somebody removes the finalizer", func(w *world, m *machine, _ *rapid.T) { m.removeFinalizer(); w.collect(m); w.sync() }},
 	{"somebody removes the request from the host", func(_ *world, m *machine, _ *rapid.T) { m.host.requested, m.host.owner = false, nil }},
 	{"hosts are away, or back", func(w *world, _ *machine, _ *rapid.T) { w.hostsAway = !w.hostsAway }},
 	{"the shoot is away, or back", func(w *world, _ *machine, _ *rapid.T) { w.setShootAway(!w.ShootAway) }},
@@ -175,20 +180,21 @@ func (w *world) check(t *rapid.T) {
 
 // finale lets all faults end, and time pass until nothing is to be done any more.
 func (w *world) finale(t *rapid.T) {
-	w.hostsAway, w.Rollout = false, false
+	w.hostsAway, w.Rollout, w.lags = false, false, false
 	w.setShootAway(false)
 	for _, m := range w.machines {
 		m.host.broken, m.host.lies, m.host.other, m.host.taken, m.denied = false, false, false, "", false
 		m.remains.Pods, m.remains.VolumeAttachments = 0, 0
 		m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) })
 	}
+	sweeps := rapid.Bool().Draw(t, "sweeps")
 	dead := rapid.Bool().Draw(t, "nodes do not come back")
 	for i := 0; ; i++ {
 		if i > 300 {
 			t.Fatalf("does not come to rest: %v", w.steps[len(w.steps)-30:])
 		}
 		w.sync()
-		wrote := w.sweep()
+		wrote := sweeps && w.sweep()
 		wrote = w.look() || wrote
 		for _, m := range w.machines {
 			on := m.host.on
@@ -219,6 +225,9 @@ func (w *world) finale(t *rapid.T) {
 		w.now = next
 	}
 	for _, m := range w.machines {
+		if !sweeps && m.host.requested && (m.obj == nil || m.host.owner.UID != m.obj.UID) {
+			continue
+		}
 		if m.host.requested || !m.host.on {
 			t.Fatalf("host %s stays off (X2)", m.host.uid)
 		}

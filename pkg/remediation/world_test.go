@@ -50,6 +50,8 @@ type world struct {
 	writesLeft int
 	// hostsAway says that hosts cannot be read or written.
 	hostsAway bool
+	// lags says that the controller does not see what it writes on Machines itself.
+	lags bool
 	// uids is how many UIDs were given.
 	uids int
 	// events are the reasons and notes of all that was told, steps what was written, outcomes how cycles ended.
@@ -280,7 +282,9 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 	w.step(m, "machine "+after.Annotations[phaseKey])
 	before := m.obj
 	m.forsaken = m.forsaken || m.denied && after.Annotations[recordKey] == "" && m.node != nil && tainted(m.node)
-	m.obj, m.seen = after, after
+	if m.obj = after; !w.lags {
+		m.seen = after
+	}
 	if w.Settings == nil && after.Annotations[recordKey] == "" { // with what is ours, the attempts are forgotten
 		m.begun = 0
 	}
@@ -448,6 +452,12 @@ func (m *machine) edit(edit func(map[string]string)) {
 	}
 	m.obj = m.obj.DeepCopy()
 	edit(m.obj.Annotations)
+}
+
+func (m *machine) removeFinalizer() {
+	m.edit(func(map[string]string) {
+		m.obj.Finalizers = slices.DeleteFunc(m.obj.Finalizers, func(f string) bool { return f == finalizer })
+	})
 }
 
 func (m *machine) editNode(edit func(*corev1.Node)) {
