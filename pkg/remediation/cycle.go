@@ -110,7 +110,7 @@ func (d *decision) makeSafe() {
 		d.setPhase(v1alpha1.PowerCycleMakingNodeSafe, "The host is off, and the pods and volumes of its node are given up.")
 		return
 	}
-	d.fence = d.is.record.Tainted
+	d.fence = d.is.record.Tainted && !tainted
 	d.to.record.Tainted = d.is.record.Tainted || !tainted
 	d.ReadRemains = true
 	d.wake(d.now.Add(pollInterval))

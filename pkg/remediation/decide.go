@@ -32,7 +32,7 @@ type decision struct {
 	is, to state
 	// asks says that the request is to be acted upon as soon as nothing is in the way.
 	asks bool
-	// fence says that the taint is to be on the node, clean that nothing of ours is to be left there, and taken that the
+	// fence says that the taint is to be put on the node, clean that nothing of ours is to be left there, and taken that the
 	// request there is done with.
 	fence, clean, taken bool
 }
@@ -272,6 +272,7 @@ func (d *decision) finish() {
 		}
 	}
 	d.editNode()
+	d.Confirm = d.Confirm || d.PowerOff != nil || d.fence
 }
 
 // holdsHost says that the reboot annotation on the host is this very machine's.

@@ -247,6 +247,15 @@ var _ = Describe("Decide", func() {
 		}
 	})
 
+	It("X2: keeps nothing for a request that is withdrawn while it waits", func() {
+		w.Rollout = true
+		w.run()
+		m.unset(needsKey)
+		w.run()
+		Expect(m.marks()).To(BeEmpty())
+		Expect(m.node.Status.Conditions).To(HaveLen(1))
+	})
+
 	Describe("X4, X6: no reboot loop", func() {
 		It("X4: answers a request that is made before the node is back", func() {
 			w.cycle(m)

@@ -122,8 +122,9 @@ type Decision struct {
 	Writes []Write
 	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.
 	PowerOff *Owner
-	// Confirm says that the decision rests on no other machine of the group being cycled, which is to be read live before
-	// the first write: a cache may lag (X8).
+	// Confirm says that the decision rests on what a cache that lags may not show: that the cycle is under way, or that no
+	// other machine of the group is being cycled. The Machines and their hosts are to be read live before anything of it is
+	// carried out, and it is to be decided again with that (X3, X8).
 	Confirm bool
 	// ReadRemains says that Remains must be known for this machine to go on.
 	ReadRemains bool

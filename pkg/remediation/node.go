@@ -82,14 +82,14 @@ func (d *decision) editNode() {
 	if taken && !d.group.AllowNodes {
 		d.tell(true, EventRefused, "Operators do not allow power cycles to be asked for on Nodes.")
 	}
-	if taken || untaint || d.fence && !tainted {
+	if taken || untaint || d.fence {
 		after := d.Node.DeepCopy()
 		if taken {
 			delete(after.Annotations, v1alpha1.AnnotationPowerCycle)
 		}
 		if untaint {
 			after.Spec.Taints = slices.DeleteFunc(after.Spec.Taints, isTaint)
-		} else if d.fence && !tainted {
+		} else if d.fence {
 			taint := taintOutOfService
 			taint.TimeAdded = &metav1.Time{Time: d.stamp()}
 			after.Spec.Taints = append(after.Spec.Taints, taint)
