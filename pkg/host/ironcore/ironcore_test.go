@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
@@ -129,7 +129,7 @@ func strip(u object) object {
 // driverOf returns a driver whose cache keeps what it says, and the client of the API server.
 func driverOf(funcs interceptor.Funcs, pairs ...pair) (*ironcore.Driver, client.WithWatch) {
 	GinkgoHelper()
-	live, cached := fake.NewClientBuilder().WithInterceptorFuncs(funcs), fake.NewClientBuilder()
+	live, cached := fakeclient.NewClientBuilder().WithInterceptorFuncs(funcs), fakeclient.NewClientBuilder()
 	for _, p := range pairs {
 		for _, u := range []object{p.claim, p.server} {
 			if u.GetName() == "" {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
@@ -96,7 +96,7 @@ func owner() remediation.Owner {
 // driverOf returns a driver whose cache keeps what it says, and the client of the API server.
 func driverOf(funcs interceptor.Funcs, objects ...*unstructured.Unstructured) (*metal3.Driver, client.WithWatch) {
 	GinkgoHelper()
-	live, cached := fake.NewClientBuilder().WithInterceptorFuncs(funcs), fake.NewClientBuilder()
+	live, cached := fakeclient.NewClientBuilder().WithInterceptorFuncs(funcs), fakeclient.NewClientBuilder()
 	for _, object := range objects {
 		live.WithObjects(object.DeepCopy())
 		for _, by := range metal3.ByObject() {
@@ -195,7 +195,11 @@ var _ = Describe("BareMetalHosts", func() {
 		}), new(false), true, false),
 		Entry("off, but the request was taken back", edit(func(u *unstructured.Unstructured) { annotated(whose, ours)(u); off(u) }), new(false), false, false),
 		Entry("off, but somebody else's request", edit(func(u *unstructured.Unstructured) { annotated(reboot, "")(u); off(u) }), new(false), true, false),
-		Entry("off, but paused", edit(func(u *unstructured.Unstructured) { requested(u); off(u); annotated("baremetalhost.metal3.io/paused", "")(u) }), nil, true, false),
+		Entry("off, but paused", edit(func(u *unstructured.Unstructured) {
+			requested(u)
+			off(u)
+			annotated("baremetalhost.metal3.io/paused", "")(u)
+		}), nil, true, false),
 		Entry("off, but detached", edit(func(u *unstructured.Unstructured) {
 			requested(u)
 			off(u)
