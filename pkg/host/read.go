@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// readTimeout is how long a read takes at most. A cache whose watch cannot begin, as the API server is away or does not serve the
+// kind, would wait for ever, and deadlines with it (X5).
+const readTimeout = 5 * time.Second
+
+// New returns an empty object of a kind.
+func New(kind schema.GroupVersionKind) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(kind)
+	return object
+}
+
+// Get reads an object, and names it in errors. It returns ErrNoKind if its kind is not served.
+func Get(ctx context.Context, reader client.Reader, key client.ObjectKey, object client.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if err := reader.Get(ctx, key, object); err != nil {
+		return fmt.Errorf("failed to get %s: %w", describe(object, key), kindError(err))
+	}
+	return nil
+}
+
+// List reads all objects of a kind. It returns ErrNoKind if that is not served.
+func List(ctx context.Context, reader client.Reader, kind schema.GroupVersionKind) ([]unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err := reader.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("failed to list %s of %s: %w", kind.Kind, kind.GroupVersion(), kindError(err))
+	}
+	return list.Items, nil
+}
+
+// Convert reads those fields of an object that a driver knows.
+func Convert(object *unstructured.Unstructured, into any) error {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {
+		return fmt.Errorf("failed to read %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)
+	}
+	return nil
+}
+
+// Strip returns a transform for a cache that keeps those annotations and fields of unstructured objects that are read, and what
+// identifies them. Fields are paths with dots.
+func Strip(annotation func(key string) bool, fields ...string) toolscache.TransformFunc {
+	fields = slices.Concat([]string{
+		"apiVersion", "kind", "metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion", "metadata.deletionTimestamp",
+	}, fields)
+	return func(obj any) (any, error) {
+		object, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil
+		}
+		kept := map[string]any{}
+		for _, field := range fields {
+			path := strings.Split(field, ".")
+			if value, found, err := unstructured.NestedFieldCopy(object.Object, path...); err == nil && found {
+				if err := unstructured.SetNestedField(kept, value, path...); err != nil {
+					return nil, err
+				}
+			}
+		}
+		for key, value := range object.GetAnnotations() {
+			if annotation(key) {
+				if err := unstructured.SetNestedField(kept, value, "metadata", "annotations", key); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return &unstructured.Unstructured{Object: kept}, nil
+	}
+}
+
+// kindError tells a kind that is not served from an object that is not there: for both, the API server says that it was not found.
+func kindError(err error) error {
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return fmt.Errorf("%w (%v)", ErrNoKind, err) //nolint:errorlint // it must not pass for an object that was not found
+	}
+	return err
+}
+
+func describe(object client.Object, key client.ObjectKey) string {
+	kind := object.GetObjectKind().GroupVersionKind()
+	return fmt.Sprintf("%s %q of %s", kind.Kind, strings.TrimPrefix(key.String(), "/"), kind.GroupVersion())
+}
