@@ -245,7 +245,7 @@ func (a *Actuator) waitForResourceManager(ctx context.Context, namespace string,
 	return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: cause}
 }
 
-// removeContainer removes the container and its volume from machine-controller-manager and returns whether they were
+// removeContainer removes the container and its volumes from machine-controller-manager and returns whether they were
 // there. Nothing else would, before gardenlet writes the Deployment again.
 func (a *Actuator) removeContainer(ctx context.Context, namespace string) (bool, error) {
 	deployment, err := a.machineControllerManager(ctx, namespace)
@@ -256,7 +256,7 @@ func (a *Actuator) removeContainer(ctx context.Context, namespace string) (bool,
 	patch := client.StrategicMergeFrom(deployment.DeepCopy())
 	pod := &deployment.Spec.Template.Spec
 	pod.Containers = extensionswebhook.EnsureNoContainerWithName(pod.Containers, preservationcontroller.Name)
-	pod.Volumes = extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, preservationcontroller.VolumeName)
+	machinecontrollermanager.RemoveVolumes(pod)
 	if err := a.Client.Patch(ctx, deployment, patch); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("failed to remove the container from Deployment %q: %w", deployment.Name, err)
 	}
