@@ -206,7 +206,11 @@ var _ = Describe("PreservationController", func() {
 			Expect(role()).To(Equal(with))
 			Expect(inSeed()).To(Equal([]rbacv1.PolicyRule{{APIGroups: []string{"metal3.io"}, Resources: []string{"baremetalhosts"}, Verbs: []string{"get", "list", "watch", "patch"}}}))
 			Expect(annotations()).To(HaveKeyWithValue(seed, "seed-1"))
-			Expect(annotations()[on] == "true").To(Equal(!ending), "the container is to let go of it")
+			if ending {
+				Expect(annotations()).NotTo(HaveKey(on), "the container is to let go of it")
+			} else {
+				Expect(annotations()).To(HaveKeyWithValue(on, "true"))
+			}
 		}
 		for _, hosts := range []*configv1alpha1.Hosts{{Kind: "BareMetalHost", KubeconfigSecretName: "metal"}, {Kind: "ServerClaim", KubeconfigSecretName: "metal"}} {
 			deploy(&PowerCycle{Hosts: hosts, Seed: "seed-1"})

@@ -294,14 +294,14 @@ var _ = Describe("Power cycles", func() {
 			Entry("of a shoot that hibernates, with the flag on a Deployment without replicas", `"spec":{"hibernation":{"enabled":true},`+pools+`},"status":{"hibernated":true}`),
 		)
 
-		DescribeTable("should go on until all hosts are released", func(fail func(), recover func()) {
+		DescribeTable("should go on until all hosts are released", func(fail, mend func()) {
 			inject()
 			clock.Step(time.Minute)
 			own("a")
 			fail()
 			Expect(reconcile()).To(MatchError(ContainSubstring("fake")))
 			expect(false, true)
-			recover()
+			mend()
 			Expect(reconcile()).To(Succeed())
 			expect(false, false)
 			Expect(hosts.owned).To(HaveLen(2))
