@@ -7,7 +7,9 @@ package charts_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path"
+	"reflect"
 	"strings"
 
 	fluentbitv1alpha2 "github.com/fluent/fluent-operator/v3/apis/fluentbit/v1alpha2"
@@ -27,11 +29,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
 	admissionapp "github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation-admission/app"
 	extensionapp "github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1/validation"
 )
 
 var _ = Describe("Objects", func() {
@@ -268,6 +272,21 @@ var _ = Describe("Objects", func() {
 			Expect(config.Injection).To(Equal(defaults.Injection))
 			Expect(config.InjectionMaxFailed).To(Equal(defaults.InjectionMaxFailed))
 			Expect(config.InjectionMaxFailedPercent).To(Equal(defaults.InjectionMaxFailedPercent))
+			Expect(config.Hosts).To(BeNil())
+		})
+
+		It("X11: should have the hosts that its values show", func() {
+			raw, err := os.ReadFile("gardener-extension-machine-preservation/values.yaml")
+			Expect(err).NotTo(HaveOccurred())
+			_, example, found := strings.Cut(string(raw), "  # hosts:\n")
+			Expect(found).To(BeTrue())
+			example, _, _ = strings.Cut(example, "  hosts: null")
+			hosts := map[string]any{}
+			Expect(yaml.Unmarshal([]byte(strings.ReplaceAll("\n"+example, "\n  # ", "\n")), &hosts)).To(Succeed())
+			Expect(hosts).To(HaveLen(reflect.TypeFor[configv1alpha1.Hosts]().NumField()), "all fields are shown")
+			config := decode(map[string]any{"config": map[string]any{"hosts": hosts}})
+			Expect(config.Hosts).To(Equal(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost}))
+			Expect(validation.ValidateControllerConfiguration(config)).To(BeEmpty())
 		})
 
 		It("should be valid when there is none", func() {

@@ -63,7 +63,7 @@ var _ = Describe("Permissions", func() {
 					Expect(rule.ResourceNames).NotTo(BeEmpty())
 					allowed := []string{"shoot-access-machine-preservation-controller"}
 					if !sets.New(rule.Verbs...).HasAny("list", "watch") {
-						allowed = append(allowed, "managedresource-extension-machine-preservation-shoot", "managedresource-extension-machine-preservation-node-maintenance")
+						allowed = append(allowed, "managedresource-extension-machine-preservation-shoot", "managedresource-extension-machine-preservation-node-maintenance", "metal")
 					}
 					Expect(allowed).To(ContainElements(rule.ResourceNames))
 				}
@@ -95,6 +95,24 @@ var _ = Describe("Permissions", func() {
 				}
 			}
 		}
+	})
+
+	It("X11: should allow the extension to change hosts only where they are in the seed", func() {
+		verbs := func(hosts map[string]any) []string {
+			var verbs []string
+			for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, map[string]any{"config": map[string]any{"hosts": hosts}})) {
+				for _, rule := range role.Rules {
+					if slices.Contains(rule.Resources, "baremetalhosts") {
+						Expect(rule.APIGroups).To(Equal([]string{"metal3.io"}))
+						verbs = append(verbs, rule.Verbs...)
+					}
+				}
+			}
+			return verbs
+		}
+		Expect(verbs(nil)).To(BeEmpty())
+		Expect(verbs(map[string]any{"kind": "BareMetalHost"})).To(ConsistOf("get", "list", "watch", "patch"))
+		Expect(verbs(map[string]any{"kind": "BareMetalHost", "kubeconfigSecretName": "metal"})).To(BeEmpty())
 	})
 
 	// The changes that names cannot be given for are those that create, and these.

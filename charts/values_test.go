@@ -86,12 +86,22 @@ func extensionSettings() map[string]setting {
 	}
 	overwrite := "ConfigMap[imagevector-overwrite]."
 	maps.Copy(settings, map[string]setting{
-		"config.autoPreserveFailedMax":               {2, config(ContainSubstring("\nautoPreserveFailedMax: 2\n"))},
-		"config.maxMachinePreserveTimeout":           {"100h", config(ContainSubstring("\nmaxMachinePreserveTimeout: 100h\n"))},
-		"config.maxAutoPreserveFailed":               {3, config(ContainSubstring("\nmaxAutoPreserveFailed: 3\n"))},
-		"config.machinePreserveTimeout":              {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
-		"config.injection":                           {"WithNextReconciliation", config(ContainSubstring("\ninjection: WithNextReconciliation\n"))},
-		"config.injectionMaxFailed":                  {5, config(ContainSubstring("\ninjectionMaxFailed: 5\n"))},
+		"config.autoPreserveFailedMax":     {2, config(ContainSubstring("\nautoPreserveFailedMax: 2\n"))},
+		"config.maxMachinePreserveTimeout": {"100h", config(ContainSubstring("\nmaxMachinePreserveTimeout: 100h\n"))},
+		"config.maxAutoPreserveFailed":     {3, config(ContainSubstring("\nmaxAutoPreserveFailed: 3\n"))},
+		"config.machinePreserveTimeout":    {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
+		"config.injection":                 {"WithNextReconciliation", config(ContainSubstring("\ninjection: WithNextReconciliation\n"))},
+		"config.injectionMaxFailed":        {5, config(ContainSubstring("\ninjectionMaxFailed: 5\n"))},
+		"config.hosts": {map[string]any{"kind": "ServerClaim", "kubeconfigSecretName": "metal"}, Keys{
+			"ConfigMap[config].data.config.yaml":                                                     ContainSubstring("\nhosts:\n  kind: ServerClaim\n  kubeconfigSecretName: metal\n"),
+			annotations + "checksum/config":                                                          HaveLen(64),
+			"ClusterRole.rules[secretsmetal].apiGroups[]":                                            BeEmpty(),
+			"ClusterRole.rules[secretsmetal].resources[secrets]":                                     Equal("secrets"),
+			"ClusterRole.rules[secretsmetal].resourceNames[metal]":                                   Equal("metal"),
+			"ClusterRole.rules[secretsmetal].verbs[get]":                                             Equal("get"),
+			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-private-networks": Equal("allowed"),
+			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-public-networks":  Equal("allowed"),
+		}},
 		"config.injectionMaxFailedPercent":           {20, config(ContainSubstring("\ninjectionMaxFailedPercent: 20\n"))},
 		"controllers.lifecycle.concurrentSyncs":      {7, Keys{container + "args[--lifecycle-max-concurrent-reconciles]": Equal("7")}},
 		"controllers.worker.concurrentSyncs":         {8, Keys{container + "args[--worker-max-concurrent-reconciles]": Equal("8")}},
@@ -140,6 +150,8 @@ func admissionRuntimeSettings() map[string]setting {
 	maps.Copy(settings, map[string]setting{
 		"metrics.enableScraping":                    {false, scraping},
 		"config.maxMachinePreserveTimeout":          {"100h", Keys{pod + "containers[" + name + "].args[--max-machine-preserve-timeout]": Equal("100h")}},
+		"config.hosts.enabled":                      {true, Keys{pod + "containers[" + name + "].args[--hosts]": Equal("true")}},
+		"config.hosts.automatic":                    {true, Keys{pod + "containers[" + name + "].args[--hosts-automatic]": Equal("true")}},
 		"config.maxAutoPreserveFailed":              {0, Keys{pod + "containers[" + name + "].args[--max-auto-preserve-failed]": Equal("0")}},
 		"gardener.runtimeCluster.priorityClassName": {"foo", Keys{pod + "priorityClassName": Equal("foo")}},
 		"gardener.virtualCluster.namespace": {"foo", Keys{

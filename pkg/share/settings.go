@@ -5,12 +5,16 @@
 package share
 
 import (
+	"slices"
 	"time"
 
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
 // Source says who sets a value.
@@ -121,11 +125,13 @@ type Settings struct {
 	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
 	// (P7).
 	ForceDeletePodsWithVolumes bool
+	// PowerCycle is how hosts are powered off and on again, complete, nil for not at all.
+	PowerCycle *v1alpha1.PowerCycle
 }
 
 // SettingsFor returns what holds for a worker pool: the values that count, and false and 0 where nothing is set. A number is
 // cut to what is valid for the pool, as a default is that of pools of all sizes, and like a timeout (P13) to what operators
-// allow.
+// allow. Hosts are power-cycled where the landscape has any, and without being asked for if operators allow it (X9).
 func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defaults *configv1alpha1.ControllerConfiguration) Settings {
 	values := ValuesFor(pool, nil, config, nil, defaults)
 	settings := Settings{
@@ -139,5 +145,20 @@ func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defa
 	if defaults != nil && defaults.MaxMachinePreserveTimeout != nil {
 		settings.MachinePreserveTimeout = min(settings.MachinePreserveTimeout, defaults.MaxMachinePreserveTimeout.Duration)
 	}
+	if defaults != nil && defaults.Hosts != nil && !defaults.Hosts.Disabled {
+		settings.PowerCycle = powerCycleFor(pool, config, defaults.Hosts)
+	}
 	return settings
+}
+
+func powerCycleFor(pool Pool, config *preservation.MachinePreservationConfig, hosts *configv1alpha1.Hosts) *v1alpha1.PowerCycle {
+	i := slices.IndexFunc(config.Workers, func(w preservation.Worker) bool { return w.Name == pool.Name })
+	if i < 0 || config.Workers[i].PowerCycle == nil {
+		return nil
+	}
+	powerCycle := &v1alpha1.PowerCycle{}
+	// There is nothing in it that could fail to be converted.
+	utilruntime.Must(v1alpha1.Convert_preservation_PowerCycle_To_v1alpha1_PowerCycle(config.Workers[i].PowerCycle.DeepCopy(), powerCycle, nil))
+	powerCycle.Automatic = new(ptr.Deref(powerCycle.Automatic, false) && hosts.Automatic)
+	return powerCycle
 }

@@ -10,11 +10,13 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -118,6 +120,28 @@ var _ = Describe("#SettingsFor", func() {
 			MachineControllerManager: &preservation.MachineControllerManagerSettings{AutoPreserveFailedMax: new(int32(4))},
 		}, 3),
 		Entry("more in the Shoot", Pool{AutoPreserveFailedMax: new(int32(4))}, preservation.MachinePreservationConfig{}, 3),
+	)
+
+	DescribeTable("X9, X11: should have hosts power-cycled as far as operators allow it",
+		func(hosts *configv1alpha1.Hosts, automatic bool, matcher types.GomegaMatcher) {
+			powerCycle := &preservation.PowerCycle{Automatic: &automatic, MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)}
+			config := &preservation.MachinePreservationConfig{Workers: []preservation.Worker{{Name: "other"}, {Name: "pool", PowerCycle: powerCycle}}}
+			defaults := &configv1alpha1.ControllerConfiguration{Hosts: hosts}
+			Expect(SettingsFor(Pool{Name: "pool"}, config, defaults).PowerCycle).To(matcher)
+			Expect(powerCycle.Automatic).To(HaveValue(Equal(automatic)), "it is not written to")
+			for _, name := range []string{"other", "none"} {
+				Expect(SettingsFor(Pool{Name: name}, config, defaults).PowerCycle).To(BeNil())
+			}
+			Expect(SettingsFor(Pool{Name: "pool"}, config, nil).PowerCycle).To(BeNil())
+		},
+		Entry("no hosts", nil, true, BeNil()),
+		Entry("no hosts any more", &configv1alpha1.Hosts{Disabled: true, Automatic: true}, true, BeNil()),
+		Entry("allowed, not wanted", &configv1alpha1.Hosts{Automatic: true}, false,
+			Equal(&v1alpha1.PowerCycle{Automatic: new(false), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
+		Entry("wanted, not allowed", &configv1alpha1.Hosts{}, true,
+			Equal(&v1alpha1.PowerCycle{Automatic: new(false), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
+		Entry("allowed and wanted", &configv1alpha1.Hosts{Automatic: true}, true,
+			Equal(&v1alpha1.PowerCycle{Automatic: new(true), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
 	)
 
 	It("should cut a default to what is valid for the pool", func() {

@@ -75,8 +75,9 @@ func (o *gardenOptions) Complete() error {
 type limitOptions struct {
 	limits *configv1alpha1.ControllerConfiguration
 
-	number  int32
-	timeout time.Duration
+	number           int32
+	timeout          time.Duration
+	hosts, automatic bool
 }
 
 // AddFlags implements Flagger.
@@ -85,6 +86,8 @@ func (o *limitOptions) AddFlags(flags *pflag.FlagSet) {
 	configv1alpha1.SetObjectDefaults_ControllerConfiguration(defaults)
 	flags.Int32Var(&o.number, "max-auto-preserve-failed", noLimit, "how many failed machines of a worker pool the extension keeps without being asked for at most, -1 if there is no limit")
 	flags.DurationVar(&o.timeout, "max-machine-preserve-timeout", defaults.MaxMachinePreserveTimeout.Duration, "how long the extension keeps a machine at most")
+	flags.BoolVar(&o.hosts, "hosts", false, "whether the landscape has hosts whose power the extension can switch")
+	flags.BoolVar(&o.automatic, "hosts-automatic", false, "whether the extension power-cycles failed machines without being asked for")
 }
 
 // Complete implements Completer.
@@ -93,5 +96,11 @@ func (o *limitOptions) Complete() error {
 	if o.number != noLimit {
 		o.limits.MaxAutoPreserveFailed = &o.number
 	}
-	return validation.ValidateControllerConfiguration(o.limits).ToAggregate()
+	if err := validation.ValidateControllerConfiguration(o.limits).ToAggregate(); err != nil {
+		return err
+	}
+	if o.hosts {
+		o.limits.Hosts = &configv1alpha1.Hosts{Automatic: o.automatic} // of which kind they are, nobody is warned of
+	}
+	return nil
 }

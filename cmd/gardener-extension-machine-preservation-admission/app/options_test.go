@@ -82,6 +82,10 @@ var _ = Describe("Options", func() {
 			MaxAutoPreserveFailed:     new(int32(0)),
 			MaxMachinePreserveTimeout: &metav1.Duration{Duration: time.Hour},
 		}, "", "--max-auto-preserve-failed=0", "--max-machine-preserve-timeout=1h"),
+		Entry("hosts", configv1alpha1.ControllerConfiguration{
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
+			Hosts:                     &configv1alpha1.Hosts{Automatic: true},
+		}, "", "--hosts", "--hosts-automatic"),
 		Entry("no number", configv1alpha1.ControllerConfiguration{}, "maxAutoPreserveFailed: Invalid value: -2: must not be negative", "--max-auto-preserve-failed=-2"),
 		Entry("no time", configv1alpha1.ControllerConfiguration{}, `maxMachinePreserveTimeout: Invalid value: "0s": must be at least 10s`, "--max-machine-preserve-timeout=0"),
 	)

@@ -50,6 +50,7 @@ import (
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -60,6 +61,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -165,6 +167,8 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 		Controller:                opts.lifecycle.Completed().Options(),
 		IgnoreOperationAnnotation: opts.reconciler.Completed().IgnoreOperationAnnotation,
 		Schemas:                   schemas,
+		Hosts:                     planner.Defaults.Hosts,
+		NewHostDriver:             newHostDriver,
 		ExtensionClasses:          extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)
@@ -193,6 +197,11 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 
 	log.Info("Starting manager")
 	return mgr.Start(ctx)
+}
+
+// newHostDriver returns the driver of a kind for the hosts of the machines in a namespace.
+func newHostDriver(kind configv1alpha1.HostKind, _ string, _ client.Client) (host.Driver, error) {
+	return nil, fmt.Errorf("there is no driver for hosts of kind %q", kind)
 }
 
 func addToScheme(scheme *runtime.Scheme) error {

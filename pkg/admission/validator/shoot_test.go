@@ -205,6 +205,10 @@ var _ = Describe("Shoot", func() {
 			`spec.extensions[1]: with Gardener v1.146.3, changes of the Shoot wait for each failed machine that is kept, and fail as long as it is: up to 336h0m0s, unless a request or the operators say otherwise. From 1.147.0 on they do not`,
 			`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: 400h0m0s is longer than the operators allow, it is taken for 336h0m0s, which is the longest that a machine is kept`),
 
+		// Power cycles
+		Entry("X11: power cycles without hosts", newShoot(config("workers: [{name: a}, {name: b, powerCycle: {automatic: true}}]")),
+			`spec.extensions[1].providerConfig.workers[1].powerCycle: has no effect, the landscape has no hosts whose power can be switched`),
+
 		// Precedence
 		Entry("number and timeout are in the Shoot's own fields as well",
 			newShoot(own(1, new(int32(3)), time.Hour), config("workers: [{name: b, machineControllerManager: {autoPreserveFailedMax: 2, machinePreserveTimeout: 90m}}]")),
@@ -329,6 +333,22 @@ var _ = Describe("Shoot", func() {
 			Expect(sent(newShoot(many), newShoot(many, pool(10000, func(w *gardencorev1beta1.Worker) { w.Maximum++ })))).To(BeTrue())
 		})
 	})
+
+	DescribeTable("X11: warnings of power cycles",
+		func(limits *configv1alpha1.ControllerConfiguration, fields string, expected ...string) {
+			warnings, err := validator.Shoot{Limits: limits}.ValidateCreate(ctx, newShoot(config("workers: [{name: a"+fields+"}]")))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(warnings).To(HaveExactElements(expected))
+		},
+		Entry("none", &configv1alpha1.ControllerConfiguration{}, ""),
+		Entry("the landscape is not known", nil, ", powerCycle: {automatic: true}"),
+		Entry("no hosts any more", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Disabled: true}}, ", powerCycle: {}",
+			`spec.extensions[1].providerConfig.workers[0].powerCycle: has no effect, the landscape has no hosts whose power can be switched`),
+		Entry("hosts", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {}"),
+		Entry("automatic that is not allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {automatic: true}",
+			`spec.extensions[1].providerConfig.workers[0].powerCycle.automatic: true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it`),
+		Entry("automatic that is allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Automatic: true}}, ", powerCycle: {automatic: true}"),
+	)
 
 	Describe("updates", func() {
 		update := func(oldShoot, newShoot *gardencorev1beta1.Shoot) error {

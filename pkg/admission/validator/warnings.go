@@ -51,11 +51,15 @@ func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, con
 		w.limits = configv1alpha1.ControllerConfiguration{
 			MaxAutoPreserveFailed:     limits.MaxAutoPreserveFailed,
 			MaxMachinePreserveTimeout: limits.MaxMachinePreserveTimeout,
+			Hosts:                     limits.Hosts,
 		}
 	}
 	w.ofGardener(gardenerVersion, extensionPath)
 	for i := range config.Workers {
 		w.ofWorker(i)
+	}
+	if limits != nil {
+		w.ofPowerCycles()
 	}
 	w.ofForce(config.MachineControllerManager, settingsPath(w.configPath))
 	for i := range pools {
@@ -232,6 +236,21 @@ func (w *collector) ofNodeMaintenance() {
 	}
 	if ready := maintenance.MaxNodeMaintenanceTime.Duration; hold <= ready {
 		w.add(holdPath, "after %s a machine is replaced when its node fails, although a requestor may work on it for %s (maxNodeMaintenanceTime) from when it is ready", hold, ready)
+	}
+}
+
+// ofPowerCycles warns of what the landscape has no hosts for, or what its operators do not allow.
+func (w *collector) ofPowerCycles() {
+	hosts := w.limits.Hosts
+	for i, worker := range w.config.Workers {
+		fldPath := w.configPath.Child("workers").Index(i).Child("powerCycle")
+		switch {
+		case worker.PowerCycle == nil:
+		case hosts == nil || hosts.Disabled:
+			w.add(fldPath, "has no effect, the landscape has no hosts whose power can be switched")
+		case *worker.PowerCycle.Automatic && !hosts.Automatic:
+			w.add(fldPath.Child("automatic"), "true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it")
+		}
 	}
 }
 

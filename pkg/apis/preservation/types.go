@@ -67,7 +67,30 @@ type Worker struct {
 	Name string
 	// MachineControllerManager is what is set for this worker pool.
 	MachineControllerManager *MachineControllerManagerSettings
+	// PowerCycle is how hosts of failed machines are powered off and on again, nil for not at all.
+	PowerCycle *PowerCycle
 }
+
+// PowerCycle is how the hosts of a worker pool are powered off and on again. Of one that was decoded, everything is set.
+type PowerCycle struct {
+	// Automatic says whether failed machines that are kept are power-cycled without being asked for (X9).
+	Automatic *bool
+	// Fencing is how a node is made safe while its host is off.
+	Fencing *Fencing
+	// MaxAttempts is how many cycles there are at most until the node is settled (X6).
+	MaxAttempts *int32
+	// MaxConcurrent is how many machines of a MachineDeployment are power-cycled at a time (X8).
+	MaxConcurrent *int32
+	// PowerOffTimeout is how long it may take until the host is off and its node safe (X5).
+	PowerOffTimeout *metav1.Duration
+	// PowerOnTimeout is how long it may take until the host is on again (X5).
+	PowerOnTimeout *metav1.Duration
+	// NodeStartupTimeout is how long it may take until the node is healthy after that (X5).
+	NodeStartupTimeout *metav1.Duration
+}
+
+// Fencing is how a node is made safe.
+type Fencing string
 
 // MachineControllerManagerSettings says how many failed machines are kept, for how long, and how they are drained.
 type MachineControllerManagerSettings struct {

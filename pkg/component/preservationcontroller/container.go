@@ -10,11 +10,13 @@ import (
 	"time"
 
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
+	"github.com/gardener/gardener/pkg/utils/secrets"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	vpaautoscalingv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 )
 
@@ -29,6 +31,16 @@ const (
 
 	// FlagNodeMaintenance is the flag with which the container takes care of NodeMaintenances.
 	FlagNodeMaintenance = "--node-maintenance"
+
+	// FlagPowerCycle is the flag with which the container power-cycles hosts.
+	FlagPowerCycle = "--power-cycle"
+	// FlagPowerCycleShootRequests is the flag with which those in the shoot may ask for it. It comes from the extension's own
+	// configuration.
+	FlagPowerCycleShootRequests = "--power-cycle-shoot-requests"
+
+	// HostVolumeName is the name of the volume with the kubeconfig for the hosts.
+	HostVolumeName = "kubeconfig-machine-preservation-hosts"
+	hostVolumePath = "/var/run/secrets/gardener.cloud/machine-preservation-hosts"
 
 	// VolumeName is the name of the volume with the kubeconfig for the shoot and our own token.
 	VolumeName = "kubeconfig-machine-preservation"
@@ -54,6 +66,9 @@ type ContainerValues struct {
 	DrainStrategies *preservation.DrainStrategies
 	// MaintenanceFlags are those with which the container takes care of NodeMaintenances, none if it does not.
 	MaintenanceFlags []string
+	// Hosts are what the container power-cycles, nil for nothing, and Seed the name by which they know this seed.
+	Hosts *configv1alpha1.Hosts
+	Seed  string
 }
 
 // Container returns the container.
@@ -68,10 +83,19 @@ func Container(values ContainerValues) corev1.Container {
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
 	args = append(args, values.MaintenanceFlags...)
+	args = append(args, powerCycleFlags(values.Hosts, values.Seed)...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
 		fmt.Sprintf("--health-probe-bind-address=:%d", portHealth),
 	)
+
+	// The path is the usual one although the volume is not: the kubeconfig names the token's file by it.
+	mounts := []corev1.VolumeMount{
+		gardenerutils.GenerateGenericKubeconfigVolumeMount(VolumeName, gardenerutils.VolumeMountPathGenericKubeconfig),
+	}
+	if values.Hosts != nil && values.Hosts.KubeconfigSecretName != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: HostVolumeName, MountPath: hostVolumePath, ReadOnly: true})
+	}
 
 	return corev1.Container{
 		Name:            Name,
@@ -95,10 +119,7 @@ func Container(values ContainerValues) corev1.Container {
 			RunAsNonRoot:             new(true),
 			SeccompProfile:           &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		// The path is the usual one although the volume is not: the kubeconfig names the token's file by it.
-		VolumeMounts: []corev1.VolumeMount{
-			gardenerutils.GenerateGenericKubeconfigVolumeMount(VolumeName, gardenerutils.VolumeMountPathGenericKubeconfig),
-		},
+		VolumeMounts: mounts,
 	}
 }
 
@@ -134,6 +155,20 @@ func MaintenanceFlags(maintenance *preservation.NodeMaintenance) []string {
 	return flags
 }
 
+func powerCycleFlags(hosts *configv1alpha1.Hosts, seed string) []string {
+	if hosts == nil {
+		return nil
+	}
+	flags := []string{FlagPowerCycle, "--host-kind=" + string(hosts.Kind), "--seed-name=" + seed}
+	if hosts.KubeconfigSecretName != "" {
+		flags = append(flags, "--host-kubeconfig="+hostVolumePath+"/"+secrets.DataKeyKubeconfig)
+	}
+	if hosts.ShootRequests {
+		flags = append(flags, FlagPowerCycleShootRequests)
+	}
+	return flags
+}
+
 func probe(path string, initialDelaySeconds int32) *corev1.Probe {
 	return &corev1.Probe{
 		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
@@ -157,6 +192,18 @@ func Volume(kubeconfigSecretName string) corev1.Volume {
 		volume.Projected.Sources[i].Secret.Optional = new(true)
 	}
 	return volume
+}
+
+// HostVolume returns the volume with the kubeconfig for the hosts, from the Secret of that name. The pod starts without it.
+func HostVolume(secretName string) corev1.Volume {
+	return corev1.Volume{
+		Name: HostVolumeName,
+		VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: secretName,
+			Items:      []corev1.KeyToPath{{Key: secrets.DataKeyKubeconfig, Path: secrets.DataKeyKubeconfig}},
+			Optional:   new(true),
+		}},
+	}
 }
 
 // VPAContainerPolicy returns how the container is scaled.

@@ -25,10 +25,12 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -45,6 +47,12 @@ const (
 	ManagedResourceName = "extension-machine-preservation-shoot"
 	// AnnotationNodeMaintenance on the access secret is "true" if the container is to take care of NodeMaintenances.
 	AnnotationNodeMaintenance = v1alpha1.GroupName + "/node-maintenance"
+
+	// AnnotationPowerCycle on the access secret is "true" if the container is to power-cycle hosts.
+	AnnotationPowerCycle = v1alpha1.GroupName + "/power-cycle"
+	// AnnotationPowerCycleSeed on the access secret is the name by which hosts know this seed. It is there as long as the
+	// container, or who acts for it, has to do with hosts.
+	AnnotationPowerCycleSeed = v1alpha1.GroupName + "/power-cycle-seed"
 
 	clusterRoleName = "extensions.gardener.cloud:extension-machine-preservation:" + Name
 )
@@ -69,6 +77,17 @@ type Values struct {
 	DrainStrategies *preservation.DrainStrategies
 	// NodeMaintenance is what is done about NodeMaintenances.
 	NodeMaintenance MaintenanceStage
+	// PowerCycle is what is done about hosts, nil for nothing.
+	PowerCycle *PowerCycle
+}
+
+// PowerCycle is what the container, and who acts for it, has to do with hosts.
+type PowerCycle struct {
+	// Hosts are those of the component configuration, and Seed is the name by which they know this seed.
+	Hosts *configv1alpha1.Hosts
+	Seed  string
+	// Ending is to release those that are left, without the container.
+	Ending bool
 }
 
 // New returns the component for the control plane of a shoot.
@@ -111,7 +130,7 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
-// leader election with a Lease of our own.
+// leader election with a Lease of our own, and hosts that are in its namespace.
 func (p *preservationController) deployRole(ctx context.Context) error {
 	role := p.role()
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
@@ -128,6 +147,7 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 				Verbs:         []string{"get", "update"},
 			},
 		}
+		role.Rules = append(role.Rules, hostRules(p.values.PowerCycle)...)
 		return nil
 	}); err != nil {
 		return fmt.Errorf("failed to deploy Role: %w", err)
@@ -164,7 +184,8 @@ func Resources(c client.Client, namespace string) shootresources.Resources {
 }
 
 // deployAccessSecret has gardener-resource-manager write a token into the Secret for the container, and the CA bundle for
-// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances.
+// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances, and
+// whether it power-cycles hosts.
 func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 	access := p.accessSecret()
 	if err := access.Reconcile(ctx, p.client); err != nil {
@@ -176,6 +197,14 @@ func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationNodeMaintenance, "true")
 	} else {
 		delete(access.Secret.Annotations, AnnotationNodeMaintenance)
+	}
+	delete(access.Secret.Annotations, AnnotationPowerCycle)
+	delete(access.Secret.Annotations, AnnotationPowerCycleSeed)
+	if powerCycle := p.values.PowerCycle; powerCycle != nil {
+		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationPowerCycleSeed, powerCycle.Seed)
+		if !powerCycle.Ending {
+			metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationPowerCycle, "true")
+		}
 	}
 	if err := p.client.Patch(ctx, access.Secret, patch); err != nil {
 		return fmt.Errorf("failed to annotate the access secret: %w", err)
@@ -240,6 +269,14 @@ func (p *preservationController) shootResources() []client.Object {
 		)
 	}
 	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
+	if p.values.PowerCycle != nil {
+		// A node is safe when none of them names it.
+		clusterRole.Rules = append(clusterRole.Rules, rbacv1.PolicyRule{
+			APIGroups: []string{storagev1.GroupName},
+			Resources: []string{"volumeattachments"},
+			Verbs:     []string{"get", "list", "watch"},
+		})
+	}
 	clusterRoleBinding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
@@ -296,6 +333,18 @@ func maintenanceRules(stage MaintenanceStage) []rbacv1.PolicyRule {
 		}
 	}
 	return nil
+}
+
+// hostRules returns what hosts in the control-plane namespace take. ServerClaims never are there.
+func hostRules(powerCycle *PowerCycle) []rbacv1.PolicyRule {
+	if powerCycle == nil || powerCycle.Hosts.KubeconfigSecretName != "" || powerCycle.Hosts.Kind != configv1alpha1.HostKindBareMetalHost {
+		return nil
+	}
+	return []rbacv1.PolicyRule{{
+		APIGroups: []string{"metal3.io"},
+		Resources: []string{"baremetalhosts"},
+		Verbs:     []string{"get", "list", "watch", "patch"},
+	}}
 }
 
 func (p *preservationController) accessSecret() *gardenerutils.AccessSecret {

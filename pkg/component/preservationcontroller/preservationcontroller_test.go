@@ -25,6 +25,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 )
@@ -179,6 +180,48 @@ var _ = Describe("PreservationController", func() {
 
 		deploy(MaintenanceOff)
 		Expect(role()).To(Equal(without))
+	})
+
+	It("X15: should allow what power cycles need only while they are on, or come to their end", func() {
+		const on, seed = "machine-preservation.extensions.gardener.cloud/power-cycle", "machine-preservation.extensions.gardener.cloud/power-cycle-seed"
+		annotations := func() map[string]string {
+			return get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()
+		}
+		inSeed := func() []rbacv1.PolicyRule {
+			return get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role).Rules[2:]
+		}
+		deploy := func(powerCycle *PowerCycle) {
+			GinkgoHelper()
+			Expect(New(c, namespace, Values{PowerCycle: powerCycle}).Deploy(ctx)).To(Succeed())
+		}
+		deploy(nil)
+		without := role()
+		Expect(inSeed()).To(BeEmpty())
+		Expect(annotations()).NotTo(Or(HaveKey(on), HaveKey(seed)))
+
+		with := slices.Concat(without, []rbacv1.PolicyRule{{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"get", "list", "watch"}}})
+		hosts := &configv1alpha1.Hosts{Kind: "BareMetalHost"}
+		for _, ending := range []bool{false, true} {
+			deploy(&PowerCycle{Hosts: hosts, Seed: "seed-1", Ending: ending})
+			Expect(role()).To(Equal(with))
+			Expect(inSeed()).To(Equal([]rbacv1.PolicyRule{{APIGroups: []string{"metal3.io"}, Resources: []string{"baremetalhosts"}, Verbs: []string{"get", "list", "watch", "patch"}}}))
+			Expect(annotations()).To(HaveKeyWithValue(seed, "seed-1"))
+			if ending {
+				Expect(annotations()).NotTo(HaveKey(on), "the container is to let go of it")
+			} else {
+				Expect(annotations()).To(HaveKeyWithValue(on, "true"))
+			}
+		}
+		for _, hosts := range []*configv1alpha1.Hosts{{Kind: "BareMetalHost", KubeconfigSecretName: "metal"}, {Kind: "ServerClaim", KubeconfigSecretName: "metal"}} {
+			deploy(&PowerCycle{Hosts: hosts, Seed: "seed-1"})
+			Expect(inSeed()).To(BeEmpty(), "they are in another cluster")
+			Expect(role()).To(Equal(with))
+		}
+
+		deploy(nil)
+		Expect(role()).To(Equal(without))
+		Expect(inSeed()).To(BeEmpty())
+		Expect(annotations()).NotTo(Or(HaveKey(on), HaveKey(seed)))
 	})
 
 	It("should use only Secrets that a role can name", func() {

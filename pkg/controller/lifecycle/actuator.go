@@ -26,11 +26,13 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -54,6 +56,10 @@ type Actuator struct {
 	// EndMaintenances sets back what is in progress of the maintenances of a shoot. That there are none, or no API for them, is
 	// no error.
 	EndMaintenances func(ctx context.Context, shoot client.Client) error
+	// Hosts are those of the component configuration, nil for none, and HostDriver returns the driver for those of a shoot, by its
+	// control-plane namespace. A NotFound says that nothing reaches them.
+	Hosts      *configv1alpha1.Hosts
+	HostDriver func(ctx context.Context, namespace string) (host.Driver, error)
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -98,9 +104,19 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 	return err
 }
 
-// Delete removes the container from machine-controller-manager. When it is gone, all preservations end, and what the
-// container needed is deleted.
+// Delete removes the container from machine-controller-manager, when it has released its hosts. When it is gone, all
+// preservations end, hosts that are left are released, and what the container needed is deleted. Hosts are tried to be released
+// without end, as they would be off for good otherwise (X2).
 func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
+	seed, err := a.switchedOn(ctx, ex.Namespace)
+	if err != nil {
+		return err
+	}
+	if seed != "" && a.Clock.Since(ex.DeletionTimestamp.Time) < removalTimeout {
+		if err := a.waitForReleases(ctx, ex.Namespace, seed); err != nil {
+			return err
+		}
+	}
 	removed, err := a.removeContainer(ctx, ex.Namespace)
 	if err != nil {
 		return err
@@ -126,6 +142,9 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 		return fmt.Errorf("failed to get Shoot: %w", err)
 	}
 	waitForNodes := a.Clock.Since(ex.DeletionTimestamp.Time) < nodesTimeout
+	if err := a.leavePowerCycles(ctx, ex.Namespace, waitForNodes && hasServer(shoot)); err != nil {
+		return err
+	}
 	if waitForNodes {
 		if err := a.leaveMaintenances(ctx, ex.Namespace, shoot); err != nil {
 			return err
@@ -139,10 +158,11 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 
 // ForceDelete deletes the container and what it needs without waiting for anything: the API server of the shoot may be gone
 // for good, and machine-controller-manager with it. Preserved machines are deleted with the shoot.
-func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}
+	a.tryToLeavePowerCycles(ctx, log, ex.Namespace)
 	if err := nodemaintenance.Resources(a.Client, ex.Namespace).Destroy(ctx); err != nil {
 		return err
 	}
@@ -151,9 +171,12 @@ func (a *Actuator) ForceDelete(ctx context.Context, _ logr.Logger, ex *extension
 
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
 // preserved machines is in the machines, that of NodeMaintenances in them. gardenlet deletes machine-controller-manager at the
-// same time.
+// same time. Hosts are released, as they know this seed.
 func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
+		return err
+	}
+	if err := a.migratePowerCycles(ctx, ex.Namespace); err != nil {
 		return err
 	}
 	if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, preservationcontroller.ManagedResourceName, true); err != nil {
@@ -184,7 +207,17 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 	if strategies, err := helper.ReadDrainStrategies(ex); err == nil {
 		values.DrainStrategies = strategies
 	}
-	err := a.deployWithMaintenance(ctx, ex, shoot, values)
+	powerCycle, isEnding, err := a.powerCycleOf(ctx, ex)
+	if err != nil {
+		return err
+	}
+	deploy := func(powerCycle *preservationcontroller.PowerCycle) error {
+		values.PowerCycle = powerCycle
+		return a.deployWithMaintenance(ctx, ex, shoot, values)
+	}
+	if err = deploy(powerCycle); err == nil && isEnding {
+		err = a.endPowerCycles(ctx, ex.Namespace, shoot, powerCycle, deploy)
+	}
 	if errors.Is(err, shootresources.ErrTerminating) {
 		return a.waitForResourceManager(ctx, ex.Namespace, err)
 	}
@@ -245,7 +278,7 @@ func (a *Actuator) waitForResourceManager(ctx context.Context, namespace string,
 	return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: cause}
 }
 
-// removeContainer removes the container and its volume from machine-controller-manager and returns whether they were
+// removeContainer removes the container and its volumes from machine-controller-manager and returns whether they were
 // there. Nothing else would, before gardenlet writes the Deployment again.
 func (a *Actuator) removeContainer(ctx context.Context, namespace string) (bool, error) {
 	deployment, err := a.machineControllerManager(ctx, namespace)
@@ -256,7 +289,7 @@ func (a *Actuator) removeContainer(ctx context.Context, namespace string) (bool,
 	patch := client.StrategicMergeFrom(deployment.DeepCopy())
 	pod := &deployment.Spec.Template.Spec
 	pod.Containers = extensionswebhook.EnsureNoContainerWithName(pod.Containers, preservationcontroller.Name)
-	pod.Volumes = extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, preservationcontroller.VolumeName)
+	machinecontrollermanager.RemoveVolumes(pod)
 	if err := a.Client.Patch(ctx, deployment, patch); client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("failed to remove the container from Deployment %q: %w", deployment.Name, err)
 	}

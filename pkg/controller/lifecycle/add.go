@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
@@ -32,6 +33,9 @@ type AddOptions struct {
 	IgnoreOperationAnnotation bool
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
+	// Hosts are those of the component configuration, nil for none, and NewHostDriver makes the driver for them.
+	Hosts         *configv1alpha1.Hosts
+	NewHostDriver NewHostDriver
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -54,6 +58,8 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			Clock:           clock.RealClock{},
 			ShootClient:     shootClient(uncached),
 			EndMaintenances: maintenance.End,
+			Hosts:           options.Hosts,
+			HostDriver:      hostDriver(uncached, options.Hosts, options.NewHostDriver),
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

@@ -4,5 +4,8 @@
 
 package lifecycle
 
-// ShootClient is what AddToManager gives to the actuator.
-var ShootClient = shootClient
+// ShootClient and HostDriver are what AddToManager gives to the actuator.
+var (
+	ShootClient = shootClient
+	HostDriver  = hostDriver
+)

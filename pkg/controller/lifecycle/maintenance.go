@@ -74,7 +74,7 @@ func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1al
 		if !hasServer(shoot) {
 			return nil
 		}
-		if err := a.waitForMaintainer(ctx, ex.Namespace); err != nil {
+		if err := a.waitForContainer(ctx, ex.Namespace, preservationcontroller.FlagNodeMaintenance, "node maintenance"); err != nil {
 			return err
 		}
 		if err := a.endMaintenances(ctx, ex.Namespace); err != nil {
@@ -137,18 +137,18 @@ func (a *Actuator) beginMaintenance(ctx context.Context, namespace string, setti
 	return nodemaintenance.New(a.Client, namespace, settings).Deploy(ctx)
 }
 
-// waitForMaintainer waits until no container that takes care of NodeMaintenances is at work or will be: it would begin anew with
-// what was set back. The webhook takes the flag away as soon as the access secret says so.
-func (a *Actuator) waitForMaintainer(ctx context.Context, namespace string) error {
+// waitForContainer waits until no container with a flag is at work or will be: it would begin anew with what was set back. The
+// webhook takes the flag away as soon as the access secret says so.
+func (a *Actuator) waitForContainer(ctx context.Context, namespace, flag, of string) error {
 	wait := &reconcilerutils.RequeueAfterError{
 		RequeueAfter: removalInterval,
-		Cause:        errors.New("waiting for the preservation controller to let go of node maintenance"),
+		Cause:        fmt.Errorf("waiting for the preservation controller to let go of %s", of),
 	}
 	deployment, err := a.machineControllerManager(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	if deployment != nil && maintains(machinecontrollermanager.Container(deployment)) {
+	if deployment != nil && hasFlag(machinecontrollermanager.Container(deployment), flag) {
 		return wait
 	}
 
@@ -164,15 +164,15 @@ func (a *Actuator) waitForMaintainer(ctx context.Context, namespace string) erro
 		return fmt.Errorf("failed to list pods: %w", err)
 	}
 	for _, pod := range pods.Items {
-		if strings.HasPrefix(holder, pod.Name+"_") && !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return maintains(&c) }) {
+		if strings.HasPrefix(holder, pod.Name+"_") && !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return hasFlag(&c, flag) }) {
 			return nil
 		}
 	}
 	return wait
 }
 
-func maintains(container *corev1.Container) bool {
-	return container != nil && container.Name == preservationcontroller.Name && slices.Contains(container.Args, preservationcontroller.FlagNodeMaintenance)
+func hasFlag(container *corev1.Container, flag string) bool {
+	return container != nil && container.Name == preservationcontroller.Name && slices.Contains(container.Args, flag)
 }
 
 // leaveMaintenances sets back what is in progress in a shoot that goes on without this extension. Of one that is deleted, the

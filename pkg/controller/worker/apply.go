@@ -5,11 +5,13 @@
 package worker
 
 import (
+	"encoding/json"
 	"strconv"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -31,6 +33,11 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings share.Setting
 	}
 	if settings.ForceDeletePodsWithVolumes {
 		wanted[v1alpha1.AnnotationForceDeletePodsWithVolumes] = "true"
+	}
+	if settings.PowerCycle != nil {
+		value, err := json.Marshal(settings.PowerCycle)
+		utilruntime.Must(err) // it is numbers and strings
+		wanted[v1alpha1.AnnotationPowerCycleSettings] = string(value)
 	}
 	changed := annotate(deployment, wanted)
 	if !nativeFields {
@@ -62,10 +69,15 @@ func ShareOf(deployment *machinev1alpha1.MachineDeployment) (share.Settings, boo
 	if err != nil {
 		return share.Settings{}, false
 	}
+	powerCycle, err := v1alpha1.PowerCycleOf(deployment)
+	if err != nil {
+		powerCycle = nil // somebody has edited it
+	}
 	return share.Settings{
 		AutoPreserveFailedMax:      int32(limit),
 		MachinePreserveTimeout:     timeout,
 		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",
+		PowerCycle:                 powerCycle,
 	}, true
 }
 
@@ -81,6 +93,7 @@ func annotate(deployment *machinev1alpha1.MachineDeployment, wanted map[string]s
 		v1alpha1.AnnotationAutoPreserveFailedMax,
 		v1alpha1.AnnotationMachinePreserveTimeout,
 		v1alpha1.AnnotationForceDeletePodsWithVolumes,
+		v1alpha1.AnnotationPowerCycleSettings,
 	} {
 		current, there := deployment.Annotations[key]
 		value, keep := wanted[key]

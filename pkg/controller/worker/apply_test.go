@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
@@ -73,6 +74,39 @@ var _ = Describe("MachineDeployment", func() {
 		}
 	})
 
+	It("X9: should get the settings of power cycles, complete and always the same, only where they are set", func() {
+		const key = "machine-preservation.extensions.gardener.cloud/power-cycle-settings"
+		expected := deployment.DeepCopy()
+		Apply(expected, settings, false)
+		cycling := settings
+		cycling.PowerCycle = &v1alpha1.PowerCycle{Automatic: new(true), PowerOnTimeout: &metav1.Duration{Duration: 5 * time.Minute}}
+		v1alpha1.SetDefaults_PowerCycle(cycling.PowerCycle)
+
+		Apply(deployment, cycling, false)
+		Expect(deployment.Annotations).To(HaveKeyWithValue(key, `{"automatic":true,"fencing":"OutOfServiceTaint","maxAttempts":1,"maxConcurrent":1,`+
+			`"powerOffTimeout":"10m0s","powerOnTimeout":"5m0s","nodeStartupTimeout":"10m0s"}`))
+		Expect(Apply(deployment, cycling, false)).To(BeFalse(), "twice changes nothing")
+		actual, ok := ShareOf(deployment)
+		Expect(ok).To(BeTrue())
+		Expect(actual).To(Equal(cycling))
+
+		By("Reading what a former version has written")
+		deployment.Annotations[key] = `{"powerOnTimeout":"5m0s","automatic":true,"fencing":"OutOfServiceTaint"}`
+		Expect(v1alpha1.PowerCycleOf(deployment)).To(Equal(cycling.PowerCycle))
+
+		for _, edited := range []string{"{}", "x"} {
+			deployment.Annotations[key] = edited
+			Expect(Apply(deployment, settings, false)).To(BeTrue())
+			Expect(deployment).To(Equal(expected))
+		}
+		deployment.Annotations[key] = "x"
+		actual, ok = ShareOf(deployment)
+		Expect(ok).To(BeTrue())
+		Expect(actual).To(Equal(settings))
+		_, err := v1alpha1.PowerCycleOf(deployment)
+		Expect(err).To(MatchError(ContainSubstring(key)))
+	})
+
 	It("should get the native timeout, while the native number is kept at 0", func() {
 		expected := deployment.DeepCopy()
 		Apply(expected, settings, false)
@@ -128,7 +162,7 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(Remove(deployment)).To(BeFalse())
 		Expect(deployment).To(Equal(expected))
 
-		Apply(deployment, share.Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true}, false)
+		Apply(deployment, share.Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true, PowerCycle: &v1alpha1.PowerCycle{}}, false)
 		Expect(Remove(deployment)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
 	})

@@ -64,7 +64,7 @@ func Compare(ctx context.Context, ensurer genericmutator.Ensurer, deployment *ap
 	case !slices.Equal(argsOfShoot(actual), argsOfShoot(wanted)):
 		return Difference{Broken, differentArgs(actual, wanted)}, nil
 	case !apiequality.Semantic.DeepDerivative(wanted.VolumeMounts, actual.VolumeMounts),
-		!apiequality.Semantic.DeepDerivative(volume(changed), volume(deployment)):
+		!apiequality.Semantic.DeepDerivative(volumes(changed), volumes(deployment)):
 		return Difference{Broken, "its volume is not that of the shoot's current kubeconfig"}, nil
 	case !slices.Equal(actual.Args, wanted.Args):
 		return Difference{Outdated, differentArgs(actual, wanted)}, nil
@@ -77,7 +77,7 @@ func Compare(ctx context.Context, ensurer genericmutator.Ensurer, deployment *ap
 // argsOfShoot returns the arguments that do not depend on the extension's own configuration.
 func argsOfShoot(container *corev1.Container) []string {
 	return slices.DeleteFunc(slices.Clone(container.Args), func(arg string) bool {
-		return strings.HasPrefix(arg, preservationcontroller.FlagMaxMachinePreserveTimeout+"=")
+		return strings.HasPrefix(arg, preservationcontroller.FlagMaxMachinePreserveTimeout+"=") || arg == preservationcontroller.FlagPowerCycleShootRequests
 	})
 }
 
@@ -133,11 +133,9 @@ func Container(deployment *appsv1.Deployment) *corev1.Container {
 	return &containers[i]
 }
 
-func volume(deployment *appsv1.Deployment) *corev1.Volume {
-	volumes := deployment.Spec.Template.Spec.Volumes
-	i := slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == preservationcontroller.VolumeName })
-	if i < 0 {
-		return nil
-	}
-	return &volumes[i]
+// volumes returns those of the container.
+func volumes(deployment *appsv1.Deployment) []corev1.Volume {
+	return slices.DeleteFunc(slices.Clone(deployment.Spec.Template.Spec.Volumes), func(v corev1.Volume) bool {
+		return !slices.Contains(volumeNames, v.Name)
+	})
 }

@@ -42,6 +42,9 @@ const firstWithPreservation = "0.62.0"
 // sharedFlags are the flags of the provider's machine controller that the preservation controller has as well.
 var sharedFlags = []string{"--machine-health-timeout", "--machine-creation-timeout", "--machine-drain-timeout", "--node-conditions"}
 
+// volumeNames are the names of the container's volumes.
+var volumeNames = []string{preservationcontroller.VolumeName, preservationcontroller.HostVolumeName}
+
 // NewEnsurer returns an ensurer that injects the preservation controller into the Deployment of machine-controller-
 // manager. The reader should be backed by a cache: the API server waits for the answer. The configuration must have been
 // defaulted.
@@ -126,6 +129,12 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		}
 	}
 
+	// This, too, is on when the access secret says so. What operators have no hosts for any more is not passed on.
+	var hosts *configv1alpha1.Hosts
+	if secret.Annotations[preservationcontroller.AnnotationPowerCycle] == "true" {
+		hosts = e.config.Hosts
+	}
+
 	container := preservationcontroller.Container(preservationcontroller.ContainerValues{
 		Image:                     image,
 		Namespace:                 deployment.Namespace,
@@ -134,12 +143,25 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		ProviderFlags:             providerFlags(pod.Containers),
 		DrainStrategies:           strategies,
 		MaintenanceFlags:          maintenanceFlags,
+		Hosts:                     hosts,
+		Seed:                      secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed],
 	})
-	// Both come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
+	// They come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
 	// when gardenlet writes one: another order would be another template, and replace the pod once more.
-	pod.Volumes = append(extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, preservationcontroller.VolumeName), preservationcontroller.Volume(kubeconfigSecretName))
+	RemoveVolumes(pod)
+	pod.Volumes = append(pod.Volumes, preservationcontroller.Volume(kubeconfigSecretName))
+	if hosts != nil && hosts.KubeconfigSecretName != "" {
+		pod.Volumes = append(pod.Volumes, preservationcontroller.HostVolume(hosts.KubeconfigSecretName))
+	}
 	pod.Containers = append(extensionswebhook.EnsureNoContainerWithName(pod.Containers, preservationcontroller.Name), container)
 	return nil
+}
+
+// RemoveVolumes removes the volumes of the container.
+func RemoveVolumes(pod *corev1.PodSpec) {
+	for _, name := range volumeNames {
+		pod.Volumes = extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, name)
+	}
 }
 
 // formerMaintenanceFlags returns the flags for node maintenance that the container has been injected with, none if it has not.

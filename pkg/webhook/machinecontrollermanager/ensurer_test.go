@@ -50,6 +50,7 @@ var _ = Describe("Ensurer", func() {
 		ctx      = context.Background()
 		c        client.Client
 		crdError error
+		config   *configv1alpha1.ControllerConfiguration
 		ensurer  genericmutator.Ensurer
 
 		extension  *extensionsv1alpha1.Extension
@@ -74,7 +75,7 @@ var _ = Describe("Ensurer", func() {
 				return c.Get(ctx, key, object, opts...)
 			},
 		}).Build()
-		config := &configv1alpha1.ControllerConfiguration{}
+		config = &configv1alpha1.ControllerConfiguration{}
 		configv1alpha1.SetObjectDefaults_ControllerConfiguration(config)
 		ensurer = NewEnsurer(c, &machinecrd.Schemas{Machines: c, MachineDeployments: c}, config)
 
@@ -378,6 +379,46 @@ var _ = Describe("Ensurer", func() {
 			Entry("a limit", `,"nodeMaintenance":{"maxHoldTime":"-1h"}`),
 			Entry("what cannot be decoded", `,"nodeMaintenance":true`),
 			Entry("something else that cannot be decoded", `,"workers":true,"nodeMaintenance":{}`),
+		)
+
+		DescribeTable("X15: should have hosts power-cycled where the access secret says so", func(isOn string, hosts *configv1alpha1.Hosts, want ...string) {
+			secret.Annotations["machine-preservation.extensions.gardener.cloud/power-cycle"] = isOn
+			secret.Annotations["machine-preservation.extensions.gardener.cloud/power-cycle-seed"] = "seed-1"
+			Expect(c.Update(ctx, secret)).To(Succeed())
+			config.Hosts = hosts
+			ensure()
+			var actual []string
+			for _, arg := range container().Args {
+				if strings.Contains(arg, "power") || strings.Contains(arg, "host") || strings.Contains(arg, "seed") {
+					if !strings.HasPrefix(arg, "--namespace=") {
+						actual = append(actual, arg)
+					}
+				}
+			}
+			Expect(actual).To(HaveExactElements(want))
+
+			volume, mount := corev1.Volume{Name: "kubeconfig-machine-preservation-hosts"}, corev1.VolumeMount{
+				Name: "kubeconfig-machine-preservation-hosts", MountPath: "/var/run/secrets/gardener.cloud/machine-preservation-hosts", ReadOnly: true,
+			}
+			volume.Secret = &corev1.SecretVolumeSource{SecretName: "metal", Items: []corev1.KeyToPath{{Key: "kubeconfig", Path: "kubeconfig"}}, Optional: new(true)}
+			if len(want) > 0 && hosts.KubeconfigSecretName != "" {
+				Expect(container().VolumeMounts).To(ContainElement(mount))
+				Expect(deployment.Spec.Template.Spec.Volumes).To(ContainElement(volume))
+
+				By("Switching it off")
+				delete(secret.Annotations, "machine-preservation.extensions.gardener.cloud/power-cycle")
+				Expect(c.Update(ctx, secret)).To(Succeed())
+				ensure()
+			}
+			Expect(container().VolumeMounts).To(HaveLen(1))
+			Expect(deployment.Spec.Template.Spec.Volumes).NotTo(ContainElement(HaveField("Name", volume.Name)))
+		},
+			Entry("not, or not any more", "", &configv1alpha1.Hosts{Kind: "BareMetalHost"}),
+			Entry("no hosts", "true", nil),
+			Entry("hosts in the seed", "true", &configv1alpha1.Hosts{Kind: "BareMetalHost", Automatic: true}, "--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed-1"),
+			Entry("hosts elsewhere", "true", &configv1alpha1.Hosts{Kind: "ServerClaim", KubeconfigSecretName: "metal", ShootRequests: true},
+				"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed-1",
+				"--host-kubeconfig=/var/run/secrets/gardener.cloud/machine-preservation-hosts/kubeconfig", "--power-cycle-shoot-requests"),
 		)
 
 		It("should follow the generic kubeconfig when it is rotated", func() {

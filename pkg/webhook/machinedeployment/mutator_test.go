@@ -33,6 +33,9 @@ var _ = Describe("Mutator", func() {
 		maxKey    = "machine-preservation.extensions.gardener.cloud/auto-preserve-failed-max"
 		timeKey   = "machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"
 		forceKey  = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
+		cycleKey  = "machine-preservation.extensions.gardener.cloud/power-cycle-settings"
+
+		cycle = `{"automatic":false,"fencing":"OutOfServiceTaint","maxAttempts":1,"maxConcurrent":1,"powerOffTimeout":"10m0s","powerOnTimeout":"10m0s","nodeStartupTimeout":"10m0s"}`
 	)
 
 	var (
@@ -64,6 +67,7 @@ var _ = Describe("Mutator", func() {
 			&worker.Planner{Reader: c, Defaults: &configv1alpha1.ControllerConfiguration{
 				AutoPreserveFailedMax:  new(int32(0)),
 				MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
+				Hosts:                  &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost},
 			}},
 			&machinecrd.Schemas{Machines: c, MachineDeployments: c},
 		)
@@ -151,6 +155,26 @@ var _ = Describe("Mutator", func() {
 		Expect(desired.Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s"}))
 	})
 
+	It("X9: should write, put back and remove the settings of power cycles, without what the operators do not allow", func() {
+		setTo := func(fields string) {
+			extension.Spec.ProviderConfig.Raw = []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1",` +
+				`"kind":"MachinePreservationConfig","workers":[{"name":"worker-a"` + fields + `}]}`)
+			Expect(c.Update(ctx, extension)).To(Succeed())
+		}
+		setTo(`,"powerCycle":{"automatic":true}`)
+		desired := deployment.DeepCopy()
+		Expect(mutator.Mutate(ctx, desired, nil)).To(Succeed())
+		Expect(desired.Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s", cycleKey: cycle}))
+
+		written := deployment.DeepCopy()
+		Expect(mutator.Mutate(ctx, written, desired)).To(Succeed())
+		Expect(written.Annotations).To(Equal(desired.Annotations))
+
+		setTo("")
+		Expect(mutator.Mutate(ctx, desired, desired.DeepCopy())).To(Succeed())
+		Expect(desired.Annotations).To(Equal(map[string]string{maxKey: "0", timeKey: "72h0m0s"}))
+	})
+
 	It("should not hand out the share of another MachineDeployment", func() {
 		other := deployment.DeepCopy()
 		other.Name = "md-0"
@@ -167,14 +191,14 @@ var _ = Describe("Mutator", func() {
 		BeforeEach(func() {
 			enableNativeFields()
 			old = deployment.DeepCopy()
-			old.Annotations = map[string]string{maxKey: "1", timeKey: "24h0m0s", forceKey: "true", "old": "annotation"}
+			old.Annotations = map[string]string{maxKey: "1", timeKey: "24h0m0s", forceKey: "true", cycleKey: cycle, "old": "annotation"}
 		})
 
 		DescribeTable("on update",
 			func(prepare func()) {
 				prepare()
 				Expect(mutator.Mutate(ctx, deployment, old)).To(Succeed())
-				Expect(deployment.Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s", forceKey: "true"}))
+				Expect(deployment.Annotations).To(Equal(map[string]string{maxKey: "1", timeKey: "24h0m0s", forceKey: "true", cycleKey: cycle}))
 				Expect(deployment.Spec.AutoPreserveFailedMachineMax).To(BeZero())
 				Expect(deployment.Spec.Template.Spec.MachinePreserveTimeout).To(HaveValue(Equal(metav1.Duration{Duration: 24 * time.Hour})))
 			},

@@ -44,7 +44,52 @@ type ControllerConfiguration struct {
 	// rounded down. It defaults to 10.
 	// +optional
 	InjectionMaxFailedPercent *int32 `json:"injectionMaxFailedPercent,omitempty"`
+	// Hosts are what the machines of the landscape run on, if their power can be switched. Nothing is power-cycled unless this
+	// is set, whatever a Shoot sets. maxMachinePreserveTimeout must be at least 3h then, as a power cycle may take so long.
+	// +optional
+	Hosts *Hosts `json:"hosts,omitempty"`
 }
+
+// Hosts are what machines run on, and what may be done with them.
+type Hosts struct {
+	// Disabled says that nothing is power-cycled any more, and that what is in progress is ended. Set it, and wait for all Shoots
+	// to be reconciled, before hosts are taken away, or are of another kind, or elsewhere.
+	// +optional
+	Disabled bool `json:"disabled,omitempty"`
+	// Kind is the kind of the objects that hosts are.
+	Kind HostKind `json:"kind"`
+	// KubeconfigSecretName is the name of a Secret in each control-plane namespace. Its data entry kubeconfig leads to the cluster
+	// that the hosts are in, and must reach those of that shoot only. Without it, hosts are in the control-plane namespaces
+	// themselves. ServerClaims need it, since the Servers they are bound to are in no namespace: in the seed, each shoot would
+	// see all of them.
+	// +optional
+	KubeconfigSecretName string `json:"kubeconfigSecretName,omitempty"`
+	// Automatic allows Shoots to have failed machines power-cycled without being asked for. It defaults to false.
+	// +optional
+	Automatic bool `json:"automatic,omitempty"`
+	// ShootRequests allows those who may annotate the nodes of a shoot to ask for power cycles. It defaults to false.
+	// +optional
+	ShootRequests bool `json:"shootRequests,omitempty"`
+	// PXEBootKeepsDisks declares that a Server that boots by PXE keeps what is on its disks, and comes back with it:
+	// metal-operator boots one so that it finds off. ServerClaims need that.
+	// +optional
+	PXEBootKeepsDisks bool `json:"pxeBootKeepsDisks,omitempty"`
+	// PowerOffEnforced declares that metal-operator runs with --enforce-power-off. Otherwise a Server stays on whose kernel
+	// hangs. ServerClaims need that.
+	// +optional
+	PowerOffEnforced bool `json:"powerOffEnforced,omitempty"`
+}
+
+// HostKind is the kind of the objects that hosts are.
+// +kubebuilder:validation:Enum=BareMetalHost;ServerClaim
+type HostKind string
+
+const (
+	// HostKindBareMetalHost is that of metal3.
+	HostKindBareMetalHost HostKind = "BareMetalHost"
+	// HostKindServerClaim is that of ironcore's metal-operator.
+	HostKindServerClaim HostKind = "ServerClaim"
+)
 
 // Injection is when preservation controllers are replaced.
 type Injection string

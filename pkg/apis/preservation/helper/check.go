@@ -57,6 +57,7 @@ func checkWorkers(value any, fldPath *field.Path) field.ErrorList {
 		allErrs = append(allErrs, checkObject(item, fldPath.Index(i), map[string]check{
 			"name":                     checkString,
 			"machineControllerManager": checkSettings,
+			"powerCycle":               checkPowerCycle,
 		})...)
 	}
 	return allErrs
@@ -67,6 +68,18 @@ func checkSettings(value any, fldPath *field.Path) field.ErrorList {
 		"autoPreserveFailedMax":      checkNumber,
 		"machinePreserveTimeout":     checkDuration,
 		"forceDeletePodsWithVolumes": checkBool,
+	})
+}
+
+func checkPowerCycle(value any, fldPath *field.Path) field.ErrorList {
+	return checkObject(value, fldPath, map[string]check{
+		"automatic":          checkBool,
+		"fencing":            checkString,
+		"maxAttempts":        checkNumber,
+		"maxConcurrent":      checkNumber,
+		"powerOffTimeout":    checkDuration,
+		"powerOnTimeout":     checkDuration,
+		"nodeStartupTimeout": checkDuration,
 	})
 }
 

@@ -83,6 +83,27 @@ func ReadNodeMaintenance(extension *extensionsv1alpha1.Extension) (*preservation
 	return config.NodeMaintenance, nil
 }
 
+// HasPowerCycle returns whether hosts of a worker pool of an Extension are to be power-cycled. It does not depend on what else of
+// the configuration is not valid for the worker pools.
+func HasPowerCycle(extension *extensionsv1alpha1.Extension) (bool, error) {
+	fldPath := field.NewPath("spec", "providerConfig")
+	config, err := decode(extension.Spec.ProviderConfig, fldPath)
+	if err != nil {
+		return false, err
+	}
+	var (
+		allErrs field.ErrorList
+		has     bool
+	)
+	for i, worker := range config.Workers {
+		if worker.PowerCycle != nil && !validation.Enough(allErrs) {
+			has = true
+			allErrs = append(allErrs, validation.ValidatePowerCycle(worker.PowerCycle, fldPath.Child("workers").Index(i).Child("powerCycle"))...)
+		}
+	}
+	return has, aggregate(allErrs, fldPath)
+}
+
 func decode(raw *runtime.RawExtension, fldPath *field.Path) (*preservation.MachinePreservationConfig, error) {
 	config := &preservation.MachinePreservationConfig{}
 	if raw == nil || len(raw.Raw) == 0 {

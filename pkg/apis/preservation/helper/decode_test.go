@@ -62,6 +62,14 @@ workers:
     machinePreserveTimeout: 90m
     forceDeletePodsWithVolumes: false
 - name: worker-b
+  powerCycle:
+    automatic: true
+    fencing: OutOfServiceTaint
+    maxAttempts: 2
+    maxConcurrent: 3
+    powerOffTimeout: 4m
+    powerOnTimeout: 5m
+    nodeStartupTimeout: 6m
 drainStrategies:
   disabled: true
   timeout: 30m
@@ -89,7 +97,15 @@ nodeMaintenance:
 					MachinePreserveTimeout:     &metav1.Duration{Duration: 90 * time.Minute},
 					ForceDeletePodsWithVolumes: new(false),
 				}},
-				{Name: "worker-b"},
+				{Name: "worker-b", PowerCycle: &preservation.PowerCycle{
+					Automatic:          new(true),
+					Fencing:            new(preservation.Fencing("OutOfServiceTaint")),
+					MaxAttempts:        new(int32(2)),
+					MaxConcurrent:      new(int32(3)),
+					PowerOffTimeout:    &metav1.Duration{Duration: 4 * time.Minute},
+					PowerOnTimeout:     &metav1.Duration{Duration: 5 * time.Minute},
+					NodeStartupTimeout: &metav1.Duration{Duration: 6 * time.Minute},
+				}},
 			},
 			DrainStrategies: &preservation.DrainStrategies{
 				Disabled:                 new(true),
@@ -136,6 +152,43 @@ nodeMaintenance:
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.NodeMaintenance).To(BeNil())
 	})
+
+	It("should default the power cycles of pools that have them", func() {
+		config, err := read(head + "workers: [{name: worker-a}, {name: worker-b, powerCycle: {}}]")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.Workers[0].PowerCycle).To(BeNil())
+		Expect(config.Workers[1].PowerCycle).To(Equal(&preservation.PowerCycle{
+			Automatic:          new(false),
+			Fencing:            new(preservation.Fencing("OutOfServiceTaint")),
+			MaxAttempts:        new(int32(1)),
+			MaxConcurrent:      new(int32(1)),
+			PowerOffTimeout:    &metav1.Duration{Duration: 10 * time.Minute},
+			PowerOnTimeout:     &metav1.Duration{Duration: 10 * time.Minute},
+			NodeStartupTimeout: &metav1.Duration{Duration: 10 * time.Minute},
+		}))
+	})
+
+	DescribeTable("power cycles of an Extension", func(fields string, want types.GomegaMatcher, problem string) {
+		raw, err := yaml.YAMLToJSON([]byte(head + fields))
+		Expect(err).NotTo(HaveOccurred())
+		extension := &extensionsv1alpha1.Extension{}
+		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
+		has, err := helper.HasPowerCycle(extension)
+		if problem == "" {
+			Expect(err).NotTo(HaveOccurred())
+			Expect(has).To(want)
+		} else {
+			Expect(err).To(MatchError(ContainSubstring(problem)))
+		}
+	},
+		Entry("none", "workers: [{name: worker-a}]", BeFalse(), ""),
+		Entry("nothing at all", "", BeFalse(), ""),
+		Entry("one", "workers: [{name: worker-a}, {name: worker-b, powerCycle: {}}]", BeTrue(), ""),
+		Entry("of a pool that is gone", "workers: [{name: worker-x, powerCycle: {}}]", BeTrue(), ""),
+		Entry("beside what is not valid", "nodeMaintenance: {logLevel: trace}\nworkers: [{name: worker-a, powerCycle: {}}]", BeTrue(), ""),
+		Entry("what is not valid", "workers: [{name: worker-a, powerCycle: {maxAttempts: 9}}]", nil, "spec.providerConfig.workers[0].powerCycle.maxAttempts: Invalid value: 9"),
+		Entry("what cannot be decoded", "workers: [{name: worker-a, powerCycle: true}]", nil, "spec.providerConfig.workers[0].powerCycle: Invalid value: true: must be an object"),
+	)
 
 	DescribeTable("node maintenance of an Extension", func(fields, problem string, want types.GomegaMatcher) {
 		raw, err := yaml.YAMLToJSON([]byte(head + fields))
@@ -188,7 +241,7 @@ nodeMaintenance:
 		Entry("unknown field", head+"maxFailed: 3",
 			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
-			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name`),
+			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
 			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout`),
 		Entry("field in the wrong case", head+"machineControllerManager: {autopreservefailedmax: 3}",

@@ -42,3 +42,28 @@ func SetDefaults_NodeMaintenance(obj *NodeMaintenance) {
 		obj.MaxHoldTime = &metav1.Duration{Duration: DefaultMaxHoldTime}
 	}
 }
+
+// SetDefaults_PowerCycle sets default values for PowerCycle.
+func SetDefaults_PowerCycle(obj *PowerCycle) {
+	if obj.Automatic == nil {
+		obj.Automatic = new(false)
+	}
+	if obj.Fencing == nil {
+		obj.Fencing = new(FencingOutOfServiceTaint)
+	}
+	if obj.MaxAttempts == nil {
+		obj.MaxAttempts = new(int32(DefaultMaxAttempts))
+	}
+	if obj.MaxConcurrent == nil {
+		obj.MaxConcurrent = new(int32(DefaultMaxConcurrent))
+	}
+	if obj.PowerOffTimeout == nil {
+		obj.PowerOffTimeout = &metav1.Duration{Duration: DefaultPowerOffTimeout}
+	}
+	if obj.PowerOnTimeout == nil {
+		obj.PowerOnTimeout = &metav1.Duration{Duration: DefaultPowerOnTimeout}
+	}
+	if obj.NodeStartupTimeout == nil {
+		obj.NodeStartupTimeout = &metav1.Duration{Duration: DefaultNodeStartupTimeout}
+	}
+}

@@ -4,7 +4,13 @@
 
 package v1alpha1
 
-import "time"
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Keys of the power cycles that the seed of the remediation names.
 const (
@@ -29,7 +35,7 @@ const (
 	AnnotationPowerCycleAttempt = annotationPrefix + "power-cycle-attempt"
 	// AnnotationPowerCycleRecord on a Machine is all else that is remembered of its cycles, in JSON (X3).
 	AnnotationPowerCycleRecord = annotationPrefix + "power-cycle-record"
-	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle in JSON, complete. Hosts of machines
+	// AnnotationPowerCycleSettings on a MachineDeployment is its pool's powerCycle, a PowerCycle in JSON. Hosts of machines
 	// without it are not touched.
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
 	// AnnotationRemediation on a Machine asks for it to be kept because of a power cycle, until that time, in RFC 3339 (X10).
@@ -67,11 +73,33 @@ const ConditionPowerCycle = "PowerCycle"
 // CauseRemediation says that AnnotationRemediation is on the machine (X10).
 const CauseRemediation = "remediation"
 
-// Defaults of a pool's powerCycle.
+// Defaults of a pool's powerCycle, and what is valid.
 const (
 	DefaultMaxAttempts        = 1
 	DefaultMaxConcurrent      = 1
 	DefaultPowerOffTimeout    = 10 * time.Minute
 	DefaultPowerOnTimeout     = 10 * time.Minute
 	DefaultNodeStartupTimeout = 10 * time.Minute
+
+	MaxMaxAttempts       = 5
+	MinPowerCycleTimeout = time.Minute
+	MaxPowerCycleTimeout = time.Hour
+	// MaxPowerCycleDuration is what the timeouts of a cycle add up to at most. Operators who have hosts allow machines to be
+	// kept for so long.
+	MaxPowerCycleDuration = 3 * MaxPowerCycleTimeout
 )
+
+// PowerCycleOf returns what AnnotationPowerCycleSettings of a MachineDeployment says, with defaults for what a former version
+// did not know, and nil where it is not set.
+func PowerCycleOf(deployment metav1.Object) (*PowerCycle, error) {
+	value, ok := deployment.GetAnnotations()[AnnotationPowerCycleSettings]
+	if !ok {
+		return nil, nil
+	}
+	settings := &PowerCycle{}
+	if err := json.Unmarshal([]byte(value), settings); err != nil {
+		return nil, fmt.Errorf("failed to decode annotation %s: %w", AnnotationPowerCycleSettings, err)
+	}
+	SetDefaults_PowerCycle(settings)
+	return settings, nil
+}

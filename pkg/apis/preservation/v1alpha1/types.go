@@ -13,7 +13,7 @@ import (
 // +kubebuilder:object:root=true
 
 // MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long, how nodes are helped that do
-// not drain, and whether nodes are given to those who work on them. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
+// not drain, whether nodes are given to those who work on them, and whether hosts are power-cycled. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
 //
 // What holds for a worker pool is looked up for each field by itself, in this order: `workers[]` here, the Shoot's
 // `spec.provider.workers[].machineControllerManager` (where the Gardener version has these fields),
@@ -111,7 +111,50 @@ type Worker struct {
 	// MachineControllerManager is what is set for this worker pool.
 	// +optional
 	MachineControllerManager *MachineControllerManagerSettings `json:"machineControllerManager,omitempty"`
+	// PowerCycle has hosts of failed machines of this worker pool powered off and on again, when somebody asks for it. The
+	// machines are kept meanwhile. Nothing of the kind happens where this is not set, or where the landscape has no hosts
+	// whose power can be switched.
+	// +optional
+	PowerCycle *PowerCycle `json:"powerCycle,omitempty"`
 }
+
+// PowerCycle is how the hosts of a worker pool are powered off and on again. While a host is known to be off, its node is
+// made safe: the pods that ran there start elsewhere, and their volumes are detached. All timeouts are between 1m and 1h. They
+// add up, in this order, counted from when it was asked for. A cycle that exceeds one of them has failed, and the host is
+// powered on.
+type PowerCycle struct {
+	// Automatic says whether failed machines that are kept without being asked for (`autoPreserveFailedMax`) are power-cycled
+	// without being asked for as well, where the operators allow it. Defaults to false.
+	// +optional
+	Automatic *bool `json:"automatic,omitempty"`
+	// Fencing is how a node is made safe while its host is off. Defaults to OutOfServiceTaint.
+	// +optional
+	Fencing *Fencing `json:"fencing,omitempty"`
+	// MaxAttempts is how many cycles there are of a machine at most until its node was ready for some minutes. Between 1 and
+	// 5. Defaults to 1.
+	// +optional
+	MaxAttempts *int32 `json:"maxAttempts,omitempty"`
+	// MaxConcurrent is how many machines of a zone of the pool are power-cycled at a time. At least 1. Defaults to 1.
+	// +optional
+	MaxConcurrent *int32 `json:"maxConcurrent,omitempty"`
+	// PowerOffTimeout is how long it may take until the host is off and its node safe. Defaults to 10m.
+	// +optional
+	PowerOffTimeout *metav1.Duration `json:"powerOffTimeout,omitempty"`
+	// PowerOnTimeout is how long it may take until the host is on again. Defaults to 10m.
+	// +optional
+	PowerOnTimeout *metav1.Duration `json:"powerOnTimeout,omitempty"`
+	// NodeStartupTimeout is how long it may take until the node is healthy after that. Defaults to 10m.
+	// +optional
+	NodeStartupTimeout *metav1.Duration `json:"nodeStartupTimeout,omitempty"`
+}
+
+// Fencing is how a node is made safe.
+// +kubebuilder:validation:Enum=OutOfServiceTaint
+type Fencing string
+
+// FencingOutOfServiceTaint taints the node with `node.kubernetes.io/out-of-service`: Kubernetes deletes its pods and
+// detaches their volumes.
+const FencingOutOfServiceTaint Fencing = "OutOfServiceTaint"
 
 // MachineControllerManagerSettings says how many failed machines are kept, for how long, and how they are drained.
 type MachineControllerManagerSettings struct {

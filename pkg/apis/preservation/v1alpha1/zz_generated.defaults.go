@@ -22,6 +22,12 @@ func RegisterDefaults(scheme *runtime.Scheme) error {
 }
 
 func SetObjectDefaults_MachinePreservationConfig(in *MachinePreservationConfig) {
+	for i := range in.Workers {
+		a := &in.Workers[i]
+		if a.PowerCycle != nil {
+			SetDefaults_PowerCycle(a.PowerCycle)
+		}
+	}
 	if in.DrainStrategies != nil {
 		SetDefaults_DrainStrategies(in.DrainStrategies)
 	}

@@ -83,6 +83,9 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 				allErrs = append(allErrs, validateLimit(*settings.AutoPreserveFailedMax, *pool, settingsPath)...)
 			}
 		}
+		if worker.PowerCycle != nil {
+			allErrs = append(allErrs, ValidatePowerCycle(worker.PowerCycle, workerPath.Child("powerCycle"))...)
+		}
 	}
 
 	if settings := config.MachineControllerManager; settings != nil {
@@ -197,6 +200,36 @@ func validateNumberOfNodes(number *intstr.IntOrString, fldPath *field.Path) fiel
 		value = number.IntVal
 	}
 	return field.ErrorList{field.Invalid(fldPath, value, `must be a whole number between 0 and 2147483647, or a percentage from "0%" to "100%"`)}
+}
+
+// ValidatePowerCycle returns what is wrong with settings of power cycles that have their defaults. Each error names the field
+// below fldPath, its value and what is valid.
+func ValidatePowerCycle(powerCycle *preservation.PowerCycle, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	fencings := []v1alpha1.Fencing{v1alpha1.FencingOutOfServiceTaint}
+	if fencing := v1alpha1.Fencing(*powerCycle.Fencing); !sets.New(fencings...).Has(fencing) {
+		allErrs = append(allErrs, field.NotSupported(fldPath.Child("fencing"), fencing, fencings))
+	}
+	if attempts := *powerCycle.MaxAttempts; attempts < 1 || attempts > v1alpha1.MaxMaxAttempts {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxAttempts"), attempts, fmt.Sprintf("must be between 1 and %d", v1alpha1.MaxMaxAttempts)))
+	}
+	if machines := *powerCycle.MaxConcurrent; machines < 1 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxConcurrent"), machines, "must be at least 1"))
+	}
+	for _, timeout := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"powerOffTimeout", powerCycle.PowerOffTimeout.Duration},
+		{"powerOnTimeout", powerCycle.PowerOnTimeout.Duration},
+		{"nodeStartupTimeout", powerCycle.NodeStartupTimeout.Duration},
+	} {
+		if timeout.value < v1alpha1.MinPowerCycleTimeout || timeout.value > v1alpha1.MaxPowerCycleTimeout {
+			detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinPowerCycleTimeout, v1alpha1.MaxPowerCycleTimeout)
+			allErrs = append(allErrs, field.Invalid(fldPath.Child(timeout.field), timeout.value.String(), detail))
+		}
+	}
+	return allErrs
 }
 
 // validateSettings validates what can be said without a worker pool.

@@ -205,6 +205,47 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			`providerConfig.nodeMaintenance.namespaces: Too many: 33: must have at most 32 items`),
 	)
 
+	DescribeTable("X5, X6, X8: power cycles",
+		func(edit func(*preservation.PowerCycle), messages ...string) {
+			minutes := func(n time.Duration) *metav1.Duration { return &metav1.Duration{Duration: n * time.Minute} }
+			powerCycle := &preservation.PowerCycle{
+				Automatic: new(false), Fencing: new(preservation.Fencing("OutOfServiceTaint")),
+				MaxAttempts: new(int32(1)), MaxConcurrent: new(int32(1)),
+				PowerOffTimeout: minutes(10), PowerOnTimeout: minutes(10), NodeStartupTimeout: minutes(10),
+			}
+			edit(powerCycle)
+			config := &preservation.MachinePreservationConfig{Workers: []preservation.Worker{{Name: "system"}, {Name: "gpu", PowerCycle: powerCycle}}}
+			var actual []string
+			for _, err := range ValidateMachinePreservationConfig(config, pools, field.NewPath("providerConfig")) {
+				actual = append(actual, err.Error())
+			}
+			Expect(actual).To(HaveExactElements(messages))
+		},
+
+		Entry("defaults", func(*preservation.PowerCycle) {}),
+		Entry("smallest", func(p *preservation.PowerCycle) {
+			p.PowerOffTimeout.Duration, p.PowerOnTimeout.Duration, p.NodeStartupTimeout.Duration = time.Minute, time.Minute, time.Minute
+		}),
+		Entry("largest", func(p *preservation.PowerCycle) {
+			*p.MaxAttempts, *p.MaxConcurrent = 5, math.MaxInt32
+			p.PowerOffTimeout.Duration, p.PowerOnTimeout.Duration, p.NodeStartupTimeout.Duration = time.Hour, time.Hour, time.Hour
+		}),
+		Entry("fencing", func(p *preservation.PowerCycle) { *p.Fencing = "DeleteNode" },
+			`providerConfig.workers[1].powerCycle.fencing: Unsupported value: "DeleteNode": supported values: "OutOfServiceTaint"`),
+		Entry("no attempt", func(p *preservation.PowerCycle) { *p.MaxAttempts = 0 },
+			`providerConfig.workers[1].powerCycle.maxAttempts: Invalid value: 0: must be between 1 and 5`),
+		Entry("too many attempts", func(p *preservation.PowerCycle) { *p.MaxAttempts = 6 },
+			`providerConfig.workers[1].powerCycle.maxAttempts: Invalid value: 6: must be between 1 and 5`),
+		Entry("no machine at a time", func(p *preservation.PowerCycle) { *p.MaxConcurrent = 0 },
+			`providerConfig.workers[1].powerCycle.maxConcurrent: Invalid value: 0: must be at least 1`),
+		Entry("timeouts", func(p *preservation.PowerCycle) {
+			p.PowerOffTimeout.Duration, p.PowerOnTimeout.Duration, p.NodeStartupTimeout.Duration = 59*time.Second, -time.Minute, time.Hour+time.Second
+		},
+			`providerConfig.workers[1].powerCycle.powerOffTimeout: Invalid value: "59s": must be between 1m0s and 1h0m0s`,
+			`providerConfig.workers[1].powerCycle.powerOnTimeout: Invalid value: "-1m0s": must be between 1m0s and 1h0m0s`,
+			`providerConfig.workers[1].powerCycle.nodeStartupTimeout: Invalid value: "1h0m1s": must be between 1m0s and 1h0m0s`),
+	)
+
 	It("should refuse every name if there are no pools", func() {
 		config := preservation.MachinePreservationConfig{
 			MachineControllerManager: number(1),

@@ -7,13 +7,17 @@ package validation
 
 import (
 	"fmt"
+	"strings"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
+
+var hostKinds = sets.New(configv1alpha1.HostKindBareMetalHost, configv1alpha1.HostKindServerClaim)
 
 var injections = sets.New(configv1alpha1.InjectionInWaves, configv1alpha1.InjectionWithNextReconciliation)
 
@@ -56,5 +60,40 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 		allErrs = append(allErrs, field.Invalid(field.NewPath("injectionMaxFailedPercent"), *percent, "must be between 0 and 100"))
 	}
 
+	if config.Hosts != nil {
+		allErrs = append(allErrs, validateHosts(config.Hosts, field.NewPath("hosts"))...)
+		if longest != nil && longest.Duration < v1alpha1.MaxPowerCycleDuration {
+			allErrs = append(allErrs, field.Invalid(field.NewPath("maxMachinePreserveTimeout"), longest.Duration.String(),
+				fmt.Sprintf("must be at least %s where there are hosts, as a power cycle may take so long", v1alpha1.MaxPowerCycleDuration)))
+		}
+	}
+
+	return allErrs
+}
+
+func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	if hosts.Kind == "" {
+		allErrs = append(allErrs, field.Required(fldPath.Child("kind"), fmt.Sprintf("must be one of %q", sets.List(hostKinds))))
+	} else if !hostKinds.Has(hosts.Kind) {
+		allErrs = append(allErrs, field.NotSupported(fldPath.Child("kind"), hosts.Kind, sets.List(hostKinds)))
+	}
+	if name := hosts.KubeconfigSecretName; name != "" {
+		if problems := apivalidation.NameIsDNSSubdomain(name, false); len(problems) > 0 {
+			allErrs = append(allErrs, field.Invalid(fldPath.Child("kubeconfigSecretName"), name, "must be the name of a Secret: "+strings.Join(problems, ", ")))
+		}
+	}
+	if hosts.Kind != configv1alpha1.HostKindServerClaim {
+		return allErrs
+	}
+	if hosts.KubeconfigSecretName == "" {
+		allErrs = append(allErrs, field.Required(fldPath.Child("kubeconfigSecretName"), "must be set for ServerClaims, as each shoot would see all Servers of the seed"))
+	}
+	if !hosts.PXEBootKeepsDisks {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("pxeBootKeepsDisks"), false, "must be true for ServerClaims: metal-operator boots Servers by PXE that it finds off"))
+	}
+	if !hosts.PowerOffEnforced {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("powerOffEnforced"), false, "must be true for ServerClaims: without --enforce-power-off, metal-operator leaves Servers on that hang"))
+	}
 	return allErrs
 }

@@ -53,6 +53,29 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 		}).ToAggregate()).To(MatchError(`maxAutoPreserveFailed: Invalid value: -1: must not be negative`))
 	})
 
+	DescribeTable("X11: hosts",
+		func(hosts configv1alpha1.Hosts, longest time.Duration, messages ...string) {
+			var actual []string
+			for _, err := range ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{Hosts: &hosts, MaxMachinePreserveTimeout: &metav1.Duration{Duration: longest}}) {
+				actual = append(actual, err.Error())
+			}
+			Expect(actual).To(HaveExactElements(messages))
+		},
+		Entry("BareMetalHosts", configv1alpha1.Hosts{Kind: "BareMetalHost", Automatic: true, ShootRequests: true}, 3*time.Hour),
+		Entry("BareMetalHosts elsewhere", configv1alpha1.Hosts{Kind: "BareMetalHost", KubeconfigSecretName: "metal3"}, 3*time.Hour),
+		Entry("ServerClaims", configv1alpha1.Hosts{Kind: "ServerClaim", KubeconfigSecretName: "metal", PXEBootKeepsDisks: true, PowerOffEnforced: true}, 3*time.Hour),
+		Entry("no kind", configv1alpha1.Hosts{}, 3*time.Hour, `hosts.kind: Required value: must be one of ["BareMetalHost" "ServerClaim"]`),
+		Entry("another kind", configv1alpha1.Hosts{Kind: "Server"}, 3*time.Hour, `hosts.kind: Unsupported value: "Server": supported values: "BareMetalHost", "ServerClaim"`),
+		Entry("ServerClaims of which nothing is known", configv1alpha1.Hosts{Kind: "ServerClaim"}, 3*time.Hour,
+			`hosts.kubeconfigSecretName: Required value: must be set for ServerClaims, as each shoot would see all Servers of the seed`,
+			`hosts.pxeBootKeepsDisks: Invalid value: false: must be true for ServerClaims: metal-operator boots Servers by PXE that it finds off`,
+			`hosts.powerOffEnforced: Invalid value: false: must be true for ServerClaims: without --enforce-power-off, metal-operator leaves Servers on that hang`),
+		Entry("a name that is none", configv1alpha1.Hosts{Kind: "BareMetalHost", KubeconfigSecretName: "a/b"}, 3*time.Hour,
+			`hosts.kubeconfigSecretName: Invalid value: "a/b": must be the name of a Secret: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`),
+		Entry("machines that are not kept for long enough", configv1alpha1.Hosts{Kind: "BareMetalHost"}, time.Hour,
+			`maxMachinePreserveTimeout: Invalid value: "1h0m0s": must be at least 3h0m0s where there are hosts, as a power cycle may take so long`),
+	)
+
 	DescribeTable("injection",
 		func(config configv1alpha1.ControllerConfiguration, message string) {
 			errs := ValidateControllerConfiguration(&config).ToAggregate()

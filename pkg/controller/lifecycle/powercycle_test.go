@@ -1,0 +1,477 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
+	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/go-logr/logr"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+// fakeHosts are hosts that are off on behalf of this extension.
+type fakeHosts struct {
+	host.Driver
+	owned             []remediation.Host
+	listErr, patchErr error
+	// onRelease is what has to be true then.
+	onRelease func()
+}
+
+func (f *fakeHosts) Owned(_ context.Context, seed, namespace string) ([]remediation.Host, error) {
+	return slices.DeleteFunc(slices.Clone(f.owned), func(h remediation.Host) bool { return h.Owner.Seed != seed || h.Owner.Namespace != namespace }), f.listErr
+}
+
+func (f *fakeHosts) Release(_ context.Context, h *remediation.Host) error {
+	if f.patchErr != nil {
+		return f.patchErr
+	}
+	f.onRelease()
+	f.owned = slices.DeleteFunc(f.owned, func(o remediation.Host) bool { return o.Name == h.Name })
+	return nil
+}
+
+var _ = Describe("Power cycles", func() {
+	const (
+		namespace = "shoot--foo--bar"
+		container = "machine-preservation-controller"
+		prefix    = "machine-preservation.extensions.gardener.cloud/"
+	)
+
+	var (
+		ctx      = context.Background()
+		log      = logr.Discard()
+		c, shoot client.Client
+		clock    *testclock.FakeClock
+		hosts    *fakeHosts
+		// hostError is why hosts cannot be reached.
+		hostError error
+		actuator  *Actuator
+		ex        *extensionsv1alpha1.Extension
+	)
+
+	setShoot := func(fields string) {
+		GinkgoHelper()
+		cluster := &extensionsv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+		Expect(client.IgnoreNotFound(c.Delete(ctx, cluster.DeepCopy()))).To(Succeed())
+		cluster.Spec.Shoot.Raw = []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Shoot",` + fields + `}`)
+		cluster.Spec.Seed = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"core.gardener.cloud/v1beta1","kind":"Seed","metadata":{"name":"seed-1"}}`)}
+		Expect(c.Create(ctx, cluster)).To(Succeed())
+	}
+	const pools = `"provider":{"workers":[{"name":"worker-a","maximum":3}]}`
+	set := func(powerCycle string) {
+		ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: fmt.Appendf(nil,
+			`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","workers":[{"name":"worker-a"%s}]}`, powerCycle)}
+	}
+	get := func(object client.Object, name string) error {
+		return c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	}
+	// state returns whether the container is to power-cycle hosts, and whether anybody may.
+	state := func() (isOn, isAllowed bool) {
+		GinkgoHelper()
+		secret, role := &corev1.Secret{}, &rbacv1.Role{}
+		Expect(get(secret, "shoot-access-machine-preservation-controller")).To(Succeed())
+		Expect(get(role, container)).To(Succeed())
+		isAllowed = slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "baremetalhosts") })
+		if isAllowed {
+			Expect(secret.Annotations).To(HaveKeyWithValue(prefix+"power-cycle-seed", "seed-1"))
+		} else {
+			Expect(secret.Annotations).NotTo(HaveKey(prefix + "power-cycle-seed"))
+		}
+		return secret.Annotations[prefix+"power-cycle"] == "true", isAllowed
+	}
+	expect := func(on, allowed bool) {
+		GinkgoHelper()
+		isOn, isAllowed := state()
+		Expect(isOn).To(Equal(on), "switch")
+		Expect(isAllowed).To(Equal(allowed), "permissions")
+	}
+	reconcile := func() error { return actuator.Reconcile(ctx, log, ex) }
+	own := func(names ...string) {
+		for _, name := range names {
+			hosts.owned = append(hosts.owned, remediation.Host{Namespace: namespace, Name: name, Owner: &remediation.Owner{Seed: "seed-1", Namespace: namespace}})
+		}
+	}
+	var deployment *appsv1.Deployment
+	// inject has the container injected and at work.
+	inject := func(args ...string) {
+		GinkgoHelper()
+		Expect(client.IgnoreNotFound(c.Delete(ctx, deployment.DeepCopy()))).To(Succeed())
+		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
+		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "machine-controller-manager"}, {Name: container, Args: args}}
+		Expect(c.Create(ctx, deployment)).To(Succeed())
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "mcm", Namespace: namespace, Labels: map[string]string{"app": "kubernetes", "role": "machine-controller-manager"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: container, Args: args}}},
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: container, Namespace: namespace}}
+		for _, object := range []client.Object{pod, lease} {
+			Expect(client.IgnoreNotFound(c.Delete(ctx, object.DeepCopyObject().(client.Object)))).To(Succeed())
+		}
+		Expect(c.Create(ctx, pod)).To(Succeed())
+		lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: new("mcm_a"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: clock.Now()}}
+		Expect(c.Create(ctx, lease)).To(Succeed())
+	}
+
+	BeforeEach(func() {
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{
+			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
+			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme, monitoringv1.AddToScheme,
+		} {
+			Expect(add(scheme)).To(Succeed())
+		}
+		c, shoot = fakeclient.NewClientBuilder().WithScheme(scheme).Build(), fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
+		hostError = nil
+		hosts = &fakeHosts{onRelease: func() {
+			_, isAllowed := state()
+			Expect(isAllowed).To(BeTrue(), "who comes to it again after a crash knows that there are hosts")
+		}}
+		hosts.owned = []remediation.Host{
+			{Name: "of another seed", Owner: &remediation.Owner{Seed: "seed-2", Namespace: namespace}},
+			{Name: "of another shoot", Owner: &remediation.Owner{Seed: "seed-1", Namespace: "shoot--foo--baz"}},
+		}
+		actuator = &Actuator{
+			Client:      c,
+			Clock:       clock,
+			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, nil },
+			Hosts:       &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost},
+			HostDriver:  func(context.Context, string) (host.Driver, error) { return hosts, hostError },
+			Schemas:     &machinecrd.Schemas{Machines: c, MachineDeployments: c},
+			Recorder:    events.NewFakeRecorder(10),
+		}
+		setShoot(`"spec":{` + pools + `}`)
+		ex = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
+		ex.Spec.Type = "machine-preservation"
+		set(`,"powerCycle":{}`)
+	})
+	AfterEach(func() {
+		Expect(hosts.owned[:2]).To(HaveEach(HaveField("Name", HavePrefix("of another"))))
+	})
+
+	Describe("X11, X15: switching on", func() {
+		It("should be done where a pool has them", func() {
+			hostError = errors.New("nobody asks")
+			for range 2 {
+				Expect(reconcile()).To(Succeed())
+				expect(true, true)
+			}
+		})
+
+		DescribeTable("should not be done", func(prepare func()) {
+			hostError = errors.New("nobody asks")
+			prepare()
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+		},
+			Entry("where no pool has them", func() { set("") }),
+			Entry("without hosts", func() { actuator.Hosts = nil }),
+			Entry("with hosts that are disabled", func() { actuator.Hosts.Disabled = true }),
+		)
+
+		It("should be neither done nor undone with what is not valid", func() {
+			set("")
+			Expect(reconcile()).To(Succeed())
+			set(`,"powerCycle":{"maxAttempts":9}`)
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+
+			set(`,"powerCycle":{}`)
+			Expect(reconcile()).To(Succeed())
+			set(`,"powerCycle":{"maxAttempts":9}`)
+			Expect(reconcile()).To(Succeed())
+			expect(true, true)
+		})
+	})
+
+	Describe("X15: switching off", func() {
+		BeforeEach(func() {
+			Expect(reconcile()).To(Succeed())
+			inject("--power-cycle")
+			set("")
+		})
+
+		It("should wait for the container to release the hosts, then have it let go of them, then take the permissions away", func() {
+			own("a")
+			Expect(reconcile()).To(MatchError("waiting for the preservation controller to release 1 hosts"))
+			expect(true, true)
+
+			hosts.owned = hosts.owned[:2]
+			Expect(reconcile()).To(MatchError("waiting for the preservation controller to let go of hosts"))
+			expect(false, true)
+			inject()
+			own("late")
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+			Expect(hosts.owned).To(HaveLen(2))
+
+			hostError = errors.New("nobody asks")
+			Expect(reconcile()).To(Succeed())
+		})
+
+		It("should begin anew when it is switched on again meanwhile", func() {
+			Expect(reconcile()).To(MatchError(ContainSubstring("to let go of hosts")))
+			set(`,"powerCycle":{}`)
+			Expect(reconcile()).To(Succeed())
+			expect(true, true)
+		})
+
+		It("should go on with its end with what is not valid", func() {
+			Expect(reconcile()).To(MatchError(ContainSubstring("to let go of hosts")))
+			set(`,"powerCycle":true`)
+			inject()
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+		})
+
+		It("should be done when operators disable the hosts", func() {
+			set(`,"powerCycle":{}`)
+			actuator.Hosts.Disabled = true
+			inject()
+			own("a")
+			clock.Step(time.Minute) // nobody is at work
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+			Expect(hosts.owned).To(HaveLen(2))
+		})
+
+		It("should tell operators who take the hosts away too soon", func() {
+			actuator.Hosts = nil
+			Expect(reconcile()).To(MatchError(ContainSubstring("configure them again, with disabled: true")))
+			expect(true, true)
+		})
+
+		DescribeTable("should release the hosts where no container runs", func(shoot string) {
+			setShoot(shoot)
+			clock.Step(time.Minute)
+			if shoot != `"spec":{`+pools+`}` {
+				actuator.ShootClient = func(context.Context, string) (client.Client, error) { return nil, errors.New("there is no API server") }
+			} else {
+				inject()
+				clock.Step(time.Minute)
+			}
+			own("a", "b")
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+			Expect(hosts.owned).To(HaveLen(2))
+		},
+			Entry("of a shoot that is awake", `"spec":{`+pools+`}`),
+			Entry("of a shoot that hibernates, with the flag on a Deployment without replicas", `"spec":{"hibernation":{"enabled":true},`+pools+`},"status":{"hibernated":true}`),
+		)
+
+		DescribeTable("should go on until all hosts are released", func(fail, mend func()) {
+			inject()
+			clock.Step(time.Minute)
+			own("a")
+			fail()
+			Expect(reconcile()).To(MatchError(ContainSubstring("fake")))
+			expect(false, true)
+			mend()
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+			Expect(hosts.owned).To(HaveLen(2))
+		},
+			Entry("that cannot be reached", func() { hostError = errors.New("fake") }, func() { hostError = nil }),
+			Entry("that cannot be listed", func() { hosts.listErr = errors.New("fake") }, func() { hosts.listErr = nil }),
+			Entry("that cannot be changed", func() { hosts.patchErr = errors.New("fake") }, func() { hosts.patchErr = nil }),
+		)
+
+		DescribeTable("should come to its end where there can be no hosts", func(fail func()) {
+			fail()
+			Expect(reconcile()).To(MatchError(ContainSubstring("to let go of hosts")))
+			inject()
+			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+		},
+			Entry("as nothing reaches them", func() {
+				hostError = fmt.Errorf("failed: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "metal"))
+			}),
+			Entry("as there is no such kind", func() { hosts.listErr = &meta.NoKindMatchError{} }),
+		)
+
+		It("should leave nothing behind on Machines and Nodes that nobody would take away", func() {
+			taints := []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
+			for _, name := range []string{"cycled", "tainted"} {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				node.Spec.Taints = taints
+				Expect(shoot.Create(ctx, node)).To(Succeed())
+			}
+			cycled := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+				Name: "cycled", Namespace: namespace, Labels: map[string]string{"node": "cycled"},
+				Finalizers: []string{"machine.sapcloud.io/machine-controller-manager", prefix + "host"},
+				Annotations: map[string]string{
+					"host.metal3.io/external-remediation": "", prefix + "power-cycle-phase": "PoweringOn", prefix + "power-cycle-attempt": "1",
+					prefix + "power-cycle-record": "{}", prefix + "remediation": "2026-01-01T01:00:00Z",
+				},
+			}}
+			gone := cycled.DeepCopy()
+			gone.Name, gone.Labels["node"] = "gone", "gone"
+			tainted := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "tainted", Namespace: namespace, Labels: map[string]string{"node": "tainted"}}}
+			for _, machine := range []*machinev1alpha1.Machine{cycled, gone, tainted} {
+				Expect(c.Create(ctx, machine)).To(Succeed())
+			}
+			before := tainted.DeepCopy()
+			inject()
+			Expect(reconcile()).To(Succeed())
+
+			for _, machine := range []*machinev1alpha1.Machine{cycled, gone, tainted} {
+				Expect(get(machine, machine.Name)).To(Succeed())
+			}
+			for _, machine := range []*machinev1alpha1.Machine{cycled, gone} {
+				Expect(machine.Finalizers).To(ConsistOf("machine.sapcloud.io/machine-controller-manager"))
+				Expect(machine.Annotations).To(Equal(map[string]string{"host.metal3.io/external-remediation": ""}), "it is somebody else's")
+			}
+			Expect(tainted).To(Equal(before))
+			for name, expected := range map[string][]corev1.Taint{"cycled": taints[:1], "tainted": taints} {
+				node := &corev1.Node{}
+				Expect(shoot.Get(ctx, client.ObjectKey{Name: name}, node)).To(Succeed())
+				Expect(node.Spec.Taints).To(Equal(expected))
+			}
+		})
+	})
+
+	Describe("X2, X15: leaving", func() {
+		BeforeEach(func() {
+			Expect(reconcile()).To(Succeed())
+			inject("--power-cycle")
+			own("a")
+			ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
+		})
+		gone := func() {
+			GinkgoHelper()
+			Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller")).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+			Expect(get(&rbacv1.Role{}, container)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		}
+
+		It("should keep the container until it has released the hosts", func() {
+			Expect(actuator.Delete(ctx, log, ex)).To(And(BeAssignableToTypeOf(&reconcilerutils.RequeueAfterError{}), MatchError(ContainSubstring("to release 1 hosts"))))
+			Expect(get(deployment, deployment.Name)).To(Succeed())
+			Expect(deployment.Spec.Template.Spec.Containers).To(HaveLen(2))
+
+			hosts.owned = hosts.owned[:2]
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("is being removed")))
+			own("late")
+			clock.Step(time.Minute)
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(hosts.owned).To(HaveLen(2))
+			gone()
+		})
+
+		It("should release hosts that the container does not, also of a shoot that is deleted", func() {
+			setShoot(`"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{` + pools + `}`)
+			clock.Step(time.Hour)
+			hosts.patchErr = errors.New("fake")
+			Expect(actuator.Delete(ctx, log, ex)).To(MatchError("failed to release host shoot--foo--bar/a: fake"))
+			expect(true, true)
+			hosts.patchErr = nil
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			Expect(hosts.owned).To(HaveLen(2))
+			gone()
+		})
+
+		DescribeTable("should release hosts by force as well as it can", func(err error, left int) {
+			hosts.listErr = err
+			Expect(actuator.ForceDelete(ctx, log, ex)).To(Succeed())
+			Expect(hosts.owned).To(HaveLen(left))
+			gone()
+		},
+			Entry("all of them", nil, 2),
+			Entry("none", errors.New("fake"), 3),
+		)
+
+		It("should release them before another seed takes over", func() {
+			Expect(actuator.Migrate(ctx, log, ex)).To(MatchError(ContainSubstring("to stop")))
+			Expect(hosts.owned).To(HaveLen(3))
+			clock.Step(time.Minute)
+			Expect(actuator.Migrate(ctx, log, ex)).To(Succeed())
+			Expect(hosts.owned).To(HaveLen(2))
+			gone()
+		})
+
+		It("should ask nobody where it was never on", func() {
+			hosts.owned = hosts.owned[:2]
+			set("")
+			ex.DeletionTimestamp = nil
+			inject()
+			Expect(reconcile()).To(Succeed())
+			ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
+			clock.Step(time.Hour)
+			hostError = errors.New("nobody asks")
+			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
+			gone()
+		})
+	})
+
+	Describe("HostDriver", func() {
+		var (
+			reached client.Client
+			driver  = func(hosts *configv1alpha1.Hosts) error {
+				_, err := HostDriver(c, hosts, func(kind configv1alpha1.HostKind, of string, hosts client.Client) (host.Driver, error) {
+					Expect(kind).To(Equal(configv1alpha1.HostKindBareMetalHost))
+					Expect(of).To(Equal(namespace))
+					reached = hosts
+					return nil, nil
+				})(ctx, namespace)
+				return err
+			}
+			create = func(kubeconfig string) {
+				Expect(c.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "metal", Namespace: namespace}, Data: map[string][]byte{"kubeconfig": []byte(kubeconfig)}})).To(Succeed())
+			}
+			elsewhere = &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost, KubeconfigSecretName: "metal"}
+		)
+		const kubeconfig = `{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],` +
+			`"users":[{"name":"a","user":%s}],"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}]}`
+
+		It("should reach hosts in the seed", func() {
+			Expect(driver(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost})).To(Succeed())
+			Expect(reached).To(BeIdenticalTo(c))
+		})
+
+		It("should reach hosts in another cluster", func() {
+			Expect(driver(elsewhere)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+			create(fmt.Sprintf(kubeconfig, `{"token":"t"}`))
+			Expect(driver(elsewhere)).To(Succeed())
+			Expect(reached).NotTo(BeIdenticalTo(c))
+		})
+
+		It("should run nothing that a kubeconfig names", func() {
+			create(fmt.Sprintf(kubeconfig, `{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"true","interactiveMode":"Never"}}`))
+			Expect(driver(elsewhere)).To(MatchError(ContainSubstring("exec configurations are not supported")))
+		})
+	})
+})
