@@ -53,11 +53,14 @@ func (p Power) Apply(pod *corev1.Pod) error {
 		return err
 	}
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, PowerAnnotation, string(value))
-	if !p.On && pod.Annotations[FailureAnnotation] == string(KernelHang) {
+	if !p.On && Hangs(pod) {
 		delete(pod.Annotations, FailureAnnotation)
 	}
 	return nil
 }
+
+// Hangs returns whether the kernel of a machine hangs.
+func Hangs(pod *corev1.Pod) bool { return pod.Annotations[FailureAnnotation] == string(KernelHang) }
 
 // boots returns for how long the machine is not up yet, although it has power.
 func (p Power) boots(now time.Time) time.Duration { return max(0, p.Since.Add(BootTime).Sub(now)) }

@@ -171,6 +171,8 @@ var _ = Describe("reconciler", func() {
 
 		It("is dead without power, and comes back as another boot that is not ready at once", func(ctx SpecContext) {
 			power(ctx, false, "1")
+			clock.SetTime(clock.Now().Add(time.Hour))
+			settle(ctx)
 			Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
 			Expect(ready(ctx)).To(Equal(corev1.ConditionTrue))
 
