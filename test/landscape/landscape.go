@@ -164,6 +164,9 @@ func (l *Landscape) start(ctx context.Context, o Options) error {
 	if err := l.startSeed(ctx, o); err != nil {
 		return err
 	}
+	if err := l.startHosts(ctx, o.Hosts, paths); err != nil {
+		return err
+	}
 	fmt.Fprintln(o.Out, "Starting the extension")
 	if err := l.startExtension(ctx, paths[extension], o.WithoutSidecar); err != nil {
 		return err
@@ -187,6 +190,9 @@ func (l *Landscape) ensureBinaries(ctx context.Context, o Options) (map[string]s
 	modules := []string{binaries.Etcd, binaries.Kubernetes, binaries.Kwok, mcmModules[o.MCM]}
 	if o.Garden {
 		modules = append(modules, binaries.Gardener)
+	}
+	if o.Hosts == hosts.IronCore {
+		modules = append(modules, binaries.MetalOperator)
 	}
 	paths, err := binaries.Ensure(ctx, o.Out, modules...)
 	if err != nil {
