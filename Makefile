@@ -11,6 +11,8 @@ export GOTOOLCHAIN := local
 MCM ?= 0.62
 # A checkout of machine-controller-manager that is built in the place of that generation's module. Optional.
 MCM_SOURCE ?=
+# The kind of hosts that the landscape's machines run on: baremetalhost or ironcore. Optional: they run on none.
+HOSTS ?=
 # What the demo tells: preservation or maintenance.
 STORY ?= preservation
 
@@ -39,8 +41,8 @@ demo: ## Show what happens to machines, live (STORY=preservation|maintenance, DE
 	@MCM=$(MCM) STORY=$(STORY) go run ./test/demo
 
 .PHONY: landscape-up
-landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, MCM_SOURCE=dir, GARDEN=1)
-	@$(LANDSCAPE) up --mcm $(MCM) $(if $(GARDEN),--garden)
+landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, MCM_SOURCE=dir, GARDEN=1, HOSTS=baremetalhost|ironcore)
+	@$(LANDSCAPE) up --mcm $(MCM) $(if $(GARDEN),--garden) $(if $(HOSTS),--hosts $(HOSTS))
 
 .PHONY: landscape-down
 landscape-down: ## Stop it

@@ -36,6 +36,9 @@ func (d Directory) HasGarden() bool {
 	return err == nil
 }
 
+// Hosts returns the kind of hosts of the landscape that runs, empty for none.
+func (d Directory) Hosts() (string, error) { return readIfExists(d.hostsFile()) }
+
 // Binaries is the directory with the project's commands and kubectl.
 func (d Directory) Binaries() string { return d.path("bin") }
 
@@ -64,7 +67,11 @@ func (d Directory) Owner() (int, bool, error) {
 
 // Ready returns the generation of machine-controller-manager of a landscape that runs and is ready, else nothing.
 func (d Directory) Ready() (string, error) {
-	content, err := os.ReadFile(d.readyFile())
+	return readIfExists(d.readyFile())
+}
+
+func readIfExists(path string) (string, error) {
+	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -77,6 +84,7 @@ func (d Directory) path(elements ...string) string {
 
 func (d Directory) pidFile() string   { return d.path("landscape.pid") }
 func (d Directory) readyFile() string { return d.path("ready") }
+func (d Directory) hostsFile() string { return d.data("hosts") }
 func (d Directory) data(elements ...string) string {
 	return d.path(append([]string{"data"}, elements...)...)
 }

@@ -25,6 +25,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/cluster"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/kwok"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/lock"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/podrunner"
@@ -65,6 +66,8 @@ type Options struct {
 	Shoot *gardencorev1beta1.Shoot
 	// Garden adds a garden, in which Shoots can be created.
 	Garden bool
+	// Hosts is the kind of hosts that machines run on, one of package hosts. Empty for none.
+	Hosts string
 	// WithoutSidecar leaves the preservation controller out of the Deployment of machine-controller-manager.
 	WithoutSidecar bool
 }
@@ -119,6 +122,9 @@ func Start(ctx context.Context, o Options) (*Landscape, error) {
 	if err := ValidateMCM(o.MCM); err != nil {
 		return nil, err
 	}
+	if err := hosts.Validate(o.Hosts); err != nil {
+		return nil, err
+	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return nil, err
@@ -158,6 +164,9 @@ func (l *Landscape) start(ctx context.Context, o Options) error {
 	if err := l.startSeed(ctx, o); err != nil {
 		return err
 	}
+	if err := l.startHosts(ctx, o.Hosts, paths); err != nil {
+		return err
+	}
 	fmt.Fprintln(o.Out, "Starting the extension")
 	if err := l.startExtension(ctx, paths[extension], o.WithoutSidecar); err != nil {
 		return err
@@ -181,6 +190,9 @@ func (l *Landscape) ensureBinaries(ctx context.Context, o Options) (map[string]s
 	modules := []string{binaries.Etcd, binaries.Kubernetes, binaries.Kwok, mcmModules[o.MCM]}
 	if o.Garden {
 		modules = append(modules, binaries.Gardener)
+	}
+	if o.Hosts == hosts.IronCore {
+		modules = append(modules, binaries.MetalOperator)
 	}
 	paths, err := binaries.Ensure(ctx, o.Out, modules...)
 	if err != nil {
@@ -257,6 +269,10 @@ func (l *Landscape) startSeed(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	crds, addHosts, err := l.hosts(ctx, o.Hosts)
+	if err != nil {
+		return err
+	}
 	return l.runControllers(ctx, "the controllers of the seed", func(ctx context.Context) (<-chan error, error) {
 		return seed.Start(ctx, seed.Options{
 			SeedConfig:    l.Seed.Config,
@@ -264,7 +280,8 @@ func (l *Landscape) startSeed(ctx context.Context, o Options) error {
 			MCMVersion:    mcm.Version,
 			MachineCRDDir: machineCRDDir(mcm),
 			LogDir:        l.Directory.Logs(),
-			AddToManager: []func(manager.Manager) error{
+			CRDs:          crds,
+			AddToManager: append([]func(manager.Manager) error{
 				func(mgr manager.Manager) error {
 					return podrunner.AddToManager(mgr, podrunner.Options{
 						Dir:      string(l.Directory),
@@ -272,7 +289,7 @@ func (l *Landscape) startSeed(ctx context.Context, o Options) error {
 					})
 				},
 				func(mgr manager.Manager) error { return simulator.AddToManager(mgr, l.Shoot.Config) },
-			},
+			}, addHosts...),
 		})
 	})
 }

@@ -33,7 +33,13 @@ const (
 	Kwok       = "kwok"
 	MCM061     = "mcm-0.61"
 	MCM062     = "mcm-0.62"
+
+	// MetalOperator is also the name of its binary.
+	MetalOperator = "metal-operator"
 )
+
+// Redfish is the name of the binary with metal-operator's mock of a BMC, which MetalOperator has too.
+const Redfish = "redfish"
 
 const (
 	projectModule = "github.com/gardener/gardener-extension-machine-preservation"
@@ -70,6 +76,8 @@ var modules = map[string]module{
 	Kwok:   {},
 	MCM061: {},
 	MCM062: {},
+
+	MetalOperator: {names: map[string]string{"cmd": MetalOperator}},
 }
 
 // Ensure builds the tools of the given modules unless the cache has them, and returns the paths by name of the binary.
@@ -382,8 +390,13 @@ func hashDirectory(hash io.Writer, dir string) error {
 // key changes whenever a build would give something else.
 func (e environment) key(name string, flags []string) (string, error) {
 	hash := sha256.New()
-	for _, file := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join(e.moduleDir(name), file))
+	dir := e.moduleDir(name)
+	own, err := filepath.Glob(filepath.Join(dir, "*", "*.go"))
+	if err != nil {
+		return "", err
+	}
+	for _, file := range append([]string{filepath.Join(dir, "go.mod"), filepath.Join(dir, "go.sum")}, own...) {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return "", err
 		}

@@ -63,6 +63,19 @@ var _ = Describe("Binaries", func() {
 			Expect(env.ensure(ctx, out, cache, "greeter")).To(Equal(dir))
 		})
 
+		It("should build again what has source of its own", func(ctx SpecContext) {
+			write(filepath.Join(moduleDir, "go.mod"), "module example.org/greeter\n\ngo 1.26.0\n\ntool example.org/greeter/own\n")
+			for _, greeting := range []string{"hello", "bye"} {
+				write(filepath.Join(moduleDir, "own", "main.go"), "package main\n\nfunc main() { print(\""+greeting+"\") }\n")
+				modules["greeter"] = module{}
+				dir, err := env.ensure(ctx, out, cache, "greeter")
+				Expect(err).NotTo(HaveOccurred())
+				output, err := exec.CommandContext(ctx, filepath.Join(dir, "own")).CombinedOutput()
+				Expect(err).NotTo(HaveOccurred())
+				Expect(string(output)).To(Equal(greeting))
+			}
+		})
+
 		It("should build once if asked twice at the same time", func(ctx SpecContext) {
 			var group sync.WaitGroup
 			for range 2 {

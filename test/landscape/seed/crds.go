@@ -29,13 +29,14 @@ import (
 var monitoringCRDs = sets.New("prometheusrules.monitoring.coreos.com", "servicemonitors.monitoring.coreos.com")
 
 // deployCRDs installs the custom resource definitions and waits until they are served.
-func deployCRDs(ctx context.Context, c client.Client, machineCRDDir string) error {
+func deployCRDs(ctx context.Context, c client.Client, o Options) error {
 	var tasks []flow.TaskFn
 	for _, newDeployer := range []func() (component.DeployWaiter, error){
 		func() (component.DeployWaiter, error) { return crds.NewCRD(c, true, true) },
 		func() (component.DeployWaiter, error) { return crddeployer.New(c, []string{resourcemanager.CRD}, true) },
 		func() (component.DeployWaiter, error) { return vpa.NewCRD(c, nil) },
-		func() (component.DeployWaiter, error) { return machineCRDs(c, machineCRDDir) },
+		func() (component.DeployWaiter, error) { return machineCRDs(c, o.MachineCRDDir) },
+		func() (component.DeployWaiter, error) { return crddeployer.New(c, o.CRDs, false) },
 	} {
 		tasks = append(tasks, func(ctx context.Context) error {
 			deployer, err := newDeployer()

@@ -58,6 +58,8 @@ type Options struct {
 	// MachineCRDDir is the directory with the custom resource definitions of machine-controller-manager. Those that come
 	// with Gardener are used if it is empty.
 	MachineCRDDir string
+	// CRDs are further custom resource definitions, as manifests.
+	CRDs []string
 	// LogDir is the directory in which podrunner writes the logs of containers.
 	LogDir string
 	// AddToManager adds further controllers to the manager of the seed.
@@ -78,7 +80,7 @@ func Start(ctx context.Context, o Options) (<-chan error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("could not make a client of the seed: %w", err)
 	}
-	if err := deployCRDs(ctx, c, o.MachineCRDDir); err != nil {
+	if err := deployCRDs(ctx, c, o); err != nil {
 		return nil, err
 	}
 	if err := deployPrerequisites(ctx, c, o); err != nil {

@@ -26,6 +26,8 @@ const (
 	Healthy Failure = ""
 	// KubeletDead means that the kubelet no longer does anything.
 	KubeletDead Failure = "kubelet-dead"
+	// KernelHang means that nothing on the machine does anything, until its host is switched off.
+	KernelHang Failure = "kernel-hang"
 	// NodeNotReady means that the kubelet reports that its Node is not ready.
 	NodeNotReady Failure = "node-not-ready"
 	// NeverJoins means that the machine never registers a Node.
@@ -33,7 +35,7 @@ const (
 )
 
 // Failures are the valid values of FailureAnnotation.
-var Failures = []Failure{KubeletDead, NodeNotReady, NeverJoins}
+var Failures = []Failure{KubeletDead, KernelHang, NodeNotReady, NeverJoins}
 
 // parseFailure returns the failure that the annotations ask for.
 func parseFailure(annotations map[string]string) (Failure, error) {
@@ -49,14 +51,14 @@ func parseFailure(annotations map[string]string) (Failure, error) {
 }
 
 // joins returns whether a machine with this failure registers its Node.
-func (f Failure) joins() bool { return f != NeverJoins && f != KubeletDead }
+func (f Failure) joins() bool { return f == Healthy || f == NodeNotReady }
 
 // affect makes the failure take effect on a Node: it says whether, and how, the Node is served.
 func (f Failure) affect(node *corev1.Node) {
 	metav1.SetMetaDataLabel(&node.ObjectMeta, kwok.LabelKubelet, kwok.KubeletAlive)
 	delete(node.Annotations, kwok.AnnotationReady)
 	switch f {
-	case KubeletDead:
+	case KubeletDead, KernelHang:
 		delete(node.Labels, kwok.LabelKubelet)
 	case NodeNotReady:
 		metav1.SetMetaDataAnnotation(&node.ObjectMeta, kwok.AnnotationReady, "false")

@@ -20,13 +20,14 @@ var _ = Describe("Failure", func() {
 		Entry("no annotation", nil, Healthy),
 		Entry("empty", map[string]string{FailureAnnotation: ""}, Healthy),
 		Entry("kubelet-dead", map[string]string{FailureAnnotation: "kubelet-dead"}, KubeletDead),
+		Entry("kernel-hang", map[string]string{FailureAnnotation: "kernel-hang"}, KernelHang),
 		Entry("node-not-ready", map[string]string{FailureAnnotation: "node-not-ready"}, NodeNotReady),
 		Entry("never-joins", map[string]string{FailureAnnotation: "never-joins"}, NeverJoins),
 	)
 
 	It("names the valid values", func() {
 		_, err := parseFailure(map[string]string{FailureAnnotation: "dead"})
-		Expect(err).To(MatchError("annotation " + FailureAnnotation + ` has value "dead", valid are kubelet-dead, node-not-ready, never-joins`))
+		Expect(err).To(MatchError("annotation " + FailureAnnotation + ` has value "dead", valid are kubelet-dead, kernel-hang, node-not-ready, never-joins`))
 	})
 
 	It("takes effect on a node, one after the other", func() {
@@ -46,5 +47,8 @@ var _ = Describe("Failure", func() {
 
 		Healthy.affect(node)
 		Expect(node.Labels).To(HaveKeyWithValue(kwok.LabelKubelet, kwok.KubeletAlive))
+
+		KernelHang.affect(node)
+		Expect(node.Labels).NotTo(HaveKey(kwok.LabelKubelet))
 	})
 })

@@ -73,7 +73,7 @@ func ipAddress(pod *corev1.Pod) string {
 
 // newNode returns the Node as a kubelet and a cloud-controller-manager register it. Labels, annotations and taints of the
 // worker pool are added by machine-controller-manager.
-func newNode(pod *corev1.Pod, machine *machinev1alpha1.Machine, class *machinev1alpha1.MachineClass, failure Failure, kubeletVersion string) *corev1.Node {
+func newNode(pod *corev1.Pod, machine *machinev1alpha1.Machine, class *machinev1alpha1.MachineClass, failure Failure, bootID, kubeletVersion string) *corev1.Node {
 	template := class.NodeTemplate
 	if template == nil {
 		template = &machinev1alpha1.NodeTemplate{}
@@ -119,16 +119,9 @@ func newNode(pod *corev1.Pod, machine *machinev1alpha1.Machine, class *machinev1
 				OperatingSystem:         "linux",
 				OSImage:                 "simulated",
 				SystemUUID:              string(pod.UID),
-				BootID:                  string(pod.UID),
+				BootID:                  bootID,
 			},
-			Conditions: []corev1.NodeCondition{{
-				Type:               corev1.NodeReady,
-				Status:             corev1.ConditionFalse,
-				Reason:             "KubeletNotReady",
-				Message:            "the kubelet has just started",
-				LastHeartbeatTime:  now,
-				LastTransitionTime: now,
-			}},
+			Conditions: []corev1.NodeCondition{kubeletStarts(now)},
 		},
 	}
 	failure.affect(registered)

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -29,14 +30,17 @@ type reconciler struct {
 	shoot          client.Client
 	recorder       events.EventRecorder
 	kubeletVersion string
+	clock          clock.PassiveClock
 }
+
+func (r *reconciler) now() metav1.Time { return metav1.NewTime(r.clock.Now()) }
 
 // Reconcile implements reconcile.Reconciler.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.seed.Get(ctx, request.NamespacedName, pod); err != nil {
 		if apierrors.IsNotFound(err) {
-			return reconcile.Result{}, r.affectNode(ctx, request.Name, KubeletDead)
+			return reconcile.Result{}, r.killKubelet(ctx, request.Name)
 		}
 		return reconcile.Result{}, fmt.Errorf("could not read the pod: %w", err)
 	}
@@ -54,6 +58,13 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.writeStatus(ctx, pod, false)
 	}
 
+	power, err := PowerOf(pod)
+	if err != nil {
+		return reconcile.Result{}, reconcile.TerminalError(err)
+	}
+	if boots := power.boots(r.clock.Now()); !power.On || boots > 0 {
+		return reconcile.Result{RequeueAfter: boots}, r.killKubelet(ctx, pod.Name)
+	}
 	failure, err := parseFailure(pod.Annotations)
 	if err != nil {
 		r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, "UnknownFailure", "Fail", "%v", err)
@@ -63,13 +74,13 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		if !failure.joins() {
 			return reconcile.Result{}, nil
 		}
-		return reconcile.Result{}, r.join(ctx, pod, failure)
+		return reconcile.Result{}, r.join(ctx, pod, failure, power.BootID)
 	}
 	if failure == NeverJoins {
 		r.recorder.Eventf(pod, nil, corev1.EventTypeWarning, "FailureTooLate", "Fail", "The machine has joined, %s has no effect", NeverJoins)
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, r.affectNode(ctx, pod.Name, failure)
+	return reconcile.Result{}, r.affectNode(ctx, pod.Name, failure, power.BootID)
 }
 
 // schedule gives the Pod the default failure, and the only node of the seed.
@@ -92,14 +103,14 @@ func (r *reconciler) schedule(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-func controlPlaneNamespace(pod *corev1.Pod) string {
-	return strings.TrimPrefix(pod.Namespace, infrastructure.NamespaceName(""))
+func controlPlaneNamespace(pod client.Object) string {
+	return strings.TrimPrefix(pod.GetNamespace(), infrastructure.NamespaceName(""))
 }
 
 // remove takes the Pod away, and what the garbage collector would take away after it. The node is no longer served
 // before: what has gone cannot report anything.
 func (r *reconciler) remove(ctx context.Context, pod *corev1.Pod) error {
-	if err := r.affectNode(ctx, pod.Name, KubeletDead); err != nil {
+	if err := r.killKubelet(ctx, pod.Name); err != nil {
 		return err
 	}
 	for _, dependent := range []client.Object{
@@ -117,7 +128,7 @@ func (r *reconciler) remove(ctx context.Context, pod *corev1.Pod) error {
 }
 
 // join registers the Node, if machine-controller-manager is ready for it, and marks the Pod ready.
-func (r *reconciler) join(ctx context.Context, pod *corev1.Pod, failure Failure) error {
+func (r *reconciler) join(ctx context.Context, pod *corev1.Pod, failure Failure, bootID string) error {
 	machine := &machinev1alpha1.Machine{}
 	if err := r.seed.Get(ctx, client.ObjectKey{Namespace: controlPlaneNamespace(pod), Name: pod.Labels[labelMachine]}, machine); err != nil {
 		return client.IgnoreNotFound(err)
@@ -129,20 +140,30 @@ func (r *reconciler) join(ctx context.Context, pod *corev1.Pod, failure Failure)
 	if err := r.seed.Get(ctx, client.ObjectKey{Namespace: machine.Namespace, Name: machine.Spec.Class.Name}, class); err != nil {
 		return fmt.Errorf("could not read the machine class: %w", err)
 	}
-	if err := r.shoot.Create(ctx, newNode(pod, machine, class, failure, r.kubeletVersion)); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := r.shoot.Create(ctx, newNode(pod, machine, class, failure, bootID, r.kubeletVersion)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("could not register the node: %w", err)
 	}
 	return r.writeStatus(ctx, pod, true)
 }
 
-// affectNode makes the failure take effect on the Node, if there is one.
-func (r *reconciler) affectNode(ctx context.Context, name string, failure Failure) error {
+// killKubelet ends all that the Node does by itself, if there is one.
+func (r *reconciler) killKubelet(ctx context.Context, name string) error {
+	return r.affectNode(ctx, name, KubeletDead, "")
+}
+
+// affectNode makes the failure take effect on the Node, if there is one. A kubelet that lives reports the boot id.
+func (r *reconciler) affectNode(ctx context.Context, name string, failure Failure, bootID string) error {
 	node := &corev1.Node{}
 	if err := r.shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
 		return fmt.Errorf("could not read the node: %w", err)
+	}
+	if failure.joins() && node.Status.NodeInfo.BootID != bootID {
+		if err := r.startKubelet(ctx, node, bootID); err != nil {
+			return err
+		}
 	}
 	before := node.DeepCopy()
 	failure.affect(node)

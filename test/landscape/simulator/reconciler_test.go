@@ -6,6 +6,7 @@ package simulator
 
 import (
 	"context"
+	"time"
 
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -38,6 +40,7 @@ var _ = Describe("reconciler", func() {
 		r           *reconciler
 		pod         *corev1.Pod
 		machine     *machinev1alpha1.Machine
+		clock       *testclock.FakePassiveClock
 	)
 
 	BeforeEach(func() {
@@ -66,9 +69,11 @@ var _ = Describe("reconciler", func() {
 			bound.Spec.NodeName = binding.(*corev1.Binding).Target.Name
 			return c.Update(ctx, bound)
 		}}).Build()
-		shoot = fakeclient.NewClientBuilder().WithScheme(scheme.Scheme).Build()
+		shoot = fakeclient.NewClientBuilder().WithScheme(scheme.Scheme).WithStatusSubresource(&corev1.Node{}, &corev1.Pod{}).
+			WithIndex(&corev1.Pod{}, "spec.nodeName", func(object client.Object) []string { return []string{object.(*corev1.Pod).Spec.NodeName} }).Build()
+		clock = testclock.NewFakePassiveClock(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 		recorder = events.NewFakeRecorder(10)
-		r = &reconciler{seed: seed, shoot: shoot, recorder: recorder, kubeletVersion: "v1.2.3"}
+		r = &reconciler{seed: seed, shoot: shoot, recorder: recorder, kubeletVersion: "v1.2.3", clock: clock}
 	})
 
 	// settle reconciles as often as the events of the pod would make the simulator do.
@@ -122,6 +127,7 @@ var _ = Describe("reconciler", func() {
 		))
 		Expect(node(ctx).Status.Capacity).To(And(HaveKey(corev1.ResourceCPU), HaveKey(corev1.ResourcePods), Not(HaveKey(corev1.ResourceName("gpu")))))
 		Expect(node(ctx).Status.NodeInfo.KubeletVersion).To(Equal("v1.2.3"))
+		Expect(node(ctx).Status.NodeInfo.BootID).To(BeEquivalentTo(pod.UID))
 	})
 
 	It("lets the kubelet die and come back", func(ctx SpecContext) {
@@ -135,6 +141,119 @@ var _ = Describe("reconciler", func() {
 		fail(ctx, Healthy)
 		Expect(node(ctx).Annotations).NotTo(HaveKey(kwok.AnnotationReady))
 		Expect(recorder.Events).To(BeEmpty())
+	})
+
+	Describe("with a host", func() {
+		power := func(ctx SpecContext, on bool, bootID string) {
+			GinkgoHelper()
+			Expect(Power{On: on, Since: clock.Now(), BootID: bootID}.Apply(pod)).To(Succeed())
+			Expect(seed.Update(ctx, pod)).To(Succeed())
+			settle(ctx)
+		}
+		boot := func(ctx SpecContext) {
+			GinkgoHelper()
+			result, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(result.RequeueAfter).To(Equal(BootTime))
+			Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+			clock.SetTime(clock.Now().Add(BootTime))
+			settle(ctx)
+		}
+		ready := func(ctx SpecContext) corev1.ConditionStatus { return node(ctx).Status.Conditions[0].Status }
+
+		BeforeEach(func(ctx SpecContext) {
+			assignNode(ctx)
+			settle(ctx)
+			registered := node(ctx)
+			registered.Status.Conditions[0].Status = corev1.ConditionTrue
+			Expect(shoot.Status().Update(ctx, registered)).To(Succeed())
+		})
+
+		It("is dead without power, and comes back as another boot that is not ready at once", func(ctx SpecContext) {
+			power(ctx, false, "1")
+			clock.SetTime(clock.Now().Add(time.Hour))
+			settle(ctx)
+			Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+			Expect(ready(ctx)).To(Equal(corev1.ConditionTrue))
+
+			power(ctx, true, "2")
+			boot(ctx)
+			Expect(node(ctx).Labels).To(HaveKeyWithValue(kwok.LabelKubelet, kwok.KubeletAlive))
+			Expect(node(ctx).Status.NodeInfo.BootID).To(Equal("2"))
+			Expect(ready(ctx)).To(Equal(corev1.ConditionFalse))
+		})
+
+		It("comes back as the same boot, if that is what the host says", func(ctx SpecContext) {
+			power(ctx, false, "1")
+			power(ctx, true, "1")
+			boot(ctx)
+			Expect(node(ctx).Labels).To(HaveKeyWithValue(kwok.LabelKubelet, kwok.KubeletAlive))
+			Expect(node(ctx).Status.NodeInfo.BootID).To(Equal("1"))
+			Expect(ready(ctx)).To(Equal(corev1.ConditionTrue))
+		})
+
+		It("hangs until it has no power, however long", func(ctx SpecContext) {
+			fail(ctx, KernelHang)
+			clock.SetTime(clock.Now().Add(time.Hour))
+			settle(ctx)
+			Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+
+			power(ctx, false, "1")
+			power(ctx, true, "2")
+			boot(ctx)
+			Expect(node(ctx).Labels).To(HaveKey(kwok.LabelKubelet))
+		})
+
+		It("comes back with the failures that no power cycle heals", func(ctx SpecContext) {
+			fail(ctx, KubeletDead)
+			power(ctx, false, "1")
+			power(ctx, true, "2")
+			boot(ctx)
+			Expect(node(ctx).Labels).NotTo(HaveKey(kwok.LabelKubelet))
+			Expect(node(ctx).Status.NodeInfo.BootID).To(Equal("1"))
+		})
+
+		It("does not join without power", func(ctx SpecContext) {
+			pod.Status.Conditions = nil
+			Expect(seed.Status().Update(ctx, pod)).To(Succeed())
+			Expect(shoot.Delete(ctx, node(ctx))).To(Succeed())
+			power(ctx, false, "1")
+			Expect(node(ctx)).To(BeNil())
+			clock.SetTime(clock.Now().Add(BootTime))
+			power(ctx, true, "2")
+			clock.SetTime(clock.Now().Add(BootTime))
+			settle(ctx)
+			Expect(node(ctx).Status.NodeInfo.BootID).To(Equal("2"))
+		})
+
+		It("starts the containers anew that ran", func(ctx SpecContext) {
+			started := metav1.NewTime(clock.Now())
+			running := corev1.PodStatus{
+				Phase:             corev1.PodRunning,
+				Conditions:        []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}},
+				ContainerStatuses: []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: started}}}},
+			}
+			for name, nodeName := range map[string]string{"here": podName, "elsewhere": "other"} {
+				Expect(shoot.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: nodeName}, Status: running})).To(Succeed())
+			}
+			read := func(name string) corev1.PodStatus {
+				GinkgoHelper()
+				read := &corev1.Pod{}
+				Expect(shoot.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, read)).To(Succeed())
+				return read.Status
+			}
+			power(ctx, false, "1")
+			Expect(read("here").ContainerStatuses[0].RestartCount).To(BeZero())
+			power(ctx, true, "2")
+			boot(ctx)
+
+			container := read("here").ContainerStatuses[0]
+			Expect(container.RestartCount).To(BeEquivalentTo(1))
+			Expect(container.State.Running.StartedAt.Time).To(BeTemporally("==", clock.Now()))
+			Expect(container.LastTerminationState.Terminated.StartedAt.Time).To(BeTemporally("==", started.Time))
+			Expect(read("here").Conditions[0].Status).To(Equal(corev1.ConditionTrue))
+			Expect(read("elsewhere").ContainerStatuses[0].RestartCount).To(BeZero())
+		})
 	})
 
 	It("does not register a node that somebody has deleted", func(ctx SpecContext) {
@@ -170,7 +289,7 @@ var _ = Describe("reconciler", func() {
 		assignNode(ctx)
 		settle(ctx)
 		fail(ctx, "dead")
-		Expect(recorder.Events).To(Receive(And(ContainSubstring("Warning UnknownFailure"), ContainSubstring("valid are kubelet-dead, node-not-ready, never-joins"))))
+		Expect(recorder.Events).To(Receive(And(ContainSubstring("Warning UnknownFailure"), ContainSubstring("valid are kubelet-dead, kernel-hang, node-not-ready, never-joins"))))
 		Expect(node(ctx).Labels).To(HaveKey(kwok.LabelKubelet))
 
 		for len(recorder.Events) > 0 {

@@ -13,6 +13,7 @@
 // A machine fails in the way that the annotation FailureAnnotation of its Pod says:
 //
 //   - kubelet-dead: the Node is no longer served. The node lifecycle controller finds out.
+//   - kernel-hang: the same, until the machine's host is switched off. Machines have hosts only if the landscape has.
 //   - node-not-ready: the Node is served, but not ready.
 //   - never-joins: no Node is registered. This can only be set as long as there is none.
 //
@@ -22,18 +23,23 @@
 // A Pod does not exist before its machine is created. Hence the same annotation on the control-plane namespace is the
 // default for machines that are created while it is there. It is copied to their Pods, so removing it from the namespace
 // does not heal them.
+//
+// # Power
+//
+// Where machines have hosts, these switch them by the annotation PowerAnnotation of the Pod. Without power the kubelet is
+// dead at once, and so is what runs in the pods of the Node. With power again the kubelet lives after BootTime: it has
+// started the containers of the Node's pods anew, and reports another boot id, unless the host pretends to have been off.
 package simulator
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/gardener/gardener/pkg/provider-local/controller/infrastructure"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -74,6 +80,7 @@ func AddToManager(mgr manager.Manager, shootConfig *rest.Config) error {
 			shoot:          shootClient,
 			recorder:       mgr.GetEventRecorder("simulator"),
 			kubeletVersion: version,
+			clock:          clock.RealClock{},
 		}); err != nil {
 		return fmt.Errorf("could not add the simulator: %w", err)
 	}
@@ -85,10 +92,7 @@ func isMachinePod(object client.Object) bool {
 }
 
 func podOfMachine(_ context.Context, machine client.Object) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{
-		Namespace: infrastructure.NamespaceName(machine.GetNamespace()),
-		Name:      podPrefix + machine.GetName(),
-	}}}
+	return []reconcile.Request{{NamespacedName: PodKey(client.ObjectKeyFromObject(machine))}}
 }
 
 // nodeAssigned is true when machine-controller-manager has assigned a node to a machine. Machines change often.

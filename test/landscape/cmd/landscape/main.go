@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 )
 
 func main() {
@@ -34,6 +36,7 @@ type options struct {
 	dir    string
 	mcm    string
 	garden bool
+	hosts  string
 }
 
 func (o *options) directory() (landscape.Directory, error) {
@@ -66,7 +69,10 @@ func newCommand() *cobra.Command {
 	for _, cmd := range []*cobra.Command{up, run} {
 		cmd.Flags().StringVar(&o.mcm, "mcm", landscape.DefaultMCM, "generation of machine-controller-manager")
 		cmd.Flags().BoolVar(&o.garden, "garden", false, "start a garden, in which Shoots can be created, and no Shoot")
-		cmd.PreRunE = func(*cobra.Command, []string) error { return landscape.ValidateMCM(o.mcm) }
+		cmd.Flags().StringVar(&o.hosts, "hosts", "", "kind of hosts that machines run on, baremetalhost or ironcore, empty for none")
+		cmd.PreRunE = func(*cobra.Command, []string) error {
+			return errors.Join(landscape.ValidateMCM(o.mcm), hosts.Validate(o.hosts))
+		}
 	}
 	apply := &cobra.Command{
 		Use:   "apply FILE",

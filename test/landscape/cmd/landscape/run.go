@@ -25,7 +25,7 @@ func run(ctx context.Context, o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	landscapeOptions := landscape.Options{Dir: string(d), MCM: o.mcm, Out: out, Garden: o.garden}
+	landscapeOptions := landscape.Options{Dir: string(d), MCM: o.mcm, Out: out, Garden: o.garden, Hosts: o.hosts}
 	if !o.garden {
 		if landscapeOptions.Shoot, err = seed.DecodeShoot(exampleShoot); err != nil {
 			return err

@@ -43,15 +43,22 @@ func up(ctx context.Context, o *options, out io.Writer) error {
 	}
 	if running {
 		generation, err := d.Ready()
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
+		}
+		kind, err := d.Hosts()
+		if err != nil {
+			return err
+		}
+		switch {
 		case generation == "":
 			return fmt.Errorf("process %d runs a landscape in %s that is not ready, stop it first: make landscape-down", pid, d)
 		case generation != o.mcm:
 			return fmt.Errorf("a landscape with machine-controller-manager %s is up already, stop it first: make landscape-down", generation)
 		case d.HasGarden() != o.garden:
 			return errors.New("a landscape is up already that differs in whether there is a garden, stop it first: make landscape-down")
+		case kind != o.hosts:
+			return fmt.Errorf("a landscape with hosts %q is up already, stop it first: make landscape-down", kind)
 		}
 		fmt.Fprintln(out, "The landscape is up already.")
 		tellPaths(out, d)
@@ -98,7 +105,7 @@ func startRunner(ctx context.Context, d landscape.Directory, o *options, out io.
 	if err != nil {
 		return err
 	}
-	runner := exec.Command(executable, "run", "--dir="+string(d), "--mcm="+o.mcm, fmt.Sprintf("--garden=%t", o.garden))
+	runner := exec.Command(executable, "run", "--dir="+string(d), "--mcm="+o.mcm, fmt.Sprintf("--garden=%t", o.garden), "--hosts="+o.hosts)
 	runner.Stdout, runner.Stderr = log, log
 	runner.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := runner.Start(); err != nil {

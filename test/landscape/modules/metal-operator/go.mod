@@ -1,9 +1,17 @@
-// The metal-operator of IronCore, whose ServerClaims can be hosts of machines.
+// The metal-operator, which switches hosts of the local landscape, and its mock of their BMCs.
 module github.com/gardener/gardener-extension-machine-preservation/test/landscape/modules/metal-operator
 
 go 1.26.0
 
-tool github.com/ironcore-dev/metal-operator/cmd
+tool (
+	github.com/gardener/gardener-extension-machine-preservation/test/landscape/modules/metal-operator/redfish
+	github.com/ironcore-dev/metal-operator/cmd
+)
+
+require (
+	github.com/go-logr/logr v1.4.3
+	github.com/ironcore-dev/metal-operator v0.3.0
+)
 
 require (
 	cel.dev/expr v0.24.0 // indirect
@@ -18,7 +26,6 @@ require (
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
-	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-logr/zapr v1.3.0 // indirect
 	github.com/go-openapi/jsonpointer v0.22.1 // indirect
@@ -43,7 +50,6 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.27.3 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/ironcore-dev/controller-utils v0.11.0 // indirect
-	github.com/ironcore-dev/metal-operator v0.3.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect

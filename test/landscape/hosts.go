@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package landscape
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/ironcore"
+)
+
+const metalOperatorPath = "github.com/ironcore-dev/metal-operator"
+
+// hosts returns what the seed needs so that machines run on hosts of that kind: custom resource definitions, and controllers.
+func (l *Landscape) hosts(ctx context.Context, kind string) (crds []string, add []func(manager.Manager) error, err error) {
+	switch kind {
+	case hosts.BareMetalHost:
+		crds, add = []string{baremetalhost.CRD}, []func(manager.Manager) error{baremetalhost.AddToManager}
+	case hosts.IronCore:
+		operator, err := binaries.Source(ctx, binaries.MetalOperator, metalOperatorPath)
+		if err != nil {
+			return nil, nil, err
+		}
+		if crds, err = ironcore.CRDs(operator.Dir); err != nil {
+			return nil, nil, err
+		}
+		add = []func(manager.Manager) error{func(mgr manager.Manager) error {
+			return ironcore.AddToManager(mgr, (*l.binaries.Load())[binaries.Redfish], l.Directory.Log(binaries.Redfish))
+		}}
+	default:
+		return nil, nil, nil
+	}
+	if err := os.WriteFile(l.Directory.hostsFile(), []byte(kind), 0o644); err != nil {
+		return nil, nil, fmt.Errorf("could not write the kind of hosts: %w", err)
+	}
+	return crds, add, nil
+}
+
+// startHosts starts what switches hosts of that kind and is no controller of the seed.
+func (l *Landscape) startHosts(ctx context.Context, kind string, paths map[string]string) error {
+	if kind != hosts.IronCore {
+		return nil
+	}
+	return l.superviseStarted(ironcore.Start(ctx, paths[binaries.MetalOperator], l.Directory.SeedKubeconfig(), l.Directory.Log(binaries.MetalOperator)))
+}

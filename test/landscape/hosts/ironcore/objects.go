@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package ironcore
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	apiVersion = "metal.ironcore.dev/v1alpha1"
+
+	kindServer            = "Server"
+	kindServerClaim       = "ServerClaim"
+	kindBootConfiguration = "ServerBootConfiguration"
+	kindBMCSecret         = "BMCSecret"
+
+	// secretName is the name of the BMCSecret of all BMCs. The mock does not ask who is there.
+	secretName = "landscape"
+
+	// annotationOperation with operationIgnore keeps metal-operator from a Server.
+	annotationOperation = "metal.ironcore.dev/operation"
+	operationIgnore     = "ignore-reconciliation"
+
+	// The only system of the mock.
+	systemUUID = "38947555-7742-3448-3784-823347823834"
+	systemURI  = "/redfish/v1/Systems/437XR1138R2"
+)
+
+func newObject(kind string, key client.ObjectKey) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(schema.FromAPIVersionAndKind(apiVersion, kind))
+	object.SetNamespace(key.Namespace)
+	object.SetName(key.Name)
+	return object
+}
+
+// NewServer returns the Server of a machine with a name only. Servers have no namespace, so it is part of the name.
+func NewServer(machine client.ObjectKey) *unstructured.Unstructured {
+	return newObject(kindServer, client.ObjectKey{Name: machine.Namespace + "." + machine.Name})
+}
+
+// NewServerClaim returns the ServerClaim of a machine with a name only.
+func NewServerClaim(machine client.ObjectKey) *unstructured.Unstructured {
+	return newObject(kindServerClaim, machine)
+}
+
+// machineOf returns the machine that the Server of that name is for.
+func machineOf(server string) (client.ObjectKey, bool) {
+	namespace, name, ok := strings.Cut(server, ".")
+	return client.ObjectKey{Namespace: namespace, Name: name}, ok
+}
+
+// specifyClaim makes a ServerClaim what machine-controller-manager's provider makes it.
+func specifyClaim(claim *unstructured.Unstructured, server string) {
+	claim.Object["spec"] = map[string]any{
+		"power":     "On",
+		"image":     "landscape",
+		"serverRef": map[string]any{"name": server},
+	}
+}
+
+// specifyServer makes the Server one that the claim has, and whose BMC is reached at the port.
+func specifyServer(server, claim *unstructured.Unstructured, port int) {
+	server.SetAnnotations(map[string]string{annotationOperation: operationIgnore})
+	server.Object["spec"] = map[string]any{
+		"systemUUID": systemUUID,
+		"systemURI":  systemURI,
+		"power":      "On",
+		"serverClaimRef": map[string]any{
+			"apiVersion": apiVersion,
+			"kind":       kindServerClaim,
+			"namespace":  claim.GetNamespace(),
+			"name":       claim.GetName(),
+			"uid":        string(claim.GetUID()),
+		},
+		"bmc": map[string]any{
+			"address":      loopback,
+			"protocol":     map[string]any{"name": "Redfish", "scheme": "http", "port": int64(port)},
+			"bmcSecretRef": map[string]any{"name": secretName},
+		},
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package ironcore
+
+import (
+	"context"
+	"fmt"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
+)
+
+// reconciler gives a machine a host, and switches it.
+type reconciler struct {
+	client client.Client
+	clock  clock.PassiveClock
+	bmcs   bmcStarter
+}
+
+type bmcStarter interface {
+	// start starts the BMC of a Server, unless it runs, and returns its port.
+	start(ctx context.Context, server string) (int, error)
+	stop(ctx context.Context, server string) error
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	machine := &machinev1alpha1.Machine{}
+	if err := r.client.Get(ctx, request.NamespacedName, machine); err != nil {
+		if apierrors.IsNotFound(err) {
+			return reconcile.Result{}, r.remove(ctx, request.NamespacedName)
+		}
+		return reconcile.Result{}, fmt.Errorf("could not read the machine: %w", err)
+	}
+	server, err := r.provision(ctx, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.boot(ctx, request.NamespacedName); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{}, r.follow(ctx, request.NamespacedName, server)
+}
+
+// provision makes claim and Server, and returns the Server. metal-operator does not see the Server before it is discovered.
+func (r *reconciler) provision(ctx context.Context, machine client.ObjectKey) (*unstructured.Unstructured, error) {
+	claim, server := NewServerClaim(machine), NewServer(machine)
+	if err := r.ensure(ctx, claim, func() error { specifyClaim(claim, server.GetName()); return nil }); err != nil {
+		return nil, err
+	}
+	if err := r.ensure(ctx, server, func() error {
+		secret := newObject(kindBMCSecret, client.ObjectKey{Name: secretName})
+		if err := r.ensure(ctx, secret, func() error {
+			return unstructured.SetNestedStringMap(secret.Object, map[string]string{"username": "", "password": ""}, "data")
+		}); err != nil {
+			return err
+		}
+		port, err := r.bmcs.start(ctx, server.GetName())
+		specifyServer(server, claim, port)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if server.GetAnnotations()[annotationOperation] != operationIgnore {
+		return server, nil
+	}
+	if err := r.patchStatus(ctx, server, `{"status":{"state":"Reserved","powerState":"On"}}`); err != nil {
+		return nil, err
+	}
+	discovered := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, annotationOperation)
+	if err := r.client.Patch(ctx, server, client.RawPatch(types.MergePatchType, discovered)); err != nil {
+		return nil, fmt.Errorf("could not hand over Server %s: %w", server.GetName(), err)
+	}
+	return server, nil
+}
+
+// ensure reads the object, or creates it as it is specified.
+func (r *reconciler) ensure(ctx context.Context, object *unstructured.Unstructured, specify func() error) error {
+	err := r.client.Get(ctx, client.ObjectKeyFromObject(object), object)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err := specify(); err != nil {
+		return err
+	}
+	if err := r.client.Create(ctx, object); err != nil {
+		return fmt.Errorf("could not create %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}
+
+// boot reports a boot configuration as ready, which the boot operator would do.
+func (r *reconciler) boot(ctx context.Context, machine client.ObjectKey) error {
+	configuration := newObject(kindBootConfiguration, machine)
+	if err := r.client.Get(ctx, machine, configuration); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if state, _, _ := unstructured.NestedString(configuration.Object, "status", "state"); state == "Ready" {
+		return nil
+	}
+	return r.patchStatus(ctx, configuration, `{"status":{"state":"Ready"}}`)
+}
+
+// follow switches the machine as its Server reports it.
+func (r *reconciler) follow(ctx context.Context, machine client.ObjectKey, server *unstructured.Unstructured) error {
+	state, _, _ := unstructured.NestedString(server.Object, "status", "powerState")
+	if state != "On" && state != "Off" {
+		return nil
+	}
+	pod, err := hosts.Machine(ctx, r.client, machine)
+	if err != nil || pod == nil {
+		return err
+	}
+	_, err = hosts.MisbehaviourOf(server).Switch(ctx, r.client, pod, state == "On", r.clock.Now())
+	return err
+}
+
+// remove takes away the claim, after which metal-operator frees the Server, then the Server, and then its BMC.
+func (r *reconciler) remove(ctx context.Context, machine client.ObjectKey) error {
+	server := NewServer(machine)
+	for _, object := range []*unstructured.Unstructured{NewServerClaim(machine), server} {
+		err := r.client.Delete(ctx, object)
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("could not delete %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return r.bmcs.stop(ctx, server.GetName())
+}
+
+func (r *reconciler) patchStatus(ctx context.Context, object *unstructured.Unstructured, patch string) error {
+	if err := r.client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(patch))); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("could not write the status of %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}
