@@ -112,6 +112,7 @@ func record(machine *machinev1alpha1.Machine, d Decision) {
 	setAnnotations(machine, recordKeys, d.Target.annotations(machine.Status.CurrentStatus.Phase))
 	delete(machine.Annotations, v1alpha1.AnnotationReleased)
 	countMaintenance(machine, d)
+	spendRemediation(machine, d)
 }
 
 // countMaintenance writes from when on maintenances are counted, if that changes.

@@ -23,7 +23,7 @@ const (
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
 	// it (X11).
 	AnnotationPowerCycle = annotationPrefix + "power-cycle"
-	// AnnotationPowerCyclePhase on a Machine is the step of the cycle that is under way (X12).
+	// AnnotationPowerCyclePhase on a Machine is the step of the cycle that is under way: one of the PowerCycle phases (X12).
 	AnnotationPowerCyclePhase = annotationPrefix + "power-cycle-phase"
 	// AnnotationPowerCycleAttempt on a Machine is which cycle it is since the node was settled, counted from 1 (X6, X12).
 	AnnotationPowerCycleAttempt = annotationPrefix + "power-cycle-attempt"
@@ -34,10 +34,32 @@ const (
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
 	// AnnotationRemediation on a Machine asks for it to be kept because of a power cycle, until that time, in RFC 3339 (X10).
 	AnnotationRemediation = annotationPrefix + "remediation"
+	// AnnotationRemediatedUntil on a Machine is what AnnotationRemediation said when the expiry was last made of it, in RFC
+	// 3339: what an operator makes of the expiry stays until it says something else (P6). It outlives a preservation that
+	// ended before that time, so that it does not begin anew.
+	AnnotationRemediatedUntil = annotationPrefix + "remediated-until"
 	// FinalizerHost keeps a Machine that is being deleted until its host is released, for a minute at most (X2).
 	FinalizerHost = annotationPrefix + "host"
 	// PowerCycleNow is the value of AnnotationPowerCycle that asks.
 	PowerCycleNow = "now"
+)
+
+// Values of AnnotationPowerCyclePhase.
+const (
+	// PowerCycleWaiting says that the cycle has not begun, and that nothing is done to the host (X4, X8, X14).
+	PowerCycleWaiting = "Waiting"
+	// PowerCyclePoweringOff says that the host was asked to be off.
+	PowerCyclePoweringOff = "PoweringOff"
+	// PowerCycleMakingSafe says that the host is off, and that the node is made safe (X1).
+	PowerCycleMakingSafe = "MakingSafe"
+	// PowerCyclePoweringOn says that the host may be on again.
+	PowerCyclePoweringOn = "PoweringOn"
+	// PowerCycleStarting says that the host is on, and that its node is waited for.
+	PowerCycleStarting = "Starting"
+	// PowerCycleSettling says that the cycle succeeded, and that the node is to stay Ready for some time (X4).
+	PowerCycleSettling = "Settling"
+	// PowerCycleFailed says that the cycle failed, and that nothing is done to the host any more (X5, X13).
+	PowerCycleFailed = "Failed"
 )
 
 // ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12).
