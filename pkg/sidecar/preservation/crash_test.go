@@ -178,7 +178,7 @@ var _ = Describe("P8: crash", func() {
 			return func(ctx context.Context, e *environment) { e.editMachine(ctx, "m", opt) }
 		}
 		withdraw      = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, preserve) })
-		until         = now.Add(time.Hour)
+		until         = now.Add(3 * time.Hour)
 		notRemediated = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) })
 		remediated    = func(opts ...MachineOption) func() *machinev1alpha1.Machine {
 			return machine(append(opts, remediatedUntil(until))...)
