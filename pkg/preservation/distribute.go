@@ -118,6 +118,7 @@ func (d *Decision) leave(rule Rule, reason string) {
 
 // wait leaves a preserved machine that has failed again as it is.
 func (d *Decision) wait() {
+	d.overdue = false // it is not held yet
 	d.Target.Failed, d.Target.FailedSince, d.Target.FailsAt = d.Current.Failed, d.Current.FailedSince, d.Current.FailsAt
 	if d.Rule == RuleFail || d.Rule == RuleMargin {
 		d.Rule, d.Reason = "", ""

@@ -93,8 +93,8 @@ func isNative(machine *machinev1alpha1.Machine) bool {
 // controller-manager >= 0.62 uncordons each Running machine's node that has an expiry.
 func (PreserveExpiry) unhold(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d)
-	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	restoreOnMachine(machine)
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	if d.Node == nil {
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	}

@@ -73,8 +73,8 @@ func RequestOf(m Member, maxTimeout time.Duration) Request {
 	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow {
 		value = original
 	}
-	if isTaken(m.Machine, true) && m.Node != nil && !request.OnNode || isTaken(m.Machine, false) && !request.OnNode {
-		request.OnNode, value = isTaken(m.Machine, true), v1alpha1.RequestFalse
+	if onNode := m.Node != nil && isTaken(m.Machine, true); !request.OnNode && (onNode || isTaken(m.Machine, false)) {
+		request.OnNode, value = onNode, v1alpha1.RequestFalse
 	}
 
 	switch {
@@ -178,7 +178,7 @@ func isTaken(machine *machinev1alpha1.Machine, node bool) bool {
 // restoreOnMachine puts back what was set aside for a request on the Machine, unless the person wrote anew since.
 func restoreOnMachine(machine *machinev1alpha1.Machine) {
 	if original, ok := setAside(machine, false); ok {
-		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow || original == v1alpha1.RequestFalse {
+		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow || isTaken(machine, false) {
 			setOrDelete(machine, v1alpha1.AnnotationPreserve, original)
 		}
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)

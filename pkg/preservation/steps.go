@@ -179,8 +179,8 @@ func (d *Decision) unconsumed() string {
 // dropRecord removes all that the preservation has written on the Machine's metadata, but not the request.
 func dropRecord(machine *machinev1alpha1.Machine) {
 	setAnnotations(machine, recordKeys, nil)
-	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	restoreOnMachine(machine)
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	restorePriority(machine)
 }
