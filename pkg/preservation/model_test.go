@@ -701,7 +701,12 @@ func (x *modelMachine) failsAt(now time.Time) time.Time {
 
 // claimTime is in which order machines are given places. One that machine-controller-manager has marked fails now.
 func (x *modelMachine) claimTime(now time.Time) time.Time {
-	if x.phase == machinev1alpha1.MachineFailed {
+	switch {
+	case x.takesOver && x.kept.since.Equal(x.created):
+		return x.created.Add(x.creation)
+	case x.takesOver:
+		return x.kept.since.Add(x.health)
+	case x.phase == machinev1alpha1.MachineFailed:
 		return now
 	}
 	return x.deadline()

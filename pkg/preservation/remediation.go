@@ -134,6 +134,7 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 		if ends || !now.Before(nearAt) {
 			target.Claims = append(target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: d.expiry(g, v1alpha1.CauseAuto, now)})
 			d.Rule, d.Reason, d.claims, d.takesOver = RuleAuto, reasonRemediationFailed, true, true
+			d.Deadline = target.FailedAt(d.Machine, g.Timeouts) // and not that of the hold: first come, first served
 		} else {
 			d.lookAt(nearAt)
 		}
