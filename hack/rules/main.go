@@ -26,11 +26,11 @@ var columns = []struct {
 	title string
 	roots []string
 }{
-	{"decisions and writes", []string{"pkg/preservation", "pkg/drain", "pkg/maintenance"}},
+	{"decisions and writes", []string{"pkg/preservation", "pkg/drain", "pkg/maintenance", "pkg/remediation", "pkg/host"}},
 	{"controllers", []string{"pkg/controller", "pkg/sidecar", "test/integration"}},
 }
 
-var ruleID = regexp.MustCompile(`\b[RTPHDM][0-9]{1,2}\b`)
+var ruleID = regexp.MustCompile(`\b[RTPHDMX][0-9]{1,2}\b`)
 
 func main() {
 	if err := run(); err != nil {

@@ -40,6 +40,8 @@ type Group struct {
 	NodeConditions []string
 	// Maintenance says how machines are kept whose nodes somebody works on.
 	Maintenance MaintenanceOptions
+	// Remediation says how machines are kept whose hosts are power-cycled.
+	Remediation RemediationOptions
 	// Members are the machines, in any order.
 	Members []Member
 }
@@ -74,6 +76,9 @@ const (
 	// RuleMaintenance is the begin of a maintenance, RuleMaintenanceOver its end, which nobody is told of.
 	RuleMaintenance     Rule = "M12"
 	RuleMaintenanceOver Rule = "M13"
+	// RuleRemediation is the begin of a remediation, RuleRemediationOver its end, which nobody is told of.
+	RuleRemediation     Rule = "X10"
+	RuleRemediationOver Rule = "X10 over"
 	// RuleClaims is a claim that comes or goes beside another one: claims add up, and none ends another.
 	RuleClaims Rule = "claims"
 	// RuleMargin is a hold that is made, or given up, before the deadline: nothing has failed.
@@ -117,6 +122,8 @@ type Decision struct {
 	limit time.Time
 	// maintainedSince is what AnnotationMaintainedSince is to become; zero for no change.
 	maintainedSince time.Time
+	// spentUntil is what AnnotationRemediation says if it has had its time, although it does not say so; zero otherwise.
+	spentUntil time.Time
 	// near says that the deadline is at most the margin away, due that it has passed.
 	near, due bool
 	// overdue says that machine-controller-manager marks the machine Failed as soon as it looks at it, and has yet to look.
@@ -129,6 +136,8 @@ type Decision struct {
 	asked bool
 	// claims says that the machine asks for a place within the share, late that it would have if it was not too late.
 	claims, late bool
+	// takesOver says that it asks for one because a remediation ends and nothing else keeps the machine.
+	takesOver bool
 	// native says that machine-controller-manager is about to do by itself what is left to be done.
 	native bool
 	// outlast is until when machine-controller-manager is to hold the machine by itself, so that it can be ended after that;
@@ -170,6 +179,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 	d.near = !d.Deadline.IsZero() && !now.Before(nearAt)
 	d.due = !d.Deadline.IsZero() && !now.Before(d.Deadline)
 	d.healthy = isHealthy(m, g.NodeConditions)
+	d.spentUntil = d.spentRemediation(g)
 	d.rolling = g.Rollout && (!g.InPlace || IsSelectedForUpdate(m.Node))
 
 	since := preservedSince(m.Machine)
@@ -230,6 +240,9 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.begin(g, v1alpha1.CauseNow, now)
 		d.Confirm = true
 		d.Rule, d.Reason = RuleBegin, "it was asked for"
+	case !released && d.remediable(g, now):
+		d.begin(g, v1alpha1.CauseRemediation, now)
+		d.Rule, d.Reason = RuleRemediation, reasonRemediation
 	case d.Request.Value == v1alpha1.RequestFalse: // T6
 	case !released && d.maintainable(g, now):
 		d.begin(g, v1alpha1.CauseMaintenance, now)
@@ -289,6 +302,7 @@ const (
 	reasonLate       = "machine-controller-manager had marked it Failed before it could be held"
 	reasonMargin     = "the machine is about to fail"
 	reasonForbidden  = "operators forbid it with " + v1alpha1.AnnotationForbidden
+	reasonFalse      = "the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse
 	reasonMaxTimeout = "the machine has been kept for as long as operators allow"
 )
 
@@ -312,26 +326,36 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
+	changed := d.followRemediation(g)
+	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil && !now.Before(claim.Expiry) {
+		d.exhaustRemediation(g, now)
+	}
 	switch {
 	case g.Disabled:
 		d.release("preservation was disabled for the shoot")
 	case d.forbidden(g):
 		d.end(RuleForbidden, reasonForbidden)
 		d.ConsumeRequest = true
-	case !now.Before(d.Target.Expiry()):
+	case !now.Before(d.Target.Expiry()) && !d.Target.onlyRemediated():
 		d.expire(g, now)
-	case d.Request.Value == v1alpha1.RequestFalse:
-		d.release("the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse)
-	case (d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.maintained()) && d.stopped():
+	case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):
+		d.release(reasonFalse)
+	case (d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn()) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
 		d.exhaustMaintenance(g, now)
-		d.ConsumeRequest = !d.Target.onlyMaintained()
+		d.exhaustRemediation(g, now)
+		d.ConsumeRequest = !d.Target.onlyWorkedOn()
 		d.release("machine-controller-manager had ended it")
 	default:
-		d.settleMaintenance(g, now)
+		if d.Request.Value == v1alpha1.RequestFalse || changed && d.stopped() {
+			d.dropOthers()
+		} else {
+			d.settleMaintenance(g, now)
+		}
+		d.settleRemediation(g, now)
 		d.settleClaims(g, now)
 		switch {
-		case d.Rule == RuleMaintenanceOver && len(d.Target.Claims) == 0:
-			d.end(RuleMaintenanceOver, d.Reason)
+		case len(d.Target.Claims) == 0 && (d.Rule == RuleMaintenanceOver || d.Rule == RuleRemediationOver || d.Rule == RuleMaxTimeout):
+			d.end(d.Rule, d.Reason)
 		case !now.Before(d.Target.Expiry()): // of what is left, if anything
 			d.ConsumeRequest = d.Target.personal() != nil
 			d.release(d.Reason)
@@ -387,7 +411,7 @@ func (d *Decision) settleFailure(now time.Time) {
 	case !d.Target.FailsAt.IsZero():
 		d.settleFailing(now)
 	case d.near && (d.due || !d.rolling):
-		d.settleDoubted()
+		d.settleDoubted(now)
 	}
 }
 
@@ -418,7 +442,7 @@ func (d *Decision) settleFailing(now time.Time) {
 			return
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
-		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.maintained() { // what was asked for in case it failed came with the deadline
+		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn() { // what was asked for in case it failed came with the deadline
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
@@ -433,7 +457,7 @@ func (d *Decision) settleFailing(now time.Time) {
 }
 
 // settleDoubted is for a preserved machine whose deadline has come near.
-func (d *Decision) settleDoubted() {
+func (d *Decision) settleDoubted(now time.Time) {
 	if d.rolling {
 		d.replace()
 		return
@@ -442,7 +466,8 @@ func (d *Decision) settleDoubted() {
 	if d.Rule == "" {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
 	}
-	if d.claims = !d.asked && (!d.Target.maintained() || d.Target.claim(v1alpha1.CauseAuto) != nil); d.asked {
+	auto := d.Target.claim(v1alpha1.CauseAuto)
+	if d.claims = !d.asked && (!d.Target.workedOn() || auto != nil && now.Before(auto.Expiry)); d.asked {
 		d.Target.Share = 0 // the place was given back with the recovery (P1)
 	}
 	if d.due {
@@ -474,22 +499,26 @@ func (d *Decision) fail() {
 // that it goes with. machine-controller-manager >= 0.62 does both at an expiry that an operator brought forward while
 // nobody saw it (P6).
 func (d *Decision) stopped() bool {
-	if !expiryInStatus(d.Machine) || d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil {
-		return false
-	}
-	_, annotated := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
-	_, synced := d.Machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
 	onNode := d.Request.OnNode
 	if d.Node != nil { // the pool's request comes back after it was removed from there
 		_, onNode = d.Node.Annotations[v1alpha1.AnnotationPreserve]
 	}
-	return !annotated && !synced && !onNode && !d.forged()
+	return isStopped(d.Machine) && !onNode && !d.forged()
+}
+
+func isStopped(machine *machinev1alpha1.Machine) bool {
+	_, annotated := machine.Annotations[v1alpha1.AnnotationPreserve]
+	_, synced := machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
+	return expiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil && !annotated && !synced
 }
 
 // begin starts a preservation with one claim. Of a machine that is about to fail only the hold, the expiry and the place
 // exist until its deadline (H4).
 func (d *Decision) begin(g Group, cause string, now time.Time) {
 	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, cause, now)}}}
+	if cause == v1alpha1.CauseRemediation {
+		d.Target.RemediatedUntil, _ = d.remediation(g)
+	}
 	d.asked = d.Target.personal() != nil
 	if native, ok := d.nativeExpiry(now); ok && d.asked {
 		d.Target.Claims[0].Expiry = earlier(native, d.limit)
@@ -506,7 +535,7 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 // expire ends a preservation whose time is over.
 func (d *Decision) expire(g Group, now time.Time) {
 	d.exhaustMaintenance(g, now)
-	d.ConsumeRequest = !d.Target.onlyMaintained() // a maintenance is no request
+	d.ConsumeRequest = !d.Target.onlyWorkedOn() // a maintenance is no request
 	if d.release("the preservation expired"); !now.Before(d.limit) {
 		d.end(RuleMaxTimeout, reasonMaxTimeout)
 	}
@@ -532,8 +561,12 @@ func (d *Decision) end(rule Rule, reason string) {
 // expiry returns when a claim ends that begins now. It is in whole seconds, as it is written: the machine is released
 // neither before nor after what people read.
 func (d *Decision) expiry(g Group, cause string, now time.Time) time.Time {
-	if cause == v1alpha1.CauseMaintenance {
+	switch cause {
+	case v1alpha1.CauseMaintenance:
 		return d.maintainedUntil(g, now)
+	case v1alpha1.CauseRemediation:
+		until, _ := d.remediation(g)
+		return earlier(until, d.limit)
 	}
 	timeout := g.Timeout
 	if d.Request.Timeout > 0 {

@@ -27,6 +27,8 @@ const (
 
 	maintenance     = "machine-preservation.extensions.gardener.cloud/maintenance"
 	maintainedSince = "machine-preservation.extensions.gardener.cloud/maintained-since"
+	remediation     = "machine-preservation.extensions.gardener.cloud/remediation"
+	remediatedUntil = "machine-preservation.extensions.gardener.cloud/remediated-until"
 
 	criticalComponents = "node.gardener.cloud/critical-components-not-ready"
 )

@@ -84,10 +84,12 @@ func (p *places) serve(share *int32) {
 		case share != nil && p.used+p.leaving < *share:
 			d.Target.Share = *share
 			p.used++
+		case d.takesOver:
+			d.giveUp()
 		case share == nil && d.Current != nil:
 			d.Target.Share = 0
 			p.used++
-		case d.Current != nil && d.Target.maintained():
+		case d.Current != nil && d.Target.workedOn():
 			d.leave(RuleShareUsedUp, "the share is used up")
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
@@ -101,9 +103,9 @@ func (p *places) serve(share *int32) {
 	}
 }
 
-// leave lets go of a machine that has no place, except for a maintenance, which needs none (M12).
+// leave lets go of a machine that has no place, except for a maintenance or a remediation, which need none (M12, X10).
 func (d *Decision) leave(rule Rule, reason string) {
-	if d.Target.maintained() {
+	if d.Target.workedOn() {
 		d.Target.drop(v1alpha1.CauseAuto)
 		if d.claims = false; d.Rule == "" {
 			d.Rule, d.Reason = RuleClaims, reason
@@ -116,6 +118,7 @@ func (d *Decision) leave(rule Rule, reason string) {
 
 // wait leaves a preserved machine that has failed again as it is.
 func (d *Decision) wait() {
+	d.overdue = false // it is not held yet
 	d.Target.Failed, d.Target.FailedSince, d.Target.FailsAt = d.Current.Failed, d.Current.FailedSince, d.Current.FailsAt
 	if d.Rule == RuleFail || d.Rule == RuleMargin {
 		d.Rule, d.Reason = "", ""
@@ -136,5 +139,6 @@ func (d *Decision) refusePlace(share *int32) {
 
 // TakesPlace says that carrying the decision out uses up a place within the share that was free until now.
 func (d *Decision) TakesPlace() bool {
-	return d.Target != nil && d.Target.Failing() && d.Target.claim(v1alpha1.CauseAuto) != nil && (d.Current == nil || !d.Current.Failing())
+	return d.Target != nil && d.Target.Failing() && d.Target.claim(v1alpha1.CauseAuto) != nil &&
+		(d.Current == nil || !d.Current.Failing() || d.Current.claim(v1alpha1.CauseAuto) == nil)
 }

@@ -21,6 +21,7 @@ import (
 type HealthTimer struct{}
 
 func (HealthTimer) obeys(Decision) bool                   { return false }
+func (HealthTimer) denies(Decision) bool                  { return false }
 func (HealthTimer) spares(Decision, time.Time) bool       { return false }
 func (HealthTimer) cooperate(*Decision, Group, time.Time) {}
 

@@ -16,6 +16,9 @@ import (
 type Holder interface {
 	// obeys says that machine-controller-manager holds the machine by itself because of the request.
 	obeys(d Decision) bool
+	// denies says that machine-controller-manager ends whatever holds the machine because of the request, which comes back
+	// when it is replaced.
+	denies(d Decision) bool
 	// spares says that machine-controller-manager does not terminate the machine although it is Failed and we have not
 	// held it.
 	spares(d Decision, now time.Time) bool
@@ -39,6 +42,7 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
 	countMaintenance(machine, d)
+	spendRemediation(machine, d)
 	setOrDelete(machine, v1alpha1.AnnotationSpentRequest, d.unconsumed())
 	delete(machine.Annotations, v1alpha1.AnnotationNodeUncleaned)
 	if d.NodeDenied && d.Node != nil { // of one that is not known, nobody says that it could not be cleaned

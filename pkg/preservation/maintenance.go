@@ -28,15 +28,12 @@ const (
 // maintained says that the claim of a maintenance stands: it is dropped when its time is over.
 func (r *Record) maintained() bool { return r.claim(v1alpha1.CauseMaintenance) != nil }
 
-// onlyMaintained says that a maintenance is all that keeps the machine.
-func (r *Record) onlyMaintained() bool { return len(r.Claims) == 1 && r.maintained() }
+// onlyProtected says that a maintenance is all that keeps the machine, maybe beside a remediation that waits for its end
+// (X8), and that it is not about to fail. Nothing was held that counts as a preservation (P13).
+func (r *Record) onlyProtected() bool { return r.maintained() && r.onlyWorkedOn() && !r.Failing() }
 
-// onlyProtected says that a maintenance is all that keeps the machine, and that it is not about to fail. Nothing was held
-// that counts as a preservation (P13).
-func (r *Record) onlyProtected() bool { return r.onlyMaintained() && !r.Failing() }
-
-// unheld says that machine-controller-manager is not told of the preservation: nothing but a maintenance asks for it, and
-// the deadline is not near (M12). What it holds by itself, or cannot be told to hold no longer, stays held.
+// unheld says that machine-controller-manager is not told of the preservation: it is only protected, and the deadline is not
+// near (M12). What it holds by itself, or cannot be told to hold no longer, stays held.
 func (d *Decision) unheld(holder Holder) bool {
 	_, onNode := setAside(d.Machine, true)
 	return d.Target.onlyProtected() && !holder.obeys(*d) && d.Request.Spent != v1alpha1.RequestNow && !(onNode && d.NodeUnknown)
@@ -106,7 +103,8 @@ func (d *Decision) settleMaintenance(g Group, now time.Time) {
 	)
 	switch {
 	case claim == nil && d.maintainable(g, now):
-		d.addMaintenance(g, now)
+		d.addWork(g, v1alpha1.CauseMaintenance, now)
+		d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
 	case claim == nil:
 	case !now.Before(claim.Expiry):
 		d.exhaustMaintenance(g, now)
@@ -122,20 +120,19 @@ func (d *Decision) settleMaintenance(g Group, now time.Time) {
 		claim.Expiry = earlier(claim.Expiry, target.MaintenanceOver.Add(g.Timeouts.For(d.Machine).Health))
 		d.Rule, d.Reason = RuleMaintenanceOver, reasonMaintenanceOver
 	}
-	if auto := target.claim(v1alpha1.CauseAuto); auto != nil && target.maintained() && !now.Before(auto.Expiry) {
+	if auto := target.claim(v1alpha1.CauseAuto); auto != nil && target.maintained() && !target.remediated() && !now.Before(auto.Expiry) {
 		target.drop(v1alpha1.CauseAuto) // its place is free
 	}
 }
 
-// addMaintenance adds the claim of a maintenance to a preservation. If that was only made because the deadline is near,
-// nothing has failed that the share could have a claim for.
-func (d *Decision) addMaintenance(g Group, now time.Time) {
+// addWork adds the claim of a maintenance or of a remediation to a preservation. If that was only made because the deadline
+// is near, nothing has failed that the share could have a claim for.
+func (d *Decision) addWork(g Group, cause string, now time.Time) {
 	if d.Target.Provisional {
 		d.Target.drop(v1alpha1.CauseAuto)
 		d.Target.Provisional = false
 	}
-	d.Target.Claims = append(d.Target.Claims, Claim{Cause: v1alpha1.CauseMaintenance, Expiry: d.maintainedUntil(g, now)})
-	d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
+	d.Target.Claims = append(d.Target.Claims, Claim{Cause: cause, Expiry: d.expiry(g, cause, now)})
 }
 
 // exhaustMaintenance counts the time of maintenances as used up, also if an operator has cut it short (P6): the maintenance

@@ -27,6 +27,8 @@ type model struct {
 	// maintenances says that they count, hold for how long a machine is kept because of them (M12).
 	maintenances bool
 	hold         time.Duration
+	// remediations says that they count (X10).
+	remediations bool
 	machines     []*modelMachine
 }
 
@@ -77,6 +79,14 @@ type modelMachine struct {
 	maintained bool
 	began      time.Time
 	counted    time.Time
+	// cycled says that a power cycle of the host asks for the machine to be kept, until is what it says, zero for nonsense.
+	// Spent is what it said when that came to its end before that time (X10).
+	cycled       bool
+	until, spent time.Time
+	// denied says that machine-controller-manager ends whatever holds the machine, ended that it did.
+	denied, ended bool
+	// takesOver says that it claims a place as it is kept for a power cycle no longer.
+	takesOver bool
 	// released says that the machine failed, was kept and had its time (T8).
 	released bool
 }
@@ -94,7 +104,9 @@ type keptModel struct {
 	cause        string
 	// maintenance is when the third one ends, and over is when the maintenance did, if the machine was not well then.
 	maintenance, over time.Time
-	failed            bool
+	// remediation is when the fourth one ends, and obeyed is what it was made of.
+	remediation, obeyed time.Time
+	failed              bool
 	// failsAt is the deadline that is about to pass, zero for none; tentative says that nothing is preserved until then.
 	failsAt   time.Time
 	tentative bool
@@ -108,12 +120,12 @@ type keptModel struct {
 
 // expiry is the end of the last claim.
 func (k *keptModel) expiry() time.Time {
-	return slices.MaxFunc([]time.Time{k.auto, k.person, k.maintenance}, time.Time.Compare)
+	return slices.MaxFunc([]time.Time{k.auto, k.person, k.maintenance, k.remediation}, time.Time.Compare)
 }
 
 // claims returns how many there are.
 func (k *keptModel) claims() (n int) {
-	for _, claim := range []time.Time{k.auto, k.person, k.maintenance} {
+	for _, claim := range []time.Time{k.auto, k.person, k.maintenance, k.remediation} {
 		if !claim.IsZero() {
 			n++
 		}
@@ -121,20 +133,28 @@ func (k *keptModel) claims() (n int) {
 	return n
 }
 
-// onlyProtected says that there is nothing but a maintenance, and the machine is not about to fail: then there is no hold.
+// onlyProtected says that there is nothing but a maintenance, and what waits for that, and the machine is not about to fail:
+// then there is no hold.
 func (k *keptModel) onlyProtected() bool {
-	return k.auto.IsZero() && k.person.IsZero() && !k.failing()
+	return !k.maintenance.IsZero() && k.onlyWorkedOn() && !k.failing()
 }
 
-// counts says that the machine counts towards the share (P1): a maintenance does not.
+// workedOn says that somebody works on the machine (M12, X10), onlyWorkedOn that there is no other reason to keep it.
+func (k *keptModel) workedOn() bool     { return !(k.maintenance.IsZero() && k.remediation.IsZero()) }
+func (k *keptModel) onlyWorkedOn() bool { return k.auto.IsZero() && k.person.IsZero() }
+
+// onlyRemediated says that there is nothing but a remediation.
+func (k *keptModel) onlyRemediated() bool { return k.claims() == 1 && !k.remediation.IsZero() }
+
+// counts says that the machine counts towards the share (P1): a maintenance or a remediation does not.
 func (k *keptModel) counts(now time.Time) bool {
-	return k.failing() && (k.maintenance.IsZero() || !k.auto.IsZero() || now.Before(k.person))
+	return k.failing() && k.claims() > 0 && (!k.workedOn() || now.Before(k.auto) || now.Before(k.person))
 }
 
 // edit makes the preservation end at another time: an operator edits the whole and not a claim (P6).
 func (k *keptModel) edit(expiry time.Time) {
 	last := k.expiry()
-	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance} {
+	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance, &k.remediation} {
 		if !claim.IsZero() && (claim.After(expiry) || claim.Equal(last)) {
 			*claim = expiry
 		}
@@ -147,6 +167,8 @@ func (k *keptModel) causes() string {
 		return k.cause
 	case !k.auto.IsZero():
 		return "auto"
+	case !k.remediation.IsZero():
+		return "remediation"
 	}
 	return "maintenance"
 }
@@ -159,6 +181,10 @@ func (m *model) look(now time.Time) {
 	var claims []*modelMachine
 	leaving := int32(0)
 	for _, x := range m.machines {
+		if !x.cycled || !m.remediations || !x.until.IsZero() && !x.until.Equal(x.spent) {
+			x.spent = time.Time{}
+		}
+		x.takesOver = false
 		had := x.kept.counts(now)
 		if m.lookAt(x, now) {
 			claims = append(claims, x)
@@ -219,6 +245,8 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 		}
 	case request == "now": // T1; also for a machine that was released: it was asked for anew
 		m.begin(x, "now", now)
+	case !x.released && m.remediable(x, now): // X10; also with false
+		m.begin(x, "remediation", now)
 	case request == "false": // R4, T6
 	case !x.released && m.maintainable(x, now): // M12
 		m.begin(x, "maintenance", now)
@@ -238,27 +266,38 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	k, request := x.kept, x.request()
 	asked := request == "now" || request == "when-failed"
-	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance} {
+	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance, &k.remediation} {
 		if x.renewed && !claim.IsZero() {
 			*claim = m.cut(x, *claim, now)
 		}
+	}
+	follows := m.remediations && x.cycled && !k.remediation.IsZero() && !x.until.IsZero() && !x.until.Equal(k.obeyed)
+	if follows { // X10
+		k.obeyed, k.remediation = x.until, m.cut(x, x.until, now)
+	}
+	if !k.remediation.IsZero() && !now.Before(k.remediation) && m.remediations && x.cycled && x.until.Equal(k.obeyed) && x.until.After(now) { // P6
+		x.spent = x.until
 	}
 	switch {
 	case m.forbidden, x.forbidden: // R6
 		x.release(now)
 		x.consume()
 		return false
-	case !now.Before(k.expiry()): // T3, T8
+	case !now.Before(k.expiry()) && !k.onlyRemediated(): // T3, T8
 		m.exhaust(x, now)
-		if x.release(now); k.claims() > 1 || k.maintenance.IsZero() {
+		if x.release(now); !k.onlyWorkedOn() {
 			x.consume()
 		}
 		return false
-	case request == "false": // R4
+	case request == "false" && !m.remediates(x, now): // R4
 		x.release(now)
 		return false
+	case request == "false", follows && x.ended: // R4, X10
+		*k = keptModel{remediation: k.remediation, obeyed: k.obeyed, failed: k.failed, failsAt: k.failsAt, since: k.since}
+	default:
+		m.lookAtMaintenance(x, now)
 	}
-	m.lookAtMaintenance(x, now)
+	claims = m.lookAtRemediation(x, now)
 	switch {
 	case k.person.IsZero() && m.hadItsTime(x, now): // P13; an operator has prolonged it
 	case k.person.IsZero():
@@ -274,7 +313,7 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	case asked:
 		k.cause = request
 	}
-	if !now.Before(k.expiry()) {
+	if !now.Before(k.expiry()) && !claims {
 		if x.release(now); !k.person.IsZero() {
 			x.consume()
 		}
@@ -285,7 +324,7 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 		x.consume()
 		return false
 	}
-	return m.followHealth(x, now)
+	return m.followHealth(x, now) || claims && x.kept != nil
 }
 
 // followHealth is what happens to a preserved machine that fails, is about to fail, or does not any more.
@@ -302,7 +341,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 	case !k.failsAt.IsZero() && recovered: // H4
 		if k.failsAt = (time.Time{}); k.tentative {
 			x.kept = nil
-		} else if !(k.auto.IsZero() && k.maintenance.IsZero()) && k.cause == "when-failed" {
+		} else if (!k.auto.IsZero() || k.workedOn()) && k.cause == "when-failed" {
 			k.cause, k.person = "", time.Time{}
 			if !now.Before(k.expiry()) {
 				x.release(now)
@@ -315,7 +354,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 		x.consume()
 	case !k.failsAt.IsZero(): // T2, T4, T5
 		k.failed, k.failsAt, k.tentative = true, time.Time{}, false
-	case !now.Before(k.person) && (k.maintenance.IsZero() || !k.auto.IsZero()): // P1: it gave its place back when it recovered, and nobody asks any more
+	case !now.Before(k.person) && (!k.workedOn() || now.Before(k.auto)): // P1: it gave its place back when it recovered, and nobody asks any more
 		return true
 	default: // T2
 		x.startFailing(now)
@@ -334,9 +373,9 @@ func (m *model) letGo(share int32, now time.Time) {
 	})
 	for _, x := range auto {
 		if m.inFailedPreserved(now) > share && (x.kept.unplaced || x.kept.share > share) {
-			if x.kept.maintenance.IsZero() {
+			if !x.kept.workedOn() {
 				x.release(now)
-			} else { // M12: it needs no place
+			} else { // M12, X10: it needs no place
 				x.kept.auto = time.Time{}
 			}
 			continue
@@ -352,6 +391,12 @@ func (m *model) serve(x *modelMachine, leaving int32, now time.Time) {
 		free, soon = m.inFailedPreserved(now)+leaving < *m.share, m.inFailedPreserved(now) < *m.share
 	}
 	switch {
+	case x.takesOver && free: // T5
+		x.kept.auto, x.kept.share = m.expiryFor(x, now), *m.share
+	case x.takesOver:
+		if x.kept.claims() == 0 {
+			x.release(now)
+		}
 	case x.kept == nil && free:
 		m.begin(x, "auto", now)
 		x.kept.share = *m.share
@@ -362,7 +407,7 @@ func (m *model) serve(x *modelMachine, leaving int32, now time.Time) {
 	case m.share == nil: // a gap: nothing is let go while the share is unknown
 		x.startFailing(now)
 		x.kept.unplaced = true
-	case !x.kept.maintenance.IsZero(): // M12: it needs no place
+	case x.kept.workedOn(): // M12, X10: it needs no place
 		x.kept.auto = time.Time{}
 		x.startFailing(now)
 	case !soon && x.due(now):
@@ -429,6 +474,8 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 	case "maintenance":
 		x.counted = m.countedSince(x, now)
 		x.kept.maintenance = m.maintainedUntil(x, now)
+	case "remediation":
+		x.kept.remediation, x.kept.obeyed = m.cut(x, x.until, now), x.until
 	default:
 		x.kept.cause, x.kept.person = cause, m.expiryFor(x, now)
 		if !x.native.IsZero() { // P6
@@ -469,9 +516,54 @@ func (m *model) lookAtMaintenance(x *modelMachine, now time.Time) {
 			k.maintenance = end
 		}
 	}
-	if !k.maintenance.IsZero() && !now.Before(k.auto) {
+	if !k.maintenance.IsZero() && k.remediation.IsZero() && !now.Before(k.auto) {
 		k.auto = time.Time{}
 	}
+}
+
+// lookAtRemediation is what a power cycle means for a machine that is kept (X10). It returns whether the machine claims a
+// place within the share as nothing else keeps it: a gap, half a minute before the end, so that MCM does not terminate it.
+func (m *model) lookAtRemediation(x *modelMachine, now time.Time) (claims bool) {
+	k := x.kept
+	if k.remediation.IsZero() {
+		if m.remediable(x, now) {
+			if k.tentative { // H4: nothing has failed
+				k.auto, k.tentative = time.Time{}, false
+			}
+			k.remediation, k.obeyed = m.cut(x, x.until, now), x.until
+		}
+		return false
+	}
+	ends := !now.Before(k.remediation) || !m.remediates(x, now)
+	x.takesOver = k.onlyRemediated() && x.couldTakeOver(now) && !m.hadItsTime(x, now) && !m.rollout &&
+		(ends || !now.Before(k.remediation.Add(-min(30*time.Second, x.health/10))))
+	if ends {
+		k.remediation, k.obeyed = time.Time{}, time.Time{}
+	}
+	return x.takesOver
+}
+
+// couldTakeOver says that the machine has failed, and nobody says anything about it.
+func (x *modelMachine) couldTakeOver(now time.Time) bool {
+	k, request := x.kept, x.request()
+	failed := k.failed && !(x.well() && x.phase == machinev1alpha1.MachineRunning) || !k.failsAt.IsZero() && x.due(now) && !x.well()
+	return failed && x.hasVM && (request == "" || request == "invalid")
+}
+
+// remediable says that a power cycle is a reason to keep the machine.
+func (m *model) remediable(x *modelMachine, now time.Time) bool {
+	return m.remediations && x.cycled && now.Before(x.until) && !m.hadItsTime(x, now) && !x.until.Equal(x.spent) && !x.denied
+}
+
+// remediates says that the machine is kept for a power cycle, or is to be. A gap: one that is healthy, or whose node nobody
+// knows, is kept until MCM has seen that it is.
+func (m *model) remediates(x *modelMachine, now time.Time) bool {
+	k := x.kept
+	if k.remediation.IsZero() {
+		return m.remediable(x, now)
+	}
+	comes := k.failing() && (x.nodeUnknown || x.well()) && !(x.well() && x.phase == machinev1alpha1.MachineRunning)
+	return now.Before(k.remediation) && !x.denied && (m.remediations && x.cycled || comes)
 }
 
 // maintainable says that somebody works on the node, and that the time for that is not used up.
@@ -609,7 +701,12 @@ func (x *modelMachine) failsAt(now time.Time) time.Time {
 
 // claimTime is in which order machines are given places. One that machine-controller-manager has marked fails now.
 func (x *modelMachine) claimTime(now time.Time) time.Time {
-	if x.phase == machinev1alpha1.MachineFailed {
+	switch {
+	case x.takesOver && x.kept.since.Equal(x.created):
+		return x.created.Add(x.creation)
+	case x.takesOver:
+		return x.kept.since.Add(x.health)
+	case x.phase == machinev1alpha1.MachineFailed:
 		return now
 	}
 	return x.deadline()
@@ -648,7 +745,10 @@ func (m *model) next(now time.Time) (next time.Time) {
 	for _, x := range m.machines {
 		times := []time.Time{x.nearAt(now), x.failsAt(now)}
 		if x.kept != nil {
-			times = append(times, x.kept.auto, x.kept.person, x.kept.maintenance)
+			times = append(times, x.kept.auto, x.kept.person, x.kept.maintenance, x.kept.remediation)
+			if x.kept.onlyRemediated() && x.kept.failed {
+				times = append(times, x.kept.remediation.Add(-min(30*time.Second, x.health/10)))
+			}
 		}
 		for _, t := range times {
 			next = earlier(next, t, now)
@@ -698,6 +798,12 @@ func (x *modelMachine) String() string {
 	}
 	if !x.counted.IsZero() {
 		s += ", counted since " + clock(x.counted)
+	}
+	if x.cycled {
+		s += ", power-cycled until " + clock(x.until)
+	}
+	if !x.spent.IsZero() {
+		s += ", spent " + clock(x.spent)
 	}
 	if x.released {
 		s += ", released"

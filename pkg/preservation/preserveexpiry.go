@@ -23,6 +23,10 @@ func (PreserveExpiry) obeys(d Decision) bool {
 		d.Request.Value == v1alpha1.RequestWhenFailed && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed
 }
 
+func (PreserveExpiry) denies(d Decision) bool {
+	return d.Request.Templated && d.Request.Value == v1alpha1.RequestFalse
+}
+
 // spares says that machine-controller-manager >= 0.62 preserves the machine by itself: it does for a request that it can
 // see, which it looks for on the node.
 func (h PreserveExpiry) spares(d Decision, now time.Time) bool {
@@ -89,8 +93,8 @@ func isNative(machine *machinev1alpha1.Machine) bool {
 // controller-manager >= 0.62 uncordons each Running machine's node that has an expiry.
 func (PreserveExpiry) unhold(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d)
-	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	restoreOnMachine(machine)
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	if d.Node == nil {
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	}
@@ -137,7 +141,7 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	}
 	_, ours := setAside(machine, onNode)
 	switch {
-	case carried == v1alpha1.RequestNow && ours:
+	case carried == v1alpha1.RequestNow && ours, isTaken(d.Machine, onNode):
 	case carried == v1alpha1.RequestNow, onNode && d.stays():
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	default:
@@ -151,7 +155,7 @@ func (d *Decision) nodeCarries() bool {
 	if d.Node == nil || d.stays() && d.nodeValue() == v1alpha1.RequestTrue {
 		return false
 	}
-	return d.forged() || d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "")
+	return d.forged() || d.Request.OnNode && (d.Request.explicit() || d.Request.Spent != "" || d.Request.Value == v1alpha1.RequestFalse)
 }
 
 // heldOnceFailed says that machine-controller-manager >= 0.62 holds the machine by itself from when it has marked it Failed,

@@ -75,7 +75,7 @@ const (
 )
 
 // outlives are the annotations of ours that a machine may carry which is not preserved.
-var outlives = []string{"timeout", "released", "forbidden", "preserved-since", "maintained-since"}
+var outlives = []string{"timeout", "released", "forbidden", "preserved-since", "maintained-since", "remediation", "remediated-until"}
 
 // synced is what a Machine says of the request on its Node (P14).
 func synced(value string) string {
@@ -103,6 +103,9 @@ var (
 	begins = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Minute, 2 * time.Hour, 100 * 365 * 24 * time.Hour, -30 * time.Minute, -100 * 365 * 24 * time.Hour, nonsense})
 )
 
+// untils are for how long power cycles ask.
+var untils = rapid.SampledFrom([]time.Duration{45 * time.Minute, 10 * time.Minute, 10 * time.Second, 3 * time.Hour, 2000 * time.Hour, 0, -5 * time.Minute, nonsense})
+
 const nonsense = time.Nanosecond
 
 func newWorld(t *rapid.T, newMCM bool, machines int) *world {
@@ -119,6 +122,7 @@ func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 	w.group.MaxTimeout = longest.Draw(t, "longest")
 	w.model.longest = w.group.MaxTimeout
 	w.setMaintenances(true, holds.Draw(t, "hold"))
+	w.setRemediations(true)
 	w.nativeOurs = rapid.Bool().Draw(t, "MCM preserves for as long")
 	if rapid.Bool().Draw(t, "between two seconds") {
 		w.now = w.now.Add(400 * time.Millisecond)
@@ -209,6 +213,10 @@ var events = weighted([]event{
 	{2, "maintenance ends", on((*world).endMaintenance)},
 	{2, "reboots", on((*world).reboot)},
 	{1, "maintenances are switched", func(w *world) { w.setMaintenances(!w.model.maintenances, holds.Draw(w.t, "hold")) }},
+	{4, "remediation is asked for", on((*world).remediate)},
+	{2, "remediation is over", on((*world).endRemediation)},
+	{1, "host is power-cycled", on((*world).powerCycle)},
+	{1, "remediations are switched", func(w *world) { w.setRemediations(!w.model.remediations) }},
 	{1, "shoot goes or comes", (*world).shoot},
 	{1, "MCM sleeps or wakes", func(w *world) { w.asleep = !w.asleep }},
 	{2, "MCM is switched", (*world).switchMCM},
@@ -297,6 +305,39 @@ func (w *world) endMaintenance(m *machine) {
 		m.node.Annotations = without(m.node.Annotations, maintenance)
 		m.maintained = false
 	}
+}
+
+// setRemediations switches remediations on or off.
+func (w *world) setRemediations(on bool) {
+	w.model.remediations, w.group.Remediation.Enabled = on, on
+}
+
+// remediate is what the controller of remediations writes on a machine, again and again (X10).
+func (w *world) remediate(m *machine) {
+	value := ""
+	switch d := untils.Draw(w.t, "for"); {
+	case d == nonsense:
+		m.until, value = time.Time{}, "soon"
+	default:
+		m.until = w.now.Add(d).Truncate(time.Second)
+		value = stamp(m.until)
+	}
+	m.cycled = true
+	m.obj.Annotations = with(m.obj.Annotations, remediation, value)
+}
+
+func (w *world) endRemediation(m *machine) {
+	m.cycled, m.until = false, time.Time{}
+	m.obj.Annotations = without(m.obj.Annotations, remediation)
+}
+
+// powerCycle asks, makes the kubelet go for some time, and asks no more.
+func (w *world) powerCycle(m *machine) {
+	w.remediate(m)
+	w.reboot(m)
+	w.endRemediation(m)
+	w.dirty = true
+	w.settle()
 }
 
 // reboot makes the kubelet go for some time.
@@ -429,7 +470,7 @@ func (w *world) loseNode(m *machine) {
 	if w.shootAway || w.unsynced(m) {
 		return
 	}
-	if skipStaleSync && m.kept != nil && (w.down || w.newMCM && !(m.kept.auto.IsZero() && m.kept.maintenance.IsZero()) && m.onNode.there) { // without the synced value it looks as if MCM had ended it
+	if skipStaleSync && m.kept != nil && (w.down || w.newMCM && (!m.kept.auto.IsZero() || m.kept.workedOn()) && m.onNode.there) { // without the synced value it looks as if MCM had ended it
 		return
 	}
 	m.node, m.healthy, m.hasNode, m.onNode, m.scaleDown, m.byRollout, m.maintained = nil, false, false, ask{}, "", false, false
@@ -688,9 +729,11 @@ func (w *world) checkKept(m *machine) {
 	}
 	_, tainted := TaintedSince(m.node)
 	switch {
-	case tainted && !m.kept.maintenance.IsZero():
-		w.fail("M12: the node of %s is tainted", m.name)
-	case tainted != (m.kept.failed && m.kept.maintenance.IsZero()):
+	case tainted && m.kept.workedOn():
+		w.fail("M12, X10: the node of %s is tainted", m.name)
+	case m.kept.workedOn() && ReadRecord(m.obj).Drains():
+		w.fail("M12, X10: the node of %s is drained", m.name)
+	case tainted != (m.kept.failed && !m.kept.workedOn()):
 		w.fail("T2, T7, H4: the node of %s is tainted: %t", m.name, tainted)
 	case m.kept.tentative:
 	case m.node.Annotations[disabled] != "true":
@@ -746,6 +789,8 @@ func (w *world) checkFree(m *machine) {
 		w.fail("P13: the first preservation of %s is not on record", m.name)
 	case a[maintainedSince] != stampOrNone(m.counted):
 		w.fail("M12: since when %s is maintained is not on record", m.name)
+	case !m.deleted && w.nodesKnown && a[remediatedUntil] != stampOrNone(m.spent):
+		w.fail("X10: it is not on record that %s had its time", m.name)
 	case !m.deleted && has(a, released) != m.released:
 		w.fail("T8: %s is marked as released: %t", m.name, has(a, released))
 	case a[priority] != m.priority:
@@ -767,7 +812,7 @@ func (w *world) checkFree(m *machine) {
 	if m.node != nil {
 		w.checkFreeNode(m)
 	}
-	m.traces = has(a, released)
+	m.traces = has(a, released) || has(a, remediatedUntil)
 }
 
 func (w *world) checkFreeNode(m *machine) {
@@ -869,6 +914,14 @@ func (w *world) finale() {
 			m.node.Annotations = with(m.node.Annotations, preserve, "false")
 			m.onNode.there, m.onNode.value = true, "false"
 		}
+	}
+	w.dirty = true
+	w.settle()
+	for _, m := range w.machines {
+		if m.kept != nil && (!m.kept.onlyRemediated() || !m.cycled && !m.healthy) {
+			w.fail("R4: %s is kept for more than its power cycle", m.name)
+		}
+		w.endRemediation(m) // its host is released
 	}
 	w.dirty = true
 	w.settle()

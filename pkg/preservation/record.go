@@ -33,6 +33,11 @@ func (c Claim) personal() bool {
 	return c.Cause == v1alpha1.CauseNow || c.Cause == v1alpha1.CauseWhenFailed
 }
 
+// works says that somebody works on the machine: it is kept whatever the share, and its pods stay (M12, X10).
+func (c Claim) works() bool {
+	return c.Cause == v1alpha1.CauseMaintenance || c.Cause == v1alpha1.CauseRemediation
+}
+
 // Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
 type Record struct {
 	// Claims are why the machine is kept, in the order in which they came; never empty, and at most one of a person.
@@ -56,16 +61,20 @@ type Record struct {
 	// MaintenanceOver is when the maintenance ended that the machine is still kept for, as it was not healthy then (M13).
 	// Zero otherwise.
 	MaintenanceOver time.Time
+	// RemediatedUntil is what the expiry of the claim of a remediation was made of (X10). Zero if there is none.
+	RemediatedUntil time.Time
 }
 
-// Cause returns what people are told: the cause of the person's claim if there is one, else the share's, else that of the
-// first.
+// Cause returns what people are told: the cause of the person's claim if there is one, else the share's, else the
+// remediation's, else that of the first.
 func (r *Record) Cause() string {
 	if claim := r.personal(); claim != nil {
 		return claim.Cause
 	}
-	if r.claim(v1alpha1.CauseAuto) != nil {
-		return v1alpha1.CauseAuto
+	for _, cause := range []string{v1alpha1.CauseAuto, v1alpha1.CauseRemediation} {
+		if r.claim(cause) != nil {
+			return cause
+		}
 	}
 	return r.Claims[0].Cause
 }
@@ -100,19 +109,24 @@ func (r *Record) drop(cause string) {
 	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Cause == cause })
 }
 
+// workedOn says that a maintenance or a remediation keeps the machine, onlyWorkedOn that nothing else does.
+func (r *Record) workedOn() bool { return slices.ContainsFunc(r.Claims, Claim.works) }
+
+func (r *Record) onlyWorkedOn() bool {
+	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.works() })
+}
+
 // HasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be, and more than a
-// maintenance keeps it (P1).
+// maintenance or a remediation keeps it (P1).
 func (r *Record) HasPlace(now time.Time) bool {
 	if r == nil || !r.Failing() {
 		return false
 	}
-	return !r.maintained() || slices.ContainsFunc(r.Claims, func(c Claim) bool {
-		return c.Cause != v1alpha1.CauseMaintenance && (!c.personal() || now.Before(c.Expiry))
-	})
+	return !r.workedOn() || slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.works() && now.Before(c.Expiry) })
 }
 
-// Drains says that the pods of the machine's node are to go: it is in Failed:Preserved, and nobody works on it (M12).
-func (r *Record) Drains() bool { return r.Failed && !r.maintained() }
+// Drains says that the pods of the machine's node are to go: it is in Failed:Preserved, and nobody works on it (M12, X10).
+func (r *Record) Drains() bool { return r.Failed && !r.workedOn() }
 
 // Failing says that machine-controller-manager would terminate the machine if it was not held.
 func (r *Record) Failing() bool { return r.Failed || !r.FailsAt.IsZero() }
@@ -155,6 +169,9 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 	}
 	if record.maintained() {
 		record.MaintenanceOver = parseTime(annotations[v1alpha1.AnnotationMaintenanceOver])
+	}
+	if record.remediated() {
+		record.RemediatedUntil = remediatedUntil(machine)
 	}
 	_, told := annotations[v1alpha1.AnnotationPhase]
 	if record.Provisional = !told && !record.FailsAt.IsZero(); !record.Provisional {
@@ -233,6 +250,9 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	if r.maintained() && !r.MaintenanceOver.IsZero() {
 		annotations[v1alpha1.AnnotationMaintenanceOver] = formatTime(r.MaintenanceOver)
 	}
+	if r.remediated() && !r.RemediatedUntil.IsZero() {
+		annotations[v1alpha1.AnnotationRemediatedUntil] = formatTime(r.RemediatedUntil)
+	}
 	if r.claim(v1alpha1.CauseAuto) != nil && r.Share > 0 {
 		annotations[v1alpha1.AnnotationShare] = strconv.Itoa(int(r.Share))
 	}
@@ -249,6 +269,7 @@ var recordKeys = []string{
 	v1alpha1.AnnotationFailedSince,
 	v1alpha1.AnnotationShare,
 	v1alpha1.AnnotationMaintenanceOver,
+	v1alpha1.AnnotationRemediatedUntil,
 }
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or

@@ -73,6 +73,9 @@ func RequestOf(m Member, maxTimeout time.Duration) Request {
 	if original, ok := setAside(m.Machine, request.OnNode); ok && value == v1alpha1.RequestNow {
 		value = original
 	}
+	if onNode := m.Node != nil && isTaken(m.Machine, true); !request.OnNode && (onNode || isTaken(m.Machine, false)) {
+		request.OnNode, value = onNode, v1alpha1.RequestFalse
+	}
 
 	switch {
 	case value == v1alpha1.RequestTrue:
@@ -165,10 +168,17 @@ func setAside(machine *machinev1alpha1.Machine, node bool) (string, bool) {
 	return strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationRequest], carrier(node))
 }
 
+// isTaken says that machine-controller-manager has removed the annotation in whose place there was false: it takes the hold
+// for a request that has had its time (R4).
+func isTaken(machine *machinev1alpha1.Machine, node bool) bool {
+	original, ok := setAside(machine, node)
+	return ok && original == v1alpha1.RequestFalse && isStopped(machine)
+}
+
 // restoreOnMachine puts back what was set aside for a request on the Machine, unless the person wrote anew since.
 func restoreOnMachine(machine *machinev1alpha1.Machine) {
 	if original, ok := setAside(machine, false); ok {
-		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
+		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow || isTaken(machine, false) {
 			setOrDelete(machine, v1alpha1.AnnotationPreserve, original)
 		}
 		delete(machine.Annotations, v1alpha1.AnnotationRequest)
@@ -177,7 +187,12 @@ func restoreOnMachine(machine *machinev1alpha1.Machine) {
 
 // restoreOnNode puts back what was set aside for a request on the Node, unless the person wrote anew since.
 func restoreOnNode(machine *machinev1alpha1.Machine, node *corev1.Node) {
-	if original, ok := setAside(machine, true); ok && node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow {
+	original, ok := setAside(machine, true)
+	value, there := node.Annotations[v1alpha1.AnnotationPreserve]
+	if ok && (value == v1alpha1.RequestNow || !there && isTaken(machine, true)) {
+		if node.Annotations == nil {
+			node.Annotations = map[string]string{}
+		}
 		node.Annotations[v1alpha1.AnnotationPreserve] = original
 	}
 }

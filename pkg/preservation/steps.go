@@ -112,6 +112,7 @@ func record(machine *machinev1alpha1.Machine, d Decision) {
 	setAnnotations(machine, recordKeys, d.Target.annotations(machine.Status.CurrentStatus.Phase))
 	delete(machine.Annotations, v1alpha1.AnnotationReleased)
 	countMaintenance(machine, d)
+	spendRemediation(machine, d)
 }
 
 // countMaintenance writes from when on maintenances are counted, if that changes.
@@ -178,8 +179,8 @@ func (d *Decision) unconsumed() string {
 // dropRecord removes all that the preservation has written on the Machine's metadata, but not the request.
 func dropRecord(machine *machinev1alpha1.Machine) {
 	setAnnotations(machine, recordKeys, nil)
-	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	restoreOnMachine(machine)
+	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	restorePriority(machine)
 }

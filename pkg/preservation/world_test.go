@@ -170,6 +170,8 @@ func (w *world) round(called bool) (wrote, changed bool) {
 		m.obeyed = w.newMCM && (request == "now" || request == "when-failed" && m.phase == machinev1alpha1.MachineFailed)
 		last := m.obj.Status.CurrentStatus.LastUpdateTime.Time
 		m.renewed = expiry != nil && m.expiryInStatus() && (expiry.Sub(last)-m.nativeTimeout()).Abs() <= time.Second
+		m.denied = w.newMCM && m.templated && request == "false"
+		m.ended = m.stopped && expiry == nil && m.expiryInStatus()
 		m.native = time.Time{}
 		if expiry != nil && expiry.After(w.now) && !m.expiryInStatus() && !w.model.validTimeout(m.modelMachine) && w.now.Sub(last) >= nativePatience {
 			m.native = expiry.Time
@@ -313,6 +315,7 @@ func (w *world) shows(m *machine) bool {
 		(a[prefix+"phase"] == "Failed:Preserved") == m.kept.failed &&
 		(m.kept.tentative || a[preservedSince] == stampOrNone(m.first)) &&
 		a[maintainedSince] == stampOrNone(m.counted) && a[prefix+"maintenance-over"] == stampOrNone(m.kept.over) &&
+		a[remediatedUntil] == stampOrNone(slices.MaxFunc([]time.Time{m.kept.obeyed, m.spent}, time.Time.Compare)) &&
 		a[prefix+"fails-at"] == stampOrNone(m.kept.failsAt) && has(a, prefix+"phase") != m.kept.tentative &&
 		has(a, prefix+"claims") == (m.kept.claims() > 1) &&
 		(m.kept.auto.IsZero() || m.kept.unplaced && !has(a, share) || a[share] == strconv.Itoa(int(m.kept.share)))
@@ -759,17 +762,22 @@ func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
 		}
 		if expired && m.node.Annotations[preserve] != "" {
 			m.node.Annotations = without(m.node.Annotations, preserve)
-			m.onNode.there, m.onNode.value = false, ""
+			if m.onNode.value != "false" || !m.expiryInStatus() { // else it was not what MCM has removed, and comes back (R4)
+				m.onNode.there, m.onNode.value = false, ""
+			}
 		}
 	}
 	if expired {
 		m.obj.Annotations = without(m.obj.Annotations, preserve, lastApplied)
-		m.onMachine.there, m.onMachine.value, m.synced = false, "", ""
+		m.synced = ""
+		if m.onMachine.value != "false" || !m.expiryInStatus() || !strings.HasPrefix(m.obj.Annotations[prefix+"request"], "Machine:") {
+			m.onMachine.there, m.onMachine.value = false, ""
+		}
 	}
 	m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
 	// It looks only at what it can see: when a person withdraws a request, it ends what is kept for another reason as well.
-	m.held = m.held && !expired && (m.kept == nil || m.kept.claims() == 1)
-	if m.stopped = expired && m.kept != nil && !(m.kept.auto.IsZero() && m.kept.maintenance.IsZero()); !m.stopped {
+	m.held = m.held && !expired && (m.kept == nil || m.kept.claims() == 1 && m.kept.remediation.IsZero())
+	if m.stopped = expired && m.kept != nil && (!m.kept.auto.IsZero() || m.kept.workedOn()); !m.stopped {
 		w.forgetExpiry(m) // a request is withdrawn with it
 	}
 	w.restartTimer(m)
@@ -790,7 +798,9 @@ func (w *world) forgetExpiry(m *machine) {
 			m.kept.auto = at
 		case cause == "maintenance" && !m.kept.maintenance.IsZero():
 			m.kept.maintenance = at
-		case cause != "" && cause != "auto" && cause != "maintenance" && !m.kept.person.IsZero():
+		case cause == "remediation" && !m.kept.remediation.IsZero():
+			m.kept.remediation = at
+		case cause != "" && cause != "auto" && cause != "maintenance" && cause != "remediation" && !m.kept.person.IsZero():
 			m.kept.person = at
 		}
 	}
@@ -942,7 +952,7 @@ func (w *world) switchMCM() {
 	for _, m := range w.machines {
 		m.obj.Status.CurrentStatus.PreserveExpiryTime = nil
 		if m.kept != nil && !m.stopped { // an edit that the controller has not seen goes with the field
-			m.kept.edit(m.expiry())
+			w.forgetExpiry(m)
 		}
 	}
 }
@@ -964,7 +974,7 @@ func (w *world) migrate() {
 		m.obj.Status = machinev1alpha1.MachineStatus{}
 		m.phase, m.held, m.stopped, m.joined = "", false, false, false
 		if m.kept != nil { // an edit that the controller has not seen goes with the status
-			m.kept.edit(m.expiry())
+			w.forgetExpiry(m)
 		}
 	}
 	if !w.down {
@@ -1015,7 +1025,7 @@ func (w *world) String() string {
 		text string
 	}{
 		{w.newMCM, "MCM 0.62"}, {!w.newMCM, "MCM 0.61"}, {w.asleep, "MCM asleep"}, {w.down, "controller down"},
-		{!w.model.maintenances, "no maintenances"}, {w.shootAway, "shoot away"}, {!w.nodesKnown, "nodes unknown"}, {w.group.Rollout, "rollout"}, {w.group.Replicas == 0, "hibernated"},
+		{!w.model.maintenances, "no maintenances"}, {!w.model.remediations, "no remediations"}, {w.shootAway, "shoot away"}, {!w.nodesKnown, "nodes unknown"}, {w.group.Rollout, "rollout"}, {w.group.Replicas == 0, "hibernated"},
 	} {
 		if flag.on {
 			s.WriteString(", " + flag.text)

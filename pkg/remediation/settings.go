@@ -5,12 +5,10 @@
 package remediation
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -26,45 +24,23 @@ type Settings struct {
 	PowerOff, PowerOn, NodeStartup time.Duration
 }
 
-// fencingOutOfServiceTaint is the only way in which nodes are made safe.
-const fencingOutOfServiceTaint = "OutOfServiceTaint"
-
 // ReadSettings returns the settings of a MachineDeployment, nil if its hosts are not to be touched. With an error, which
 // says what cannot be read or used, there are none.
 func ReadSettings(deployment *machinev1alpha1.MachineDeployment) (*Settings, error) {
-	value, ok := deployment.Annotations[v1alpha1.AnnotationPowerCycleSettings]
-	if !ok {
-		return nil, nil
-	}
-	raw := struct {
-		Automatic          bool            `json:"automatic"`
-		Fencing            string          `json:"fencing"`
-		MaxAttempts        int32           `json:"maxAttempts"`
-		MaxConcurrent      int32           `json:"maxConcurrent"`
-		PowerOffTimeout    metav1.Duration `json:"powerOffTimeout"`
-		PowerOnTimeout     metav1.Duration `json:"powerOnTimeout"`
-		NodeStartupTimeout metav1.Duration `json:"nodeStartupTimeout"`
-	}{
-		Fencing:            fencingOutOfServiceTaint,
-		MaxAttempts:        v1alpha1.DefaultMaxAttempts,
-		MaxConcurrent:      v1alpha1.DefaultMaxConcurrent,
-		PowerOffTimeout:    metav1.Duration{Duration: v1alpha1.DefaultPowerOffTimeout},
-		PowerOnTimeout:     metav1.Duration{Duration: v1alpha1.DefaultPowerOnTimeout},
-		NodeStartupTimeout: metav1.Duration{Duration: v1alpha1.DefaultNodeStartupTimeout},
-	}
-	if err := json.Unmarshal([]byte(value), &raw); err != nil {
-		return nil, fmt.Errorf("failed to read annotation %s: %w", v1alpha1.AnnotationPowerCycleSettings, err)
+	powerCycle, err := v1alpha1.PowerCycleOf(deployment)
+	if err != nil || powerCycle == nil {
+		return nil, err
 	}
 	s := &Settings{
-		Automatic:     raw.Automatic,
-		MaxAttempts:   raw.MaxAttempts,
-		MaxConcurrent: raw.MaxConcurrent,
-		PowerOff:      raw.PowerOffTimeout.Duration,
-		PowerOn:       raw.PowerOnTimeout.Duration,
-		NodeStartup:   raw.NodeStartupTimeout.Duration,
+		Automatic:     *powerCycle.Automatic,
+		MaxAttempts:   *powerCycle.MaxAttempts,
+		MaxConcurrent: *powerCycle.MaxConcurrent,
+		PowerOff:      powerCycle.PowerOffTimeout.Duration,
+		PowerOn:       powerCycle.PowerOnTimeout.Duration,
+		NodeStartup:   powerCycle.NodeStartupTimeout.Duration,
 	}
-	if raw.Fencing != fencingOutOfServiceTaint || s.MaxAttempts < 1 || s.MaxConcurrent < 1 || min(s.PowerOff, s.PowerOn, s.NodeStartup) <= 0 {
-		return nil, fmt.Errorf("annotation %s has values that cannot be used: %s", v1alpha1.AnnotationPowerCycleSettings, value)
+	if *powerCycle.Fencing != v1alpha1.FencingOutOfServiceTaint || s.MaxAttempts < 1 || s.MaxConcurrent < 1 || min(s.PowerOff, s.PowerOn, s.NodeStartup) <= 0 {
+		return nil, fmt.Errorf("annotation %s has values that cannot be used: %s", v1alpha1.AnnotationPowerCycleSettings, deployment.Annotations[v1alpha1.AnnotationPowerCycleSettings])
 	}
 	return s, nil
 }

@@ -62,6 +62,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -200,8 +201,12 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 }
 
 // newHostDriver returns the driver of a kind for the hosts of the machines in a namespace.
-func newHostDriver(kind configv1alpha1.HostKind, _ string, _ client.Client) (host.Driver, error) {
-	return nil, fmt.Errorf("there is no driver for hosts of kind %q", kind)
+func newHostDriver(kind configv1alpha1.HostKind, namespace string, c client.Client) (host.Driver, error) {
+	known, err := drivers.For(string(kind))
+	if err != nil {
+		return nil, err
+	}
+	return known.New(host.Access{Namespace: namespace, Cached: c, APIReader: c, Writer: c}), nil
 }
 
 func addToScheme(scheme *runtime.Scheme) error {

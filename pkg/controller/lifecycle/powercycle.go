@@ -22,7 +22,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -129,7 +128,7 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 		return err
 	}
 	hosts, err := driver.Owned(ctx, seed, namespace)
-	if meta.IsNoMatchError(err) {
+	if errors.Is(err, host.ErrNoKind) {
 		return nil
 	}
 	if err != nil {
@@ -151,7 +150,7 @@ func (a *Actuator) release(ctx context.Context, namespace, seed string) error {
 		return err
 	}
 	hosts, err := driver.Owned(ctx, seed, namespace)
-	if meta.IsNoMatchError(err) {
+	if errors.Is(err, host.ErrNoKind) {
 		return nil
 	}
 	if err != nil {

@@ -173,13 +173,25 @@ var _ = DescribeTable("M15, M17: what is known of the machine of a node", func(c
 	Entry("an update in place of another node", domain.Machine{}, ready, pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
 	Entry("an update in place", domain.Machine{Updating: true}, selected, pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
 	Entry("one that the shoot has made up", domain.Machine{}, selected, pool(1, InPlace), set("1", 1), Machine("n", Of(set("1", 1)))),
-	Entry("a host that is to be power-cycled", domain.Machine{PowerCycled: true}, ready, pool(1), set("1", 1), Machine("n", Of(set("1", 1)), Annotation("host.metal3.io/external-remediation", ""))),
+	Entry("a host that is powered off", domain.Machine{PowerCycled: true}, ready, pool(1), set("1", 1), cycled("PoweringOff")),
+	Entry("a host that is powered on", domain.Machine{PowerCycled: true}, ready, pool(1), set("1", 1), cycled("Starting")),
+	Entry("X8: a power cycle that waits", domain.Machine{}, ready, pool(1), set("1", 1), cycled("Waiting")),
+	Entry("X8: a power cycle that nobody has looked at", domain.Machine{}, ready, pool(1), set("1", 1), cycled("")),
+	Entry("a power cycle that failed", domain.Machine{}, ready, pool(1), set("1", 1), cycled("Failed")),
+	Entry("a power cycle that is over", domain.Machine{}, ready, pool(1), set("1", 1), Machine("n", Of(set("1", 1)), Annotation(prefix+"power-cycle-phase", "Succeeded"))),
 )
 
 var (
 	ready    = NodeOption(func(*corev1.Node) {})
 	selected = Condition("InPlaceUpdate", "True", "SelectedForUpdate", "")
 )
+
+const prefix = "machine-preservation.extensions.gardener.cloud/"
+
+// cycled is a machine that is kept for a power cycle of its host.
+func cycled(phase string) *machinev1alpha1.Machine {
+	return Machine("n", Of(set("1", 1)), Annotation(prefix+"remediation", "2026-03-01T13:00:00Z"), Annotation(prefix+"power-cycle-phase", phase))
+}
 
 func pool(replicas int32, opts ...DeploymentOption) *machinev1alpha1.MachineDeployment {
 	return Deployment("pool", append(opts, Replicas(replicas))...)

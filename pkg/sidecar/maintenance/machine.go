@@ -17,11 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
-
-// annotationPowerCycle on a Machine asks for its host to be power-cycled, or says that it is.
-const annotationPowerCycle = "host.metal3.io/external-remediation"
 
 // MachineOf returns what is known of the machine of a node, from a cache of the control-plane namespace with
 // shoot.IndexNode (M15, M17). Whether the node is selected for an update in place, which the shoot may write as well, is
@@ -31,8 +29,7 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, selected bo
 	if err != nil || machine == nil {
 		return maintenance.Machine{Missing: true}, err
 	}
-	_, powerCycled := machine.Annotations[annotationPowerCycle]
-	m := maintenance.Machine{Terminating: machine.DeletionTimestamp != nil, PowerCycled: powerCycled}
+	m := maintenance.Machine{Terminating: machine.DeletionTimestamp != nil, PowerCycled: remediation.UnderWay(machine)}
 	deployment, err := shoot.DeploymentOf(ctx, pools, machine)
 	if err != nil || deployment == nil {
 		return m, err
@@ -62,8 +59,7 @@ func WatchMachines(b *builder.TypedBuilder[reconcile.Request], ofMachine, ofOwne
 
 func machineChanged() predicate.Predicate {
 	return changed(func(m *machinev1alpha1.Machine) any {
-		_, powerCycled := m.Annotations[annotationPowerCycle]
-		return [3]string{fmt.Sprint(m.DeletionTimestamp != nil), m.Labels[machinev1alpha1.NodeLabelKey], fmt.Sprint(powerCycled)}
+		return [3]string{fmt.Sprint(m.DeletionTimestamp != nil), m.Labels[machinev1alpha1.NodeLabelKey], fmt.Sprint(remediation.UnderWay(m))}
 	})
 }
 

@@ -177,8 +177,13 @@ var _ = Describe("P8: crash", func() {
 		setMachine = func(opt MachineOption) func(context.Context, *environment) {
 			return func(ctx context.Context, e *environment) { e.editMachine(ctx, "m", opt) }
 		}
-		withdraw = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, preserve) })
-		asked    = func(value string, opts ...MachineOption) func() *machinev1alpha1.Machine {
+		withdraw      = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, preserve) })
+		until         = now.Add(3 * time.Hour)
+		notRemediated = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) })
+		remediated    = func(opts ...MachineOption) func() *machinev1alpha1.Machine {
+			return machine(append(opts, remediatedUntil(until))...)
+		}
+		asked = func(value string, opts ...MachineOption) func() *machinev1alpha1.Machine {
 			return machine(append(opts, Annotation(preserve, value))...)
 		}
 	)
@@ -264,6 +269,21 @@ var _ = Describe("P8: crash", func() {
 			e.heal(ctx, "m")
 			setNode(without(maintenance))(ctx, e)
 		}, nil, ""},
+		"X10":                            {remediated(), plain, nil, nil, ""},
+		"X10 of a machine about to fail": {remediated(near(now)), notReady(), nil, nil, ""},
+		"X10 of a failed machine":        {remediated(failing(now)), notReady(), nil, nil, ""},
+		"X10 against false, node":        {remediated(), byNode("false"), nil, nil, ""},
+		"X10 against false, machine":     {remediated(Annotation(preserve, "false")), plain, nil, nil, ""},
+		"X10 alone after false":          {remediated(), byNode("now"), setNode(with("false")), nil, ""},
+		"X10 beside auto":                {failed, notReady(), setMachine(remediatedUntil(until)), nil, ""},
+		"X10 extended":                   {remediated(), plain, setMachine(remediatedUntil(until.Add(time.Hour))), nil, ""},
+		"X10 over":                       {remediated(), plain, setMachine(notRemediated), nothing, ""},
+		"X10 over, with false":           {remediated(), byNode("false"), setMachine(notRemediated), nothing, ""},
+		"X10 over, taken over by T5":     {remediated(failing(now)), notReady(), setMachine(notRemediated), nil, ""},
+		"X10 over, without share": {remediated(failing(now)), notReady(), func(ctx context.Context, e *environment) {
+			e.editDeployment(ctx, Share("0"))
+			e.editMachine(ctx, "m", notRemediated)
+		}, mark, ""},
 		"P10 of a running machine, node":       {healthy, byNode("now"), disable, nothing, ""},
 		"P10 of a running machine, machine":    {asked("now"), plain, disable, nothing, ""},
 		"P10 of a failed machine, auto":        {failed, plain, disable, mark, ""},

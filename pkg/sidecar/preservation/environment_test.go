@@ -126,6 +126,7 @@ func (e *environment) restart() {
 		Timeouts:       preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 		NodeConditions: preservation.DefaultNodeConditions,
 		Maintenance:    preservation.MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
+		Remediation:    preservation.RemediationOptions{Enabled: true},
 		Clock:          e.clock,
 		Events:         Events{Source: e.recorder, Shoot: e.recorder},
 	}
@@ -299,6 +300,11 @@ func with(request string) NodeOption { return NodeAnnotation(preserve, request) 
 // maintainedFrom returns what a maintenance writes on a node that begins then.
 func maintainedFrom(t time.Time) NodeOption {
 	return NodeAnnotation(maintenance, t.UTC().Format(time.RFC3339))
+}
+
+// remediatedUntil is what a power cycle writes on a machine that is to be kept until then.
+func remediatedUntil(t time.Time) MachineOption {
+	return Annotation(remediation, t.UTC().Format(time.RFC3339))
 }
 
 // without removes an annotation from a node.

@@ -41,12 +41,13 @@ const (
 )
 
 // reasons are those of the transitions that people are told of. A hold in the margin is none of them: nothing has
-// happened yet (H4). Nor is the end of a maintenance (M13).
+// happened yet (H4). Nor is the end of a maintenance (M13), or of a remediation.
 var reasons = map[preservation.Rule]string{
 	preservation.RuleBegin:         EventPreserved,
 	preservation.RuleWhenFailed:    EventPreserved,
 	preservation.RuleAuto:          EventPreserved,
 	preservation.RuleMaintenance:   EventPreserved,
+	preservation.RuleRemediation:   EventPreserved,
 	preservation.RuleClaims:        EventPreserved,
 	preservation.RuleFail:          EventFailed,
 	preservation.RuleRecover:       EventRecovered,

@@ -134,7 +134,7 @@ func isUrgent(d *preservation.Decision, now time.Time) bool {
 	if d.Target == nil {
 		return d.Current != nil && !now.Before(d.Current.Expiry())
 	}
-	return d.Target.Failing() && (d.Current == nil || !d.Current.Failing() || d.Target.Failed && !d.Current.Failed)
+	return d.TakesPlace() || d.Target.Failing() && (d.Current == nil || !d.Current.Failing() || d.Target.Failed && !d.Current.Failed)
 }
 
 // denied says that the end of a machine's preservation does not wait for the Node any longer: it could not be written to

@@ -33,7 +33,7 @@ const (
 )
 
 var (
-	causes       = []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed, v1alpha1.CauseMaintenance}
+	causes       = []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed, v1alpha1.CauseMaintenance, v1alpha1.CauseRemediation}
 	drainReasons = []string{v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained}
 
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -62,7 +62,7 @@ var (
 	// replaced misses some of them, for microseconds: no alert depends on a single scrape.
 	machines = newGauge("machines", "Preserved machines, by cause and sub-phase.", "cause", "phase")
 	share    = newGauge("share", "Failed machines of a MachineDeployment that may be auto-preserved.")
-	used     = newGauge("share_used", "Machines in Failed:Preserved, whatever their cause, except those that only a maintenance keeps.")
+	used     = newGauge("share_used", "Machines in Failed:Preserved, whatever their cause, except those that only a maintenance or a remediation keeps.")
 	expiry   = newGauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine")
 	drains   = newGauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason")
 

@@ -27,6 +27,7 @@ const (
 	// maintainedSince does as well (M12).
 	maintainedSince = prefix + "maintained-since"
 	maintenance     = prefix + "maintenance"
+	remediation     = prefix + "remediation"
 	disabled        = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 	byMCM           = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 )

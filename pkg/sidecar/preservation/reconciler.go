@@ -54,6 +54,8 @@ type Reconciler struct {
 	NodeConditions []string
 	// Maintenance says how machines are kept whose nodes somebody works on. End does without.
 	Maintenance preservation.MaintenanceOptions
+	// Remediation says how machines are kept whose hosts are power-cycled. End does without.
+	Remediation preservation.RemediationOptions
 	Clock       clock.PassiveClock
 	Events      Events
 
@@ -154,6 +156,7 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 		Timeouts:       r.Timeouts,
 		NodeConditions: r.NodeConditions,
 		Maintenance:    r.Maintenance,
+		Remediation:    r.Remediation,
 		Share:          shareOf(deployment),
 		Timeout:        timeoutOf(deployment),
 		MaxTimeout:     r.MaxTimeout,

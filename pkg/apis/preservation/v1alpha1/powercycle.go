@@ -29,7 +29,7 @@ const (
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
 	// it (X11).
 	AnnotationPowerCycle = annotationPrefix + "power-cycle"
-	// AnnotationPowerCyclePhase on a Machine is the step of the cycle that is under way (X12).
+	// AnnotationPowerCyclePhase on a Machine is the step of the cycle that is under way: one of the PowerCycle phases (X12).
 	AnnotationPowerCyclePhase = annotationPrefix + "power-cycle-phase"
 	// AnnotationPowerCycleAttempt on a Machine is which cycle it is since the node was settled, counted from 1 (X6, X12).
 	AnnotationPowerCycleAttempt = annotationPrefix + "power-cycle-attempt"
@@ -40,6 +40,10 @@ const (
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
 	// AnnotationRemediation on a Machine asks for it to be kept because of a power cycle, until that time, in RFC 3339 (X10).
 	AnnotationRemediation = annotationPrefix + "remediation"
+	// AnnotationRemediatedUntil on a Machine is what AnnotationRemediation said when the expiry was last made of it, in RFC
+	// 3339: what an operator makes of the expiry stays until it says something else (P6). It outlives a preservation that
+	// ended before that time, so that it does not begin anew.
+	AnnotationRemediatedUntil = annotationPrefix + "remediated-until"
 	// FinalizerHost keeps a Machine that is being deleted until its host is released, for a minute at most (X2).
 	FinalizerHost = annotationPrefix + "host"
 	// PowerCycleNow is the value of AnnotationPowerCycle that asks.

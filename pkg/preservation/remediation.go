@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// RemediationOptions say how machines are kept whose hosts are power-cycled (X10).
+type RemediationOptions struct {
+	// Enabled says that AnnotationRemediation on a Machine counts. What was kept because of it ends as if it was removed.
+	Enabled bool
+}
+
+const (
+	reasonRemediation       = "a power cycle of its host was asked for"
+	reasonRemediationOver   = "the power cycle of its host is over"
+	reasonRemediationFailed = "the power cycle of its host did not help"
+)
+
+// remediated says that the claim of a remediation stands: it is dropped when its time is over.
+func (r *Record) remediated() bool { return r.claim(v1alpha1.CauseRemediation) != nil }
+
+// onlyRemediated says that a remediation is all that keeps the machine.
+func (r *Record) onlyRemediated() bool { return len(r.Claims) == 1 && r.remediated() }
+
+// remediation returns until when the machine is to be kept for the power cycle of its host, and whether that is asked for.
+// The time is zero if it cannot be read: then it begins nothing, and what has begun goes on to its expiry, as with a request
+// (R3).
+func (d *Decision) remediation(g Group) (until time.Time, ok bool) {
+	if !g.Remediation.Enabled {
+		return time.Time{}, false
+	}
+	value, ok := d.Machine.Annotations[v1alpha1.AnnotationRemediation]
+	return parseTime(value).Truncate(time.Second), ok
+}
+
+// remediatedUntil returns what AnnotationRemediation said when it was obeyed last; zero if it never was.
+func remediatedUntil(machine *machinev1alpha1.Machine) time.Time {
+	return parseTime(machine.Annotations[v1alpha1.AnnotationRemediatedUntil])
+}
+
+// spentRemediation returns what AnnotationRemediation still says after what was kept because of it has ended.
+func (d *Decision) spentRemediation(g Group) time.Time {
+	until, ok := d.remediation(g)
+	spent := remediatedUntil(d.Machine)
+	if ok && (until.IsZero() || until.Equal(spent)) && (d.Current == nil || !d.Current.remediated()) {
+		return spent
+	}
+	return time.Time{}
+}
+
+// spendRemediation writes what AnnotationRemediation says and is no reason any more to keep the machine.
+func spendRemediation(machine *machinev1alpha1.Machine, d Decision) {
+	if !d.spentUntil.IsZero() {
+		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationRemediatedUntil: formatTime(d.spentUntil)})
+	}
+}
+
+// remediable says that the power cycle of the machine's host is a reason to keep it. It is one also where a person has
+// stopped every preservation: that ends what there is once the host is released (X10).
+func (d *Decision) remediable(g Group, now time.Time) bool {
+	until, _ := d.remediation(g)
+	return now.Before(earlier(until, d.limit)) && !until.Equal(d.spentUntil) && !g.Holder.denies(*d)
+}
+
+// remediates says that the claim of a remediation stands, or is about to be added.
+func (d *Decision) remediates(g Group, now time.Time) bool {
+	claim := d.Target.claim(v1alpha1.CauseRemediation)
+	if claim == nil {
+		return d.remediable(g, now)
+	}
+	return now.Before(claim.Expiry) && !g.Holder.denies(*d) && !d.remediationEnds(g)
+}
+
+// followRemediation makes the claim of a remediation end when AnnotationRemediation says, and returns whether it says
+// something else than before. Else the end is what an operator has made of it (P6).
+func (d *Decision) followRemediation(g Group) bool {
+	until, _ := d.remediation(g)
+	claim := d.Target.claim(v1alpha1.CauseRemediation)
+	if claim == nil || until.IsZero() || until.Equal(d.Target.RemediatedUntil) {
+		return false
+	}
+	claim.Expiry, d.Target.RemediatedUntil = earlier(until, d.limit), until
+	return true
+}
+
+// exhaustRemediation counts what AnnotationRemediation says as used up.
+func (d *Decision) exhaustRemediation(g Group, now time.Time) {
+	if until, _ := d.remediation(g); d.Target.remediated() && until.After(now) && until.Equal(d.Target.RemediatedUntil) {
+		d.spentUntil = until
+	}
+}
+
+// dropOthers leaves of all claims the one of a remediation, which outlives what ends the others.
+func (d *Decision) dropOthers() {
+	before := len(d.Target.Claims)
+	d.Target.Claims = slices.DeleteFunc(d.Target.Claims, func(c Claim) bool { return c.Cause != v1alpha1.CauseRemediation })
+	if len(d.Target.Claims) < before {
+		d.Rule, d.Reason = RuleClaims, reasonRemediation
+	}
+}
+
+// remediationEnds says that nobody asks any more. A machine that is healthy, or may be, is kept until machine-controller-
+// manager has seen that: it would be terminated.
+func (d *Decision) remediationEnds(g Group) bool {
+	_, asked := d.remediation(g)
+	return !asked && !(d.Target.Failing() && !d.recovered() && (d.healthy || d.NodeUnknown))
+}
+
+// settleRemediation adds the claim of a remediation to a preservation, or drops it: in silence when the machine is healthy.
+// One that is still failed, and that nothing else keeps, asks for a place within the share. It does so before the expiry:
+// after that it would be terminated.
+func (d *Decision) settleRemediation(g Group, now time.Time) {
+	target, claim := d.Target, d.Target.claim(v1alpha1.CauseRemediation)
+	if claim == nil {
+		if d.remediable(g, now) {
+			d.addWork(g, v1alpha1.CauseRemediation, now)
+			target.RemediatedUntil, _ = d.remediation(g)
+			d.Rule, d.Reason = RuleRemediation, reasonRemediation
+		}
+		return
+	}
+	ends := !now.Before(claim.Expiry) || d.remediationEnds(g)
+	if target.onlyRemediated() && d.mayTakeOver(now) {
+		nearAt := claim.Expiry.Add(-min(maxMargin, g.Timeouts.For(d.Machine).Health/10))
+		if ends || !now.Before(nearAt) {
+			target.Claims = append(target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: d.expiry(g, v1alpha1.CauseAuto, now)})
+			d.Rule, d.Reason, d.claims, d.takesOver = RuleAuto, reasonRemediationFailed, true, true
+			d.Deadline = target.FailedAt(d.Machine, g.Timeouts) // and not that of the hold: first come, first served
+		} else {
+			d.lookAt(nearAt)
+		}
+	}
+	if !ends {
+		return
+	}
+	target.drop(v1alpha1.CauseRemediation)
+	switch {
+	case d.takesOver:
+	case len(target.Claims) == 0 && !now.Before(d.limit):
+		d.Rule, d.Reason = RuleMaxTimeout, reasonMaxTimeout
+	case d.healthy && (!target.Failing() || d.recovered()):
+		d.Rule, d.Reason = RuleRemediationOver, reasonRemediationOver
+	default:
+		d.Rule, d.Reason = RuleClaims, reasonRemediationOver
+	}
+}
+
+// mayTakeOver says that the machine has failed, and could be auto-preserved if nothing kept it (T5).
+func (d *Decision) mayTakeOver(now time.Time) bool {
+	failed := d.Target.Failed && !d.recovered() || !d.Target.FailsAt.IsZero() && d.due && !d.healthy
+	return failed && !d.rolling && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" &&
+		!d.Request.explicit() && d.Request.Value != v1alpha1.RequestFalse
+}
+
+// giveUp is for a machine that there is no place for when a remediation ends, or is about to.
+func (d *Decision) giveUp() {
+	d.claims = false
+	d.Target.drop(v1alpha1.CauseAuto)
+	switch {
+	case len(d.Target.Claims) == 0:
+		d.release(reasonRemediationFailed)
+		d.Next = time.Time{}
+	case d.Rule == RuleAuto:
+		d.Rule, d.Reason = "", ""
+	}
+}

@@ -1,0 +1,470 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Remediation", func() {
+	const longest = 336 * time.Hour
+	var (
+		now     = Start.Add(time.Hour)
+		until   = now.Add(time.Hour)
+		asks    = func(t time.Time) MachineOption { return Annotation(remediation, stamp(t)) }
+		failing = func(at time.Time) MachineOption {
+			return Phase(machinev1alpha1.MachineUnknown, at.Add(-10*time.Minute))
+		}
+		running = Phase(machinev1alpha1.MachineRunning, now)
+		ready   = Condition("Ready", "True", "", "")
+		over    = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) })
+		tainted = func(g *Group) bool { _, is := TaintedSince(g.Members[0].Node); return is }
+		machine = func(g *Group) *machinev1alpha1.Machine { return g.Members[0].Machine }
+		causes  = func(g *Group) (causes []string) {
+			if record := ReadRecord(machine(g)); record != nil {
+				for _, claim := range record.Claims {
+					causes = append(causes, claim.Cause)
+				}
+			}
+			return causes
+		}
+	)
+
+	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
+		_, native := holder.(PreserveExpiry)
+
+		group := func(members ...Member) *Group {
+			return &Group{
+				Holder:         holder,
+				Share:          new(int32(0)),
+				Timeout:        72 * time.Hour,
+				MaxTimeout:     longest,
+				Replicas:       3,
+				Timeouts:       DefaultTimeouts,
+				NodeConditions: DefaultNodeConditions,
+				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
+				Remediation:    RemediationOptions{Enabled: true},
+				Members:        members,
+			}
+		}
+		// settle looks until there is nothing more to be done, and returns the rules that were followed.
+		settle := func(g *Group, now time.Time) (rules []Rule) {
+			GinkgoHelper()
+			for range 6 {
+				decisions, changed := round(*g, now)
+				if !changed {
+					return rules
+				}
+				for _, d := range decisions {
+					if d.Rule != "" {
+						rules = append(rules, d.Rule)
+					}
+				}
+			}
+			Fail("it does not come to rest")
+			return nil
+		}
+		edit := func(g *Group, opts ...any) {
+			GinkgoHelper()
+			m := &g.Members[0]
+			m.Machine, m.Node = m.Machine.DeepCopy(), m.Node.DeepCopy()
+			for _, opt := range opts {
+				switch opt := opt.(type) {
+				case MachineOption:
+					opt(m.Machine)
+				case NodeOption:
+					opt(m.Node)
+				default:
+					Fail(fmt.Sprintf("%T", opt))
+				}
+			}
+		}
+		fails := func(g *Group) { edit(g, failing(now), NodeOption(NotReady)) }
+		// remediated is a running machine whose host is to be power-cycled from now on.
+		remediated := func(opts ...NodeOption) *Group {
+			GinkgoHelper()
+			g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m", opts...)})
+			Expect(settle(g, now)).To(ContainElement(RuleRemediation))
+			return g
+		}
+		expectHeld := func(g *Group, phase string, expiry time.Time) {
+			GinkgoHelper()
+			Expect(machine(g).Annotations).To(And(
+				HaveKeyWithValue(prefix+"cause", "remediation"),
+				HaveKeyWithValue(prefix+"phase", phase),
+				HaveKeyWithValue(prefix+"expiry-time", stamp(expiry)),
+				HaveKey(preservedSince),
+			))
+			node := g.Members[0].Node
+			Expect(node.Annotations).To(HaveKeyWithValue(disabled, "true"))
+			Expect(node.Spec.Taints).To(BeEmpty())
+			Expect(PreservedCondition(node)).To(And(HaveField("Status", corev1.ConditionTrue), HaveField("Reason", "Preserved")))
+			switch status := machine(g).Status.CurrentStatus; {
+			case native:
+				Expect(status.PreserveExpiryTime.Time).To(BeTemporally("==", expiry))
+				Expect([]string{machine(g).Annotations[preserve], node.Annotations[preserve]}).To(ContainElement("now"))
+			case status.Phase == machinev1alpha1.MachineUnknown && ReadRecord(machine(g)).Failing():
+				Expect(status.LastUpdateTime.Time).To(BeTemporally("==", expiry.Add(-10*time.Minute)))
+			}
+		}
+		expectFree := func(g *Group) {
+			GinkgoHelper()
+			Expect(ReadRecord(machine(g))).To(BeNil())
+			Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
+			Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
+			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+		}
+
+		Context(fmt.Sprintf("%T", holder), func() {
+			It("X10: should hold and protect a machine from the request on, and not drain it when it fails", func() {
+				g := remediated()
+				expectHeld(g, "Running:Preserved", until)
+				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", until))
+				fails(g)
+				settle(g, now)
+				expectHeld(g, "Failed:Preserved", until)
+				Expect(ReadRecord(machine(g)).Drains()).To(BeFalse())
+				Expect(ReadRecord(machine(g)).HasPlace(now)).To(BeFalse())
+			})
+
+			It("X10: should leave a machine alone that nobody asks for, or where nobody has enabled that", func() {
+				g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m")})
+				g.Remediation.Enabled = false
+				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+				edit(g, over)
+				g.Remediation.Enabled = true
+				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
+			})
+
+			DescribeTable("X10 P13: should end when it was asked for, but not after what operators allow, and not begin with what cannot be",
+				func(value string, want time.Time) {
+					g := group(Member{Machine: Machine("m", Annotation(remediation, value)), Node: Node("m")})
+					settle(g, now)
+					if want.IsZero() {
+						Expect(machine(g)).To(Equal(Machine("m", Annotation(remediation, value))))
+						return
+					}
+					expectHeld(g, "Running:Preserved", want)
+				},
+				Entry("in an hour", stamp(until), until),
+				Entry("in a far future", "9999-12-31T23:59:59Z", now.Add(longest)),
+				Entry("now", stamp(now), time.Time{}),
+				Entry("in the past", stamp(now.Add(-time.Hour)), time.Time{}),
+				Entry("nonsense", "soon", time.Time{}),
+				Entry("nothing", "", time.Time{}),
+			)
+
+			It("X10 P13: should not keep a machine that was kept for as long as operators allow", func() {
+				g := group(Member{Machine: Machine("m", asks(until), Annotation(preservedSince, stamp(now.Add(-longest)))), Node: Node("m")})
+				Expect(settle(g, now)).To(BeEmpty())
+
+				g = remediated()
+				edit(g, asks(now.Add(2*longest)))
+				settle(g, now)
+				Expect(settle(g, now.Add(longest))).To(ConsistOf(RuleMaxTimeout))
+				expectFree(g)
+			})
+
+			It("X10: should follow what is asked for, without telling, and go on if that becomes nonsense", func() {
+				g := remediated()
+				for _, until := range []time.Time{until.Add(time.Hour), now.Add(10 * time.Minute)} {
+					edit(g, asks(until))
+					Expect(settle(g, now)).To(BeEmpty())
+					expectHeld(g, "Running:Preserved", until)
+				}
+				edit(g, Annotation(remediation, "soon"))
+				Expect(settle(g, now)).To(BeEmpty())
+				expectHeld(g, "Running:Preserved", now.Add(10*time.Minute))
+				Expect(settle(g, now.Add(10*time.Minute))).To(ConsistOf(RuleRemediationOver))
+				expectFree(g)
+			})
+
+			It("X10 P6: should obey an operator's edit until something else is asked for", func() {
+				g := remediated()
+				cut := now.Add(time.Minute)
+				edit(g, Annotation(prefix+"expiry-time", stamp(cut)), MachineOption(func(m *machinev1alpha1.Machine) {
+					if native {
+						m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: cut}
+					}
+				}))
+				settle(g, now)
+				expectHeld(g, "Running:Preserved", cut)
+				settle(g, cut)
+				expectFree(g)
+				Expect(settle(g, cut.Add(time.Minute))).To(BeEmpty())
+				edit(g, asks(until.Add(time.Second)))
+				Expect(settle(g, cut.Add(time.Minute))).To(ConsistOf(RuleRemediation))
+				edit(g, over)
+				settle(g, cut.Add(time.Minute))
+				Expect(machine(g).Annotations).To(HaveLen(1), preservedSince)
+			})
+
+			DescribeTable("X10: should end in silence when the machine is healthy",
+				func(end func(*Group) time.Time) {
+					g := remediated()
+					fails(g)
+					settle(g, now)
+					edit(g, running, ready)
+					settle(g, now)
+					expectHeld(g, "Running:Preserved", until)
+					Expect(settle(g, end(g))).To(ConsistOf(RuleRemediationOver))
+					expectFree(g)
+					Expect(machine(g).Annotations).NotTo(HaveKey(released))
+				},
+				Entry("removed", func(g *Group) time.Time { edit(g, over); return now }),
+				Entry("past", func(*Group) time.Time { return until }),
+				Entry("switched off", func(g *Group) time.Time { g.Remediation.Enabled = false; return now }),
+			)
+
+			It("X10 H1: should keep a healthy machine until machine-controller-manager has seen it", func() {
+				g := remediated()
+				fails(g)
+				settle(g, now)
+				edit(g, over, ready)
+				Expect(settle(g, now)).To(BeEmpty())
+				expectHeld(g, "Failed:Preserved", until)
+				edit(g, running)
+				settle(g, now)
+				expectFree(g)
+			})
+
+			DescribeTable("X10 T8: should let go of a machine that is still failed, if there is no place within the share",
+				func(end func(*Group) time.Time) {
+					g := remediated()
+					fails(g)
+					settle(g, now)
+					Expect(settle(g, end(g))).To(ConsistOf(RuleReleaseFailed))
+					Expect(machine(g).Annotations).To(HaveKey(released))
+					Expect(ReadRecord(machine(g))).To(BeNil())
+				},
+				Entry("removed", func(g *Group) time.Time { edit(g, over); return now }),
+				Entry("past", func(g *Group) time.Time { settle(g, until.Add(-time.Second)); return until }),
+				Entry("nobody has said the share", func(g *Group) time.Time { g.Share = nil; edit(g, over); return now }),
+			)
+
+			It("X10 T5: should auto-preserve a machine that is still failed, and then drain it", func() {
+				g := remediated()
+				g.Share = new(int32(1))
+				fails(g)
+				settle(g, now)
+				edit(g, over)
+				Expect(Decide(*g, now)[0].TakesPlace()).To(BeTrue())
+				Expect(settle(g, now)).To(ConsistOf(RuleAuto))
+				Expect(causes(g)).To(ConsistOf("auto"))
+				Expect(ReadRecord(machine(g)).Expiry()).To(BeTemporally("==", now.Add(72*time.Hour)))
+				Expect(tainted(g)).To(BeTrue())
+			})
+
+			It("X10 T5: should ask for the place before the hold ends", func() {
+				g := remediated()
+				g.Share = new(int32(1))
+				fails(g)
+				settle(g, now)
+				before := until.Add(-30 * time.Second)
+				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", before))
+				settle(g, before.Add(-time.Second))
+				Expect(causes(g)).To(ConsistOf("remediation"))
+				Expect(settle(g, before)).To(ConsistOf(RuleAuto))
+				Expect(causes(g)).To(ConsistOf("remediation", "auto"))
+				Expect(tainted(g)).To(BeFalse())
+				settle(g, until)
+				Expect(causes(g)).To(ConsistOf("auto"))
+				Expect(tainted(g)).To(BeTrue())
+			})
+
+			It("X10 P1: should not exceed the share by that, nor count a machine before", func() {
+				g := remediated()
+				g.Share = new(int32(1))
+				fails(g)
+				g.Members = append(g.Members, Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
+				settle(g, now)
+				Expect(ReadRecord(g.Members[1].Machine).HasPlace(now)).To(BeTrue())
+				edit(g, over)
+				settle(g, now)
+				Expect(ReadRecord(machine(g))).To(BeNil())
+			})
+
+			It("X10 T4: should be outlived by when-failed", func() {
+				g := remediated(NodeAnnotation(preserve, "when-failed"))
+				fails(g)
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("remediation", "when-failed"))
+				Expect(tainted(g)).To(BeFalse())
+				edit(g, over)
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("when-failed"))
+				Expect(tainted(g)).To(BeTrue())
+			})
+
+			It("X10: should suspend the drain of an auto-preserved machine, which goes on counting until its own expiry", func() {
+				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)})
+				g.Share = new(int32(1))
+				settle(g, now)
+				Expect(tainted(g)).To(BeTrue())
+				end := now.Add(72 * time.Hour)
+				edit(g, asks(end.Add(time.Hour)))
+				Expect(settle(g, now)).To(ConsistOf(RuleRemediation))
+				Expect(tainted(g)).To(BeFalse())
+				Expect(ReadRecord(machine(g)).HasPlace(end.Add(-time.Second))).To(BeTrue())
+				Expect(ReadRecord(machine(g)).HasPlace(end)).To(BeFalse())
+				Expect(settle(g, end)).To(BeEmpty())
+				settle(g, end.Add(time.Hour))
+				Expect(ReadRecord(machine(g))).To(BeNil(), "it has had its time within the share")
+			})
+
+			DescribeTable("X10 R4: should outlive false, which ends the others at once, and end once the host is released",
+				func(failed, onNode bool) {
+					g := remediated(NodeAnnotation(preserve, "now"))
+					Expect(causes(g)).To(ConsistOf("now", "remediation"))
+					if !onNode {
+						edit(g, NodeOption(func(n *corev1.Node) { delete(n.Annotations, preserve) }))
+						settle(g, now)
+					}
+					if failed {
+						fails(g)
+						settle(g, now)
+					}
+					if onNode {
+						edit(g, NodeAnnotation(preserve, "false"))
+					} else {
+						edit(g, Annotation(preserve, "false"))
+					}
+					settle(g, now)
+					Expect(causes(g)).To(ConsistOf("remediation"))
+					Expect(RequestOf(g.Members[0], longest).Value).To(Equal("false"))
+					phase := "Running:Preserved"
+					if failed {
+						phase = "Failed:Preserved"
+					}
+					expectHeld(g, phase, until)
+					Expect(settle(g, now.Add(time.Minute))).To(BeEmpty())
+					edit(g, over)
+					settle(g, now.Add(time.Minute))
+					Expect(ReadRecord(machine(g))).To(BeNil())
+					Expect(g.Members[0].Node.Annotations[preserve] == "false").To(Equal(onNode))
+					Expect(machine(g).Annotations[preserve] == "false").To(Equal(!onNode))
+				},
+				Entry("of a running machine, on its node", false, true),
+				Entry("of a running machine", false, false),
+				Entry("of a failed machine, on its node", true, true),
+				Entry("of a failed machine", true, false),
+			)
+
+			It("X10 R4: should begin against false", func() {
+				g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m", NodeAnnotation(preserve, "false"))})
+				Expect(settle(g, now)).To(ConsistOf(RuleRemediation))
+				expectHeld(g, "Running:Preserved", until)
+			})
+
+			It("X10 R4: should not claim what machine-controller-manager would end: the false of the pool comes back", func() {
+				m := Machine("m", asks(until))
+				m.Spec.NodeTemplateSpec.Annotations = map[string]string{preserve: "false"}
+				g := group(Member{Machine: m, Node: Node("m", NodeAnnotation(preserve, "false"))})
+				if rules := settle(g, now); native {
+					Expect(rules).To(BeEmpty())
+				} else {
+					Expect(rules).To(ConsistOf(RuleRemediation))
+				}
+			})
+
+			DescribeTable("X10: should end, and not begin, with what ends every claim",
+				func(rules []Rule, end func(*Group)) {
+					g := remediated()
+					fails(g)
+					end(g)
+					Expect(settle(g, now)).To(BeComparableTo(rules))
+					Expect(ReadRecord(machine(g))).To(BeNil())
+					Expect(settle(g, now.Add(time.Minute))).To(BeEmpty())
+				},
+				Entry("R6: the veto", []Rule{RuleForbidden}, func(g *Group) { edit(g, Annotation(prefix+"forbidden", "true")) }),
+				Entry("P3: a rolling update", []Rule{RuleRollout}, func(g *Group) { g.Rollout = true }),
+				Entry("T10: a deletion", []Rule{RuleDeleted}, func(g *Group) { edit(g, Deleted(now)) }),
+				Entry("P10: the extension is disabled", []Rule{RuleRelease}, func(g *Group) { g.Disabled = true }),
+			)
+
+			It("X10 P4 H3: should not begin where the shoot hibernates, or too late", func() {
+				g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m")})
+				g.Replicas = 0
+				Expect(settle(g, now)).To(BeEmpty())
+				g.Replicas = 3
+				edit(g, Phase(machinev1alpha1.MachineFailed, now), NodeOption(NotReady))
+				Expect(settle(g, now)).To(BeEmpty())
+			})
+
+			It("X10 M12: should leave a maintenance its cordon while it waits for that, and hold when that is over", func() {
+				g := group(Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, stamp(now)))})
+				settle(g, now)
+				edit(g, asks(until))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("maintenance", "remediation"))
+				Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
+				Expect(conditionTrue(g.Members[0].Node)).To(BeFalse())
+				fails(g)
+				settle(g, now)
+				Expect(conditionTrue(g.Members[0].Node)).To(BeTrue())
+				Expect(tainted(g)).To(BeFalse())
+				edit(g, running, ready, NodeOption(func(n *corev1.Node) { delete(n.Annotations, maintenance) }))
+				settle(g, now)
+				expectHeld(g, "Running:Preserved", until)
+			})
+
+			It("X10 P9: should neither begin nor end the worse because the node cannot be read", func() {
+				g := remediated()
+				fails(g)
+				settle(g, now)
+				node := g.Members[0].Node
+				g.Members[0].Node, g.Members[0].NodeUnknown = nil, true
+				Expect(settle(g, now.Add(time.Minute))).To(BeEmpty())
+				over(machine(g))
+				Expect(settle(g, now.Add(time.Minute))).To(BeEmpty(), "it may be healthy")
+				g.Members[0].Node, g.Members[0].NodeUnknown = node, false
+				expectHeld(g, "Failed:Preserved", until)
+			})
+
+			if native {
+				It("X10 R4: should put false back that machine-controller-manager took for what has had its time", func() {
+					for _, onNode := range []bool{true, false} {
+						g := remediated()
+						if onNode {
+							edit(g, NodeAnnotation(preserve, "false"))
+						} else {
+							edit(g, Annotation(preserve, "false"))
+						}
+						settle(g, now)
+						edit(g, NodeOption(func(n *corev1.Node) { delete(n.Annotations, preserve) }), MachineOption(func(m *machinev1alpha1.Machine) {
+							delete(m.Annotations, preserve)
+							m.Status.CurrentStatus.PreserveExpiryTime = nil
+						}))
+						settle(g, until)
+						expectFree(g)
+						Expect(g.Members[0].Node.Annotations[preserve] == "false").To(Equal(onNode))
+						Expect(machine(g).Annotations[preserve] == "false").To(Equal(!onNode))
+					}
+				})
+
+				It("X10: should hold anew what was prolonged while machine-controller-manager ended it", func() {
+					g := remediated()
+					later := until.Add(time.Hour)
+					edit(g, asks(later), MachineOption(func(m *machinev1alpha1.Machine) {
+						delete(m.Annotations, preserve)
+						m.Status.CurrentStatus.PreserveExpiryTime = nil
+					}))
+					settle(g, until)
+					expectHeld(g, "Running:Preserved", later)
+				})
+			}
+		})
+	}
+})

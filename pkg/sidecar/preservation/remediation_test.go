@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Remediation", func() {
+	const until = "2026-03-01T14:00:00Z" // an hour
+
+	var (
+		now  = Start.Add(time.Hour)
+		asks = remediatedUntil(now.Add(time.Hour))
+		over = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) })
+	)
+
+	for name, holder := range holders {
+		Context(name, func() {
+			expectEvent := func(e *environment, text string) {
+				GinkgoHelper()
+				Expect(e.recorder.take()).To(ConsistOf("Machine/m Normal "+text, "Node/m Normal "+text))
+			}
+			remediated := func(ctx SpecContext, opts ...DeploymentOption) *environment {
+				GinkgoHelper()
+				e := withMachine(holder, Machine("m", asks), Node("m"))
+				e.editDeployment(ctx, opts...)
+				e.settle(ctx)
+				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" as a power cycle of its host was asked for (cause remediation)")
+				return e
+			}
+			fail := func(ctx SpecContext, e *environment) {
+				GinkgoHelper()
+				e.editMachine(ctx, "m", failing(e.now()))
+				e.editNodeStatus(ctx, "m", NotReady)
+				e.settle(ctx)
+			}
+
+			It("X10: should hold a machine from the request on, neither taint nor drain it, and end in silence", func(ctx SpecContext) {
+				e := remediated(ctx)
+				if name == "PreserveExpiry" {
+					Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime.UTC().Format(time.RFC3339)).To(Equal(until))
+				}
+				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(disabled, "true"))
+				Expect(e.settle(ctx).RequeueAfter).To(Equal(time.Hour))
+				fail(ctx, e)
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" as the machine failed (cause remediation)")
+				Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
+				e.heal(ctx, "m")
+				e.settle(ctx)
+				e.recorder.take()
+				e.editMachine(ctx, "m", over)
+				e.settle(ctx)
+				Expect(e.recorder.take()).To(BeEmpty())
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+			})
+
+			It("X10 T5: should tell that a machine which the power cycle did not help is auto-preserved", func(ctx SpecContext) {
+				e := remediated(ctx)
+				fail(ctx, e)
+				e.recorder.take()
+				e.editMachine(ctx, "m", over)
+				e.settle(ctx)
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as the power cycle of its host did not help (cause auto)")
+				Expect(e.node(ctx, "m").Spec.Taints).To(HaveLen(1))
+			})
+
+			It("X10 T8: should tell that it is replaced without a share", func(ctx SpecContext) {
+				e := remediated(ctx, Share("0"))
+				fail(ctx, e)
+				e.recorder.take()
+				e.editMachine(ctx, "m", over)
+				e.settle(ctx)
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the power cycle of its host did not help (cause was remediation)")
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKey(released))
+			})
+
+			It("X10 P11: should be counted by its cause, and not as using up the share", func(ctx SpecContext) {
+				pool := "remediated-" + name
+				e := remediated(ctx, in(pool, "z"))
+				Expect(metric("transitions_total")).To(HaveKeyWithValue("remediation "+pool+" X10", 1.0))
+				fail(ctx, e)
+				Expect(metric("machines")).To(HaveKeyWithValue("remediation pool Failed:Preserved "+pool+" z", 1.0))
+				Expect(metric("share_used")).To(HaveKeyWithValue("pool "+pool+" z", 0.0))
+			})
+
+			It("X10: should do nothing where remediations are not enabled", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", asks), Node("m"))
+				e.Remediation = preservation.RemediationOptions{}
+				e.settle(ctx)
+				Expect(e.api.written()).To(BeEmpty())
+			})
+		})
+	}
+})
