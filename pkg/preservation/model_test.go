@@ -184,7 +184,6 @@ func (m *model) look(now time.Time) {
 		if !x.cycled || !m.remediations || !x.until.IsZero() && !x.until.Equal(x.spent) {
 			x.spent = time.Time{}
 		}
-		x.takesOver = false
 		had := x.kept.counts(now)
 		if m.lookAt(x, now) {
 			claims = append(claims, x)
@@ -203,6 +202,7 @@ func (m *model) look(now time.Time) {
 		m.serve(x, leaving, now)
 	}
 	for _, x := range m.machines {
+		x.takesOver = false
 		if x.kept == nil && x.hasNode && !x.nodeUnknown && x.phase == machinev1alpha1.MachineFailed && (x.templated && x.template == "auto-preserved" || !x.templated && x.onNode.value == "auto-preserved") { // P14
 			x.onNode = ask{}
 		}

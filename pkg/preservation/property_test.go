@@ -315,10 +315,9 @@ func (w *world) setRemediations(on bool) {
 // remediate is what the controller of remediations writes on a machine, again and again (X10).
 func (w *world) remediate(m *machine) {
 	value := ""
-	switch d := untils.Draw(w.t, "for"); {
-	case d == nonsense:
+	if d := untils.Draw(w.t, "for"); d == nonsense {
 		m.until, value = time.Time{}, "soon"
-	default:
+	} else {
 		m.until = w.now.Add(d).Truncate(time.Second)
 		value = stamp(m.until)
 	}
@@ -671,7 +670,7 @@ func (w *world) checkShare() {
 	var auto int32
 	for _, m := range w.machines {
 		a := m.obj.Annotations
-		if m.deleted || a[prefix+"cause"] != "auto" || a[prefix+"phase"] != "Failed:Preserved" {
+		if m.deleted || a[prefix+"cause"] != "auto" || a[prefix+"phase"] != "Failed:Preserved" || !ReadRecord(m.obj).HasPlace(w.now) { // X10: its time within the share may be over
 			continue
 		}
 		auto++

@@ -27,12 +27,13 @@ var _ = Describe("Remediation", func() {
 		failing = func(at time.Time) MachineOption {
 			return Phase(machinev1alpha1.MachineUnknown, at.Add(-10*time.Minute))
 		}
-		running = Phase(machinev1alpha1.MachineRunning, now)
-		ready   = Condition("Ready", "True", "", "")
-		over    = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) })
-		tainted = func(g *Group) bool { _, is := TaintedSince(g.Members[0].Node); return is }
-		machine = func(g *Group) *machinev1alpha1.Machine { return g.Members[0].Machine }
-		causes  = func(g *Group) (causes []string) {
+		running   = Phase(machinev1alpha1.MachineRunning, now)
+		ready     = Condition("Ready", "True", "", "")
+		over      = MachineOption(func(m *machinev1alpha1.Machine) { delete(m.Annotations, remediation) })
+		tainted   = func(g *Group) bool { _, is := TaintedSince(g.Members[0].Node); return is }
+		forbidden = func(annotations map[string]string) bool { return annotations[preserve] == "false" }
+		machine   = func(g *Group) *machinev1alpha1.Machine { return g.Members[0].Machine }
+		causes    = func(g *Group) (causes []string) {
 			if record := ReadRecord(machine(g)); record != nil {
 				for _, claim := range record.Claims {
 					causes = append(causes, claim.Cause)
@@ -353,8 +354,8 @@ var _ = Describe("Remediation", func() {
 					edit(g, over)
 					settle(g, now.Add(time.Minute))
 					Expect(ReadRecord(machine(g))).To(BeNil())
-					Expect(g.Members[0].Node.Annotations[preserve] == "false").To(Equal(onNode))
-					Expect(machine(g).Annotations[preserve] == "false").To(Equal(!onNode))
+					Expect(forbidden(g.Members[0].Node.Annotations)).To(Equal(onNode))
+					Expect(forbidden(machine(g).Annotations)).To(Equal(!onNode))
 				},
 				Entry("of a running machine, on its node", false, true),
 				Entry("of a running machine", false, false),
@@ -449,8 +450,8 @@ var _ = Describe("Remediation", func() {
 						}))
 						settle(g, until)
 						expectFree(g)
-						Expect(g.Members[0].Node.Annotations[preserve] == "false").To(Equal(onNode))
-						Expect(machine(g).Annotations[preserve] == "false").To(Equal(!onNode))
+						Expect(forbidden(g.Members[0].Node.Annotations)).To(Equal(onNode))
+						Expect(forbidden(machine(g).Annotations)).To(Equal(!onNode))
 					}
 				})
 
