@@ -327,8 +327,13 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		}
 	}
 	changed := d.followRemediation(g)
-	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil && !now.Before(claim.Expiry) {
-		d.exhaustRemediation(g, now)
+	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil {
+		if d.Target.onlyRemediated() && !changed && d.stopped() { // the end is the same whoever sees it first
+			claim.Expiry = earlier(claim.Expiry, now)
+		}
+		if !now.Before(claim.Expiry) {
+			d.exhaustRemediation(g, now)
+		}
 	}
 	switch {
 	case g.Disabled:
@@ -503,13 +508,14 @@ func (d *Decision) stopped() bool {
 	if d.Node != nil { // the pool's request comes back after it was removed from there
 		_, onNode = d.Node.Annotations[v1alpha1.AnnotationPreserve]
 	}
-	return isStopped(d.Machine) && !onNode && !d.forged()
+	_, onMachine := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
+	return isStopped(d.Machine) && !onMachine && !onNode && !d.forged()
 }
 
+// isStopped says that of what goes with the annotation nothing is left on the Machine.
 func isStopped(machine *machinev1alpha1.Machine) bool {
-	_, annotated := machine.Annotations[v1alpha1.AnnotationPreserve]
 	_, synced := machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
-	return expiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil && !annotated && !synced
+	return expiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil && !synced
 }
 
 // begin starts a preservation with one claim. Of a machine that is about to fail only the hold, the expiry and the place

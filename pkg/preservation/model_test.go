@@ -543,11 +543,12 @@ func (m *model) lookAtRemediation(x *modelMachine, now time.Time) (claims bool) 
 	return x.takesOver
 }
 
-// couldTakeOver says that the machine has failed, and nobody says anything about it.
+// couldTakeOver says that the machine has failed, is not being terminated (H3), and nobody says anything about it.
 func (x *modelMachine) couldTakeOver(now time.Time) bool {
 	k, request := x.kept, x.request()
 	failed := k.failed && !(x.well() && x.phase == machinev1alpha1.MachineRunning) || !k.failsAt.IsZero() && x.due(now) && !x.well()
-	return failed && x.hasVM && (request == "" || request == "invalid")
+	late := x.phase == machinev1alpha1.MachineFailed && !x.spared
+	return failed && !late && x.hasVM && (request == "" || request == "invalid")
 }
 
 // remediable says that a power cycle is a reason to keep the machine.

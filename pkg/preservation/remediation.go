@@ -129,7 +129,7 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 		return
 	}
 	ends := !now.Before(claim.Expiry) || d.remediationEnds(g)
-	if target.onlyRemediated() && d.mayTakeOver(now) {
+	if target.onlyRemediated() && d.mayTakeOver(g, now) {
 		nearAt := claim.Expiry.Add(-min(maxMargin, g.Timeouts.For(d.Machine).Health/10))
 		if ends || !now.Before(nearAt) {
 			target.Claims = append(target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: d.expiry(g, v1alpha1.CauseAuto, now)})
@@ -154,10 +154,10 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 	}
 }
 
-// mayTakeOver says that the machine has failed, and could be auto-preserved if nothing kept it (T5).
-func (d *Decision) mayTakeOver(now time.Time) bool {
+// mayTakeOver says that the machine has failed, and could be auto-preserved if nothing kept it (T5, H3).
+func (d *Decision) mayTakeOver(g Group, now time.Time) bool {
 	failed := d.Target.Failed && !d.recovered() || !d.Target.FailsAt.IsZero() && d.due && !d.healthy
-	return failed && !d.rolling && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" &&
+	return failed && !d.rolling && !d.tooLate(g, now) && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" &&
 		!d.Request.explicit() && d.Request.Value != v1alpha1.RequestFalse
 }
 

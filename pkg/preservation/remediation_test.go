@@ -455,6 +455,39 @@ var _ = Describe("Remediation", func() {
 					}
 				})
 
+				It("X10 R2: should lose no false of the node to what a person writes on the Machine before anybody has seen that it is gone", func() {
+					g := remediated()
+					edit(g, NodeAnnotation(preserve, "false"))
+					settle(g, now)
+					edit(g, NodeOption(func(n *corev1.Node) { delete(n.Annotations, preserve) }), Annotation(preserve, "true"), MachineOption(func(m *machinev1alpha1.Machine) {
+						m.Status.CurrentStatus.PreserveExpiryTime = nil
+					}))
+					settle(g, now)
+					Expect(causes(g)).To(ConsistOf("remediation"))
+					Expect(RequestOf(g.Members[0], longest).Value).To(Equal("false"))
+					edit(g, over)
+					settle(g, now)
+					expectFree(g)
+					Expect(forbidden(g.Members[0].Node.Annotations)).To(BeTrue())
+				})
+
+				DescribeTable("X10 P6: should count an expiry brought forward that machine-controller-manager has seen first",
+					func(phase machinev1alpha1.MachinePhase, rules []Rule, want []string) {
+						g := remediated()
+						g.Share = new(int32(1))
+						fails(g)
+						settle(g, now)
+						edit(g, Phase(phase, now), MachineOption(func(m *machinev1alpha1.Machine) {
+							delete(m.Annotations, preserve)
+							m.Status.CurrentStatus.PreserveExpiryTime = nil
+						}))
+						Expect(settle(g, now)).To(Equal(rules))
+						Expect(causes(g)).To(Equal(want))
+					},
+					Entry("T5: the machine is still failed", machinev1alpha1.MachineUnknown, []Rule{RuleAuto}, []string{"auto"}),
+					Entry("H3: it is being terminated", machinev1alpha1.MachineFailed, []Rule{RuleReleaseFailed}, nil),
+				)
+
 				It("X10: should hold anew what was prolonged while machine-controller-manager ended it", func() {
 					g := remediated()
 					later := until.Add(time.Hour)

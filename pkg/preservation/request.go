@@ -169,10 +169,11 @@ func setAside(machine *machinev1alpha1.Machine, node bool) (string, bool) {
 }
 
 // isTaken says that machine-controller-manager has removed the annotation in whose place there was false: it takes the hold
-// for a request that has had its time (R4).
+// for a request that has had its time (R4). What is on the Machine since says nothing of the Node.
 func isTaken(machine *machinev1alpha1.Machine, node bool) bool {
 	original, ok := setAside(machine, node)
-	return ok && original == v1alpha1.RequestFalse && isStopped(machine)
+	_, annotated := machine.Annotations[v1alpha1.AnnotationPreserve]
+	return ok && original == v1alpha1.RequestFalse && isStopped(machine) && (node || !annotated)
 }
 
 // restoreOnMachine puts back what was set aside for a request on the Machine, unless the person wrote anew since.

@@ -317,7 +317,7 @@ func (w *world) shows(m *machine) bool {
 		a[maintainedSince] == stampOrNone(m.counted) && a[prefix+"maintenance-over"] == stampOrNone(m.kept.over) &&
 		a[remediatedUntil] == stampOrNone(slices.MaxFunc([]time.Time{m.kept.obeyed, m.spent}, time.Time.Compare)) &&
 		a[prefix+"fails-at"] == stampOrNone(m.kept.failsAt) && has(a, prefix+"phase") != m.kept.tentative &&
-		has(a, prefix+"claims") == (m.kept.claims() > 1) &&
+		len(ReadRecord(m.obj).Claims) == m.kept.claims() && // there may be three
 		(m.kept.auto.IsZero() || m.kept.unplaced && !has(a, share) || a[share] == strconv.Itoa(int(m.kept.share)))
 }
 
