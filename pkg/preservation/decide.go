@@ -326,7 +326,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
-	changed := d.followRemediation(g)
+	changed := d.followRemediation(g, now)
 	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil {
 		if d.Target.onlyRemediated() && !changed && d.stopped() { // the end is the same whoever sees it first
 			claim.Expiry = earlier(claim.Expiry, now)
@@ -351,9 +351,13 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.ConsumeRequest = !d.Target.onlyWorkedOn()
 		d.release("machine-controller-manager had ended it")
 	default:
-		if d.Request.Value == v1alpha1.RequestFalse || changed && d.stopped() {
+		switch {
+		case changed && d.stopped():
+			d.exhaustMaintenance(g, now)
 			d.dropOthers()
-		} else {
+		case d.Request.Value == v1alpha1.RequestFalse:
+			d.dropOthers()
+		default:
 			d.settleMaintenance(g, now)
 		}
 		d.settleRemediation(g, now)

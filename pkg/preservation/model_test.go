@@ -293,6 +293,9 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 		x.release(now)
 		return false
 	case request == "false", follows && x.ended: // R4, X10
+		if follows && x.ended { // M12, P6
+			m.exhaust(x, now)
+		}
 		*k = keptModel{remediation: k.remediation, obeyed: k.obeyed, failed: k.failed, failsAt: k.failsAt, since: k.since}
 	default:
 		m.lookAtMaintenance(x, now)

@@ -788,7 +788,7 @@ func (w *world) checkFree(m *machine) {
 		w.fail("P13: the first preservation of %s is not on record", m.name)
 	case a[maintainedSince] != stampOrNone(m.counted):
 		w.fail("M12: since when %s is maintained is not on record", m.name)
-	case !m.deleted && w.nodesKnown && a[remediatedUntil] != stampOrNone(m.spent):
+	case !m.deleted && w.nodesKnown && a[remediatedUntil] != stampOrNone(m.spent) && !(w.shootAway && m.spent.IsZero()): // what is spent no more may wait for the node
 		w.fail("X10: it is not on record that %s had its time", m.name)
 	case !m.deleted && has(a, released) != m.released:
 		w.fail("T8: %s is marked as released: %t", m.name, has(a, released))
@@ -879,9 +879,13 @@ func (w *world) finaleForbidden() {
 // finale ends the sequence in one of two ways, after which nothing may be left.
 func (w *world) finale() {
 	w.t.Logf("%s: finale", clock(w.now))
+	slept := w.asleep
 	w.asleep, w.dirty = false, true
 	if w.shootAway {
 		w.shoot()
+	}
+	if slept { // it puts the pool's annotations on the node before anybody takes them away
+		w.settle()
 	}
 	if rapid.IntRange(0, 3).Draw(w.t, "operators forbid") == 0 {
 		w.finaleForbidden()

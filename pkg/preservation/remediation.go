@@ -80,16 +80,16 @@ func (d *Decision) remediates(g Group, now time.Time) bool {
 	return now.Before(claim.Expiry) && !g.Holder.denies(*d) && !d.remediationEnds(g)
 }
 
-// followRemediation makes the claim of a remediation end when AnnotationRemediation says, and returns whether it says
-// something else than before. Else the end is what an operator has made of it (P6).
-func (d *Decision) followRemediation(g Group) bool {
+// followRemediation makes the claim of a remediation end when AnnotationRemediation says, and returns whether it asks for
+// something else than before that is not over. Else the end is what an operator has made of it (P6).
+func (d *Decision) followRemediation(g Group, now time.Time) bool {
 	until, _ := d.remediation(g)
 	claim := d.Target.claim(v1alpha1.CauseRemediation)
 	if claim == nil || until.IsZero() || until.Equal(d.Target.RemediatedUntil) {
 		return false
 	}
 	claim.Expiry, d.Target.RemediatedUntil = earlier(until, d.limit), until
-	return true
+	return now.Before(claim.Expiry)
 }
 
 // exhaustRemediation counts what AnnotationRemediation says as used up.

@@ -488,6 +488,21 @@ var _ = Describe("Remediation", func() {
 					Entry("H3: it is being terminated", machinev1alpha1.MachineFailed, []Rule{RuleReleaseFailed}, nil),
 				)
 
+				It("X10 M12: should count the maintenance as used up that machine-controller-manager ended while the power cycle was prolonged", func() {
+					g := remediated(NodeAnnotation(maintenance, stamp(now)))
+					fails(g)
+					settle(g, now)
+					Expect(causes(g)).To(ConsistOf("maintenance", "remediation"))
+					later := until.Add(time.Hour)
+					edit(g, asks(later), MachineOption(func(m *machinev1alpha1.Machine) {
+						delete(m.Annotations, preserve)
+						m.Status.CurrentStatus.PreserveExpiryTime = nil
+					}))
+					settle(g, now.Add(time.Minute))
+					Expect(causes(g)).To(ConsistOf("remediation"))
+					expectHeld(g, "Failed:Preserved", later)
+				})
+
 				It("X10: should hold anew what was prolonged while machine-controller-manager ended it", func() {
 					g := remediated()
 					later := until.Add(time.Hour)
