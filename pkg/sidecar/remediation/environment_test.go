@@ -164,7 +164,7 @@ func (e *environment) called(call string, isWrite bool) error {
 
 // intercept returns a client whose reads are those of a cache, or of an API server.
 func (e *environment) intercept(live bool) client.WithWatch {
-	patch := func(ctx context.Context, obj client.Object, do func() error) error {
+	patch := func(obj client.Object, do func() error) error {
 		call := fmt.Sprintf("patch %s/%s", kindOf(obj), obj.GetName())
 		if err := e.called(call, true); errors.Is(err, errAnswerLost) {
 			return errors.Join(err, do())
@@ -191,10 +191,10 @@ func (e *environment) intercept(live bool) client.WithWatch {
 			return c.List(ctx, list, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return patch(ctx, obj, func() error { return c.Patch(ctx, obj, p, opts...) })
+			return patch(obj, func() error { return c.Patch(ctx, obj, p, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return patch(ctx, obj, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
+			return patch(obj, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
 		},
 	})
 }

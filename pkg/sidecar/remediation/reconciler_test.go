@@ -395,4 +395,3 @@ var _ = Describe("Reconciler", func() {
 		Expect(metric("power_cycle_deadline_timestamp_seconds")).NotTo(HaveKey(ContainSubstring("pool")))
 	})
 })
-
