@@ -384,6 +384,17 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
 	})
 
+	It("X3: should not sweep a host because a cache does not know yet that its cycle has begun", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		old := e.machine(ctx, "m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		e.Sweeper.Source = lagging{e.Reconciler.Source, old}
+		_, err := e.Sweeper.Reconcile(ctx, homeless)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
+	})
+
 	It("should drop what it knows of a MachineDeployment that is gone", func(ctx SpecContext) {
 		e := newEnvironment("m")
 		e.ask(ctx, "m")
