@@ -52,8 +52,7 @@ import (
 
 // The labels that provider-local puts on machine pods, and the prefix of their names.
 const (
-	labelProvider = "machine-provider"
-	labelMachine  = "machine"
+	labelMachine = "machine"
 	podPrefix     = "machine-"
 )
 
@@ -88,7 +87,7 @@ func AddToManager(mgr manager.Manager, shootConfig *rest.Config) error {
 }
 
 func isMachinePod(object client.Object) bool {
-	return object.GetLabels()[labelProvider] == "local" && object.GetLabels()[labelMachine] != ""
+	return object.GetLabels()[labelMachine] != ""
 }
 
 func podOfMachine(_ context.Context, machine client.Object) []reconcile.Request {
