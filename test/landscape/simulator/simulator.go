@@ -53,7 +53,7 @@ import (
 // The labels that provider-local puts on machine pods, and the prefix of their names.
 const (
 	labelMachine = "machine"
-	podPrefix     = "machine-"
+	podPrefix    = "machine-"
 )
 
 // AddToManager adds the simulator to the manager of the seed. The configuration is that of an administrator of the shoot.
