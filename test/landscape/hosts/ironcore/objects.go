@@ -26,7 +26,8 @@ const (
 	labelListed = "machine-provider"
 
 	// secretName is the name of the BMCSecret of all BMCs. The mock does not ask who is there.
-	secretName = "landscape"
+	secretName   = "landscape"
+	secretName64 = "bGFuZHNjYXBl"
 
 	// annotationOperation with operationIgnore keeps metal-operator from a Server.
 	annotationOperation = "metal.ironcore.dev/operation"

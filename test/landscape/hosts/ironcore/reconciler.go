@@ -87,7 +87,7 @@ func (r *reconciler) provision(ctx context.Context, machine client.ObjectKey) (*
 	if err := r.ensure(ctx, server, func() error {
 		secret := newObject(kindBMCSecret, client.ObjectKey{Name: secretName})
 		if err := r.ensure(ctx, secret, func() error {
-			return unstructured.SetNestedStringMap(secret.Object, map[string]string{"username": "", "password": ""}, "data")
+			return unstructured.SetNestedStringMap(secret.Object, map[string]string{"username": secretName64, "password": secretName64}, "data")
 		}); err != nil {
 			return err
 		}
