@@ -76,7 +76,7 @@ func run(t *testing.T, generation string) {
 	}
 	report.Run(t, "drain-calls", []string{"D3"}, whole((*life).drainCalls))
 	report.Run(t, "without access", []string{"P9"}, whole((*life).withoutAccess))
-	report.Run(t, "disabled", []string{"P10"}, whole((*life).disable))
+	report.Run(t, "disabled", []string{"P10", "X15"}, whole((*life).disable))
 	report.Run(t, "hibernation", []string{"P4"}, whole((*life).hibernate))
 }
 

@@ -18,6 +18,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,6 +50,42 @@ func TestLongIronCore(t *testing.T) {
 	environment.Select = selected
 	report := conformance.Run(ctx, t, environment)
 	fmt.Fprint(t.Output(), report.Markdown())
+}
+
+// keepOff has the host of a machine off in a power cycle that does not go on until the returned function is called.
+func (l *life) keepOff(machine *machinev1alpha1.Machine) (letOn func()) {
+	l.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept-off", Namespace: metav1.NamespaceDefault, Finalizers: []string{"e2e.example.org/nobody"}},
+		Spec:       corev1.PodSpec{NodeName: machine.Labels[machinev1alpha1.NodeLabelKey], Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	l.Expect(l.Shoot.Create(l.ctx, pod)).To(Succeed())
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:""}}}`, v1alpha1.AnnotationNeedsRemediation)
+	l.Expect(l.Seed.Patch(l.ctx, machine.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+	l.eventually(func(g Gomega) {
+		g.Expect(l.fresh(g, machine).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleMakingNodeSafe))
+		g.Expect(l.nodeOf(g, machine).Spec.Taints).To(ContainElement(HaveField("Key", corev1.TaintNodeOutOfService)))
+		host, err := l.Hosts.Of(l.ctx, machine)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(host.Off).To(BeTrue())
+	})
+	return func() {
+		l.Expect(l.Shoot.Patch(l.ctx, pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+	}
+}
+
+// isReleased says that nothing of a power cycle is left on the machine, its node and its host, which is on soon.
+func (l *life) isReleased(machine *machinev1alpha1.Machine) {
+	l.t.Helper()
+	l.Expect(traces(l.fresh(l, machine).Annotations)).To(BeEmpty())
+	l.Expect(machine.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerHost))
+	l.Expect(l.nodeOf(l, machine).Spec.Taints).NotTo(ContainElement(HaveField("Key", corev1.TaintNodeOutOfService)))
+	l.eventually(func(g Gomega) {
+		host, err := l.Hosts.Of(l.ctx, machine)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(host.Annotations).NotTo(Or(HaveKey(v1alpha1.AnnotationReboot), HaveKey(v1alpha1.AnnotationHostOwner)))
+		g.Expect(host.On).To(BeTrue())
+	})
 }
 
 // withPowerCycles has the hosts of all pools power-cycled when somebody asks for it.
