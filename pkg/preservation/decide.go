@@ -178,7 +178,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 	}
 	d.near = !d.Deadline.IsZero() && !now.Before(nearAt)
 	d.due = !d.Deadline.IsZero() && !now.Before(d.Deadline)
-	d.healthy = isHealthy(m, g.NodeConditions)
+	d.healthy = IsHealthy(m, g.NodeConditions)
 	d.spentUntil = d.spentRemediation(g)
 	d.rolling = g.Rollout && (!g.InPlace || IsSelectedForUpdate(m.Node))
 

@@ -83,9 +83,9 @@ func failedSince(machine *machinev1alpha1.Machine) time.Time {
 	return machine.Status.CurrentStatus.LastUpdateTime.Time
 }
 
-// isHealthy says that the node is there, ready, and has none of the conditions that make a machine unhealthy: the
+// IsHealthy says that the node is there, ready, and has none of the conditions that make a machine unhealthy: the
 // machine's own list of them, else the default (H1).
-func isHealthy(m Member, unhealthy []string) bool {
+func IsHealthy(m Member, unhealthy []string) bool {
 	if m.Node == nil {
 		return false
 	}

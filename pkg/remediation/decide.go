@@ -122,6 +122,9 @@ func (d *decision) rest() {
 			d.wake(at)
 		}
 	}
+	if d.is.phase == v1alpha1.PowerCycleFailed {
+		d.Deadline = d.is.record.Ended
+	}
 	d.ask()
 	s := d.group.Settings
 	switch exhausted := d.to.attempt >= int(s.MaxAttempts); {

@@ -135,7 +135,7 @@ type Decision struct {
 	Passed  string
 	Took    time.Duration
 	Outcome string
-	// Deadline is when the phase that is under way must be over; zero if none is (X5).
+	// Deadline is when the phase that is under way must be over, or, of a cycle that has failed, when it was; zero otherwise (X5).
 	Deadline time.Time
 	// Next is when to look again even if nothing changes until then; zero for never.
 	Next time.Time

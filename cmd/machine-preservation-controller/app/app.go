@@ -39,6 +39,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
@@ -47,6 +48,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -147,7 +149,7 @@ func run(ctx context.Context, opts *Options) error {
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
 		o.Scheme = scheme.Scheme
-		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode, UnsafeDisableDeepCopy: new(true)}}
+		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode(opts.PowerCycle.Enabled), UnsafeDisableDeepCopy: new(true)}}
 		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
 		if opts.NodeMaintenance.Enabled {
 			utilruntime.Must(maintenancev1alpha1.AddToScheme(o.Scheme))
@@ -180,6 +182,7 @@ func run(ctx context.Context, opts *Options) error {
 		Timeouts:       opts.Timeouts,
 		NodeConditions: opts.NodeConditions,
 		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
+		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
 	}).AddToManager(mgr, nodes); err != nil {
 		return fmt.Errorf("failed to add the preservation controller: %w", err)
 	}
@@ -201,11 +204,16 @@ func run(ctx context.Context, opts *Options) error {
 			return fmt.Errorf("failed to add the controllers of node maintenances: %w", err)
 		}
 	}
+	if opts.PowerCycle.Enabled {
+		if err := addRemediation(opts, mgr, nodes, pods, controlConfig); err != nil {
+			return fmt.Errorf("failed to add the controllers of power cycles: %w", err)
+		}
+	}
 
 	if err := mgr.Add(beside{target}); err != nil {
 		return fmt.Errorf("failed to add the shoot: %w", err)
 	}
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled)
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled)
 	return mgr.Start(ctx)
 }
 
@@ -221,6 +229,24 @@ func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, tar
 		return err
 	}
 	return (&garbagecollector.Reconciler{}).AddToManager(mgr, maintenances)
+}
+
+func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, controlConfig *rest.Config) error {
+	kind, err := drivers.For(opts.PowerCycle.HostKind)
+	if err != nil {
+		return err
+	}
+	return (&remediation.Reconciler{
+		Seed:           opts.PowerCycle.SeedName,
+		AllowNodes:     opts.PowerCycle.ShootRequests,
+		Timeouts:       opts.Timeouts,
+		NodeConditions: opts.NodeConditions,
+	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{
+		Kind:       kind,
+		Namespace:  opts.Namespace,
+		Kubeconfig: opts.PowerCycle.HostKubeconfig,
+		Config:     controlConfig,
+	})
 }
 
 // serveProbes answers the health probes as long as the process lives, also before there is a manager: the pod is that of

@@ -65,7 +65,7 @@ func (c *churned) change(informer *controllertest.FakeInformer, edit func(*corev
 		after.Annotations = map[string]string{}
 	}
 	edit(after)
-	stripped, _ := StripNode(after)
+	stripped, _ := StripNode(true)(after)
 	c.node = stripped.(*corev1.Node)
 	c.mutex.Unlock()
 	informer.Update(before, c.node)

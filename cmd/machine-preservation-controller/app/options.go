@@ -13,6 +13,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -35,6 +36,7 @@ type Options struct {
 	NodeConditions         []string
 	DrainStrategies        DrainStrategies
 	NodeMaintenance        NodeMaintenance
+	PowerCycle             PowerCycle
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 }
@@ -51,6 +53,15 @@ type NodeMaintenance struct {
 	Enabled     bool
 	MaxHoldTime time.Duration
 	Namespaces  []string
+}
+
+// PowerCycle are the flags of power cycles. Nothing of them happens if they are not enabled.
+type PowerCycle struct {
+	Enabled bool
+	// HostKind is the kind of the hosts, SeedName the name by which they know the seed, and HostKubeconfig the file that leads
+	// to them; empty if they are beside the Machines.
+	HostKind, SeedName, HostKubeconfig string
+	ShootRequests                      bool
 }
 
 // AddFlags adds the flags to a set. The timeouts and the node conditions default to those of machine-controller-manager.
@@ -73,6 +84,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.NodeMaintenance.Enabled, "node-maintenance", false, "Whether to look after the NodeMaintenances of the shoot.")
 	fs.DurationVar(&o.NodeMaintenance.MaxHoldTime, "node-maintenance-max-hold-time", v1alpha1.DefaultMaxHoldTime, "Time for which the machine of a node under maintenance is kept at most. More than max-machine-preserve-timeout counts as that.")
 	fs.StringSliceVar(&o.NodeMaintenance.Namespaces, "node-maintenance-namespaces", nil, "Namespaces, comma-separated, from which NodeMaintenances are taken. All if there are none.")
+	fs.BoolVar(&o.PowerCycle.Enabled, "power-cycle", false, "Whether to power-cycle the hosts of machines.")
+	fs.StringVar(&o.PowerCycle.HostKind, "host-kind", "", "Kind of the hosts.")
+	fs.StringVar(&o.PowerCycle.SeedName, "seed-name", "", "Name by which hosts know this seed.")
+	fs.StringVar(&o.PowerCycle.HostKubeconfig, "host-kubeconfig", "", "Kubeconfig file of the cluster with the hosts, which may come later, or be replaced. Without it, they are beside the Machines.")
+	fs.BoolVar(&o.PowerCycle.ShootRequests, "power-cycle-shoot-requests", false, "Whether power cycles may be asked for on Nodes.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }
@@ -91,6 +107,14 @@ func (o *Options) Validate() error {
 	}
 	if _, err := o.holder(); err != nil {
 		errs = append(errs, err)
+	}
+	if o.PowerCycle.Enabled {
+		if _, err := drivers.For(o.PowerCycle.HostKind); err != nil {
+			errs = append(errs, fmt.Errorf("--host-kind: %w", err))
+		}
+		if o.PowerCycle.SeedName == "" {
+			errs = append(errs, errors.New("--seed-name must be set"))
+		}
 	}
 	if o.MaxPreserveTimeout < v1alpha1.MinMachinePreserveTimeout {
 		errs = append(errs, fmt.Errorf("--max-machine-preserve-timeout=%s must be at least %s", o.MaxPreserveTimeout, v1alpha1.MinMachinePreserveTimeout))

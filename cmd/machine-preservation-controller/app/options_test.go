@@ -53,6 +53,11 @@ var _ = Describe("Options", func() {
 			To(Equal(NodeMaintenance{Enabled: true, MaxHoldTime: 36 * time.Hour, Namespaces: []string{"a", "b"}}))
 	})
 
+	It("X15: should power-cycle hosts only if the flags say so", func() {
+		Expect(parse(append(valid, "--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed", "--host-kubeconfig=/hosts", "--power-cycle-shoot-requests")...).PowerCycle).
+			To(Equal(PowerCycle{Enabled: true, HostKind: "BareMetalHost", SeedName: "seed", HostKubeconfig: "/hosts", ShootRequests: true}))
+	})
+
 	DescribeTable("#Validate", func(args []string, messages ...string) {
 		err := parse(append(valid, args...)...).Validate()
 		if len(messages) == 0 {
@@ -77,6 +82,10 @@ var _ = Describe("Options", func() {
 		Entry("no expected drain time", []string{"--expected-drain-time=0"}, "--expected-drain-time=0s must be greater than 0"),
 		Entry("no time to hold machines for maintenances", []string{"--node-maintenance-max-hold-time=0"}, "--node-maintenance-max-hold-time=0s must be greater than 0"),
 		Entry("a pattern that does not compile, which must not keep machines from being preserved", []string{"--drain-ignored-namespace-pattern=("}),
+		Entry("hosts", []string{"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed"}),
+		Entry("hosts that there is no driver for", []string{"--power-cycle", "--host-kind=Toaster", "--seed-name=seed"},
+			`--host-kind: there is no driver for hosts of kind "Toaster", but for BareMetalHost and ServerClaim`),
+		Entry("hosts that know no seed", []string{"--power-cycle", "--host-kind=BareMetalHost"}, "--seed-name must be set"),
 		Entry("everything at once", []string{"--namespace=", "--holder=x", "--machine-drain-timeout=0"},
 			"--namespace must be set", `--holder="x" must be preserve-expiry or health-timer`, "--machine-drain-timeout=0s must be greater than 0"),
 	)

@@ -10,6 +10,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -56,31 +57,46 @@ func stripMachine(obj any) (any, error) {
 	return obj, nil
 }
 
-func stripNode(obj any) (any, error) {
-	if n, ok := obj.(*corev1.Node); ok {
-		n.ManagedFields = nil
-		if value, ok := n.Labels[v1alpha1.LabelControlPlane]; ok {
-			n.Labels = map[string]string{v1alpha1.LabelControlPlane: value}
-		} else {
-			n.Labels = nil
-		}
-		n.Annotations = readAnnotations(n.Annotations)
-		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
-		// The array behind the conditions must not be kept for a few of them.
-		var conditions []corev1.NodeCondition
-		for _, c := range n.Status.Conditions {
-			switch {
-			case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain:
-				conditions = append(conditions, c)
-			case c.Type == machinev1alpha1.NodeInPlaceUpdate:
-				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
-			case c.Status != corev1.ConditionFalse && len(conditions) < maxConditions && len(c.Type) <= maxValue:
-				conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+// stripNode returns what leaves of a Node what is read, with what is only read for power cycles, or without.
+func stripNode(powerCycle bool) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		if n, ok := obj.(*corev1.Node); ok {
+			n.ManagedFields = nil
+			if value, ok := n.Labels[v1alpha1.LabelControlPlane]; ok {
+				n.Labels = map[string]string{v1alpha1.LabelControlPlane: value}
+			} else {
+				n.Labels = nil
 			}
+			n.Annotations = readAnnotations(n.Annotations)
+			n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
+			n.Status = corev1.NodeStatus{Conditions: readConditions(n.Status.Conditions), NodeInfo: readNodeInfo(n.Status.NodeInfo, powerCycle)}
 		}
-		n.Status = corev1.NodeStatus{Conditions: conditions}
+		return obj, nil
 	}
-	return obj, nil
+}
+
+// readConditions returns those conditions of a Node that are read. The array behind all of them must not be kept for a few.
+func readConditions(all []corev1.NodeCondition) []corev1.NodeCondition {
+	var conditions []corev1.NodeCondition
+	for _, c := range all {
+		switch {
+		case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain || c.Type == v1alpha1.ConditionPowerCycle:
+			conditions = append(conditions, c)
+		case c.Type == machinev1alpha1.NodeInPlaceUpdate:
+			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
+		case c.Status != corev1.ConditionFalse && len(conditions) < maxConditions && len(c.Type) <= maxValue:
+			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status})
+		}
+	}
+	return conditions
+}
+
+// readNodeInfo returns the boot id, if it is read and may be one (X13).
+func readNodeInfo(info corev1.NodeSystemInfo, powerCycle bool) corev1.NodeSystemInfo {
+	if !powerCycle || len(info.BootID) > maxValue {
+		return corev1.NodeSystemInfo{}
+	}
+	return corev1.NodeSystemInfo{BootID: info.BootID}
 }
 
 const (
@@ -98,7 +114,7 @@ func readAnnotations(annotations map[string]string) map[string]string {
 	for _, key := range []string{
 		v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout,
 		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM,
-		v1alpha1.AnnotationMaintenance,
+		v1alpha1.AnnotationMaintenance, v1alpha1.AnnotationPowerCycle,
 	} {
 		value, ok := annotations[key]
 		if !ok {

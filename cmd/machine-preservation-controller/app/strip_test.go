@@ -76,7 +76,7 @@ var _ = Describe("Strip", func() {
 		}
 		strip = func(object client.Object) client.Object {
 			GinkgoHelper()
-			for _, transform := range []toolscache.TransformFunc{StripMachineDeployment, StripMachineSet, StripMachine, StripNode} {
+			for _, transform := range []toolscache.TransformFunc{StripMachineDeployment, StripMachineSet, StripMachine, StripNode(true)} {
 				stripped, err := transform(object)
 				Expect(err).NotTo(HaveOccurred())
 				object = stripped.(client.Object)
@@ -145,6 +145,20 @@ var _ = Describe("Strip", func() {
 		Expect(kept).NotTo(ContainElement(HaveField("Type", HaveLen(100_000))))
 	})
 
+	It("X13: should keep the boot id where it is read, and what may be one", func() {
+		withBootID := func(id string) *corev1.Node {
+			return builder.Node("n", func(n *corev1.Node) { n.Status.NodeInfo = corev1.NodeSystemInfo{BootID: id, KubeletVersion: "v1.36.3"} })
+		}
+		info := func(powerCycle bool, id string) corev1.NodeSystemInfo {
+			stripped, err := StripNode(powerCycle)(withBootID(id))
+			Expect(err).NotTo(HaveOccurred())
+			return stripped.(*corev1.Node).Status.NodeInfo
+		}
+		Expect(info(true, "00000000-0000-4000-8000-000000000001")).To(Equal(corev1.NodeSystemInfo{BootID: "00000000-0000-4000-8000-000000000001"}))
+		Expect(info(true, strings.Repeat("x", 129))).To(Equal(corev1.NodeSystemInfo{}))
+		Expect(info(false, "00000000-0000-4000-8000-000000000001")).To(Equal(corev1.NodeSystemInfo{}))
+	})
+
 	It("should drop what is large", func() {
 		Expect(strip(machine()).(*machinev1alpha1.Machine).Status).To(Equal(machinev1alpha1.MachineStatus{
 			CurrentStatus: machine().Status.CurrentStatus,
@@ -167,6 +181,7 @@ var _ = Describe("Strip", func() {
 			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"),
 			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", ""),
 			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "2026-03-01T12:00:00Z"),
+			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/power-cycle", "now"),
 		)).(*corev1.Node)
 		Expect(n.Annotations).To(Equal(map[string]string{
 			"machine-preservation.extensions.gardener.cloud/stripped":     "",
@@ -175,6 +190,7 @@ var _ = Describe("Strip", func() {
 			"cluster-autoscaler.kubernetes.io/scale-down-disabled":        "true",
 			"cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm": "",
 			"machine-preservation.extensions.gardener.cloud/maintenance":  "2026-03-01T12:00:00Z",
+			"machine-preservation.extensions.gardener.cloud/power-cycle":  "now",
 		}))
 		request := preservation.RequestOf(preservation.Member{Machine: machine(), Node: n}, 336*time.Hour)
 		Expect(request.Timeout).To(BeZero(), "what was cut must not become valid")
@@ -183,7 +199,7 @@ var _ = Describe("Strip", func() {
 
 	It("should pass on what is none of its business", func() {
 		gone := toolscache.DeletedFinalStateUnknown{Key: "a"}
-		for _, transform := range []toolscache.TransformFunc{StripMachineDeployment, StripMachineSet, StripMachine, StripNode} {
+		for _, transform := range []toolscache.TransformFunc{StripMachineDeployment, StripMachineSet, StripMachine, StripNode(true)} {
 			Expect(transform(gone)).To(Equal(gone))
 		}
 	})

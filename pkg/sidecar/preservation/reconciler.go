@@ -15,7 +15,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -163,31 +162,14 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 		Forbidden:      deployment.Annotations[v1alpha1.AnnotationForbidden] == "true",
 	}
 
-	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	machines, rollout, err := shoot.MachinesOf(ctx, r.Source, reader, deployment)
 	if err != nil {
-		return group, reconcile.TerminalError(fmt.Errorf("failed to parse the selector: %w", err))
+		return group, err
 	}
-	opts := []client.ListOption{client.InNamespace(deployment.Namespace), client.MatchingLabelsSelector{Selector: selector}}
-
-	sets := &machinev1alpha1.MachineSetList{}
-	if err := r.Source.List(ctx, sets, opts...); err != nil {
-		return group, fmt.Errorf("failed to list the MachineSets: %w", err)
-	}
-	sets.Items = slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
-	owned := make(map[types.UID]bool, len(sets.Items))
-	for i := range sets.Items {
-		owned[sets.Items[i].UID] = true
-	}
-	group.Rollout = shoot.IsRollout(sets.Items)
-
-	machines := &machinev1alpha1.MachineList{}
-	if err := reader.List(ctx, machines, opts...); err != nil {
-		return group, fmt.Errorf("failed to list the machines: %w", err)
-	}
+	group.Rollout = rollout
 	known := r.Nodes.Known()
-	for i := range machines.Items {
-		machine := &machines.Items[i]
-		if owner := metav1.GetControllerOfNoCopy(machine); owner == nil || !owned[owner.UID] || !interesting(machine) {
+	for _, machine := range machines {
+		if !interesting(machine) {
 			continue
 		}
 		member := preservation.Member{Machine: machine}

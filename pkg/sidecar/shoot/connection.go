@@ -8,21 +8,29 @@ import (
 	"net/http"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 // Connection notices whether the shoot's API server answers the requests that keep the nodes up to date. The informer
 // tells nobody when it cannot watch any more: it goes on with what it knows, and tries again.
-type Connection struct{ lost atomic.Bool }
+type Connection struct {
+	lost atomic.Bool
+	back atomic.Pointer[time.Time]
+}
 
 // Wrap returns a transport that notices the answers to requests that list or watch nodes.
 func (c *Connection) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(req)
 		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/api/v1/nodes") {
-			c.lost.Store(err != nil || response.StatusCode >= http.StatusBadRequest)
+			lost := err != nil || response.StatusCode >= http.StatusBadRequest
+			if c.lost.Swap(lost) && !lost {
+				c.back.Store(new(time.Now()))
+			}
 		}
 		return response, err
 	})
@@ -36,6 +44,14 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 // Synced says that all nodes are known as they are now: they have been read once, and changes to them arrive.
 func (n *Nodes) Synced() bool {
 	return n.Known() && (n.connection == nil || !n.connection.lost.Load())
+}
+
+// Back returns since when the shoot's API server answers again; zero if it was never away, or nobody reports.
+func (n *Nodes) Back() time.Time {
+	if n.connection == nil {
+		return time.Time{}
+	}
+	return ptr.Deref(n.connection.back.Load(), time.Time{})
 }
 
 // Report serves a metric that tells whether the nodes are synced over a connection. It is not served where nobody reports:

@@ -98,8 +98,11 @@ var _ = Describe("Nodes", func() {
 		Eventually(reported).WithTimeout(20 * time.Second).Should(BeZero())
 		Expect(nodes.Known()).To(BeTrue())
 		Expect(nodes.Synced()).To(BeFalse())
+		away := time.Now()
+		Expect(nodes.Back()).To(BeTemporally("<", away))
 
 		api.away.Store(false)
 		Eventually(reported).WithTimeout(20 * time.Second).Should(Equal(1.0))
+		Expect(nodes.Back()).To(BeTemporally(">", away), "X8")
 	}, SpecTimeout(time.Minute))
 })

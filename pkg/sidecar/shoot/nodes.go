@@ -139,6 +139,37 @@ func DeploymentOf(ctx context.Context, reader client.Reader, machine *machinev1a
 	return deployment, nil
 }
 
+// MachinesOf returns the machines of a MachineDeployment as a reader has them, by its MachineSets as another one has these, and
+// whether they are being replaced or updated (P3).
+func MachinesOf(ctx context.Context, setReader, machineReader client.Reader, deployment *machinev1alpha1.MachineDeployment) (machines []*machinev1alpha1.Machine, rollout bool, err error) {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return nil, false, reconcile.TerminalError(fmt.Errorf("failed to parse the selector: %w", err))
+	}
+	opts := []client.ListOption{client.InNamespace(deployment.Namespace), client.MatchingLabelsSelector{Selector: selector}}
+
+	sets := &machinev1alpha1.MachineSetList{}
+	if err := setReader.List(ctx, sets, opts...); err != nil {
+		return nil, false, fmt.Errorf("failed to list the MachineSets: %w", err)
+	}
+	sets.Items = slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
+	owned := make(map[types.UID]bool, len(sets.Items))
+	for i := range sets.Items {
+		owned[sets.Items[i].UID] = true
+	}
+
+	list := &machinev1alpha1.MachineList{}
+	if err := machineReader.List(ctx, list, opts...); err != nil {
+		return nil, false, fmt.Errorf("failed to list the machines: %w", err)
+	}
+	for i := range list.Items {
+		if owner := metav1.GetControllerOfNoCopy(&list.Items[i]); owner != nil && owned[owner.UID] {
+			machines = append(machines, &list.Items[i])
+		}
+	}
+	return machines, IsRollout(sets.Items), nil
+}
+
 // ForcesVolumes says whether a machine's pool is set to risk that pods run twice. It is not where the reader does not know: a
 // pod that is kept can be deleted later, a volume that was written to twice cannot be mended.
 func ForcesVolumes(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (bool, error) {

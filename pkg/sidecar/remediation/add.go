@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+const (
+	// ControllerName is the name of the controller.
+	ControllerName = "remediation"
+	// SweeperName is the name of the controller of hosts that no cycle needs off.
+	SweeperName = ControllerName + "-sweeper"
+
+	// What failed is tried again after minRetry at first, and never later than after maxRetry.
+	minRetry, maxRetry = time.Second, 30 * time.Second
+)
+
+// AddToManager adds the Reconciler to a manager of the control-plane namespace, with a Sweeper, and what watches the hosts.
+func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, hosts *Hosts) error {
+	if r.Source == nil {
+		r.Source = mgr.GetClient()
+	}
+	if r.SourceReader == nil {
+		r.SourceReader = mgr.GetAPIReader()
+	}
+	if r.Nodes == nil {
+		r.Nodes = nodes
+	}
+	if r.Driver == nil {
+		r.Driver = hosts.Driver
+	}
+	if r.ReadRemains == nil {
+		r.ReadRemains = func(ctx context.Context, node string) (remediation.Remains, error) {
+			return ReadRemains(ctx, pods, node)
+		}
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder(ControllerName)
+	}
+	if r.ShootRecorder == nil {
+		r.ShootRecorder = nodes.GetEventRecorder(ControllerName)
+	}
+
+	if err := mgr.Add(hosts); err != nil {
+		return err
+	}
+	options := controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry)}
+	sweep := []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: hosts.Namespace}}}
+	if err := builder.ControllerManagedBy(mgr).
+		Named(SweeperName).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return sweep }), builder.WithPredicates(phaseChanged())).
+		WatchesRawSource(hosts.Source(func(_ context.Context, before, after client.Object) []reconcile.Request {
+			if before == nil && after == nil || isOwned(before) || isOwned(after) {
+				return sweep
+			}
+			return nil
+		})).
+		WithOptions(options).
+		Complete(&Sweeper{Source: r.Source, SourceReader: r.SourceReader, Driver: r.Driver, Seed: r.Seed}); err != nil {
+		return err
+	}
+
+	options.MaxConcurrentReconciles = 5
+	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry)
+	return builder.ControllerManagedBy(mgr).
+		Named(ControllerName).
+		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(deploymentChanged())).
+		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(machineSetChanged())).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToDeployment), builder.WithPredicates(machineChanged())).
+		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).
+		WatchesRawSource(hosts.Source(r.hostToDeployment)).
+		WithOptions(options).
+		Complete(r)
+}
+
+// machineToDeployment returns the MachineDeployment that owns the machine, or the request for those of none if there is
+// something of ours on it.
+func (r *Reconciler) machineToDeployment(ctx context.Context, obj client.Object) []reconcile.Request {
+	machine := obj.(*machinev1alpha1.Machine)
+	deployment, err := shoot.DeploymentOf(ctx, r.Source, machine)
+	switch {
+	case err != nil, deployment == nil && !isMarked(machine):
+		return nil
+	case deployment == nil:
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: machine.Namespace}}}
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(deployment)}}
+}
+
+// nodeToDeployment returns the MachineDeployment of the machine whose node it is.
+func (r *Reconciler) nodeToDeployment(ctx context.Context, node *corev1.Node) []reconcile.Request {
+	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
+	if err != nil || machine == nil {
+		return nil
+	}
+	return r.machineToDeployment(ctx, machine)
+}
+
+// hostToDeployment returns the MachineDeployments of the machines whose host it was, or is; all of them when hosts have become
+// known.
+func (r *Reconciler) hostToDeployment(ctx context.Context, before, after client.Object) []reconcile.Request {
+	var requests []reconcile.Request
+	if before == nil && after == nil {
+		list := &machinev1alpha1.MachineList{}
+		if err := r.Source.List(ctx, list); err != nil { // of a cache that has synced
+			logf.FromContext(ctx).Error(err, "Failed to list the machines")
+		}
+		for i := range list.Items {
+			requests = append(requests, r.machineToDeployment(ctx, &list.Items[i])...)
+		}
+		return requests
+	}
+	driver := r.Driver()
+	if driver == nil {
+		return nil
+	}
+	for _, object := range []client.Object{before, after} {
+		if object == nil {
+			continue
+		}
+		key, ok := driver.Machine(ctx, object)
+		machine := &machinev1alpha1.Machine{}
+		if !ok || r.Source.Get(ctx, key, machine) != nil {
+			continue
+		}
+		requests = append(requests, r.machineToDeployment(ctx, machine)...)
+	}
+	return requests
+}
+
+func isOwned(object client.Object) bool { return object != nil && host.OwnerOf(object) != nil }

@@ -1,0 +1,212 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
+)
+
+// kubeconfigInterval is how often it is looked whether the kubeconfig for the hosts has come, or has been replaced.
+const kubeconfigInterval = 5 * time.Second
+
+// Hosts watches the hosts of a shoot's machines. Neither a kubeconfig that is not there, nor a cluster that cannot be reached,
+// nor a kind that it does not serve, keeps anybody waiting (P9): hosts are not known then, and it is tried again and again.
+type Hosts struct {
+	// Kind is that of the hosts.
+	Kind drivers.Kind
+	// Namespace is that of the machines.
+	Namespace string
+	// Kubeconfig is the file for the cluster of the hosts, which may be replaced at any time. The namespace of its context is
+	// that of the hosts; without one, they are looked for in all.
+	Kubeconfig string
+	// Config is for the cluster of the machines, where the hosts are in the namespace of these if there is no Kubeconfig.
+	Config *rest.Config
+
+	mutex    sync.Mutex
+	known    host.Driver
+	handlers []func(before, after client.Object)
+}
+
+// Driver returns what reads and switches the hosts. It is nil as long as they have not all been read once.
+func (h *Hosts) Driver() host.Driver {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	return h.known
+}
+
+// Source returns a source of requests for hosts that are added, changed or removed, of which one object is nil then, and for
+// both nil whenever hosts have become known.
+func (h *Hosts) Source(requestsOf func(ctx context.Context, before, after client.Object) []reconcile.Request) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		h.mutex.Lock()
+		defer h.mutex.Unlock()
+		h.handlers = append(h.handlers, func(before, after client.Object) {
+			for _, request := range requestsOf(ctx, before, after) {
+				queue.Add(request)
+			}
+		})
+		return nil
+	})
+}
+
+func (h *Hosts) notify(before, after client.Object) {
+	h.mutex.Lock()
+	handlers := slices.Clone(h.handlers)
+	h.mutex.Unlock()
+	for _, handle := range handlers {
+		handle(before, after)
+	}
+}
+
+// Start watches the hosts until the context ends. It implements manager.Runnable.
+func (h *Hosts) Start(ctx context.Context) error {
+	var (
+		log     = logf.FromContext(ctx).WithName(ControllerName)
+		current []byte
+		news    string
+		watch   sync.WaitGroup
+		cancel  = func() {}
+	)
+	defer watch.Wait()
+	defer func() { cancel() }()
+	look := func(ctx context.Context) error {
+		content, config, namespace, err := h.read()
+		if err != nil || current != nil && bytes.Equal(content, current) {
+			return err
+		}
+		begun, end := context.WithCancel(ctx)
+		hosts, informers, err := h.connect(begun, config, namespace)
+		if err != nil {
+			end()
+			return err
+		}
+		cancel() // those that were watched before are known until the others are
+		cancel, current = end, content
+		watch.Go(func() {
+			if err := hosts.Start(begun); err != nil {
+				log.Error(err, "Failed to watch the hosts")
+			}
+		})
+		watch.Go(func() {
+			synced := make([]toolscache.InformerSynced, 0, len(informers))
+			for _, informer := range informers {
+				synced = append(synced, informer.HasSynced)
+			}
+			if toolscache.WaitForCacheSync(begun.Done(), synced...) {
+				h.mutex.Lock()
+				h.known = h.driver(hosts)
+				h.mutex.Unlock()
+				log.Info("Hosts are known", "namespace", namespace)
+				h.notify(nil, nil)
+			}
+		})
+		return nil
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		text := ""
+		if err := look(ctx); err != nil {
+			if text = err.Error(); text != news {
+				log.Info("Waiting for access to the hosts", "reason", text)
+			}
+		}
+		news = text
+	}, kubeconfigInterval)
+	return nil
+}
+
+// read returns the content of the kubeconfig, and what it says.
+func (h *Hosts) read() (content []byte, config *rest.Config, namespace string, err error) {
+	if h.Kubeconfig == "" {
+		return []byte{}, h.Config, h.Namespace, nil
+	}
+	if content, err = os.ReadFile(h.Kubeconfig); err != nil {
+		return nil, nil, "", fmt.Errorf("failed to read the kubeconfig for the hosts: %w", err)
+	}
+	kubeconfig, err := clientcmd.Load(content)
+	if err == nil {
+		config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
+	}
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("failed to use the kubeconfig for the hosts: %w", err)
+	}
+	if current := kubeconfig.Contexts[kubeconfig.CurrentContext]; current != nil {
+		namespace = current.Namespace
+	}
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config.QPS, config.Burst = h.Config.QPS, h.Config.Burst
+	return content, config, namespace, nil
+}
+
+// connect returns a cluster of hosts and its informers, neither of which has been started.
+func (h *Hosts) connect(ctx context.Context, config *rest.Config, namespace string) (cluster.Cluster, []cache.Informer, error) {
+	hosts, err := cluster.New(config, func(o *cluster.Options) {
+		o.Logger = logf.FromContext(ctx)
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return h.Kind.Mapper, nil }
+		o.Cache = cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}, ByObject: h.Kind.ByObject}
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to create the client for the hosts: %w", err)
+	}
+	var informers []cache.Informer
+	for _, object := range h.driver(hosts).Objects() {
+		informer, err := hosts.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, nil, fmt.Errorf("failed to get the informer for hosts: %w", err)
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc: func(obj any) { h.notify(nil, obj.(client.Object)) },
+			UpdateFunc: func(o, n any) {
+				if before, after := o.(client.Object), n.(client.Object); differ(before, after) {
+					h.notify(before, after)
+				}
+			},
+			DeleteFunc: func(obj any) {
+				if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+					obj = gone.Obj
+				}
+				h.notify(obj.(client.Object), nil)
+			},
+		}); err != nil {
+			return nil, nil, fmt.Errorf("failed to watch hosts: %w", err)
+		}
+		informers = append(informers, informer)
+	}
+	return hosts, informers, nil
+}
+
+// differ says that something else has changed than what the cache does not keep.
+func differ(before, after client.Object) bool {
+	same := before.DeepCopyObject().(client.Object)
+	same.SetResourceVersion(after.GetResourceVersion())
+	return !apiequality.Semantic.DeepEqual(same, after)
+}
+
+func (h *Hosts) driver(hosts cluster.Cluster) host.Driver {
+	return h.Kind.New(host.Access{Namespace: h.Namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()})
+}

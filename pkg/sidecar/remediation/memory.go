@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+// vetoTimeout is for how long the end of all that is ours waits for a Node that cannot be written to: the shoot must not keep
+// it from ending by denying that (P14).
+const vetoTimeout = 5 * time.Minute
+
+// memory is what is remembered of the machines of a MachineDeployment from one round to the next. A restarted controller does
+// without.
+type memory struct {
+	mutex sync.Mutex
+	// denials are the Nodes that could not be written to, and remains what was left on them, by the machine.
+	denials map[types.UID]denial
+	remains map[types.UID]remains
+}
+
+// denial is since when a Node cannot be written to.
+type denial struct {
+	since, until time.Time
+	text         string
+	backoff      wait.Backoff
+}
+
+type remains struct {
+	remediation.Remains
+	time time.Time
+}
+
+func newMemory() *memory {
+	return &memory{denials: map[types.UID]denial{}, remains: map[types.UID]remains{}}
+}
+
+// denied says that a Node has not been writable for so long that nothing waits for it any more.
+func (m *memory) denied(machine types.UID, now time.Time) bool {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	d, ok := m.denials[machine]
+	return ok && !now.Before(d.since.Add(vetoTimeout))
+}
+
+// retryAt returns when a Node is to be written to again; zero for now.
+func (m *memory) retryAt(machine types.UID) time.Time {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.denials[machine].until
+}
+
+// wrote remembers how writing to a Node went, and says whether it did not fail in the same way before.
+func (m *memory) wrote(machine types.UID, err error, now time.Time) (news bool) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if err == nil {
+		delete(m.denials, machine)
+		return false
+	}
+	d, ok := m.denials[machine]
+	if !ok {
+		d = denial{since: now, backoff: wait.Backoff{Duration: minRetry, Factor: 2, Steps: 10, Cap: maxRetry}}
+	}
+	news = d.text != err.Error()
+	d.text, d.until = err.Error(), now.Add(d.backoff.Step())
+	m.denials[machine] = d
+	return news
+}
+
+// left returns what was left on the node of a machine when it was read last.
+func (m *memory) left(machine types.UID) remains {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.remains[machine]
+}
+
+func (m *memory) leave(machine types.UID, left remains) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	m.remains[machine] = left
+}
+
+// forget drops what is known of machines that there are no more.
+func (m *memory) forget(members []remediation.Member) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	denials, remaining := map[types.UID]denial{}, map[types.UID]remains{}
+	for _, member := range members {
+		if d, ok := m.denials[member.Machine.UID]; ok {
+			denials[member.Machine.UID] = d
+		}
+		if r, ok := m.remains[member.Machine.UID]; ok {
+			remaining[member.Machine.UID] = r
+		}
+	}
+	m.denials, m.remains = denials, remaining
+}

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+const (
+	namespace       = "machine_preservation"
+	labelDeployment = "machine_deployment"
+)
+
+var (
+	cycles = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace,
+		Name:      "power_cycles_total",
+		Help:      "Power cycles of hosts that have ended, by how.",
+	}, []string{"outcome"})
+	durations = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace,
+		Name:      "power_cycle_duration_seconds",
+		Help:      "Seconds that power cycles were in a phase.",
+		Buckets:   []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600},
+	}, []string{"phase"})
+	hostsOff = prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: namespace,
+		Name:      "hosts_off",
+		Help:      "Hosts that are asked to be off for a power cycle.",
+	})
+	deadlines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace,
+		Name:      "power_cycle_deadline_timestamp_seconds",
+		Help:      "By when a host that is off, or is asked to be, must be so no longer because of a power cycle, in seconds since 1970.",
+	}, []string{labelDeployment, "machine", "host"})
+)
+
+func init() {
+	metrics.Registry.MustRegister(cycles, durations, hostsOff, deadlines)
+}
+
+// count counts what has come to its end.
+func count(d *remediation.Decision) {
+	if d.Passed != "" {
+		durations.WithLabelValues(d.Passed).Observe(d.Took.Seconds())
+	}
+	if d.Outcome != "" {
+		cycles.WithLabelValues(d.Outcome).Inc()
+	}
+}
+
+// observe replaces the deadlines of the hosts of a MachineDeployment.
+func observe(deployment string, decisions []remediation.Decision) {
+	// An increase can be seen only of what was there before.
+	for _, outcome := range []string{v1alpha1.PowerCycleSucceeded, v1alpha1.PowerCycleFailed, v1alpha1.PowerCycleCancelled} {
+		cycles.WithLabelValues(outcome)
+	}
+	forget(deployment)
+	for _, d := range decisions {
+		if at := deadlineOf(&d); !at.IsZero() {
+			deadlines.WithLabelValues(deployment, d.Machine.Name, nameOf(d.Host)).Set(float64(at.Unix()))
+		}
+	}
+}
+
+// deadlineOf returns by when a host must be off no longer; zero if it is on, or off for another reason.
+func deadlineOf(d *remediation.Decision) time.Time {
+	h := d.Host
+	if h == nil {
+		return time.Time{}
+	}
+	asked := h.Requested && h.Owner != nil && h.Owner.UID == d.Machine.UID
+	switch {
+	case !asked && (h.On == nil || *h.On):
+		return time.Time{}
+	case asked && d.Deadline.IsZero(): // it should have been released by now
+		return h.Owner.Time
+	}
+	return d.Deadline
+}
+
+// observeHosts replaces what is known of all hosts of a control plane: how many are to be off, and the orphans among them,
+// which should not.
+func observeHosts(hosts, orphans []remediation.Host) {
+	off := 0
+	for _, h := range hosts {
+		if h.Requested {
+			off++
+		}
+	}
+	hostsOff.Set(float64(off))
+	forget("")
+	for _, h := range orphans {
+		deadlines.WithLabelValues("", h.Owner.Machine, nameOf(&h)).Set(float64(h.Owner.Time.Unix()))
+	}
+}
+
+func nameOf(h *remediation.Host) string { return h.Namespace + "/" + h.Name }
+
+// forget drops the deadlines of the hosts of a MachineDeployment.
+func forget(deployment string) {
+	deadlines.DeletePartialMatch(prometheus.Labels{labelDeployment: deployment})
+}

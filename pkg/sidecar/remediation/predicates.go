@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"maps"
+	"slices"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+)
+
+func deploymentChanged() predicate.Predicate {
+	return onUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
+		return o.Spec.Replicas != n.Spec.Replicas || o.Spec.Strategy.Type != n.Spec.Strategy.Type || !maps.Equal(o.Annotations, n.Annotations)
+	})
+}
+
+func machineSetChanged() predicate.Predicate {
+	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
+		return shoot.HasMachines(o) != shoot.HasMachines(n) || shoot.RevisionOf(o) != shoot.RevisionOf(n)
+	})
+}
+
+func machineChanged() predicate.Predicate {
+	return onUpdate(func(o, n *machinev1alpha1.Machine) bool {
+		return !apiequality.Semantic.DeepEqual(o.Status.CurrentStatus, n.Status.CurrentStatus) ||
+			!maps.Equal(o.Annotations, n.Annotations) ||
+			!slices.Equal(o.Finalizers, n.Finalizers) ||
+			!apiequality.Semantic.DeepEqual(o.Spec.MachineConfiguration, n.Spec.MachineConfiguration) ||
+			o.Spec.ProviderID != n.Spec.ProviderID ||
+			o.Labels[machinev1alpha1.NodeLabelKey] != n.Labels[machinev1alpha1.NodeLabelKey] ||
+			o.DeletionTimestamp.IsZero() != n.DeletionTimestamp.IsZero()
+	})
+}
+
+func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
+	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		o, n := e.ObjectOld, e.ObjectNew
+		return !maps.Equal(o.Annotations, n.Annotations) ||
+			!apiequality.Semantic.DeepEqual(o.Spec.Taints, n.Spec.Taints) ||
+			o.Status.NodeInfo.BootID != n.Status.NodeInfo.BootID ||
+			!slices.EqualFunc(o.Status.Conditions, n.Status.Conditions, func(o, n corev1.NodeCondition) bool {
+				return o.Type == n.Type && o.Status == n.Status && o.Reason == n.Reason && o.LastTransitionTime.Equal(&n.LastTransitionTime)
+			})
+	}}
+}
+
+// phaseChanged is for machines that there are no more, and for those whose cycle has gone on.
+func phaseChanged() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationPowerCyclePhase] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationPowerCyclePhase]
+		},
+	}
+}
+
+func onUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return changed(e.ObjectOld.(T), e.ObjectNew.(T))
+	}}
+}

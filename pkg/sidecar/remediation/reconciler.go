@@ -1,0 +1,147 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remediation power-cycles the hosts of machines. All state is in objects.
+package remediation
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+const (
+	// awayInterval is when to look again at what waits for the shoot: when its API server is back, nobody tells.
+	awayInterval = 10 * time.Second
+	// remainsInterval is how often it is looked whether a node is safe.
+	remainsInterval = 5 * time.Second
+	// callTimeout bounds each call to an API server.
+	callTimeout = 10 * time.Second
+)
+
+// Reconciler carries out what is decided on the hosts of the machines of a MachineDeployment.
+type Reconciler struct {
+	// Source reads the control-plane namespace from a cache, SourceReader from the API server.
+	Source       client.Client
+	SourceReader client.Reader
+	Nodes        Nodes
+	// Driver returns what reads and switches the hosts, nil as long as they are not known.
+	Driver func() host.Driver
+	// ReadRemains returns what there still is of a node, as the API server of the shoot has it.
+	ReadRemains func(ctx context.Context, node string) (remediation.Remains, error)
+	// Seed is the name by which hosts know the seed.
+	Seed string
+	// AllowNodes says that power cycles may be asked for on Nodes (X11).
+	AllowNodes bool
+	// Timeouts are machine-controller-manager's defaults, NodeConditions the types of the node conditions that it takes a
+	// machine for unhealthy by (H1).
+	Timeouts       preservation.Timeouts
+	NodeConditions []string
+	Clock          clock.PassiveClock
+	// Recorder tells of Events on Machines, ShootRecorder on Nodes.
+	Recorder, ShootRecorder events.EventRecorder
+
+	memories sync.Map // *memory by reconcile.Request
+}
+
+// Nodes reads and writes the shoot's nodes.
+type Nodes interface {
+	client.Client
+	// Synced says that all nodes are known as they are now.
+	Synced() bool
+	// Back returns since when they are again; zero if that has never been otherwise.
+	Back() time.Time
+}
+
+// Reconcile decides on all machines of a MachineDeployment, or on those of none if the request has no name, and carries the
+// decisions out. What follows from that is decided when the objects that were written are seen. It returns an error if it
+// could not read what to decide on, or reach a Machine or a host.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	value, _ := r.memories.LoadOrStore(req, newMemory())
+	memory := value.(*memory)
+
+	decisions, err := r.decide(ctx, req, memory)
+	if err != nil && decisions == nil {
+		return reconcile.Result{}, err
+	}
+	if decisions == nil {
+		forget(req.Name)
+		r.memories.Delete(req)
+		return reconcile.Result{}, nil
+	}
+	result, carryErr := r.carryOut(ctx, memory, decisions)
+	observe(req.Name, decisions)
+	return result, errors.Join(err, carryErr)
+}
+
+// decide returns the decisions on a group, nil if there is none. With an error, some hosts are not known as they are.
+func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *memory) ([]remediation.Decision, error) {
+	group, err := r.group(ctx, req, memory, r.Source, nil)
+	if group == nil {
+		return nil, err
+	}
+	decisions := remediation.Decide(*group, r.Clock.Now())
+	// A cache may not know yet what was written last. To let a host on because of that would begin its cycle anew.
+	if live := confirmed(decisions); len(live) > 0 {
+		if group, err = r.group(ctx, req, memory, r.SourceReader, live); group == nil {
+			return nil, err
+		}
+		decisions = remediation.Decide(*group, r.Clock.Now())
+	}
+	if r.readRemains(ctx, memory, group, decisions) {
+		decisions = remediation.Decide(*group, r.Clock.Now())
+	}
+	memory.forget(group.Members)
+	return decisions, err
+}
+
+// confirmed returns the machines whose decisions must not rest on a cache that may lag.
+func confirmed(decisions []remediation.Decision) sets.Set[types.UID] {
+	live := sets.New[types.UID]()
+	for _, d := range decisions {
+		if d.Confirm || d.Release {
+			live.Insert(d.Machine.UID)
+		}
+	}
+	return live
+}
+
+// readRemains completes the group with what is left on the nodes that are out of service, and says whether that is more than
+// was known. What has been read a short time ago is not read again, unless nothing was left then.
+func (r *Reconciler) readRemains(ctx context.Context, memory *memory, group *remediation.Group, decisions []remediation.Decision) bool {
+	known := false
+	for i, d := range decisions {
+		if !d.ReadRemains || d.Node == nil || len(d.Writes) > 0 {
+			continue
+		}
+		now := r.Clock.Now()
+		left := memory.left(d.Machine.UID)
+		if left.Remains == (remediation.Remains{}) || !now.Before(left.time.Add(remainsInterval)) {
+			call, cancel := context.WithTimeout(ctx, callTimeout)
+			read, err := r.ReadRemains(call, d.Node.Name)
+			cancel()
+			if err != nil {
+				logf.FromContext(ctx).Info("Not known what is left of a node", "machine", d.Machine.Name, "reason", err.Error())
+				continue
+			}
+			left = remains{read, now}
+			memory.leave(d.Machine.UID, left)
+		}
+		group.Members[i].Remains, known = &left.Remains, true
+	}
+	return known
+}

@@ -1,0 +1,397 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// metric returns the values of a metric, by those of its labels.
+func metric(name string) map[string]float64 {
+	GinkgoHelper()
+	families, err := metrics.Registry.Gather()
+	Expect(err).NotTo(HaveOccurred())
+	values := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != "machine_preservation_"+name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			values[strings.Join(labels, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return values
+}
+
+var _ = Describe("Reconciler", func() {
+	It("X1 X3 X12: should write in order, tell of each step, and succeed", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		cycles, durations := metric("power_cycles_total"), metric("power_cycle_duration_seconds")
+		e.settle(ctx)
+		Expect(e.calls).To(BeEmpty(), "nothing is to be done")
+
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+		Expect(e.host(ctx, "m").GetAnnotations()).To(And(HaveKey(reboot), HaveKey(owner)))
+		Expect(e.machine(ctx, "m").Finalizers).To(ContainElement(finalizer))
+		Expect(metric("hosts_off")).To(HaveKeyWithValue("", 1.0))
+		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKeyWithValue("hosts/m m pool", float64(e.clock.Now().Add(10*time.Minute).Unix())))
+		Expect(e.tainted(ctx, "m")).To(BeFalse())
+
+		e.remains = remediation.Remains{Pods: 1}
+		e.power(ctx, "m")
+		Expect(e.settle(ctx)).To(Equal(5 * time.Second))
+		Expect(e.phase(ctx, "m")).To(Equal("MakingNodeSafe"))
+		Expect(e.tainted(ctx, "m")).To(BeTrue())
+
+		e.remains = remediation.Remains{}
+		e.pass(5 * time.Second)
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOn"))
+		Expect(e.host(ctx, "m").GetAnnotations()).NotTo(Or(HaveKey(reboot), HaveKey(owner)))
+		Expect(metric("hosts_off")).To(HaveKeyWithValue("", 0.0))
+
+		e.cycle(ctx, "m")
+		Expect(e.phase(ctx, "m")).To(Equal("Succeeded"))
+		Expect(e.tainted(ctx, "m")).To(BeFalse())
+		Expect(e.machine(ctx, "m").Annotations).NotTo(Or(HaveKey(needs), HaveKey(kept)))
+		Expect(e.machine(ctx, "m").Finalizers).To(BeEmpty())
+		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(BeEmpty())
+		Expect(metric("power_cycles_total")["Succeeded"] - cycles["Succeeded"]).To(Equal(1.0))
+		for _, phase := range []string{"PoweringOff", "MakingNodeSafe", "PoweringOn"} {
+			Expect(metric("power_cycle_duration_seconds")[phase]-durations[phase]).To(Equal(1.0), phase)
+		}
+		Expect(e.node(ctx, "m").Status.Conditions).To(ContainElement(And(HaveField("Type", Equal(corev1.NodeConditionType("PowerCycle"))), HaveField("Status", corev1.ConditionFalse), HaveField("Reason", "Succeeded"))))
+
+		var onMachine []string
+		for _, event := range e.events {
+			if rest, ok := strings.CutPrefix(event, "Machine Normal PowerCycle"); ok {
+				onMachine = append(onMachine, strings.SplitN(rest, ":", 2)[0])
+			}
+		}
+		Expect(onMachine).To(Equal([]string{"PoweringOff", "MakingNodeSafe", "PoweringOn", "Succeeded"}))
+		Expect(e.events).To(ContainElement(HavePrefix("Node Normal PowerCycleSucceeded")))
+		var order []string
+		for _, write := range e.writes {
+			if len(order) == 0 || order[len(order)-1] != write {
+				order = append(order, write)
+			}
+		}
+		Expect(order).To(Equal([]string{
+			"patch Machine/m", // the request is noted
+			"patch Host/m",    // off
+			"patch Node/m",    // condition
+			"patch Machine/m", // whose taint it is
+			"patch Node/m",    // taint, condition
+			"patch Machine/m", // safe
+			"patch Host/m",    // released
+			"patch Node/m",    // condition
+			"patch Machine/m", // on
+			"patch Node/m",    // no taint, condition
+			"patch Machine/m", // forgotten
+			"patch Node/m",
+		}[:len(order)]))
+		Expect(len(e.calls)).To(BeNumerically("<", 50), strings.Join(e.calls, "\n"))
+
+		calls := len(e.calls)
+		e.settle(ctx)
+		Expect(e.calls).To(HaveLen(calls), "at rest")
+	})
+
+	Describe("X3: crash", func() {
+		// gone is what a controller sees that has been killed.
+		gone := errors.New("connection reset by peer")
+		for name, crash := range map[string]struct{ applied, alone bool }{
+			"killed before the write": {},
+			"killed after the write":  {applied: true},
+			"the write fails":         {alone: true},
+			"the answer is lost":      {applied: true, alone: true},
+		} {
+			It(name, func(ctx SpecContext) {
+				for number := 1; ; number++ {
+					e := newEnvironment("m", "other")
+					e.ask(ctx, "m")
+					made, hit := 0, false
+					e.fail = func(_ string, isWrite bool) error {
+						if hit && !crash.alone {
+							return gone
+						}
+						if !isWrite {
+							return nil
+						}
+						if made++; made != number {
+							return nil
+						}
+						hit = true
+						if crash.applied {
+							return errAnswerLost
+						}
+						return gone
+					}
+					for range 30 {
+						_, err := e.round(ctx)
+						if hit && !crash.alone {
+							e.restart()
+							e.fail = func(string, bool) error { return nil }
+						} else if !hit {
+							Expect(err).NotTo(HaveOccurred())
+						}
+						e.pass(5 * time.Second)
+						e.power(ctx, "m")
+					}
+					by := fmt.Sprintf("write %d: %s", number, strings.Join(e.writes, ", "))
+					Expect(e.phase(ctx, "m")).To(Equal("Succeeded"), by)
+					Expect(e.tainted(ctx, "m")).To(BeFalse(), by)
+					Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty(), by)
+					Expect(e.boots).To(Equal(3), "the host was off once: "+by)
+					Expect(e.machine(ctx, "m").Finalizers).To(BeEmpty(), by)
+					Expect(e.host(ctx, "other").GetAnnotations()).To(BeEmpty(), by)
+					Expect(e.machine(ctx, "other").Annotations).NotTo(HaveKey(phase), by)
+					if !hit {
+						Expect(number).To(BeNumerically(">", 10))
+						return
+					}
+				}
+			})
+		}
+	})
+
+	It("X8: should ask for one host at a time, also where a cache does not know of the first", func(ctx SpecContext) {
+		e := newEnvironment("a", "b")
+		e.ask(ctx, "a")
+		e.ask(ctx, "b")
+		e.settle(ctx)
+		Expect(e.phase(ctx, "a")).To(Equal("PoweringOff"))
+		Expect(e.phase(ctx, "b")).To(Equal("Waiting"))
+		Expect(e.host(ctx, "b").GetAnnotations()).To(BeEmpty())
+		Expect(e.calls).To(ContainElement("list *v1alpha1.MachineList"))
+		e.cycle(ctx, "a")
+		e.cycle(ctx, "b")
+		Expect([]string{e.phase(ctx, "a"), e.phase(ctx, "b")}).To(HaveEach("Succeeded"))
+	})
+
+	It("X8: should begin nothing within a health timeout of an outage of the shoot, and look again when it is over", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.away = true
+		e.ask(ctx, "m")
+		Expect(e.settle(ctx)).To(Equal(10 * time.Second))
+		Expect(e.phase(ctx, "m")).To(Equal("Waiting"))
+		e.away, e.back = false, e.clock.Now()
+		Expect(e.settle(ctx)).To(Equal(10 * time.Minute))
+		e.pass(10 * time.Minute)
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+	})
+
+	It("P9: should wait for hosts that are not known, and tell why", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.unknown = true
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.events).To(ConsistOf("Machine Normal PowerCycleWaiting: The host is not known now.", "Node Normal PowerCycleWaiting: The host is not known now."))
+		e.unknown = false
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+	})
+
+	It("X14: should leave a host alone that belongs to somebody else", func(ctx SpecContext) {
+		e := newEnvironment("m", "other")
+		m := e.machine(ctx, "m")
+		e.edit(ctx, m, func() { m.Annotations["metal3.io/BareMetalHost"] = "hosts/other" })
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.host(ctx, "other").GetAnnotations()).To(BeEmpty())
+		Expect(e.events).To(ContainElement(HavePrefix("Machine Normal PowerCycleWaiting: No host can be power-cycled: ")))
+	})
+
+	It("X2: should release the host of a machine that is being deleted, and then let that go", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.c.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+		e.settle(ctx)
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "m"}, &machinev1alpha1.Machine{})).NotTo(Succeed())
+	})
+
+	It("X2: should let a machine go that belongs to no MachineDeployment any more", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		for _, object := range []client.Object{&machinev1alpha1.MachineSet{}, &machinev1alpha1.MachineDeployment{}} {
+			Expect(e.c.DeleteAllOf(ctx, object, client.InNamespace(builder.Namespace))).To(Succeed())
+		}
+		Expect(e.c.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+		e.settle(ctx)
+		Expect(e.machine(ctx, "m").Finalizers).NotTo(BeEmpty())
+		for range 3 {
+			_, err := e.Reconciler.Reconcile(ctx, homeless)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "m"}, &machinev1alpha1.Machine{})).NotTo(Succeed())
+	})
+
+	It("X2: should sweep hosts of machines that are gone, or have another one's name, and no others", func(ctx SpecContext) {
+		e := newEnvironment("m", "other")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		e.restart()
+		m := e.machine(ctx, "m")
+		e.edit(ctx, m, func() { m.Finalizers = nil })
+		Expect(e.c.Delete(ctx, m)).To(Succeed())
+		other := e.host(ctx, "other")
+		foreign := map[string]string{reboot: "", owner: `{"seed":"another","namespace":"shoot--test--one","machine":"other","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`}
+		e.edit(ctx, other, func() { other.SetAnnotations(foreign) })
+		Expect(e.settle(ctx)).To(BeZero())
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "other").GetAnnotations()).To(Equal(foreign))
+	})
+
+	It("X2: should sweep what is left of a request that somebody else has taken back", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		h, m := e.host(ctx, "m"), e.machine(ctx, "m")
+		e.edit(ctx, h, func() { h.SetAnnotations(map[string]string{owner: h.GetAnnotations()[owner]}) })
+		e.edit(ctx, m, func() { delete(m.Annotations, needs) })
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("Cancelled"))
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+	})
+
+	It("X15: should end all that is ours when there are no settings any more, and wait for a shoot that denies it for 5 minutes only", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		deployment := &machinev1alpha1.MachineDeployment{}
+		Expect(e.c.Get(ctx, request1.NamespacedName, deployment)).To(Succeed())
+		e.edit(ctx, deployment, func() { delete(deployment.Annotations, settings) })
+		e.fail = func(call string, _ bool) error {
+			if strings.HasPrefix(call, "patch Node/") {
+				return errors.New("denied")
+			}
+			return nil
+		}
+		look := func() {
+			_, err := e.round(ctx)
+			Expect(err).NotTo(HaveOccurred(), "P14: what the shoot denies is no error of ours")
+		}
+		look()
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		e.pass(5*time.Minute - time.Second)
+		look()
+		Expect(e.machine(ctx, "m").Finalizers).To(ContainElement(finalizer))
+		e.pass(time.Minute)
+		look()
+		look()
+		Expect(e.machine(ctx, "m").Finalizers).To(BeEmpty())
+		Expect(e.machine(ctx, "m").Annotations).To(HaveLen(1), "its host")
+	})
+
+	It("P14: should not write to a node again and again that cannot be written to", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.fail = func(call string, _ bool) error {
+			if strings.HasPrefix(call, "patch Node/") {
+				return errors.New("denied")
+			}
+			return nil
+		}
+		for range 10 {
+			_, err := e.round(ctx)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		tried := 0
+		for _, write := range e.writes {
+			if write == "patch Node/m" {
+				tried++
+			}
+		}
+		Expect(tried).To(Equal(1))
+		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot), "nothing else waits for it")
+	})
+
+	It("X11: should take a request from a node where that is allowed, and refuse it elsewhere", func(ctx SpecContext) {
+		for allowed, wanted := range map[bool]string{true: "PoweringOff", false: ""} {
+			e := newEnvironment("m")
+			e.AllowNodes = allowed
+			n := e.node(ctx, "m")
+			e.edit(ctx, n, func() { n.Annotations = map[string]string{request: "now"} })
+			e.settle(ctx)
+			Expect(e.phase(ctx, "m")).To(Equal(wanted))
+			Expect(e.node(ctx, "m").Annotations).NotTo(HaveKey(request))
+		}
+	})
+
+	It("X12: should tell of a host that could not be released in time", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		e.power(ctx, "m")
+		e.remains = remediation.Remains{VolumeAttachments: 1}
+		e.settle(ctx)
+		e.pass(10 * time.Minute)
+		e.fail = func(call string, isWrite bool) error {
+			if isWrite && strings.HasPrefix(call, "patch Host/") {
+				return errors.New("away")
+			}
+			return nil
+		}
+		for range 3 {
+			_, err := e.round(ctx)
+			Expect(err).To(MatchError(ContainSubstring("away")))
+		}
+		Expect(e.phase(ctx, "m")).To(Equal("Failed"))
+		Expect(e.events).To(ContainElement("Machine Warning PowerCycleFailed: The node was not safe within 10m0s: 0 pods and 1 VolumeAttachments were left."))
+		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKey("hosts/m m pool"))
+		e.fail = func(string, bool) error { return nil }
+		e.settle(ctx)
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		e.power(ctx, "m")
+		e.settle(ctx)
+		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(BeEmpty())
+	})
+
+	It("X3: should not release a host because a cache does not know yet that its cycle has begun", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		old := e.machine(ctx, "m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		e.Reconciler.Source = lagging{e.Reconciler.Source, old}
+		_, err := e.round(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
+	})
+
+	It("should drop what it knows of a MachineDeployment that is gone", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		deployment := &machinev1alpha1.MachineDeployment{}
+		deployment.Namespace, deployment.Name = request1.Namespace, request1.Name
+		Expect(e.c.Delete(ctx, deployment)).To(Succeed())
+		e.settle(ctx)
+		Expect(metric("power_cycle_deadline_timestamp_seconds")).NotTo(HaveKey(ContainSubstring("pool")))
+	})
+})

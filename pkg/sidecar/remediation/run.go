@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+const (
+	// patience is how long the writes to nodes of one round take at most: a shoot that does not answer must not delay what is
+	// to be done about hosts (P14).
+	patience = 5 * time.Second
+	// parallel is how many machines are written to at a time.
+	parallel = 10
+)
+
+// run carries one decision out.
+type run struct {
+	*Reconciler
+	*remediation.Decision
+	// told says that there is something to tell, as it was written, and conflict that somebody else wrote first.
+	told, conflict bool
+	// retry is when the Node is to be written to again; zero for never.
+	retry time.Time
+	err   error
+}
+
+// carryOut carries decisions out, and returns when to look again. What is to be done about hosts comes first.
+func (r *Reconciler) carryOut(ctx context.Context, memory *memory, decisions []remediation.Decision) (reconcile.Result, error) {
+	runs := make([]run, len(decisions))
+	for i := range decisions {
+		runs[i] = run{Reconciler: r, Decision: &decisions[i]}
+	}
+	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].hold(ctx) })
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].writeNode(limited, memory) })
+
+	var (
+		now  = r.Clock.Now()
+		next time.Time
+		errs []error
+	)
+	for i := range runs {
+		run := &runs[i]
+		if run.told {
+			run.tell(ctx)
+			count(run.Decision)
+		}
+		errs = append(errs, run.err)
+		next = earliest(next, run.Next, run.retry)
+		if run.conflict {
+			next = earliest(next, now.Add(minRetry))
+		}
+		if run.NodeUnknown {
+			next = earliest(next, now.Add(awayInterval))
+		}
+	}
+	if limited.Err() != nil {
+		next = earliest(next, now.Add(minRetry))
+	}
+	if next.IsZero() {
+		return reconcile.Result{}, errors.Join(errs...)
+	}
+	return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, errors.Join(errs...)
+}
+
+// hold releases the host, writes the Machine, and asks for the host to be off.
+func (r *run) hold(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	driver := r.Driver()
+	if r.Release && driver != nil {
+		r.failed(ctx, driver.Release(ctx, r.Host))
+	}
+	for _, write := range r.Writes {
+		if _, isMachine := write.Before.(*machinev1alpha1.Machine); isMachine {
+			err := r.apply(ctx, write)
+			r.failed(ctx, err)
+			r.told = err == nil
+		}
+	}
+	if r.PowerOff != nil && driver != nil && r.goesOn() {
+		r.failed(ctx, driver.PowerOff(ctx, r.Host, *r.PowerOff))
+	}
+}
+
+// goesOn says that nothing has failed of what comes before.
+func (r *run) goesOn() bool { return r.err == nil && !r.conflict }
+
+// failed notes why a write failed, if it did. What is gone needs nothing.
+func (r *run) failed(ctx context.Context, err error) {
+	switch {
+	case apierrors.IsConflict(err):
+		// It is decided anew on what somebody else has written.
+		logf.FromContext(ctx).V(1).Info("Somebody else wrote first", "machine", r.Machine.Name, "reason", err.Error())
+		r.conflict = true
+	case client.IgnoreNotFound(err) != nil:
+		r.err = errors.Join(r.err, fmt.Errorf("failed to go on with machine %s: %w", r.Machine.Name, err))
+	}
+}
+
+// writeNode writes the Node, unless that has failed a short time ago. It holds nothing else up.
+func (r *run) writeNode(ctx context.Context, memory *memory) {
+	var (
+		uid    = r.Machine.UID
+		writes []remediation.Write
+	)
+	for _, write := range r.Writes {
+		if _, isNode := write.Before.(*corev1.Node); isNode {
+			writes = append(writes, write)
+		}
+	}
+	if len(writes) == 0 || !r.goesOn() {
+		return
+	}
+	if at := memory.retryAt(uid); r.Clock.Now().Before(at) {
+		r.retry = at
+		return
+	}
+	var err error
+	for _, write := range writes {
+		if err = r.apply(ctx, write); err != nil {
+			break
+		}
+	}
+	switch {
+	case err == nil:
+		r.told = true
+	case apierrors.IsConflict(err):
+		r.failed(ctx, err)
+		return
+	case apierrors.IsNotFound(err):
+		err = nil
+	}
+	if memory.wrote(uid, err, r.Clock.Now()) {
+		logf.FromContext(ctx).Info("Node cannot be written to", "machine", r.Machine.Name, "reason", err.Error())
+	}
+	r.retry = memory.retryAt(uid)
+}
+
+// apply carries a write out.
+func (r *run) apply(ctx context.Context, write remediation.Write) error {
+	before, after := write.Before.(client.Object), write.After.(client.Object)
+	if _, isNode := before.(*corev1.Node); !isNode {
+		return r.Source.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	}
+	var err error
+	if write.Status { // conditions are merged by type
+		err = r.Nodes.Status().Patch(ctx, after, client.StrategicMergeFrom(before))
+	} else {
+		err = r.Nodes.Patch(ctx, after, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{}))
+	}
+	if err != nil {
+		return text.CutError(err)
+	}
+	return nil
+}
+
+// tell tells the Events of a decision on the Machine and on its Node (X12).
+func (r *run) tell(ctx context.Context) {
+	for _, e := range r.Events {
+		logf.FromContext(ctx).Info("Power cycle goes on", "machine", r.Machine.Name, "reason", e.Reason, "note", e.Note)
+		eventType, action, note := corev1.EventTypeNormal, e.Reason, text.Note(e.Note)
+		if e.Warning {
+			eventType = corev1.EventTypeWarning
+		}
+		if e.Reason == remediation.EventPrefix+v1alpha1.PowerCycleWaiting {
+			// Events that differ in nothing but their notes become one, with the first note.
+			action = text.Cut(e.Note)
+		}
+		var related runtime.Object // a typed nil is not a nil object
+		if r.Node != nil {
+			related = r.Node
+			r.ShootRecorder.Eventf(r.Node, nil, eventType, e.Reason, action, "%s", note)
+		}
+		r.Recorder.Eventf(r.Machine, related, eventType, e.Reason, action, "%s", note)
+	}
+}
+
+// earliest returns the earliest of times, of which zero is never.
+func earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	sidecarpreservation "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
+)
+
+func TestRemediation(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Test Integration Remediation Suite")
+}
+
+// patient is for what takes the controller some time.
+const patient = 20 * time.Second
+
+// s is the seed, the shoot, and the cluster of the hosts. Its kind of hosts comes with the first test.
+var s *sidecar.Server
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
+	s = sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
+	for _, name := range []string{"hosts", "elsewhere"} {
+		Expect(s.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+	}
+	Expect(s.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}})).To(Succeed())
+})
+
+// controller is the sidecar as far as machines are preserved and power-cycled.
+type controller struct{ stop func() }
+
+// start starts it with the kubeconfig for the hosts, until the end of the test.
+func start(ctx context.Context, kubeconfig string) *controller {
+	GinkgoHelper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	mgr, err := manager.New(s.Config, manager.Options{
+		Scheme:     s.Scheme(),
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{builder.Namespace: {}}},
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	target, err := cluster.New(s.Config, func(o *cluster.Options) { o.Scheme = s.Scheme() })
+	Expect(err).NotTo(HaveOccurred())
+	nodes, err := shoot.NewNodes(ctx, target)
+	Expect(err).NotTo(HaveOccurred())
+	pods, err := kubernetes.NewForConfig(s.Config)
+	Expect(err).NotTo(HaveOccurred())
+	kind, err := drivers.For("BareMetalHost")
+	Expect(err).NotTo(HaveOccurred())
+
+	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
+	Expect((&sidecarpreservation.Reconciler{
+		Holder: preservation.PreserveExpiry{}, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: preservation.DefaultTimeouts,
+		Remediation: preservation.RemediationOptions{Enabled: true},
+	}).AddToManager(mgr, nodes)).To(Succeed())
+	Expect((&remediation.Reconciler{
+		Seed: "seed", AllowNodes: true, Timeouts: preservation.DefaultTimeouts, NodeConditions: preservation.DefaultNodeConditions,
+	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{Kind: kind, Namespace: builder.Namespace, Kubeconfig: kubeconfig, Config: s.Config})).To(Succeed())
+
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context) error{target.Start, mgr.Start} {
+		running.Go(func() {
+			defer GinkgoRecover()
+			Expect(run(ctx)).To(Succeed())
+		})
+	}
+	c := &controller{stop: func() { cancel(); running.Wait() }}
+	DeferCleanup(c.stop)
+	return c
+}
+
+// kubeconfigOf writes a kubeconfig for the hosts in a namespace.
+func kubeconfigOf(file, namespace string) {
+	GinkgoHelper()
+	kubeconfig, err := clientcmd.LoadFromFile(s.Kubeconfig)
+	Expect(err).NotTo(HaveOccurred())
+	kubeconfig.Contexts[kubeconfig.CurrentContext].Namespace = namespace
+	content, err := clientcmd.Write(*kubeconfig)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(file+".new", content, 0o600)).To(Succeed())
+	Expect(os.Rename(file+".new", file)).To(Succeed())
+}
+
+func newKubeconfig() string { return filepath.Join(GinkgoT().TempDir(), "kubeconfig") }

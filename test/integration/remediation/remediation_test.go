@@ -1,0 +1,424 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
+)
+
+const (
+	prefix   = "machine-preservation.extensions.gardener.cloud/"
+	needs    = "host.metal3.io/external-remediation"
+	reboot   = "reboot.metal3.io/machine-remediation"
+	owner    = prefix + "power-cycle-owner"
+	settings = prefix + "power-cycle-settings"
+	taint    = "node.kubernetes.io/out-of-service"
+)
+
+var kind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+
+// pool is a MachineDeployment with machines that have a host each. Their hosts and nodes do what real ones do.
+type pool struct {
+	names []string
+
+	mutex sync.Mutex
+	// stuck is what hosts do not do: "off", "on", or "boot" for one that only pretends to have been off.
+	stuck string
+}
+
+var pools = 0
+
+// newPool creates a pool of so many machines, which is gone after the test.
+func newPool(ctx context.Context, namespace, powerCycle string, machines int) *pool {
+	GinkgoHelper()
+	pools++
+	name := fmt.Sprintf("pool-%d", pools)
+	set := sidecar.Pool(ctx, s, name, builder.DeploymentAnnotation(settings, powerCycle))
+	p := &pool{}
+	for i := range machines {
+		machine := fmt.Sprintf("%s-%d", name, i)
+		p.names = append(p.names, machine)
+		u := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal(fmt.Appendf(nil, `
+apiVersion: metal3.io/v1alpha1
+kind: BareMetalHost
+metadata: {namespace: %[1]s, name: %[2]s}
+spec:
+  online: true
+  consumerRef: {apiVersion: machine.sapcloud.io/v1alpha1, kind: Machine, namespace: %[3]s, name: %[2]s}
+status: {poweredOn: true, operationalStatus: OK, provisioning: {state: provisioned}}
+`, namespace, machine, builder.Namespace), &u.Object)).To(Succeed())
+		status := u.Object["status"]
+		Expect(s.Create(ctx, u)).To(Succeed())
+		u.Object["status"] = status
+		Expect(s.Status().Update(ctx, u)).To(Succeed())
+
+		node := sidecar.NewNode(machine)
+		nodeStatus := node.Status
+		Expect(s.Create(ctx, node)).To(Succeed())
+		node.Status = nodeStatus
+		node.Status.NodeInfo.BootID = string(uuid.NewUUID())
+		Expect(s.Status().Update(ctx, node)).To(Succeed())
+
+		m := sidecar.NewMachine(machine, machine, set, builder.Annotation("metal3.io/BareMetalHost", namespace+"/"+machine))
+		machineStatus := m.Status
+		m.Finalizers = nil
+		Expect(s.Create(ctx, m)).To(Succeed())
+		m.Status = machineStatus
+		Expect(client.IgnoreNotFound(s.Status().Update(ctx, m))).To(Succeed())
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		wait.UntilWithContext(running, func(ctx context.Context) {
+			for _, name := range p.names {
+				p.power(ctx, namespace, name)
+			}
+		}, 100*time.Millisecond)
+	}()
+	DeferCleanup(func() { cancel(); <-stopped })
+	return p
+}
+
+func (p *pool) jam(what string) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.stuck = what
+}
+
+// power lets a host do what it is asked for, and its node with it. What fails is done the next time.
+func (p *pool) power(ctx context.Context, namespace, name string) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	h := host.New(kind)
+	if s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, h) != nil {
+		return
+	}
+	_, off := h.GetAnnotations()[reboot]
+	on, _, _ := unstructured.NestedBool(h.Object, "status", "poweredOn")
+	if on == !off || off && p.stuck == "off" || !off && p.stuck == "on" {
+		return
+	}
+	node := &corev1.Node{}
+	if s.Get(ctx, client.ObjectKey{Name: name}, node) == nil && p.stuck != "boot" {
+		node.Status.Conditions = slices.Clone(node.Status.Conditions)
+		for i := range node.Status.Conditions {
+			c := &node.Status.Conditions[i]
+			if c.Type != corev1.NodeReady {
+				continue
+			}
+			if c.Status, c.LastTransitionTime = corev1.ConditionUnknown, metav1.Now(); !off {
+				c.Status, node.Status.NodeInfo.BootID = corev1.ConditionTrue, string(uuid.NewUUID())
+			}
+		}
+		if s.Status().Update(ctx, node) != nil {
+			return
+		}
+	}
+	_ = unstructured.SetNestedField(h.Object, !off, "status", "poweredOn")
+	_ = s.Status().Update(ctx, h)
+}
+
+func machine(ctx context.Context, name string) *machinev1alpha1.Machine {
+	m := &machinev1alpha1.Machine{}
+	ExpectWithOffset(1, s.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: name}, m)).To(Succeed())
+	return m
+}
+
+func phase(ctx context.Context, name string) func() string {
+	return func() string { return machine(ctx, name).Annotations[prefix+"power-cycle-phase"] }
+}
+
+func annotate(ctx context.Context, object client.Object, key string, value any) {
+	GinkgoHelper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
+	if value == nil {
+		patch = fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, key)
+	}
+	Expect(s.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+}
+
+func annotations(ctx context.Context, namespace, name string) func() map[string]string {
+	return func() map[string]string {
+		h := host.New(kind)
+		ExpectWithOffset(1, s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, h)).To(Succeed())
+		return h.GetAnnotations()
+	}
+}
+
+func node(ctx context.Context, name string) *corev1.Node {
+	n := &corev1.Node{}
+	ExpectWithOffset(1, s.Get(ctx, client.ObjectKey{Name: name}, n)).To(Succeed())
+	return n
+}
+
+func isTainted(ctx context.Context, name string) func() bool {
+	return func() bool {
+		return slices.ContainsFunc(node(ctx, name).Spec.Taints, func(t corev1.Taint) bool { return t.Key == taint })
+	}
+}
+
+// hold puts a pod on a node that does not leave it, and returns what lets it go.
+func hold(ctx context.Context, node string) func() {
+	GinkgoHelper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: node},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(0))},
+	}
+	Expect(s.Create(ctx, pod)).To(Succeed())
+	return func() {
+		GinkgoHelper()
+		Expect(s.Delete(context.WithoutCancel(ctx), pod)).To(Succeed())
+	}
+}
+
+// short is a powerCycle that has little time.
+const short = `{"powerOffTimeout":"3s","powerOnTimeout":"3s","nodeStartupTimeout":"3s"}`
+
+var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
+	const hosts = "hosts"
+
+	BeforeAll(func(ctx SpecContext) {
+		By("P9: preserving where there is no such kind")
+		c := start(ctx, "")
+		set := sidecar.Pool(ctx, s, "no-hosts", builder.DeploymentAnnotation(settings, "{}"))
+		m := sidecar.NewMachine("no-hosts", "no-hosts", set)
+		m.Annotations["node.machine.sapcloud.io/preserve"] = "now"
+		Expect(s.Create(ctx, m)).To(Succeed())
+		Eventually(func() map[string]string { return machine(ctx, "no-hosts").Annotations }, patient).Should(HaveKey(prefix + "phase"))
+		c.stop()
+		_, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: []string{"../host/testdata/baremetalhosts.yaml"}, ErrorIfPathMissing: true})
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("X1 X10 X12 X13: should power a host off and on, keep the machine meanwhile, and tell", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 1)
+		m := p.names[0]
+		bootID := node(ctx, m).Status.NodeInfo.BootID
+		release := hold(ctx, m)
+		start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(phase(ctx, m), patient).Should(Equal("MakingNodeSafe"))
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		Expect(annotations(ctx, builder.Namespace, m)()).To(And(HaveKey(reboot), HaveKey(owner)))
+		Eventually(func() map[string]string { return machine(ctx, m).Annotations }, patient).Should(HaveKeyWithValue(prefix+"cause", "remediation"))
+		Consistently(phase(ctx, m), time.Second).Should(Equal("MakingNodeSafe"), "a pod is left")
+		release()
+		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"))
+		Eventually(isTainted(ctx, m), patient).Should(BeFalse())
+		Expect(node(ctx, m).Status.NodeInfo.BootID).NotTo(Equal(bootID))
+		Expect(annotations(ctx, builder.Namespace, m)()).To(BeEmpty())
+		Eventually(func() []string { return machine(ctx, m).Finalizers }, patient).Should(BeEmpty())
+		Expect(machine(ctx, m).Annotations).NotTo(HaveKey(needs))
+		Eventually(func() []corev1.NodeCondition { return node(ctx, m).Status.Conditions }, patient).Should(ContainElement(
+			And(HaveField("Type", Equal(corev1.NodeConditionType("PowerCycle"))), HaveField("Reason", "Succeeded"), HaveField("Status", corev1.ConditionFalse))))
+
+		told := func() []string {
+			list := &eventsv1.EventList{}
+			Expect(s.List(ctx, list)).To(Succeed())
+			var reasons []string
+			for _, e := range list.Items {
+				if e.Regarding.Name == m {
+					reasons = append(reasons, e.Regarding.Kind+" "+e.Reason)
+				}
+			}
+			return reasons
+		}
+		for _, step := range []string{"PoweringOff", "MakingNodeSafe", "PoweringOn", "Succeeded"} {
+			Eventually(told, patient).Should(ContainElements("Machine PowerCycle"+step, "Node PowerCycle"+step))
+		}
+	})
+
+	It("X2: should let the host on when the request is withdrawn in between", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 1)
+		m := p.names[0]
+		release := hold(ctx, m)
+		DeferCleanup(release)
+		start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		annotate(ctx, machine(ctx, m), needs, nil)
+		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(BeEmpty())
+		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"), "it was off")
+		Eventually(isTainted(ctx, m), patient).Should(BeFalse())
+	})
+
+	It("X2: should release the host of a machine that is deleted within a second, and let that go", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 1)
+		m := p.names[0]
+		DeferCleanup(hold(ctx, m))
+		start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		Expect(s.Delete(ctx, machine(ctx, m))).To(Succeed())
+		Eventually(annotations(ctx, builder.Namespace, m), time.Second).Should(BeEmpty())
+		Eventually(func() error {
+			return s.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: m}, &machinev1alpha1.Machine{})
+		}, patient).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	})
+
+	It("X15: should end all that is ours when the settings are removed", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 1)
+		m := p.names[0]
+		DeferCleanup(hold(ctx, m))
+		start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: builder.Namespace, Name: m[:len(m)-2]}}
+		annotate(ctx, deployment, settings, nil)
+		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(BeEmpty())
+		Eventually(isTainted(ctx, m), patient).Should(BeFalse())
+		Eventually(func() []string { return machine(ctx, m).Finalizers }, patient).Should(BeEmpty())
+		Eventually(func() map[string]string { return machine(ctx, m).Annotations }, patient).ShouldNot(Or(HaveKey(prefix+"power-cycle-phase"), HaveKey(needs), HaveKey(prefix+"remediation")))
+	})
+
+	It("X3: should go on after a restart in each phase", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 1)
+		m := p.names[0]
+		release := hold(ctx, m)
+		p.jam("off")
+		c := start(ctx, "")
+		restart := func() {
+			GinkgoHelper()
+			c.stop()
+			c = start(ctx, "")
+		}
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(HaveKey(reboot))
+		asked := annotations(ctx, builder.Namespace, m)()[owner]
+		restart()
+		p.jam("")
+		Eventually(phase(ctx, m), patient).Should(Equal("MakingNodeSafe"))
+		restart()
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		Expect(annotations(ctx, builder.Namespace, m)()).To(HaveKeyWithValue(owner, asked))
+		p.jam("on")
+		release()
+		Eventually(phase(ctx, m), patient).Should(Equal("PoweringOn"))
+		restart()
+		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(BeEmpty())
+		p.jam("")
+		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"))
+		restart()
+		Eventually(isTainted(ctx, m), patient).Should(BeFalse())
+		Consistently(annotations(ctx, builder.Namespace, m), time.Second).Should(BeEmpty())
+	})
+
+	It("X5: should give up a host that is never off", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, short, 1)
+		m := p.names[0]
+		p.jam("off")
+		start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(HaveKey(reboot))
+		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
+		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(BeEmpty())
+		Expect(isTainted(ctx, m)()).To(BeFalse(), "X1")
+		Expect(machine(ctx, m).Annotations).NotTo(HaveKey(needs))
+	})
+
+	It("X13: should not take a node for back that comes with its old boot id", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, short, 1)
+		m := p.names[0]
+		p.jam("boot")
+		start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(phase(ctx, m), patient).Should(Equal("Starting"))
+		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
+		Expect(annotations(ctx, builder.Namespace, m)()).To(BeEmpty())
+	})
+
+	It("X8: should power-cycle one machine at a time", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 2)
+		start(ctx, "")
+		for _, m := range p.names {
+			annotate(ctx, machine(ctx, m), needs, "")
+		}
+		off := func() int {
+			count := 0
+			for _, m := range p.names {
+				if _, asked := annotations(ctx, builder.Namespace, m)()[reboot]; asked {
+					count++
+				}
+			}
+			return count
+		}
+		Eventually(func() []string {
+			Expect(off()).To(BeNumerically("<=", 1))
+			return []string{phase(ctx, p.names[0])(), phase(ctx, p.names[1])()}
+		}, patient).Should(HaveEach("Succeeded"))
+	})
+
+	It("X11: should take the request of a node", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 1)
+		start(ctx, "")
+		annotate(ctx, node(ctx, p.names[0]), prefix+"power-cycle", "now")
+		Eventually(phase(ctx, p.names[0]), patient).Should(Equal("Succeeded"))
+		Expect(node(ctx, p.names[0]).Annotations).NotTo(HaveKey(prefix + "power-cycle"))
+	})
+
+	It("X2 X14: should sweep orphans after a restart, and leave the hosts of others alone", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 2)
+		m, other := p.names[0], p.names[1]
+		DeferCleanup(hold(ctx, m))
+		foreign := `{"seed":"another","namespace":"` + builder.Namespace + `","machine":"` + other + `","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`
+		h := host.New(kind)
+		h.SetNamespace(builder.Namespace)
+		h.SetName(other)
+		annotate(ctx, h, owner, foreign)
+		annotate(ctx, h, reboot, "")
+		c := start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		annotate(ctx, machine(ctx, other), needs, "")
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		c.stop()
+		gone := machine(ctx, m)
+		Expect(s.Patch(ctx, gone, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+		Expect(s.Delete(ctx, gone)).To(Succeed())
+		start(ctx, "")
+		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(BeEmpty())
+		Consistently(annotations(ctx, builder.Namespace, other), time.Second).Should(And(HaveKeyWithValue(owner, foreign), HaveKey(reboot)))
+		Expect(phase(ctx, other)()).To(Equal("Waiting"))
+	})
+
+	It("P9: should find hosts when their kubeconfig comes, and others when it is replaced", func(ctx SpecContext) {
+		kubeconfig := newKubeconfig()
+		first, second := newPool(ctx, hosts, "{}", 1).names[0], newPool(ctx, "elsewhere", "{}", 1).names[0]
+		start(ctx, kubeconfig)
+		annotate(ctx, machine(ctx, first), needs, "")
+		Eventually(phase(ctx, first), patient).Should(Equal("Waiting"))
+		kubeconfigOf(kubeconfig, hosts)
+		Eventually(phase(ctx, first), patient).Should(Equal("Succeeded"))
+		annotate(ctx, machine(ctx, second), needs, "")
+		Eventually(phase(ctx, second), patient).Should(Equal("Waiting"))
+		kubeconfigOf(kubeconfig, "elsewhere")
+		Eventually(phase(ctx, second), patient).Should(Equal("Succeeded"))
+	})
+})
