@@ -279,8 +279,8 @@ func refusedPowerCycles(p *Pool) {
 	p.Expect(p.fresh(p, taken).UID).To(Equal(taken.UID))
 }
 
-// powerCycleSwitchedOff: who removes the settings while a host is off gets it back, and nothing of the cycle is left.
-func powerCycleSwitchedOff(p *Pool) {
+// disabledPowerCycle: who removes the settings while a host is off gets it back, and nothing of the cycle is left.
+func disabledPowerCycle(p *Pool) {
 	machine := p.running(2)[0]
 	p.holdUp(machine, p.scenario)
 	p.askForCycle(machine)
