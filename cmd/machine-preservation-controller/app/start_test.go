@@ -115,7 +115,8 @@ func write(file string, content []byte) {
 func start(ctx context.Context, control, target, metrics, probes string) <-chan error {
 	cmd := NewCommand()
 	cmd.SetArgs([]string{"--namespace=a", "--control-kubeconfig=" + control, "--target-kubeconfig=" + target,
-		"--holder=health-timer", "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes})
+		"--holder=health-timer", "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes,
+		"--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed", "--host-kubeconfig=" + control + "-hosts"})
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	// It takes the manager half a minute to give its caches up.
 	DeferCleanup(cancel)

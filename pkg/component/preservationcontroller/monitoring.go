@@ -47,6 +47,12 @@ var metrics = []string{
 	"machine_preservation_node_maintenance_phase_duration_seconds_bucket",
 	"machine_preservation_node_maintenance_phase_duration_seconds_count",
 	"machine_preservation_node_maintenance_phase_duration_seconds_sum",
+	"machine_preservation_power_cycles_total",
+	"machine_preservation_power_cycle_duration_seconds_bucket",
+	"machine_preservation_power_cycle_duration_seconds_count",
+	"machine_preservation_power_cycle_duration_seconds_sum",
+	"machine_preservation_power_cycle_deadline_timestamp_seconds",
+	"machine_preservation_hosts_off",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",
@@ -218,6 +224,13 @@ func alerts() []monitoringv1.Rule {
 			"Nodes are not given back after their maintenance.",
 			"{{ $value }} NodeMaintenance(s) are in phase {{ $labels.phase }}, and none of them has come to an end for at least a day. Their nodes are "+
 				"cordoned, and take places that others wait for.",
+		),
+		// What fails is tried again after 30 seconds at most.
+		alert("MachinePreservationHostOff", operators, "5m",
+			`time() - machine_preservation_power_cycle_deadline_timestamp_seconds > 300`,
+			"A host is off for longer than its power cycle may take.",
+			"Host {{ $labels.host }} of machine {{ $labels.machine }} is off, or is asked to be, because of a power cycle that should have let it on "+
+				"{{ $value | humanizeDuration }} ago.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,

@@ -34,6 +34,7 @@ import (
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 )
 
 var _ = Describe("Monitoring", func() {
@@ -106,12 +107,12 @@ var _ = Describe("Monitoring", func() {
 				continue
 			}
 			own++
-			if name == "machine_preservation_hold_lead_seconds" || name == "machine_preservation_node_maintenance_phase_duration_seconds" {
+			if strings.HasSuffix(name, "_seconds") && !strings.HasSuffix(name, "_timestamp_seconds") {
 				name += "_bucket"
 			}
 			Expect(keep.MatchString(name)).To(BeTrue(), name)
 		}
-		Expect(own).To(Equal(15))
+		Expect(own).To(Equal(19))
 		Expect(keep.MatchString("controller_runtime_reconcile_errors_total")).To(BeTrue(), "an alert needs it")
 		Expect(keep.MatchString("go_goroutines")).To(BeFalse())
 	})

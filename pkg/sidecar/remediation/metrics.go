@@ -31,11 +31,11 @@ var (
 		Help:      "Seconds that power cycles were in a phase.",
 		Buckets:   []float64{1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600},
 	}, []string{"phase"})
-	hostsOff = prometheus.NewGauge(prometheus.GaugeOpts{
+	hostsOff = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace,
 		Name:      "hosts_off",
 		Help:      "Hosts that are asked to be off for a power cycle.",
-	})
+	}, nil)
 	deadlines = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: namespace,
 		Name:      "power_cycle_deadline_timestamp_seconds",
@@ -96,7 +96,7 @@ func observeHosts(hosts, orphans []remediation.Host) {
 			off++
 		}
 	}
-	hostsOff.Set(float64(off))
+	hostsOff.WithLabelValues().Set(float64(off))
 	forget("")
 	for _, h := range orphans {
 		deadlines.WithLabelValues("", h.Owner.Machine, nameOf(&h)).Set(float64(h.Owner.Time.Unix()))

@@ -288,6 +288,15 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.c.Get(ctx, request1.NamespacedName, deployment)).To(Succeed())
 		e.edit(ctx, deployment, func() { delete(deployment.Annotations, settings) })
 		e.fail = func(call string, _ bool) error {
+			if strings.HasPrefix(call, "patch Host/") {
+				return errors.New("away")
+			}
+			return nil
+		}
+		_, err := e.round(ctx)
+		Expect(err).To(MatchError(ContainSubstring("away")))
+		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKeyWithValue("hosts/m m pool", float64(e.clock.Now().Unix())), "X12: it should be released by now")
+		e.fail = func(call string, _ bool) error {
 			if strings.HasPrefix(call, "patch Node/") {
 				return errors.New("denied")
 			}
@@ -380,6 +389,17 @@ var _ = Describe("Reconciler", func() {
 		e.settle(ctx)
 		e.Reconciler.Source = lagging{e.Reconciler.Source, old}
 		_, err := e.round(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
+	})
+
+	It("X3: should not sweep a host because a cache does not know yet that its cycle has begun", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		old := e.machine(ctx, "m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		e.Sweeper.Source = lagging{e.Reconciler.Source, old}
+		_, err := e.Sweeper.Reconcile(ctx, homeless)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
 	})

@@ -1,0 +1,72 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation_test
+
+import (
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Watches", func() {
+	DescribeTable("of machines", func(change func(*machinev1alpha1.Machine), looks, sweeps bool) {
+		before, after := builder.Machine("m"), builder.Machine("m")
+		change(after)
+		e := event.UpdateEvent{ObjectOld: before, ObjectNew: after}
+		Expect(MachineChanged().Update(e)).To(Equal(looks))
+		Expect(PhaseChanged().Update(e)).To(Equal(sweeps))
+		Expect(PhaseChanged().Delete(event.DeleteEvent{Object: before})).To(BeTrue(), "X2")
+		Expect(PhaseChanged().Create(event.CreateEvent{Object: before})).To(BeFalse())
+	},
+		Entry("nothing", func(m *machinev1alpha1.Machine) { m.ResourceVersion = "2" }, false, false),
+		Entry("a request", func(m *machinev1alpha1.Machine) { builder.Annotation(needs, "")(m) }, true, false),
+		Entry("a phase", func(m *machinev1alpha1.Machine) { builder.Annotation(phase, "Failed")(m) }, true, true),
+		Entry("a finalizer", func(m *machinev1alpha1.Machine) { m.Finalizers = []string{finalizer} }, true, false),
+		Entry("a deletion", func(m *machinev1alpha1.Machine) { builder.Deleted(builder.Start)(m) }, true, false),
+		Entry("a provider id", func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "x" }, true, false),
+		Entry("a node", func(m *machinev1alpha1.Machine) { m.Labels["node"] = "x" }, true, false),
+	)
+
+	DescribeTable("of nodes", func(change func(*corev1.Node), looks bool) {
+		after := builder.Node("m")
+		change(after)
+		Expect(NodeChanged().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: builder.Node("m"), ObjectNew: after})).To(Equal(looks))
+	},
+		Entry("a heartbeat", func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(builder.Start) }, false),
+		Entry("a boot id", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "x" }, true),
+		Entry("a taint", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: outOfService}} }, true),
+		Entry("a request", func(n *corev1.Node) { n.Annotations[request] = "now" }, true),
+		Entry("since when it is ready", func(n *corev1.Node) { n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start) }, true),
+	)
+
+	It("should find the MachineDeployment of a machine, a node and a host", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		Expect(MachineToDeployment(e.Reconciler, ctx, e.machine(ctx, "m"))).To(ConsistOf(request1))
+		Expect(NodeToDeployment(e.Reconciler, ctx, e.node(ctx, "m"))).To(ConsistOf(request1))
+		Expect(NodeToDeployment(e.Reconciler, ctx, builder.Node("other"))).To(BeEmpty())
+		Expect(HostToDeployment(e.Reconciler, ctx, nil, e.host(ctx, "m"))).To(ConsistOf(request1))
+		Expect(HostToDeployment(e.Reconciler, ctx, newHost("other"), nil)).To(BeEmpty())
+		Expect(HostToDeployment(e.Reconciler, ctx, nil, nil)).To(ConsistOf(request1), "hosts are known now")
+		e.unknown = true
+		Expect(HostToDeployment(e.Reconciler, ctx, nil, e.host(ctx, "m"))).To(BeEmpty())
+	})
+
+	It("X2: should look at machines of no MachineDeployment if there is something of ours on them", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		set := &machinev1alpha1.MachineSet{}
+		Expect(e.c.DeleteAllOf(ctx, set, client.InNamespace(builder.Namespace))).To(Succeed())
+		m := e.machine(ctx, "m")
+		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(BeEmpty())
+		m.Finalizers = []string{finalizer}
+		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(ConsistOf(homeless))
+	})
+})

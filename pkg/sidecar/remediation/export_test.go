@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+// What the tests look at beside the exported names.
+var (
+	MachineChanged = machineChanged
+	NodeChanged    = nodeChanged
+	PhaseChanged   = phaseChanged
+
+	MachineToDeployment = (*Reconciler).machineToDeployment
+	NodeToDeployment    = (*Reconciler).nodeToDeployment
+	HostToDeployment    = (*Reconciler).hostToDeployment
+)
