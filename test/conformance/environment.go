@@ -32,7 +32,45 @@ const (
 	NodeCondition Fault = "node-condition"
 	// NeverJoins keeps a machine from getting a node.
 	NeverJoins Fault = "never-joins"
+	// KernelHang makes all of a machine stand still until it has no power.
+	KernelHang Fault = "kernel-hang"
 )
+
+// HostFault is what a host does instead of what it is asked for.
+type HostFault string
+
+// The faults of hosts that scenarios need.
+const (
+	// NoHostFault lets a host do what it is asked for.
+	NoHostFault HostFault = ""
+	// NeverOff keeps a host on.
+	NeverOff HostFault = "never-off"
+	// NeverOn keeps a host off as soon as it is.
+	NeverOn HostFault = "never-on"
+	// OldBootID lets a machine come back as if it had not been off.
+	OldBootID HostFault = "old-boot-id"
+	// LateReport makes a host report much later than it is switched.
+	LateReport HostFault = "late-report"
+)
+
+// Host is what a host tells of itself.
+type Host struct {
+	// On says that it reports that it is on, and Off that it is off; neither is said for certain in between.
+	On, Off bool
+	// Annotations are those of the object that power is asked for with.
+	Annotations map[string]string
+}
+
+// Hosts are what machines run on.
+type Hosts struct {
+	// Of returns the host of a machine, nil if it is gone with the machine.
+	Of func(ctx context.Context, machine *machinev1alpha1.Machine) (*Host, error)
+	// Inject makes the host of a machine misbehave, or behave with NoHostFault.
+	Inject func(ctx context.Context, machine *machinev1alpha1.Machine, fault HostFault) error
+	// KeepOff lets somebody else keep the host of a machine off, by an annotation with the returned key, until the returned
+	// function is called. It is optional.
+	KeepOff func(ctx context.Context, machine *machinev1alpha1.Machine) (key string, undo func(ctx context.Context) error, err error)
+}
 
 // ShootScheme has the kinds that scenarios need in the shoot.
 var ShootScheme = func() *runtime.Scheme {
@@ -63,6 +101,11 @@ type Environment struct {
 	RefuseEvictions func(ctx context.Context, key, value string) (undo func(ctx context.Context) error, err error)
 	// ShootAway takes the shoot's API server away until the returned function is called. It is optional.
 	ShootAway func() (back func() error, err error)
+	// Hosts are what the machines run on, which are to be in the component configuration, with all that it allows. They are
+	// optional, and need Inject.
+	Hosts *Hosts
+	// KillSidecar ends the preservation controller as a crash does. It is optional.
+	KillSidecar func(ctx context.Context) error
 	// Select says which scenarios are run; nil for all.
 	Select func(Scenario) bool
 }
@@ -97,4 +140,31 @@ func needsRefuseEvictions(e *Environment) string {
 
 func needsNeverJoinsAndShootAway(e *Environment) string {
 	return cmp.Or(needsNeverJoins(e), needsShootAway(e))
+}
+
+func needsHosts(e *Environment) string {
+	if e.Hosts == nil || e.Inject == nil {
+		return "hosts cannot be looked at, nor made to misbehave, through the APIs of a seed and a shoot alone"
+	}
+	return ""
+}
+
+func needsKeptOffHosts(e *Environment) string {
+	if reason := cmp.Or(needsHosts(e), needsMaintenance(e)); reason != "" {
+		return reason
+	}
+	if e.Hosts.KeepOff == nil {
+		return "nobody else keeps hosts of this kind off with an annotation"
+	}
+	return ""
+}
+
+func needsHostsAndKill(e *Environment) string {
+	if reason := needsHosts(e); reason != "" {
+		return reason
+	}
+	if e.KillSidecar == nil {
+		return "the preservation controller cannot be killed through the APIs alone"
+	}
+	return ""
 }

@@ -114,6 +114,9 @@ func (p *Pool) configure(share int32, timeout time.Duration) {
 			s, ok := worker.ShareOf(&deployment)
 			g.Expect(ok).To(BeTrue(), "MachineDeployment %s has no share, see the Events of the Extension and the Worker", deployment.Name)
 			g.Expect(s.MachinePreserveTimeout).To(Equal(timeout))
+			settings, err := v1alpha1.PowerCycleOf(&deployment)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(settings).To(Equal(p.powerCycle()))
 			placed += s.AutoPreserveFailedMax
 			if chosen == "" && s.AutoPreserveFailedMax == share {
 				chosen = deployment.Name
@@ -136,6 +139,7 @@ func (p *Pool) writeConfig(total int32, timeout time.Duration) error {
 				AutoPreserveFailedMax:  &total,
 				MachinePreserveTimeout: &metav1.Duration{Duration: timeout},
 			},
+			PowerCycle: p.powerCycle(),
 		})
 	})
 }

@@ -4,7 +4,7 @@
 
 package conformance
 
-// Rule is a rule of preservation, one of drains, or one of node maintenances.
+// Rule is a rule of preservation, one of drains, one of node maintenances, or one of power cycles.
 type Rule struct {
 	// ID is what tests have in their names.
 	ID string
@@ -12,7 +12,7 @@ type Rule struct {
 	Text string
 }
 
-// Rules returns the rules of preservation and of drains, all of which scenarios look at.
+// Rules returns all rules. Scenarios look at nearly all of them.
 func Rules() []Rule {
 	return []Rule{
 		{"R1", "Requests are `now` (alias `true`), `when-failed` and `false`."},
@@ -78,5 +78,19 @@ func Rules() []Rule {
 		{"M15", "None is scheduled where the machine goes, is updated in place, power-cycled or hibernated, and what is under way then is set back."},
 		{"M16", "Conditions on the node tell of a maintenance without its API."},
 		{"M17", "Nodes without a machine and namespaces that are not allowed are refused, whatever is in the objects is bounded, and nothing depends on the resource definitions being there."},
+		{"X1", "A node is made safe only when its host is reported off after that was asked for."},
+		{"X2", "No host is left off, whatever happens in between. Only what is ours is swept. A deletion waits a minute at most."},
+		{"X3", "A crash between any two writes changes nothing in the outcome. State is in the objects."},
+		{"X4", "A request that is made anew is remembered, and not acted upon before the node had its time to start or was ready for 5 minutes."},
+		{"X5", "Powering off, powering on and start-up have deadlines, counted whatever hinders. When one passes, the host is released and the cycle has failed."},
+		{"X6", "There are as many cycles as attempts until the node is settled. After that a request is removed, and that is told."},
+		{"X8", "As many machines of a MachineDeployment as may be at a time are power-cycled, the oldest request first, and none that goes, is under maintenance or fails along with many others. The reason of the wait is told."},
+		{"X9", "Where it is automatic and allowed, a machine that is auto-preserved gets one request when it has failed, and a host three cycles a day at most."},
+		{"X10", "From the request on the machine is preserved and not drained, until the node is back, or one health timeout after the cycle failed."},
+		{"X11", "Who may write Machines may ask. Who may annotate Nodes may ask if operators allow it."},
+		{"X12", "Phase and attempt are on the Machine. Every step is told on Machine and Node, has metrics, and is in a condition of the Node."},
+		{"X13", "A cycle succeeded when the node is healthy with another boot id that can be believed, whatever the host reported."},
+		{"X14", "Hosts that others keep off or have taken, and machines that are still being created, are not touched."},
+		{"X15", "Who switches power cycles off gets all hosts back first: nothing ends before no mark of ours is left on any."},
 	}
 }

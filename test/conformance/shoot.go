@@ -20,6 +20,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -207,6 +208,10 @@ func leftover(machine *machinev1alpha1.Machine, node *corev1.Node) (what string,
 		return "phase " + string(status.Phase), true
 	case machine.Annotations[v1alpha1.AnnotationCause] == v1alpha1.CauseAuto:
 		return "auto-preserved", true
+	case machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] != "":
+		return "power-cycled", true // which is forgotten when the node was ready for five minutes
+	case metav1.HasAnnotation(machine.ObjectMeta, v1alpha1.AnnotationNeedsRemediation):
+		return "annotation " + v1alpha1.AnnotationNeedsRemediation, true
 	case node == nil:
 		return own, own != ""
 	case node.Spec.Unschedulable:

@@ -34,6 +34,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
 )
@@ -54,12 +55,12 @@ func run(t *testing.T, generation string) {
 	g := NewWithT(t)
 	ctx := t.Context()
 
-	l := startLandscape(t, generation, landscape.Options{MCM: generation})
+	l := startLandscape(t, generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
 
 	// Those with failing machines are the most that run at the same time.
 	pools := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return s.Healthy || s.Alone || s.Long })
 	started := time.Now()
-	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shootFor(g, pools))).To(Succeed())
+	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, withPowerCycles(g, shootFor(g, pools)))).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
 	t.Logf("Shoot with %d pools was ready after %s", len(pools), time.Since(started).Round(time.Second))
 
@@ -70,12 +71,12 @@ func run(t *testing.T, generation string) {
 
 	whole := func(do func(*life)) func(*testing.T) {
 		return func(t *testing.T) {
-			do(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shootFor(g, pools), auto: "auto", other: "when-failed"})
+			do(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: withPowerCycles(g, shootFor(g, pools)), auto: "auto", other: "when-failed"})
 		}
 	}
 	report.Run(t, "drain-calls", []string{"D3"}, whole((*life).drainCalls))
 	report.Run(t, "without access", []string{"P9"}, whole((*life).withoutAccess))
-	report.Run(t, "disabled", []string{"P10"}, whole((*life).disable))
+	report.Run(t, "disabled", []string{"P10", "X15"}, whole((*life).disable))
 	report.Run(t, "hibernation", []string{"P4"}, whole((*life).hibernate))
 }
 
@@ -102,6 +103,8 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 	seedClient, err := client.NewWithWatch(seedConfig, client.Options{Scheme: kubernetesclient.SeedScheme})
 	g.Expect(err).NotTo(HaveOccurred())
 	shootClient, err := client.NewWithWatch(shootConfig, client.Options{Scheme: conformance.ShootScheme})
+	g.Expect(err).NotTo(HaveOccurred())
+	kind, err := l.Directory.Hosts()
 	g.Expect(err).NotTo(HaveOccurred())
 	var neverJoining sync.Mutex
 	machinePod := func(name string) *corev1.Pod {
@@ -157,7 +160,9 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 		RefuseEvictions: func(ctx context.Context, key, value string) (func(context.Context) error, error) {
 			return refuseEvictions(ctx, shootClient, key, value)
 		},
-		ShootAway: l.FreezeShoot,
+		ShootAway:   l.FreezeShoot,
+		Hosts:       hostsOf(kind, seedClient),
+		KillSidecar: func(ctx context.Context) error { return killSidecar(ctx, seedClient) },
 	}
 }
 
@@ -230,8 +235,21 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 			MachineControllerManager: &v1alpha1.MachineControllerManagerSettings{AutoPreserveFailedMax: new(scenario.Share)},
 		})
 	}
+	shoot.Spec.Extensions = []gardencorev1beta1.Extension{{Type: "machine-preservation", ProviderConfig: &runtime.RawExtension{Raw: encode(g, config)}}}
+	return shoot
+}
+
+// editConfig edits the configuration of the extension in a Shoot.
+func editConfig(g *WithT, shoot *gardencorev1beta1.Shoot, edit func(*v1alpha1.MachinePreservationConfig)) *gardencorev1beta1.Shoot {
+	config := v1alpha1.MachinePreservationConfig{}
+	g.Expect(json.Unmarshal(shoot.Spec.Extensions[0].ProviderConfig.Raw, &config)).To(Succeed())
+	edit(&config)
+	shoot.Spec.Extensions[0].ProviderConfig.Raw = encode(g, config)
+	return shoot
+}
+
+func encode(g *WithT, config v1alpha1.MachinePreservationConfig) []byte {
 	raw, err := json.Marshal(config)
 	g.Expect(err).NotTo(HaveOccurred())
-	shoot.Spec.Extensions = []gardencorev1beta1.Extension{{Type: "machine-preservation", ProviderConfig: &runtime.RawExtension{Raw: raw}}}
-	return shoot
+	return raw
 }

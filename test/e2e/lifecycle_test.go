@@ -124,15 +124,20 @@ func (l *life) replace(machine *machinev1alpha1.Machine) {
 	})
 }
 
-// disable takes the extension from the Shoot while a failed and a running machine are preserved, and gives it back.
+// disable takes the extension from the Shoot while a failed and a running machine are preserved, and the host of another one is
+// off, and gives it back.
 func (l *life) disable() {
 	failed, healthy := l.machineOf(l.auto), l.machineOf(l.other)
 	l.preserve(failed, healthy)
+	off := l.machineOf(l.other)
+	letOn := l.keepOff(off)
 
 	disabled := l.shoot.DeepCopy()
 	disabled.Spec.Extensions = nil
 	l.apply(disabled)
 	l.Expect(l.hasSidecar()).To(BeFalse())
+	l.isReleased(off)
+	letOn()
 	l.Expect(traces(l.fresh(l, healthy).Annotations)).To(BeEmpty())
 	l.Expect(l.nodeOf(l, healthy).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPreserve, "now"), "it is the person's")
 	l.eventually(func(g Gomega) {

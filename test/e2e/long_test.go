@@ -23,6 +23,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
@@ -42,11 +43,11 @@ func runLong(t *testing.T, generation string) {
 	g := NewWithT(t)
 	ctx := t.Context()
 
-	l := startLandscape(t, "long-"+generation, landscape.Options{MCM: generation})
+	l := startLandscape(t, "long-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
 	long := func(s conformance.Scenario) bool { return s.Long }
 	scenarios := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return !long(s) })
 	pools := slices.Concat(scenarios, []conformance.Scenario{{Name: inPlacePool, Share: 1}, {Name: inPlaceManualPool, Share: 1}})
-	shoot := shootFor(g, pools)
+	shoot := withPowerCycles(g, shootFor(g, pools))
 	environment := environmentOf(g, l)
 	environment.Select = long
 	for i := range shoot.Spec.Provider.Workers {

@@ -6,11 +6,14 @@ package landscape
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
@@ -22,10 +25,17 @@ const extension = "gardener-extension-machine-preservation"
 
 // startExtension starts the extension with the permissions that its Helm chart gives, and waits until the API server of
 // the seed calls its webhooks.
-func (l *Landscape) startExtension(ctx context.Context, path string, withoutSidecar bool) error {
-	kubeconfig := l.Directory.data(extension + ".kubeconfig")
-	if err := l.Seed.Grant(ctx, charts.Extension, kubeconfig); err != nil {
+func (l *Landscape) startExtension(ctx context.Context, path string, o Options) error {
+	objects, err := charts.Extension.Render("landscape", v1beta1constants.GardenNamespace, hostValues(o.Hosts))
+	if err != nil {
+		return err
+	}
+	kubeconfig, config := l.Directory.data(extension+".kubeconfig"), l.Directory.data(extension+".yaml")
+	if err := l.Seed.GrantRoles(ctx, objects, kubeconfig); err != nil {
 		return fmt.Errorf("could not grant access to the seed: %w", err)
+	}
+	if err := writeConfig(objects, config); err != nil {
+		return err
 	}
 	ports := map[string]int{"webhook": 0, "metrics": 0, "health": 0}
 	for name := range ports {
@@ -41,6 +51,7 @@ func (l *Landscape) startExtension(ctx context.Context, path string, withoutSide
 	}
 
 	args := []string{
+		"--config=" + config,
 		"--leader-election=false",
 		"--heartbeat-namespace=" + v1beta1constants.GardenNamespace,
 		"--log-format=text",
@@ -53,7 +64,7 @@ func (l *Landscape) startExtension(ctx context.Context, path string, withoutSide
 		fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", ports["metrics"]),
 		fmt.Sprintf("--health-bind-address=127.0.0.1:%d", ports["health"]),
 	}
-	if withoutSidecar {
+	if o.WithoutSidecar {
 		args = append(args, "--disable-webhooks="+machinecontrollermanager.WebhookName)
 	}
 	l.ExtensionMetrics = fmt.Sprintf("http://127.0.0.1:%d/metrics", ports["metrics"])
@@ -70,6 +81,16 @@ func (l *Landscape) startExtension(ctx context.Context, path string, withoutSide
 		}
 		return webhooksRegistered(ctx, c)
 	}))
+}
+
+// writeConfig writes the component configuration that the chart has rendered.
+func writeConfig(objects []*unstructured.Unstructured, path string) error {
+	for _, object := range objects {
+		if config, ok, _ := unstructured.NestedString(object.Object, "data", "config.yaml"); ok {
+			return os.WriteFile(path, []byte(config), 0o644)
+		}
+	}
+	return errors.New("the chart has no component configuration")
 }
 
 // webhooksRegistered returns an error unless the API server can call the webhooks. It would go on without them.

@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
@@ -42,6 +43,22 @@ func (l *Landscape) hosts(ctx context.Context, kind string) (crds []string, add 
 		return nil, nil, fmt.Errorf("could not write the kind of hosts: %w", err)
 	}
 	return crds, add, nil
+}
+
+// hostValues returns the values of the extension's chart for hosts of that kind. All is allowed that can be.
+func hostValues(kind string) map[string]any {
+	values := map[string]any{"automatic": true, "shootRequests": true}
+	switch kind {
+	case hosts.BareMetalHost:
+		values["kind"] = configv1alpha1.HostKindBareMetalHost
+	case hosts.IronCore:
+		values["kind"] = configv1alpha1.HostKindServerClaim
+		values["kubeconfigSecretName"] = ironcore.SecretName
+		values["pxeBootKeepsDisks"], values["powerOffEnforced"] = true, true
+	default:
+		return nil
+	}
+	return map[string]any{"config": map[string]any{"hosts": values}}
 }
 
 // startHosts starts what switches hosts of that kind and is no controller of the seed.

@@ -168,7 +168,7 @@ func (l *Landscape) start(ctx context.Context, o Options) error {
 		return err
 	}
 	fmt.Fprintln(o.Out, "Starting the extension")
-	if err := l.startExtension(ctx, paths[extension], o.WithoutSidecar); err != nil {
+	if err := l.startExtension(ctx, paths[extension], o); err != nil {
 		return err
 	}
 	if o.Garden {

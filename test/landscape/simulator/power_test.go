@@ -17,7 +17,7 @@ import (
 var _ = Describe("Power", func() {
 	newPod := func() *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "infra-shoot--a", Name: "machine-m", UID: "uid", Labels: map[string]string{labelProvider: "local", labelMachine: "m"},
+			Namespace: "infra-shoot--a", Name: "machine-m", UID: "uid", Labels: map[string]string{labelMachine: "m"},
 		}}
 	}
 

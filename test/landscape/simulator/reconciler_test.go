@@ -45,7 +45,7 @@ var _ = Describe("reconciler", func() {
 
 	BeforeEach(func() {
 		pod = &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "infra-" + controlPlane, Name: podName, UID: "1", Labels: map[string]string{labelProvider: "local", labelMachine: machineName}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "infra-" + controlPlane, Name: podName, UID: "1", Labels: map[string]string{labelMachine: machineName}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "node"}}},
 		}
 		machine = &machinev1alpha1.Machine{

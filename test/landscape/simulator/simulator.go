@@ -52,9 +52,8 @@ import (
 
 // The labels that provider-local puts on machine pods, and the prefix of their names.
 const (
-	labelProvider = "machine-provider"
-	labelMachine  = "machine"
-	podPrefix     = "machine-"
+	labelMachine = "machine"
+	podPrefix    = "machine-"
 )
 
 // AddToManager adds the simulator to the manager of the seed. The configuration is that of an administrator of the shoot.
@@ -88,7 +87,7 @@ func AddToManager(mgr manager.Manager, shootConfig *rest.Config) error {
 }
 
 func isMachinePod(object client.Object) bool {
-	return object.GetLabels()[labelProvider] == "local" && object.GetLabels()[labelMachine] != ""
+	return object.GetLabels()[labelMachine] != ""
 }
 
 func podOfMachine(_ context.Context, machine client.Object) []reconcile.Request {

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ironcore runs the metal-operator, and gives each Machine a Server that it takes care of, and a ServerClaim with the
-// Machine's name in its namespace, as machine-controller-manager's provider for ironcore does. A Machine that is gone takes both
-// with it.
+// Machine's name in its namespace, as machine-controller-manager's provider for ironcore does. The Machine's provider id names
+// the claim. A Machine that is gone takes both with it.
 //
 // The BMC of a Server is the mock that metal-operator's own tests use, with a proxy before it: through this one hosts
 // misbehave (see package hosts, the annotation is on the Server), and machines whose kernel hangs do not shut down gracefully.
@@ -21,6 +21,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -98,9 +99,15 @@ func AddToManager(mgr manager.Manager, redfish, logFile string) error {
 		return fmt.Errorf("could not add the BMCs: %w", err)
 	}
 	if err := builder.ControllerManagedBy(mgr).
+		Named("ironcore-access").
+		For(&corev1.Namespace{}, builder.WithPredicates(predicate.NewPredicateFuncs(isControlPlane))).
+		Complete(&access{client: mgr.GetClient(), config: mgr.GetConfig()}); err != nil {
+		return fmt.Errorf("could not add the controller of the access to hosts: %w", err)
+	}
+	if err := builder.ControllerManagedBy(mgr).
 		Named("ironcore").
 		WithOptions(controller.Options{SkipNameValidation: new(true), MaxConcurrentReconciles: 5}).
-		For(&machinev1alpha1.Machine{}, builder.WithPredicates(createdOrDeleted())).
+		For(&machinev1alpha1.Machine{}, builder.WithPredicates(predicate.Or[client.Object](createdOrDeleted(), identified()))).
 		Watches(newObject(kindServer, client.ObjectKey{}), handler.EnqueueRequestsFromMapFunc(machineOfServer)).
 		Watches(newObject(kindServerClaim, client.ObjectKey{}), &handler.EnqueueRequestForObject{}, builder.WithPredicates(createdOrDeleted())).
 		Watches(newObject(kindBootConfiguration, client.ObjectKey{}), &handler.EnqueueRequestForObject{}).
@@ -112,6 +119,15 @@ func AddToManager(mgr manager.Manager, redfish, logFile string) error {
 
 func createdOrDeleted() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+}
+
+// identified is true when a machine has got a provider id.
+func identified() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, isMachine := e.ObjectOld.(*machinev1alpha1.Machine)
+		after, ok := e.ObjectNew.(*machinev1alpha1.Machine)
+		return isMachine && ok && before.Spec.ProviderID != after.Spec.ProviderID
+	}}
 }
 
 func machineOfServer(_ context.Context, server client.Object) []reconcile.Request {

@@ -20,8 +20,14 @@ const (
 	kindBootConfiguration = "ServerBootConfiguration"
 	kindBMCSecret         = "BMCSecret"
 
+	// providerScheme begins the provider ids of machines.
+	providerScheme = "ironcore-metal://"
+	// labelListed is the label of Pods by which provider-local lists its machines.
+	labelListed = "machine-provider"
+
 	// secretName is the name of the BMCSecret of all BMCs. The mock does not ask who is there.
-	secretName = "landscape"
+	secretName   = "landscape"
+	secretName64 = "bGFuZHNjYXBl"
 
 	// annotationOperation with operationIgnore keeps metal-operator from a Server.
 	annotationOperation = "metal.ironcore.dev/operation"

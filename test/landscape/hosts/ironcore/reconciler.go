@@ -41,6 +41,9 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{}, fmt.Errorf("could not read the machine: %w", err)
 	}
+	if err := r.identify(ctx, machine); err != nil {
+		return reconcile.Result{}, err
+	}
 	server, err := r.provision(ctx, request.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -49,6 +52,30 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{}, r.follow(ctx, request.NamespacedName, server)
+}
+
+// identify gives a machine the provider id that it would have from machine-controller-manager's provider for ironcore, as soon as
+// it has one. Its Pod is taken away from those before that which provider-local lists: machine-controller-manager would delete
+// it, as one that belongs to no machine with its id.
+func (r *reconciler) identify(ctx context.Context, machine *machinev1alpha1.Machine) error {
+	id := providerScheme + client.ObjectKeyFromObject(machine).String()
+	if machine.DeletionTimestamp != nil || machine.Spec.ProviderID == "" || machine.Spec.ProviderID == id {
+		return nil
+	}
+	pod, err := hosts.Machine(ctx, r.client, client.ObjectKeyFromObject(machine))
+	if err != nil || pod == nil {
+		return err
+	}
+	unlisted := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null}}}`, labelListed)
+	if err := r.client.Patch(ctx, pod, client.RawPatch(types.MergePatchType, unlisted)); err != nil {
+		return fmt.Errorf("could not keep the pod of the machine from being listed: %w", err)
+	}
+	before := machine.DeepCopy()
+	machine.Spec.ProviderID = id
+	if err := r.client.Patch(ctx, machine, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("could not write the provider id: %w", err)
+	}
+	return nil
 }
 
 // provision makes claim and Server, and returns the Server. metal-operator does not see the Server before it is discovered.
@@ -60,7 +87,7 @@ func (r *reconciler) provision(ctx context.Context, machine client.ObjectKey) (*
 	if err := r.ensure(ctx, server, func() error {
 		secret := newObject(kindBMCSecret, client.ObjectKey{Name: secretName})
 		if err := r.ensure(ctx, secret, func() error {
-			return unstructured.SetNestedStringMap(secret.Object, map[string]string{"username": "landscape", "password": "landscape"}, "stringData")
+			return unstructured.SetNestedStringMap(secret.Object, map[string]string{"username": secretName64, "password": secretName64}, "data")
 		}); err != nil {
 			return err
 		}

@@ -50,7 +50,9 @@ var _ = Describe("reconciler", func() {
 
 	BeforeEach(func() {
 		podKey := simulator.PodKey(key)
-		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podKey.Namespace, Name: podKey.Name, UID: "first"}}
+		pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podKey.Namespace, Name: podKey.Name, UID: "first", Labels: map[string]string{
+			"machine": key.Name, labelListed: "local",
+		}}}
 		machine = &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		c = fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).WithObjects(machine, pod).
 			WithStatusSubresource(NewServer(key), newObject(kindBootConfiguration, key)).Build()
@@ -83,6 +85,19 @@ var _ = Describe("reconciler", func() {
 		claimed, _, _ := unstructured.NestedString(server.Object, "spec", "serverClaimRef", "name")
 		Expect(claimed).To(Equal("m"))
 		Expect(machineOfServer(ctx, server)).To(ConsistOf(reconcile.Request{NamespacedName: key}))
+	})
+
+	It("should give a machine the provider id of its claim, and nobody a reason to take its Pod for an orphan", func(ctx SpecContext) {
+		settle(ctx)
+		Expect(c.Get(ctx, key, machine)).To(Succeed())
+		Expect(machine.Spec.ProviderID).To(BeEmpty())
+		machine.Spec.ProviderID = pod.Name
+		Expect(c.Update(ctx, machine)).To(Succeed())
+		settle(ctx)
+		Expect(c.Get(ctx, key, machine)).To(Succeed())
+		Expect(machine.Spec.ProviderID).To(Equal("ironcore-metal://shoot--a/m"))
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(pod), pod)).To(Succeed())
+		Expect(pod.Labels).To(Equal(map[string]string{"machine": key.Name}))
 	})
 
 	It("should leave to others what they have changed", func(ctx SpecContext) {
