@@ -230,6 +230,7 @@ var _ = Describe("Decide", func() {
 			start("a")
 			w.writesLeft = writes
 			for w.writesLeft > 0 {
+				w.engine()
 				w.sync()
 				w.look()
 				m.host.act()
@@ -406,7 +407,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
 		It("X8: waits for another cycle of the MachineDeployment", func() {
-			start("b", "a")
+			start("b", "a", "c", "d")
 			w.run()
 			m = w.machines[1]
 			m.annotate(needsKey, "")

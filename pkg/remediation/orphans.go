@@ -12,8 +12,9 @@ import (
 )
 
 // Orphans returns which of a control plane's hosts are to be released as no cycle needs them off: their Machine is gone, also
-// if there is another of its name, no cycle of it is under way, or it has another host now (X2). The hosts are to be read
-// before the machines: what is written on a Machine comes before the request for its host.
+// if there is another of its name, no cycle of it is under way, or it has another host now (X2). One whose request somebody else
+// has taken back is among them: more than that belongs to a release. The hosts are to be read before the machines: what is
+// written on a Machine comes before the request for its host.
 func Orphans(hosts []Host, machines []*machinev1alpha1.Machine) []Host {
 	keptOff := map[types.UID]types.UID{}
 	for _, m := range machines {
@@ -22,7 +23,7 @@ func Orphans(hosts []Host, machines []*machinev1alpha1.Machine) []Host {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool {
-		if !h.Requested || h.Owner == nil {
+		if h.Owner == nil {
 			return true
 		}
 		host, ok := keptOff[h.Owner.UID]
