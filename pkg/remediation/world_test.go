@@ -376,7 +376,7 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 	case underWay(before) && !underWay(after):
 		m.ended = w.now
 	}
-	if keepsOff(before) && !keepsOff(after) {
+	if keepsOff(before) && !keepsOff(after) && after.Annotations[phaseKey] != "Waiting" {
 		m.released = w.now
 	}
 	count := 0
