@@ -249,9 +249,6 @@ func (d *decision) begin() {
 // stepBack lets a cycle wait again that has begun, and whose host must not be switched off now. As nothing has happened yet, it
 // does not count.
 func (d *decision) stepBack(reason string) {
-	if d.isPresent() && d.nodes != nil {
-		d.nodes.Away--
-	}
 	d.Deadline = time.Time{}
 	d.to.phase = v1alpha1.PowerCycleWaiting
 	d.to.attempt = max(0, d.is.attempt-1)

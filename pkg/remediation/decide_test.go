@@ -550,7 +550,7 @@ var _ = Describe("Decide", func() {
 		)
 		It("X8: does not take for unused what somebody has let on", func() {
 			w.run()
-			m.host.requested, m.host.owner, w.Rollout = false, m.host.owner, true
+			m.host.requested, w.Rollout = false, true
 			w.run()
 			Expect(m.phase()).To(Equal("Failed"))
 			Expect(w.events).To(ContainElement(ContainSubstring("Somebody has let the host on")))

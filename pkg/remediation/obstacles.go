@@ -141,11 +141,8 @@ func (g *Group) count() *Nodes {
 // withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
 func (d *decision) withThis() Nodes {
 	nodes := *d.nodes
-	if d.isPresent() && !d.is.underWay() {
+	if d.Node != nil && isReady(d.Node) && !d.is.underWay() {
 		nodes.Away++
 	}
 	return nodes
 }
-
-// isPresent says that the node would not be away but for a cycle.
-func (d *decision) isPresent() bool { return d.Node != nil && isReady(d.Node) }
