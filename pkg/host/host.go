@@ -28,6 +28,9 @@ var (
 type Access struct {
 	// Namespace is that of the Machines.
 	Namespace string
+	// HostNamespace is that of the hosts: who may list them there need not be allowed to do so anywhere else. With a kubeconfig
+	// it is the namespace of its context. Hosts of all namespaces are listed if it is empty.
+	HostNamespace string
 	// Cached may be behind, and need not keep more than the driver's ByObject says. APIReader asks the API server. They may be
 	// the same.
 	Cached, APIReader client.Reader
@@ -39,10 +42,11 @@ type Access struct {
 type Driver interface {
 	// Key returns which object the host of a machine is, and false if the machine names none. It asks nobody.
 	Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool)
-	// Of returns the host of a machine as it is in the cache, ErrNoHost, or ErrForeign.
+	// Of returns the host of a machine as it is in the cache, ErrNoHost, or ErrForeign. A request of any other machine is not that
+	// machine's, also if it had the same name and the host is its own: that is known from the Owner.
 	Of(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error)
 	// Live is Of as the API server has it now. What cannot be undone must rest on it: a cache may still say that a host is off
-	// when it is on again, and its node must not be made safe then (X1).
+	// when it is on again, and its node must not be made safe then (X1). It says so of the host.
 	Live(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error)
 	// PowerOff asks for the host to be off, on behalf of an owner, whose On it fills in, in one write. It is refused with a
 	// Conflict if the host is not as it was read any more, and if it is not reported to be on (X1): one that is taken, has a
@@ -50,7 +54,7 @@ type Driver interface {
 	PowerOff(ctx context.Context, host *remediation.Host, owner remediation.Owner) error
 	// Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error.
 	Release(ctx context.Context, host *remediation.Host) error
-	// Owned returns all hosts in the cache that the machines of a control plane own, also those whose request somebody else has
+	// Owned returns all hosts in the cache, of the HostNamespace if there is one, that the machines of a control plane own, also those whose request somebody else has
 	// taken back: they are to be released as well.
 	Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error)
 	// Objects are the kinds that are watched.

@@ -118,6 +118,14 @@ func (a Access) patch(ctx context.Context, object *unstructured.Unstructured, an
 	return nil
 }
 
+// Live says of a host that it was read live. It passes an error on.
+func Live(h *remediation.Host, err error) (*remediation.Host, error) {
+	if h != nil {
+		h.Live = true
+	}
+	return h, err
+}
+
 // For returns the host of a machine as that sees it: a request of any other machine is not its own, and is in its way.
 func For(machine *machinev1alpha1.Machine, h *remediation.Host) *remediation.Host {
 	if h.Owner != nil && h.Owner.UID != machine.UID {

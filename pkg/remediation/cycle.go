@@ -29,7 +29,7 @@ func (d *decision) advance() {
 	d.wake(deadline)
 	switch {
 	case d.isStopped():
-		if d.Release = d.holdsHost(); d.isReleased() {
+		if d.Release = d.ownsHost(); d.isReleased() {
 			d.conclude(v1alpha1.PowerCycleCancelled, "The machine is not to be kept any more.")
 		}
 	case d.is.keepsOff():
@@ -45,6 +45,9 @@ func (d *decision) deadline() (time.Time, string) {
 	s, r := d.group.Settings, d.is.record
 	switch d.is.phase {
 	case v1alpha1.PowerCyclePoweringOff:
+		if !d.isClaimed() && !d.ownsHost() {
+			return r.Began.Add(s.PowerOff), fmt.Sprintf("The machine was not kept for the power cycle within %s.", s.PowerOff)
+		}
 		return r.Began.Add(s.PowerOff), fmt.Sprintf("The host was not off within %s.", s.PowerOff)
 	case v1alpha1.PowerCycleMakingNodeSafe:
 		return r.Began.Add(s.PowerOff), fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.remains())
@@ -74,10 +77,13 @@ func (d *decision) powerOff() {
 	case host.UID != d.is.record.Host: // the one that was asked is swept
 		d.conclude(v1alpha1.PowerCycleFailed, "The machine has another host now.")
 		return
+	case d.isRestored():
+		d.conclude(v1alpha1.PowerCycleFailed, "The machine was restored in another control plane while its host was off.")
+		return
 	case !requested && !d.is.needs:
 		d.conclude(v1alpha1.PowerCycleCancelled, "The request was withdrawn.")
 		return
-	case !requested && (host.Requested || host.Taken != ""), host.On == nil:
+	case !requested && !d.mayPowerOff(), host.On == nil:
 		return
 	}
 	action := TruthTable(!d.isSafe(), d.is.needs, *host.On, requested)
@@ -99,6 +105,28 @@ func (d *decision) powerOff() {
 	}
 }
 
+// mayPowerOff says that nothing has come in the way of a cycle since it began, and that the machine is kept for it. What has is
+// waited for again, except if somebody has taken our request back, so that the host may have been off: then it fails as soon as
+// the host is on.
+func (d *decision) mayPowerOff() bool {
+	if !d.Host.Live {
+		d.Confirm = true
+		return false
+	}
+	reason := d.obstacle()
+	switch untouched := d.is.phase == v1alpha1.PowerCyclePoweringOff && !d.ownsHost(); {
+	case reason == "" && d.isClaimed():
+		return true
+	case reason == "":
+		d.waits = "The machine is not kept for the power cycle yet."
+	case untouched:
+		d.stepBack(reason)
+	case d.Host.On != nil && *d.Host.On:
+		d.conclude(v1alpha1.PowerCycleFailed, "Somebody has let the host on, and it must not be off again. "+reason)
+	}
+	return false
+}
+
 // makeSafe taints the node. Whose taint it is has been written down before.
 func (d *decision) makeSafe() {
 	if d.Node == nil {
@@ -110,7 +138,9 @@ func (d *decision) makeSafe() {
 		d.setPhase(v1alpha1.PowerCycleMakingNodeSafe, "The host is off, and the pods and volumes of its node are given up.")
 		return
 	}
-	d.fence = d.is.record.Tainted && !tainted
+	due := d.is.record.Tainted && !tainted
+	d.fence = due && d.Host.Live
+	d.Confirm = due && !d.Host.Live
 	d.to.record.Tainted = d.is.record.Tainted || !tainted
 	d.ReadRemains = true
 	d.wake(d.now.Add(pollInterval))
@@ -128,12 +158,12 @@ func (d *decision) isSafe() bool {
 // conclude ends a cycle. What asked for it until then has had its answer, also a request that was made anew in between: the
 // node is back, or the cycle has failed (X4). One health timeout after it has failed the machine is not kept any more (X10).
 func (d *decision) conclude(phase, note string) {
-	d.Release = d.holdsHost()
+	d.Release = d.ownsHost()
 	again := d.stamp()
 	if d.is.phase == v1alpha1.PowerCycleStarting {
 		again = d.is.record.Since
 	}
-	d.to.needs, d.to.until = false, time.Time{}
+	d.to.needs, d.to.until, d.to.record.Requested = false, time.Time{}, time.Time{}
 	if phase == v1alpha1.PowerCycleFailed {
 		d.to.until = d.stamp().Add(d.healthTimeout())
 	}

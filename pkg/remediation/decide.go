@@ -30,19 +30,26 @@ type decision struct {
 	now   time.Time
 	// is what is on the Machine, and to what is to be there.
 	is, to state
+	// storm says that too many nodes of the group are not ready, and nodes are those of the shoot with the begins of this very
+	// decision; nil if they are not known.
+	storm bool
+	nodes *Nodes
 	// asks says that the request is to be acted upon as soon as nothing is in the way.
 	asks bool
 	// fence says that the taint is to be put on the node, clean that nothing of ours is to be left there, and taken that the
 	// request there is done with.
 	fence, clean, taken bool
+	// waits is what a cycle that is under way waits for, where that is not plain.
+	waits string
 }
 
 // Decide returns a decision for each member of the group, in their order. It depends on nothing but its arguments, so that
 // it can be asked again at any time, also after a crash in between two writes (X3).
 func Decide(g Group, now time.Time) []Decision {
 	decisions := make([]*decision, len(g.Members))
+	storm, nodes := g.isUnwell(), g.count()
 	for i, m := range g.Members {
-		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, is: readState(m.Machine)}
+		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, storm: storm, nodes: nodes, is: readState(m.Machine)}
 		decisions[i].decide()
 	}
 	distribute(&g, decisions)
@@ -56,7 +63,7 @@ func Decide(g Group, now time.Time) []Decision {
 
 func (d *decision) decide() {
 	d.to = d.is
-	d.Release = d.holdsHost() && !d.is.keepsOff() // whatever has happened (X2)
+	d.Release = d.ownsHost() && !d.is.keepsOff() // whatever has happened (X2)
 	switch {
 	case d.isEnding():
 		d.end()
@@ -76,24 +83,16 @@ func (d *decision) isEnding() bool {
 
 // distribute lets cycles begin, those with the oldest requests first, as many as there may be at a time (X8).
 func distribute(g *Group, decisions []*decision) {
-	var (
-		free  = 0
-		asks  []*decision
-		storm = g.isUnwell()
-	)
+	free := 0
 	if g.Settings != nil {
 		free = int(g.Settings.MaxConcurrent)
 	}
+	var asks []*decision
 	for _, d := range decisions {
-		if d.is.underWay() || d.holdsHost() {
+		if d.is.underWay() || d.ownsHost() {
 			free--
 		}
-		if !d.asks {
-			continue
-		}
-		if reason := d.obstacle(storm); reason != "" {
-			d.wait(reason)
-		} else {
+		if d.asks {
 			asks = append(asks, d)
 		}
 	}
@@ -101,11 +100,16 @@ func distribute(g *Group, decisions []*decision) {
 		return cmp.Or(a.to.record.Requested.Compare(b.to.record.Requested), strings.Compare(a.Machine.Name, b.Machine.Name))
 	})
 	for _, d := range asks {
-		if free <= 0 {
-			d.wait("As many machines of the MachineDeployment as may be at a time are being power-cycled.")
+		reason := d.obstacle()
+		if reason == "" && free <= 0 {
+			reason = "As many machines of the MachineDeployment as may be at a time are being power-cycled."
+		}
+		if reason != "" {
+			d.wait(reason)
 			continue
 		}
 		free--
+		*d.nodes = d.withThis()
 		d.begin()
 	}
 }
@@ -217,8 +221,13 @@ func (d *decision) wait(reason string) {
 	}
 }
 
-// begin writes down that a cycle begins, and all that must be on the Machine before its host is touched (X3, X10).
+// begin writes down that a cycle begins, and all that must be on the Machine before its host is touched (X3, X10). That is
+// confirmed before.
 func (d *decision) begin() {
+	if !d.Host.Live {
+		d.Confirm = true
+		return
+	}
 	stamp := d.stamp()
 	r := d.to.record
 	d.to.attempt++
@@ -230,11 +239,26 @@ func (d *decision) begin() {
 		Tainted: r.Tainted,
 		Asked:   r.Asked,
 		Cycles:  append(r.recent(d.now), stamp),
+		// It may have to wait again.
+		Requested: r.Requested,
+		Ended:     r.Ended,
+		Again:     r.Again,
 	}
 	d.to.until = stamp.Add(d.group.Settings.longest() + d.healthTimeout())
 	d.to.finalizer = true
-	d.Confirm = true
 	d.setPhase(v1alpha1.PowerCyclePoweringOff, fmt.Sprintf("The host is asked to be off, attempt %d of %d.", d.to.attempt, d.group.Settings.MaxAttempts))
+}
+
+// stepBack lets a cycle wait again that has begun, and whose host must not be switched off now. As nothing has happened yet, it
+// does not count.
+func (d *decision) stepBack(reason string) {
+	d.Deadline = time.Time{}
+	d.to.phase = v1alpha1.PowerCycleWaiting
+	d.to.attempt = max(0, d.is.attempt-1)
+	r := &d.to.record
+	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
+	r.Began, r.Since, r.Host, r.BootID = time.Time{}, time.Time{}, "", ""
+	d.wait(reason)
 }
 
 // end removes all that is ours from a machine that is being deleted, or whose host is not to be touched any more (X15). The
@@ -242,7 +266,7 @@ func (d *decision) begin() {
 // longer than a minute.
 func (d *decision) end() {
 	d.clean = true
-	d.Release = d.holdsHost()
+	d.Release = d.ownsHost()
 	if deleted := d.Machine.DeletionTimestamp; deleted != nil {
 		if !d.is.finalizer {
 			return
@@ -275,12 +299,25 @@ func (d *decision) finish() {
 		}
 	}
 	d.editNode()
-	d.Confirm = d.Confirm || d.PowerOff != nil || d.fence
+	d.Confirm = d.Confirm || d.Release && !d.Host.Live
+}
+
+// ownsHost says that there is something on the host that this machine, or what it was before it was restored, has to take back
+// (X2): maybe no more than the owner.
+func (d *decision) ownsHost() bool {
+	return d.Host != nil && d.Host.Owner != nil && (d.Host.Owner.UID == d.Machine.UID || d.isRestored())
+}
+
+// isRestored says that the host is off on behalf of what the machine was before its control plane was restored elsewhere. Its
+// driver has made sure that it is the host of a machine of that namespace and name.
+func (d *decision) isRestored() bool {
+	owner := d.Host.Owner
+	return owner != nil && owner.UID != d.Machine.UID && owner.Namespace == d.Machine.Namespace && owner.Machine == d.Machine.Name
 }
 
 // holdsHost says that the reboot annotation on the host is this very machine's.
 func (d *decision) holdsHost() bool {
-	return d.Host != nil && d.Host.Requested && d.Host.Owner != nil && d.Host.Owner.UID == d.Machine.UID
+	return d.ownsHost() && d.Host.Requested && !d.isRestored()
 }
 
 // isReleased says that the machine has no host, or one that is known not to be kept off for it.
@@ -288,7 +325,7 @@ func (d *decision) isReleased() bool {
 	if d.Host == nil {
 		return d.NoHost != ""
 	}
-	return !d.holdsHost()
+	return !d.ownsHost()
 }
 
 // setPhase begins a phase, and tells of it.

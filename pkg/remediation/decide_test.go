@@ -6,6 +6,7 @@ package remediation_test
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -13,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 	. "github.com/onsi/gomega/gstruct"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
@@ -137,6 +139,25 @@ var _ = Describe("Decide", func() {
 		)
 	})
 
+	DescribeTable("X1, X5: what there still is of a node",
+		func(expected Remains, pods []*corev1.Pod, attached []string) {
+			var attachments []*storagev1.VolumeAttachment
+			for _, name := range attached {
+				attachments = append(attachments, &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}}})
+			}
+			volumes := []*corev1.PersistentVolume{volume("pv", "n", "claim"), volume("ephemeral", "n", "p-scratch"), volume("foreign", "other", "claim"), {ObjectMeta: metav1.ObjectMeta{Name: "free"}}}
+			Expect(RemainsOf(pods, attachments, volumes)).To(Equal(expected))
+		},
+		Entry("nothing", Remains{}, nil, nil),
+		Entry("a pod and its volume", Remains{Pods: 1, VolumeAttachments: 1}, []*corev1.Pod{using("claim")}, []string{"pv"}),
+		Entry("X5: a pod that stays keeps its volumes", Remains{}, []*corev1.Pod{using("claim", everything)}, []string{"pv", "ephemeral"}),
+		Entry("a volume that another pod uses as well", Remains{Pods: 1, VolumeAttachments: 1}, []*corev1.Pod{using("claim", everything), using("claim")}, []string{"pv"}),
+		Entry("volumes of others, of nobody, and one that is not known", Remains{VolumeAttachments: 3}, []*corev1.Pod{using("claim", everything)}, []string{"foreign", "free", "unknown"}),
+	)
+	It("X1: counts an attachment that names no PersistentVolume", func() {
+		Expect(RemainsOf(nil, []*storagev1.VolumeAttachment{{}}, nil)).To(Equal(Remains{VolumeAttachments: 1}))
+	})
+
 	Describe("X2: no host is left off", func() {
 		DescribeTable("when the request is removed",
 			func(stage func(), phase string) {
@@ -202,8 +223,60 @@ var _ = Describe("Decide", func() {
 			Entry("that of a Machine without a cycle", true, func(_ *Host, m *machinev1alpha1.Machine) { m.Annotations = nil }),
 			Entry("that of a Machine which has another host", true, func(h *Host, _ *machinev1alpha1.Machine) { h.UID = "another" }),
 			Entry("one whose owner is not known", false, func(h *Host, _ *machinev1alpha1.Machine) { h.Owner = nil }),
-			Entry("one that is not asked to be off", false, func(h *Host, _ *machinev1alpha1.Machine) { h.Requested = false }),
+			Entry("one of a cycle whose request somebody has taken back", false, func(h *Host, _ *machinev1alpha1.Machine) { h.Requested = false }),
+			Entry("one of no cycle whose request somebody has taken back", true, func(h *Host, m *machinev1alpha1.Machine) { h.Requested, m.Annotations = false, nil }),
 		)
+		DescribeTable("X2: takes all back of a host from which somebody removed nothing but the request",
+			func(stage func(), phase string) {
+				m.host.claim, m.remains.Pods = true, 1
+				w.run()
+				w.act(m)
+				stage()
+				m.host.requested = false
+				w.run()
+				w.after(10 * time.Minute)
+				Expect(m.host.owner).To(BeNil())
+				w.act(m)
+				Expect(m.host.on).To(BeTrue())
+				Expect(m.phase()).To(Equal(phase))
+				Expect(m.obj.Finalizers).NotTo(ContainElement(finalizer))
+			},
+			Entry("X2: while pods are left", func() {}, "Failed"),
+			Entry("X2: while the request is withdrawn", func() { m.unset(needsKey) }, "Cancelled"),
+			Entry("X2: while hosts are away and the cycle fails", func() { w.hostsAway = true; w.after(10 * time.Minute); w.hostsAway = false }, "Failed"),
+			Entry("X2, X14: while a person stops it", func() { m.annotate(preserve, "false") }, "Cancelled"),
+		)
+		DescribeTable("X2: a machine that was restored with another UID lets on what it had off before",
+			func(stage func(), phase string) {
+				m.host.claim = true
+				w.run()
+				stage()
+				Expect(m.host.requested).To(BeTrue())
+				w.restore()
+				Expect(w.sweep()).To(BeFalse(), "it is off for another seed")
+				w.run()
+				Expect(m.host.owner).To(BeNil())
+				Expect(m.phase()).To(Equal(phase))
+				w.act(m)
+				Expect(m.host.on).To(BeTrue())
+				Expect(m.obj.Finalizers).NotTo(ContainElement(finalizer))
+				w.boot(m)
+				w.run()
+				Expect(tainted(m.node)).To(BeFalse())
+				beSettled()
+			},
+			Entry("X2: while it was powered off", func() {}, "Failed"),
+			Entry("X2: while its node was made safe", func() { m.remains.Pods = 1; w.act(m) }, "Failed"),
+			Entry("X2: when its cycle was over", func() { w.hostsAway = true; w.after(10 * time.Minute); w.hostsAway = false }, "Failed"),
+		)
+		It("X2: leaves alone what is off for another machine", func() {
+			m.unset(needsKey)
+			for _, owner := range []Owner{{Namespace: builder.Namespace, Machine: "b", UID: "b", On: "1"}, {Namespace: "other", Machine: "a", UID: "a", On: "1"}} {
+				m.host.requested, m.host.owner = true, &owner
+				w.run()
+				Expect(w.steps).To(BeEmpty())
+			}
+		})
 		It("ends the cycle of a machine that has another host", func() {
 			w.run()
 			m.host.uid = "another"
@@ -230,6 +303,7 @@ var _ = Describe("Decide", func() {
 			start("a")
 			w.writesLeft = writes
 			for w.writesLeft > 0 {
+				w.engine()
 				w.sync()
 				w.look()
 				m.host.act()
@@ -395,6 +469,123 @@ var _ = Describe("Decide", func() {
 			Entry("X8: more than 30 % not ready", "not ready", true,
 				func() { w.machines[1].setReady(false, w.now); w.machines[2].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
 		)
+		DescribeTable("X2, X8: begins as many cycles as leave somebody to let the hosts on",
+			func(begins int, others *Nodes, unready ...int) {
+				start("a", "b", "c", "d")
+				w.settings.MaxConcurrent, w.Others = 4, others
+				for i, m := range w.machines {
+					m.annotate(needsKey, "")
+					m.setReady(!slices.Contains(unready, i), w.now)
+				}
+				w.run()
+				begun := 0
+				for _, m := range w.machines {
+					begun += m.begun
+					if m.begun == 0 {
+						Expect(m.record()["wait"]).NotTo(BeEmpty())
+						Expect(m.host.requested).To(BeFalse())
+					}
+				}
+				Expect(begun).To(Equal(begins))
+			},
+			Entry("X8: in the only group", 2, &Nodes{}),
+			Entry("X8: beside others that are ready", 4, &Nodes{All: 3}),
+			Entry("X8: beside others that are as many", 3, &Nodes{All: 2}),
+			Entry("X2, X8: beside groups that are cycled as well", 0, &Nodes{All: 8, Away: 7}),
+			Entry("X8: one that is not ready makes no difference", 2, &Nodes{All: 2, Away: 1}, 0),
+			Entry("X8: not while too many are not ready", 0, &Nodes{All: 6, Away: 5}, 0),
+			Entry("X8: not while nobody knows", 0, nil),
+		)
+		It("X2, X8: counts nodes that are not ready, and those that are cycled", func() {
+			var nodes Nodes
+			nodes.Add(m.node, nil)
+			nodes.Add(m.node, m.obj)
+			Expect(nodes).To(Equal(Nodes{All: 2}))
+			w.run()
+			nodes.Add(m.node, m.obj)
+			m.setReady(false, w.now)
+			nodes.Add(m.node, nil)
+			nodes.Add(&corev1.Node{}, nil)
+			Expect(nodes).To(Equal(Nodes{All: 5, Away: 3}))
+		})
+		DescribeTable("X8, X14: what comes in the way before the host is off makes the cycle wait again, and it does not count",
+			func(reason string, block, unblock func()) {
+				start("a", "b", "c", "d", "e")
+				w.settings.MaxAttempts = 2
+				m.setReady(false, w.now)
+				w.run()
+				w.after(10 * time.Minute)
+				Expect(m.phase()).To(Equal("Failed"))
+				m.annotate(needsKey, "")
+				w.engineAway = true
+				m.unset(prefix + "cause")
+				w.after(10 * time.Minute)
+				Expect(m.phase()).To(Equal("PoweringOff"))
+				Expect(m.record()["cycles"]).To(HaveLen(2))
+				w.steps, w.events, w.engineAway = nil, nil, false
+				block()
+				w.run()
+				waits(reason)
+				Expect(w.steps).NotTo(ContainElement("power off"))
+				Expect(w.events).To(ConsistOf(And(HavePrefix("PowerCycleWaiting: "), ContainSubstring(reason))))
+				Expect(w.outcomes).To(Equal([]string{"Failed"}))
+				Expect(m.obj.Annotations).To(And(HaveKey(needsKey), HaveKeyWithValue(attemptKey, "1")))
+				Expect(m.obj.Finalizers).NotTo(ContainElement(finalizer))
+				Expect(m.record()).To(And(HaveKey("ended"), HaveKeyWithValue("cycles", HaveLen(1)), Not(HaveKey("began"))))
+				unblock()
+				w.run()
+				Expect(m.phase()).To(Equal("PoweringOff"))
+				Expect(m.host.requested).To(BeTrue())
+				Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "2"))
+			},
+			Entry("X8: hibernation", "being removed", func() { w.Replicas = 0 }, func() { w.Replicas = 5 }),
+			Entry("X8: a rollout", "replaced or updated", func() { w.Rollout = true }, func() { w.Rollout = false }),
+			Entry("X8: a maintenance", "maintenance", func() { m.annotateNode(markKey, "") }, func() { m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) }) }),
+			Entry("X8: an outage", "does not answer", func() { w.setShootAway(true) }, func() { w.ShootAway = false }),
+			Entry("X8: its end", "a short time ago", func() { w.ShootBack = w.now }, func() { w.ShootBack = time.Time{} }),
+			Entry("X8: a storm in the group", "of the MachineDeployment are not ready", func() { w.machines[1].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
+			Entry("X2, X8: a storm in the shoot", "of the shoot would not be ready", func() { w.Others = &Nodes{All: 10, Away: 9} }, func() { w.Others = &Nodes{All: 10} }),
+			Entry("X14: a host that is taken", "parked", func() { m.host.taken = "The server is parked." }, func() { m.host.taken = "" }),
+			Entry("X14: a host that is off", "does not report that it is on", func() { m.host.reported = false }, func() { m.host.reported = true }),
+		)
+		It("X8: does not take for unused what somebody has let on", func() {
+			w.run()
+			m.host.requested, w.Rollout = false, true
+			w.run()
+			Expect(m.phase()).To(Equal("Failed"))
+			Expect(w.events).To(ContainElement(ContainSubstring("Somebody has let the host on")))
+			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
+			Expect(m.host.owner).To(BeNil())
+		})
+		It("X3, X8: begins nothing, switches nothing off and makes nothing safe unless the host was read live", func() {
+			rest := func() Decision {
+				GinkgoHelper()
+				w.engine()
+				w.sync()
+				d := w.decide()[0]
+				Expect(d.Confirm).To(BeTrue())
+				Expect(d.PowerOff).To(BeNil())
+				for _, write := range d.Writes {
+					if machine, ok := write.After.(*machinev1alpha1.Machine); ok {
+						Expect(UnderWay(machine)).To(Equal(UnderWay(m.obj)))
+					} else {
+						Expect(tainted(write.After.(*corev1.Node))).To(BeFalse())
+					}
+				}
+				w.look()
+				return w.last[0]
+			}
+			Expect(rest().Confirm).To(BeFalse())
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(rest().PowerOff).NotTo(BeNil())
+			m.host.act()
+			m.host.report()
+			w.sync()
+			w.look()
+			Expect(m.phase()).To(Equal("MakingNodeSafe"))
+			rest()
+			Expect(tainted(m.node)).To(BeTrue())
+		})
 		It("X8: waits for a health timeout after an outage", func() {
 			w.setShootAway(true)
 			w.run()
@@ -406,7 +597,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
 		It("X8: waits for another cycle of the MachineDeployment", func() {
-			start("b", "a")
+			start("b", "a", "c", "d")
 			w.run()
 			m = w.machines[1]
 			m.annotate(needsKey, "")
@@ -520,6 +711,60 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
+	})
+
+	Describe("X10: a host is only switched off while its machine is kept", func() {
+		It("X10: waits for that, says so, and fails when the time is over", func() {
+			w.engineAway = true
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(m.node.Status.Conditions[1].Message).To(ContainSubstring("not kept for the power cycle yet"))
+			w.after(10 * time.Minute)
+			Expect(m.host.owner).To(BeNil())
+			Expect(w.steps).NotTo(ContainElement("power off"))
+			Expect(m.phase()).To(Equal("Failed"))
+			Expect(w.events).To(ContainElement(ContainSubstring("not kept for the power cycle within 10m0s")))
+		})
+		DescribeTable("X10: what keeps it",
+			func(off bool, keep func(map[string]string)) {
+				w.engineAway = true
+				w.run()
+				m.edit(keep)
+				w.run()
+				Expect(m.host.requested).To(Equal(off))
+			},
+			Entry("X10: the cycle", true, func(a map[string]string) {
+				a[prefix+"cause"], a[prefix+"expiry-time"] = "remediation", a[claimKey]
+			}),
+			Entry("X10: the cycle and something else", true, func(a map[string]string) {
+				a[prefix+"cause"], a[prefix+"expiry-time"] = "auto", a[claimKey]
+				a[prefix+"claims"] = "auto=" + a[claimKey] + ",remediation=" + a[claimKey]
+			}),
+			Entry("X10: something else", false, func(a map[string]string) {
+				a[prefix+"cause"], a[prefix+"expiry-time"] = "auto", a[claimKey]
+			}),
+			Entry("X10: a cycle that was long ago", false, func(a map[string]string) {
+				a[prefix+"cause"], a[prefix+"expiry-time"] = "remediation", w.now.Format(time.RFC3339)
+			}),
+		)
+		DescribeTable("X10: operators who forbid it keep a cycle from beginning, and end it",
+			func(forbid func()) {
+				w.run()
+				Expect(m.host.requested).To(BeTrue())
+				forbid()
+				w.run()
+				Expect(m.phase()).To(Equal("Cancelled"))
+				Expect(m.host.owner).To(BeNil())
+				m.annotate(needsKey, "")
+				m.setReady(false, w.now)
+				w.settings.MaxAttempts = 2
+				w.after(10 * time.Minute)
+				waits("Operators forbid")
+				Expect(claim()).To(BeZero())
+			},
+			Entry("X10: for the machine", func() { m.annotate(prefix+"forbidden", "true") }),
+			Entry("X10: for all", func() { w.Forbidden = true }),
+		)
 	})
 
 	It("X10: keeps the machine as long as the deadlines add up to, and one health timeout", func() {
@@ -670,6 +915,27 @@ var _ = Describe("ReadSettings", func() {
 		Entry("no attempt", `{"maxAttempts":0}`),
 	)
 })
+
+var everything = corev1.Toleration{Operator: "Exists"}
+
+// using returns a pod with a claim of that name, and an ephemeral volume.
+func using(claim string, tolerations ...corev1.Toleration) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"},
+		Spec: corev1.PodSpec{Tolerations: tolerations, Volumes: []corev1.Volume{
+			{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}},
+			{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+			{Name: "other"},
+		}},
+	}
+}
+
+func volume(name, namespace, claim string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: namespace, Name: claim}},
+	}
+}
 
 func tolerating(t corev1.Toleration) corev1.Pod {
 	return corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{t}}}

@@ -7,9 +7,13 @@ package remediation
 import (
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -25,6 +29,11 @@ type Group struct {
 	// Rollout says that a MachineSet which is not of the newest revision still has machines, InPlace that machines are updated
 	// in place: which one is being updated is said by its node.
 	Rollout, InPlace bool
+	// Forbidden says that operators forbid to keep the machines: no cycle begins, and those end that are under way (R6, X10).
+	Forbidden bool
+	// Others are the nodes of the shoot beside those of the Members. Nil if they are not known: no host is switched off then
+	// (X8).
+	Others *Nodes
 	// AllowAutomatic says that operators allow requests by this extension itself (X9), AllowNodes requests on Nodes (X11).
 	AllowAutomatic, AllowNodes bool
 	// Timeouts are the defaults of the machines' timeouts.
@@ -36,6 +45,25 @@ type Group struct {
 	// Members are the machines, in any order.
 	Members []Member
 }
+
+// Nodes are numbers of nodes.
+type Nodes struct {
+	// All is how many there are, and Away how many of them are not ready, or are those of machines that are being power-cycled.
+	All, Away int
+}
+
+// Add counts a node and its machine, nil for a node without one.
+func (n *Nodes) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
+	n.All++
+	if !isReady(node) || machine != nil && UnderWay(machine) {
+		n.Away++
+	}
+}
+
+// areTooManyAway says that Gardener's dependency-watchdog takes the nodes for cut off, as it does when the leases of 60 % of
+// them expire, and of more than one: it stops machine-controller-manager and this extension with it, and nobody would be left
+// to let the hosts on (X2, X8).
+func (n Nodes) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.All*6 }
 
 // Member is a machine, its node and its host.
 type Member struct {
@@ -54,8 +82,54 @@ type Member struct {
 
 // Remains are what there still is of a node that is out of service.
 type Remains struct {
-	// Pods is how many of its pods must leave it, as MustLeave says, VolumeAttachments how many of these name it.
+	// Pods is how many of its pods must leave it, as MustLeave says, VolumeAttachments how many of these name it and are not
+	// those of pods that stay.
 	Pods, VolumeAttachments int
+}
+
+// RemainsOf returns what there still is of a node, of its pods, the VolumeAttachments that name it, and the PersistentVolumes
+// that these are of. As long as a pod stays, nobody detaches its volumes, and nobody else gets them: they are not waited for.
+// Any VolumeAttachment is whose PersistentVolume is not among these.
+func RemainsOf(pods []*corev1.Pod, attachments []*storagev1.VolumeAttachment, volumes []*corev1.PersistentVolume) Remains {
+	var (
+		remains         Remains
+		staying, needed = sets.New[types.NamespacedName](), sets.New[types.NamespacedName]()
+		kept            = sets.New[string]()
+	)
+	for _, pod := range pods {
+		if MustLeave(pod) {
+			remains.Pods++
+			needed.Insert(claims(pod)...)
+		} else {
+			staying.Insert(claims(pod)...)
+		}
+	}
+	staying = staying.Difference(needed)
+	for _, volume := range volumes {
+		if claim := volume.Spec.ClaimRef; claim != nil && staying.Has(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}) {
+			kept.Insert(volume.Name)
+		}
+	}
+	for _, attachment := range attachments {
+		if volume := attachment.Spec.Source.PersistentVolumeName; volume == nil || !kept.Has(*volume) {
+			remains.VolumeAttachments++
+		}
+	}
+	return remains
+}
+
+// claims returns the PersistentVolumeClaims of a pod.
+func claims(pod *corev1.Pod) []types.NamespacedName {
+	var keys []types.NamespacedName
+	for i := range pod.Spec.Volumes {
+		switch volume := &pod.Spec.Volumes[i]; {
+		case volume.PersistentVolumeClaim != nil:
+			keys = append(keys, types.NamespacedName{Namespace: pod.Namespace, Name: volume.PersistentVolumeClaim.ClaimName})
+		case volume.Ephemeral != nil:
+			keys = append(keys, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name + "-" + volume.Name})
+		}
+	}
+	return keys
 }
 
 // MustLeave says that a pod has not left its node while that is out of service: it is terminating, or is going to be as it
@@ -116,15 +190,20 @@ const (
 // again, with what was written.
 type Decision struct {
 	Member
-	// Release says that the host is to be released, if it is still our request that is on it (X2).
+	// Release says that the host is to be released, if it still has the Owner that it has now (X2): a Machine that was restored
+	// has another UID, and releases what it has asked for before.
 	Release bool
 	// Writes are the changes of the Machine, at most one, and then of the Node.
 	Writes []Write
 	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.
 	PowerOff *Owner
-	// Confirm says that the decision rests on what a cache that lags may not show: that the cycle is under way, or that no
-	// other machine of the group is being cycled. The Machines and their hosts are to be read live before anything of it is
-	// carried out, and it is to be decided again with that (X3, X8).
+	// Confirm says that something is due that must not rest on a cache that lags: it may not show that the cycle is under way,
+	// that another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any
+	// decision is carried out, all Machines of the group and the Others are to be read live, with the Node and the host of each
+	// member for which that was ever said, and it is to be decided again until it is said for none. What was decided last may
+	// be carried out also if something could not be read: no cycle begins, no host is switched off and no node made safe
+	// unless the Host is Live. Until the writes of the Machines are done, no other group of the shoot is to be confirmed: both
+	// together could make too many nodes go away.
 	Confirm bool
 	// ReadRemains says that Remains must be known for this machine to go on.
 	ReadRemains bool

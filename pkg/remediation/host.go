@@ -44,4 +44,6 @@ type Host struct {
 	// Taken says in words why the host is not ours to cycle: somebody else keeps it off, or has it for maintenance (X14).
 	// Empty for nothing.
 	Taken string
+	// Live says that all this is what the API server has, and not what a cache has that may be behind.
+	Live bool
 }

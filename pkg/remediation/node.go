@@ -5,6 +5,7 @@
 package remediation
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"time"
@@ -114,7 +115,8 @@ func (d *decision) editCondition() {
 	if d.is.underWay() {
 		status = corev1.ConditionTrue
 	}
-	if is != nil && is.Status == status && is.Reason == d.is.phase && is.Message == d.is.record.Wait {
+	message := cmp.Or(d.waits, d.is.record.Wait)
+	if is != nil && is.Status == status && is.Reason == d.is.phase && is.Message == message {
 		return
 	}
 	after := d.Node.DeepCopy()
@@ -126,8 +128,13 @@ func (d *decision) editCondition() {
 	if to.Status != status {
 		to.LastTransitionTime = metav1.NewTime(d.now)
 	}
-	to.Status, to.Reason, to.Message, to.LastHeartbeatTime = status, d.is.phase, d.is.record.Wait, metav1.NewTime(d.now)
+	to.Status, to.Reason, to.Message, to.LastHeartbeatTime = status, d.is.phase, message, metav1.NewTime(d.now)
 	d.Writes = append(d.Writes, Write{Before: d.Node, After: after, Status: true})
+}
+
+func isReady(node *corev1.Node) bool {
+	ready := readyCondition(node)
+	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
 func readyCondition(node *corev1.Node) *corev1.NodeCondition {

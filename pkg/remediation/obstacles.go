@@ -5,19 +5,19 @@
 package remediation
 
 import (
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// obstacle returns in words why no cycle may begin for the machine now, whatever the others do; empty for nothing (X4, X8,
-// X14). The storm says that too many nodes are not ready. What ends without a change of an object is looked at again in time.
-func (d *decision) obstacle(storm bool) string {
+// obstacle returns in words why no cycle may begin for the machine now, and why its host must not be switched off for one that
+// has begun; empty for nothing (X4, X8, X14). What ends without a change of an object is looked at again in time.
+func (d *decision) obstacle() string {
 	if reason := d.immovable(); reason != "" {
 		return reason
 	}
@@ -38,8 +38,12 @@ func (d *decision) obstacle(storm bool) string {
 		return "The API server of the shoot does not answer."
 	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
 		return "The API server of the shoot was away until a short time ago."
-	case storm:
+	case d.storm:
 		return "Too many nodes of the MachineDeployment are not ready."
+	case d.nodes == nil:
+		return "It is not known how many nodes of the shoot are ready."
+	case d.withThis().areTooManyAway():
+		return "Too many nodes of the shoot would not be ready."
 	case d.waitsUntil(d.to.record.Again):
 		return "The node has time left to start after the last power cycle."
 	}
@@ -58,6 +62,8 @@ func (d *decision) immovable() string {
 		return "The machine has no provider id."
 	case d.NoHost != "":
 		return d.NoHost
+	case d.isForbidden():
+		return "Operators forbid to keep the machine: " + v1alpha1.AnnotationForbidden + "."
 	case d.isStopped():
 		return "The machine is not to be kept: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
 	case g.Replicas == 0:
@@ -71,9 +77,22 @@ func (d *decision) immovable() string {
 // isKept says that the request keeps the machine: a hold would end the attempts to create one, and is not honoured otherwise.
 func (d *decision) isKept() bool { return d.immovable() == "" }
 
-// isStopped says that a person wants the machine not to be kept, which ends a cycle as well (X14).
+// isStopped says that a person, or operators, want the machine not to be kept, which ends a cycle as well (X10, X14).
 func (d *decision) isStopped() bool {
-	return preservation.RequestOf(d.Member.Member, 0).Value == v1alpha1.RequestFalse
+	return d.isForbidden() || preservation.RequestOf(d.Member.Member, 0).Value == v1alpha1.RequestFalse
+}
+
+// isForbidden says that operators forbid to keep the machine (R6).
+func (d *decision) isForbidden() bool {
+	return d.group.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true"
+}
+
+// isClaimed says that the machine is kept because of the cycle, as is written on it (X10).
+func (d *decision) isClaimed() bool {
+	kept := preservation.ReadRecord(d.Machine)
+	return kept != nil && slices.ContainsFunc(kept.Claims, func(c preservation.Claim) bool {
+		return c.Cause == v1alpha1.CauseRemediation && d.now.Before(c.Expiry)
+	})
 }
 
 // isMaintained says that a NodeMaintenance of the node is past Pending: a firmware flash must not lose its power (X8).
@@ -97,10 +116,33 @@ func (g *Group) isUnwell() bool {
 	for _, m := range g.Members {
 		if m.Node != nil {
 			nodes++
-			if ready := readyCondition(m.Node); ready == nil || ready.Status != corev1.ConditionTrue {
+			if !isReady(m.Node) {
 				unready++
 			}
 		}
 	}
 	return unready*10 > max(10, nodes*3)
+}
+
+// count returns the nodes of the shoot, nil if they are not known.
+func (g *Group) count() *Nodes {
+	if g.Others == nil {
+		return nil
+	}
+	nodes := *g.Others
+	for _, m := range g.Members {
+		if m.Node != nil {
+			nodes.Add(m.Node, m.Machine)
+		}
+	}
+	return &nodes
+}
+
+// withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
+func (d *decision) withThis() Nodes {
+	nodes := *d.nodes
+	if d.Node != nil && isReady(d.Node) && !d.is.underWay() {
+		nodes.Away++
+	}
+	return nodes
 }

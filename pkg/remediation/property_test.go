@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -28,6 +29,10 @@ func history(t *rapid.T) {
 	w.settings.MaxConcurrent = rapid.Int32Range(1, 2).Draw(t, "concurrent")
 	w.settings.Automatic = rapid.Bool().Draw(t, "automatic")
 	w.AllowAutomatic, w.AllowNodes = true, rapid.Bool().Draw(t, "nodes may ask")
+	w.Others.All = rapid.IntRange(0, 5).Draw(t, "other nodes")
+	for _, m := range w.machines {
+		m.host.claim = rapid.Bool().Draw(t, "the host is a claim")
+	}
 	w.machines[0].annotate(needsKey, "")
 	t.Repeat(map[string]func(*rapid.T){"something": func(t *rapid.T) { w.something(t) }})
 	w.finale(t)
@@ -41,6 +46,7 @@ type event struct {
 // all are what may happen to a machine that somebody may ask for. What goes on by itself comes more often.
 var all = []event{
 	{"nothing", func(*world, *machine, *rapid.T) {}},
+	{"machines are kept", func(w *world, _ *machine, _ *rapid.T) { w.engine() }},
 	{"all is seen", func(w *world, _ *machine, _ *rapid.T) { w.sync() }},
 	{"the host acts and reports", func(_ *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report() }},
 	{"the host acts, reports, and is seen", func(w *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report(); w.sync() }},
@@ -101,6 +107,16 @@ var all = []event{
 	{"the cache lags, or does not", func(w *world, _ *machine, _ *rapid.T) { w.lags = !w.lags }},
 	{"somebody removes the finalizer", func(w *world, m *machine, _ *rapid.T) { m.removeFinalizer(); w.collect(m); w.sync() }},
 	{"somebody removes the request from the host", func(_ *world, m *machine, _ *rapid.T) { m.host.requested, m.host.owner = false, nil }},
+	{"somebody removes nothing but the request from the host", func(_ *world, m *machine, _ *rapid.T) { m.host.requested = false }},
+	{"nobody keeps machines, or somebody does", func(w *world, _ *machine, _ *rapid.T) { w.engineAway = !w.engineAway }},
+	{"forbidden, or not", func(w *world, _ *machine, _ *rapid.T) { w.Forbidden = !w.Forbidden }},
+	{"the machine is forbidden", func(_ *world, m *machine, _ *rapid.T) { m.annotate(prefix+"forbidden", "true") }},
+	{"no keeping is forbidden", func(w *world, m *machine, _ *rapid.T) { w.Forbidden = false; m.unset(prefix + "forbidden") }},
+	{"other nodes go, or come back", func(w *world, _ *machine, t *rapid.T) {
+		w.Others = &Nodes{All: w.Others.All, Away: rapid.IntRange(0, w.Others.All).Draw(t, "away")}
+	}},
+	{"hibernates, or wakes up", func(w *world, _ *machine, _ *rapid.T) { w.Replicas = 3 - w.Replicas }},
+	{"the control plane is restored elsewhere", func(w *world, _ *machine, _ *rapid.T) { w.restore() }},
 	{"hosts are away, or back", func(w *world, _ *machine, _ *rapid.T) { w.hostsAway = !w.hostsAway }},
 	{"the shoot is away, or back", func(w *world, _ *machine, _ *rapid.T) { w.setShootAway(!w.ShootAway) }},
 	{"the shoot denies writes, or does not", func(_ *world, m *machine, _ *rapid.T) { m.denied = !m.denied }},
@@ -122,6 +138,17 @@ var all = []event{
 	{"the machine is deleted", func(w *world, m *machine, _ *rapid.T) { w.delete(m) }},
 	{"another machine gets the host", func(w *world, m *machine, _ *rapid.T) { w.replace(m) }},
 	{"the node is gone", func(_ *world, m *machine, _ *rapid.T) { m.node = nil }},
+}
+
+// restore restores the control plane on another seed, without that anything was let go before.
+func (w *world) restore() {
+	w.Seed = w.newBootID()
+	for _, m := range w.machines {
+		if m.edit(func(map[string]string) { m.obj.UID = types.UID("restored-" + w.newBootID()) }); m.obj != nil && m.obj.DeletionTimestamp != nil {
+			m.obj = nil
+		}
+	}
+	w.sync()
 }
 
 // replace makes another machine of the same name out of one that is gone.
@@ -158,6 +185,7 @@ func (w *world) something(t *rapid.T) {
 	t.Logf("%s: %s", w.now.Format(time.TimeOnly), e.name)
 	e.happen(w, m, t)
 	if rapid.Bool().Draw(t, "changes are seen") {
+		w.engine()
 		w.sync()
 	}
 	steps := len(w.steps)
@@ -180,9 +208,11 @@ func (w *world) check(t *rapid.T) {
 
 // finale lets all faults end, and time pass until nothing is to be done any more.
 func (w *world) finale(t *rapid.T) {
-	w.hostsAway, w.Rollout, w.lags = false, false, false
+	w.hostsAway, w.Rollout, w.lags, w.engineAway, w.Forbidden = false, false, false, false, false
+	w.Replicas, w.Others = 3, &Nodes{All: 9}
 	w.setShootAway(false)
 	for _, m := range w.machines {
+		m.unset(prefix + "forbidden")
 		m.host.broken, m.host.lies, m.host.other, m.host.taken, m.denied = false, false, false, "", false
 		m.remains.Pods, m.remains.VolumeAttachments = 0, 0
 		m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) })
@@ -193,6 +223,7 @@ func (w *world) finale(t *rapid.T) {
 		if i > 300 {
 			t.Fatalf("does not come to rest: %v", w.steps[len(w.steps)-30:])
 		}
+		w.engine()
 		w.sync()
 		wrote := sweeps && w.sweep()
 		wrote = w.look() || wrote
@@ -225,10 +256,10 @@ func (w *world) finale(t *rapid.T) {
 		w.now = next
 	}
 	for _, m := range w.machines {
-		if !sweeps && m.host.requested && (m.obj == nil || m.host.owner.UID != m.obj.UID) {
+		if m.obj == nil && m.host.owner != nil && (!sweeps || m.host.owner.Seed != w.Seed) {
 			continue
 		}
-		if m.host.requested || !m.host.on {
+		if m.host.requested || m.host.owner != nil || !m.host.on {
 			t.Fatalf("host %s stays off (X2)", m.host.uid)
 		}
 		if m.obj == nil {

@@ -19,7 +19,7 @@ import (
 
 // record is what is remembered of a machine's cycles beside phase and attempt. Times are whole seconds (X3).
 type record struct {
-	// Requested is since when a request waits, and Wait what for.
+	// Requested is since when a request waits, or has waited for the cycle that is under way, and Wait what for.
 	Requested time.Time `json:"requested,omitzero"`
 	Wait      string    `json:"wait,omitempty"`
 	// Began is when the cycle began that is under way, or was last; Since when its phase did.
@@ -30,7 +30,7 @@ type record struct {
 	BootID string    `json:"bootID,omitempty"`
 	// Tainted says that the node's taint is ours.
 	Tainted bool `json:"tainted,omitempty"`
-	// Ended is when the last cycle ended, and Again when its start-up time is over (X4). Zero as soon as the node is settled.
+	// Ended is when the last cycle ended, not the one that is under way, and Again when its start-up time is over (X4). Zero as soon as the node is settled.
 	Ended time.Time `json:"ended,omitzero"`
 	Again time.Time `json:"again,omitzero"`
 	// Asked is which failure was answered with a request of ours: since when it counts (X9).

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -50,8 +51,8 @@ type world struct {
 	writesLeft int
 	// hostsAway says that hosts cannot be read or written.
 	hostsAway bool
-	// lags says that the controller does not see what it writes on Machines itself.
-	lags bool
+	// lags says that the controller does not see what it writes on Machines itself, engineAway that nobody keeps machines.
+	lags, engineAway bool
 	// uids is how many UIDs were given.
 	uids int
 	// events are the reasons and notes of all that was told, steps what was written, outcomes how cycles ended.
@@ -90,6 +91,8 @@ type host struct {
 	owner        *Owner
 	// wasOff says that it reported to be off after it was asked to be by us.
 	wasOff bool
+	// claim says that it is off for as long as it has an owner, as a ServerClaim is.
+	claim bool
 	// other says that somebody else keeps it off, broken that it cannot be switched, lies that it reports to be off and is on.
 	other, broken, lies bool
 	taken               string
@@ -103,7 +106,7 @@ func defaults() *Settings {
 func newWorld(fail func(string, ...any), names ...string) *world {
 	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
-	w.Settings = w.settings
+	w.Settings, w.Others = w.settings, &Nodes{}
 	for _, name := range names {
 		m := &machine{obj: builder.Machine(name), node: builder.Node(name), host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
 		m.node.Status.NodeInfo.BootID = w.newBootID()
@@ -139,6 +142,49 @@ func (w *world) sync() {
 	}
 }
 
+// confirm makes it read all Machines live, and of those machines the hosts.
+func (w *world) confirm(uids sets.Set[types.UID]) {
+	for _, m := range w.machines {
+		if m.seen = m.obj; !w.hostsAway && m.obj != nil && uids.Has(m.obj.UID) {
+			m.host.seen = m.host.look()
+			m.host.seen.Live = true
+		}
+	}
+}
+
+// engine keeps machines for as long as that is asked for, beside whatever else keeps them.
+func (w *world) engine() {
+	for _, m := range w.machines {
+		if m.obj == nil || w.engineAway {
+			continue
+		}
+		kept := preservation.ReadRecord(m.obj)
+		is := kept != nil && slices.ContainsFunc(kept.Claims, func(c preservation.Claim) bool { return c.Cause == "remediation" })
+		until, err := time.Parse(time.RFC3339, m.obj.Annotations[claimKey])
+		wanted := err == nil && until.After(w.now) && !w.forbids(m)
+		if cause := m.obj.Annotations[prefix+"cause"]; wanted && !is {
+			m.edit(func(a map[string]string) {
+				if cause == "" {
+					a[prefix+"cause"], a[prefix+"expiry-time"] = "remediation", until.Format(time.RFC3339)
+				} else {
+					a[prefix+"claims"] = cause + "=" + a[prefix+"expiry-time"] + ",remediation=" + until.Format(time.RFC3339)
+				}
+			})
+		} else if !wanted && is {
+			m.edit(func(a map[string]string) {
+				if delete(a, prefix+"claims"); cause == "remediation" {
+					delete(a, prefix+"cause")
+				}
+			})
+		}
+	}
+}
+
+// forbids says that operators do not allow a machine to be kept.
+func (w *world) forbids(m *machine) bool {
+	return w.Forbidden || m.obj.Annotations[prefix+"forbidden"] == "true"
+}
+
 // healthy says that the node is (H1).
 func (m *machine) healthy() bool {
 	return m.node != nil && m.node.Status.Conditions[0].Status == corev1.ConditionTrue
@@ -170,13 +216,20 @@ func (w *world) member(m *machine) Member {
 }
 
 func (w *world) decide() []Decision {
-	w.Members = nil
+	group, others := w.Group, w.Others
+	if others != nil {
+		others = new(*others)
+	}
 	for _, m := range w.machines {
-		if m.seen != nil {
-			w.Members = append(w.Members, w.member(m))
+		switch {
+		case m.seen != nil:
+			group.Members = append(group.Members, w.member(m))
+		case m.node != nil && others != nil:
+			others.Add(m.node, nil)
 		}
 	}
-	return Decide(w.Group, w.now)
+	group.Others = others
+	return Decide(group, w.now)
 }
 
 func (w *world) find(uid types.UID) *machine {
@@ -194,10 +247,22 @@ func (w *world) look() bool {
 			m.begun = 0
 		}
 	}
+	for _, m := range w.machines {
+		m.host.seen.Live = false
+	}
 	w.last = w.decide()
-	if slices.ContainsFunc(w.last, func(d Decision) bool { return d.Confirm }) {
-		w.sync()
-		w.last = w.decide()
+	for live, more := sets.New[types.UID](), true; more; {
+		more = false
+		for _, d := range w.last {
+			if d.Confirm && !live.Has(d.Machine.UID) {
+				live.Insert(d.Machine.UID)
+				more = true
+			}
+		}
+		if more {
+			w.confirm(live)
+			w.last = w.decide()
+		}
 	}
 	steps := len(w.steps)
 	for _, d := range w.last {
@@ -245,7 +310,7 @@ func (w *world) carryOut(d Decision) {
 	}
 	if d.Release && w.goes() {
 		w.step(m, "release")
-		w.release(m.host, d.Machine.UID)
+		w.release(m.host, d.Host.Owner.UID)
 	}
 	writes := d.Writes
 	if len(writes) > 0 && writes[0].Before == Object(d.Machine) {
@@ -295,9 +360,7 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 		if m.begun > 1 && w.now.Before(m.released.Add(w.settings.NodeStartup)) {
 			w.fail("%s: a cycle begins before the start-up time of the last one is over (X4)", after.Name)
 		}
-		if m.node != nil && m.node.Annotations[markKey] != "" || w.Rollout && !w.InPlace || w.Settings == nil || w.ShootAway || m.host.seen.Taken != "" || before.DeletionTimestamp != nil {
-			w.fail("%s: a cycle begins that must wait (X8, X14)", after.Name)
-		}
+		w.mayGoOff(m)
 		if m.bootID = ""; m.node != nil {
 			m.bootID = m.node.Status.NodeInfo.BootID
 		}
@@ -307,10 +370,13 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 			w.fail("%s: not proven, with boot id %q (X13)", after.Name, id)
 		}
 	}
-	if underWay(before) && !underWay(after) {
+	switch {
+	case underWay(before) && after.Annotations[phaseKey] == "Waiting": // it has not been off
+		m.begun--
+	case underWay(before) && !underWay(after):
 		m.ended = w.now
 	}
-	if keepsOff(before) && !keepsOff(after) {
+	if keepsOff(before) && !keepsOff(after) && after.Annotations[phaseKey] != "Waiting" {
 		m.released = w.now
 	}
 	count := 0
@@ -323,6 +389,26 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 		w.fail("%d cycles at a time (X8)", count)
 	}
 	w.collect(m)
+}
+
+// mayGoOff checks that nothing is in the way of a cycle, as it is now.
+func (w *world) mayGoOff(m *machine) {
+	if m.node != nil && m.node.Annotations[markKey] != "" || w.Rollout && !w.InPlace || w.Settings == nil || w.ShootAway ||
+		!w.ShootBack.IsZero() && w.now.Before(w.ShootBack.Add(healthTimeout)) ||
+		w.Replicas == 0 || w.forbids(m) || m.host.seen.Taken != "" || m.obj.DeletionTimestamp != nil {
+		w.fail("%s: a cycle goes on that must wait (X8, X14)", m.obj.Name)
+	}
+	nodes := *w.Others
+	for _, m := range w.machines {
+		if m.node != nil {
+			if nodes.All++; !m.healthy() || underWay(m.obj) {
+				nodes.Away++
+			}
+		}
+	}
+	if nodes.All > 1 && float64(nodes.Away)/float64(nodes.All) >= 0.6 {
+		w.fail("%s: %v nodes are away, and nobody may be left to let the host on (X2, X8)", m.obj.Name, nodes)
+	}
 }
 
 // collect removes a Machine that is deleted and has no finalizer of ours.
@@ -367,9 +453,13 @@ func (w *world) powerOff(m *machine, owner Owner) {
 	}
 	w.step(m, "power off")
 	claim, err := time.Parse(time.RFC3339, m.obj.Annotations[claimKey])
-	if err != nil || !claim.After(w.now) || !underWay(m.obj) || !slices.Contains(m.obj.Finalizers, finalizer) {
+	if err != nil || !claim.After(w.now) || !underWay(m.obj) || !slices.Contains(m.obj.Finalizers, finalizer) || !h.seen.Live {
 		w.fail("the host of %s is asked to be off before all is written down (X3, X10)", m.obj.Name)
 	}
+	if kept := m.obj.Annotations[prefix+"cause"] + m.obj.Annotations[prefix+"claims"]; !strings.Contains(kept, "remediation") {
+		w.fail("the host of %s is asked to be off, and nobody keeps it (X10)", m.obj.Name)
+	}
+	w.mayGoOff(m)
 	owner.On = strconv.Itoa(h.version)
 	h.requested, h.owner, h.wasOff = true, &owner, false
 	h.seen = h.look()
@@ -392,7 +482,9 @@ func (w *world) sweep() bool {
 		objs  []*machinev1alpha1.Machine
 	)
 	for _, m := range w.machines {
-		hosts = append(hosts, m.host.look())
+		if host := m.host.look(); host.Owner == nil || host.Owner.Seed == w.Seed {
+			hosts = append(hosts, host)
+		}
 	}
 	for _, m := range w.machines {
 		if m.seen != nil {
@@ -413,7 +505,7 @@ func (w *world) sweep() bool {
 
 // act switches a host as it is asked to.
 func (h *host) act() {
-	if on := !h.requested && !h.other; !h.broken && (on || !h.lies) {
+	if on := !h.requested && !h.other && !(h.claim && h.owner != nil); !h.broken && (on || !h.lies) {
 		h.on = on
 	}
 }
@@ -502,6 +594,7 @@ func (m *machine) marks() []string {
 // run goes on until there is nothing to do but to wait.
 func (w *world) run() {
 	for range 20 {
+		w.engine()
 		w.sync()
 		if !w.look() {
 			return

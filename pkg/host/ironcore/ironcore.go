@@ -144,7 +144,7 @@ func (d *Driver) Of(ctx context.Context, machine *machinev1alpha1.Machine) (*rem
 
 // Live returns the host of a machine from the API server.
 func (d *Driver) Live(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
-	return d.read(ctx, d.APIReader, machine)
+	return host.Live(d.read(ctx, d.APIReader, machine))
 }
 
 func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
@@ -205,7 +205,7 @@ func setPower(power string) func(*unstructured.Unstructured) error {
 
 // Owned returns the hosts with an owner in a control plane.
 func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error) {
-	objects, err := host.List(ctx, d.Cached, claimKind)
+	objects, err := d.List(ctx, claimKind)
 	if err != nil {
 		return nil, err
 	}

@@ -151,6 +151,8 @@ var _ = Describe("BareMetalHosts", func() {
 		}
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cachedErr).NotTo(HaveOccurred())
+		Expect([]bool{cached.Live, live.Live}).To(Equal([]bool{false, true}), "which of them may be behind")
+		live.Live = false
 		Expect(cached).To(Equal(live), "what the cache keeps")
 		Expect(live).To(HaveValue(Equal(expected)))
 	}
@@ -398,6 +400,10 @@ var _ = Describe("BareMetalHosts", func() {
 		owned, err := d.Owned(ctx, "seed", builder.Namespace)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(owned).To(ConsistOf(HaveField("Name", "requested"), HaveField("Name", "other-consumer")))
+		for namespace, n := range map[string]int{"hosts": 2, "others": 0} {
+			d.HostNamespace = namespace
+			Expect(d.Owned(ctx, "seed", builder.Namespace)).To(HaveLen(n))
+		}
 	})
 
 	DescribeTable("X12 wakes the machine", func(e edit, name string) {

@@ -107,5 +107,5 @@ func start(ctx context.Context, config *rest.Config, kind drivers.Kind) host.Acc
 		cancel()
 		Eventually(stopped).WithTimeout(environment.StopTimeout).Should(BeClosed())
 	})
-	return host.Access{Namespace: builder.Namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()}
+	return host.Access{Namespace: builder.Namespace, HostNamespace: namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()}
 }

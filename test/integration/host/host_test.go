@@ -356,6 +356,20 @@ var _ = Describe("Hosts", Ordered, func() {
 				Expect(*h).To(And(HaveField("On", HaveValue(BeTrue())), HaveField("OffSinceRequest", BeFalse())))
 			})
 
+			It("X2 lists the hosts without a cache where it may, and nowhere else", func(ctx SpecContext) {
+				Expect(driver.PowerOff(ctx, of(ctx), ownerOf(machine))).To(Succeed())
+				direct := access
+				direct.Cached = access.APIReader
+				owned, err := kind.New(direct).Owned(ctx, "seed", builder.Namespace)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(only(owned, machine.Name)).To(HaveLen(1))
+				Expect(kind.New(direct).Release(ctx, live(ctx))).To(Succeed())
+
+				direct.HostNamespace = ""
+				_, err = kind.New(direct).Owned(ctx, "seed", builder.Namespace)
+				Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
+			})
+
 			DescribeTable("X3 X2 releases after a crash", func(ctx SpecContext, after bool) {
 				crashing := access
 				crashing.Writer = crash{Writer: access.Writer, after: after}
