@@ -26,8 +26,8 @@ var (
 
 // Access is how a driver reaches the hosts of the machines of a control plane.
 type Access struct {
-	// Namespace is that of the Machines.
-	Namespace string
+	// Namespace is that of the Machines, HostNamespace the one that hosts are listed in, empty for all.
+	Namespace, HostNamespace string
 	// Cached may be behind, and need not keep more than the driver's ByObject says. APIReader asks the API server. They may be
 	// the same.
 	Cached, APIReader client.Reader

@@ -42,13 +42,13 @@ func Get(ctx context.Context, reader client.Reader, key client.ObjectKey, object
 	return nil
 }
 
-// List reads all objects of a kind. It returns ErrNoKind if that is not served.
-func List(ctx context.Context, reader client.Reader, kind schema.GroupVersionKind) ([]unstructured.Unstructured, error) {
+// List reads all objects of a kind in a namespace, or in all if that is empty. It returns ErrNoKind if the kind is not served.
+func List(ctx context.Context, reader client.Reader, kind schema.GroupVersionKind, namespace string) ([]unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := reader.List(ctx, list); err != nil {
+	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("failed to list %s of %s: %w", kind.Kind, kind.GroupVersion(), kindError(err))
 	}
 	return list.Items, nil

@@ -205,7 +205,7 @@ func setPower(power string) func(*unstructured.Unstructured) error {
 
 // Owned returns the hosts with an owner in a control plane.
 func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error) {
-	objects, err := host.List(ctx, d.Cached, claimKind)
+	objects, err := host.List(ctx, d.Cached, claimKind, d.HostNamespace)
 	if err != nil {
 		return nil, err
 	}

@@ -190,7 +190,7 @@ func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
 
 // Owned returns the hosts with an owner in a control plane.
 func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error) {
-	objects, err := host.List(ctx, d.Cached, kind)
+	objects, err := host.List(ctx, d.Cached, kind, d.HostNamespace)
 	if err != nil {
 		return nil, err
 	}
