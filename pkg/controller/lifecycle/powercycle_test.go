@@ -407,7 +407,7 @@ var _ = Describe("Power cycles", func() {
 				Expect(shoot.Create(ctx, node(taint))).To(Succeed())
 				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())
 				inject()
-				real := shoot
+				awake := shoot
 				shoot = interceptor.NewClient(shoot.(client.WithWatch), interceptor.Funcs{
 					Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 						return errors.New("fake")
@@ -417,7 +417,7 @@ var _ = Describe("Power cycles", func() {
 				expect(false, true)
 				forgotten(slices.Collect(maps.Keys(marks("", "")))...)
 
-				shoot = real
+				shoot = awake
 				Expect(reconcile()).To(Succeed())
 				forgotten(prefix + "preserve")
 				n := node()
