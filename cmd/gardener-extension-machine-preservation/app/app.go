@@ -50,7 +50,6 @@ import (
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -61,8 +60,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -169,7 +166,6 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 		IgnoreOperationAnnotation: opts.reconciler.Completed().IgnoreOperationAnnotation,
 		Schemas:                   schemas,
 		Hosts:                     planner.Defaults.Hosts,
-		NewHostDriver:             newHostDriver,
 		ExtensionClasses:          extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)
@@ -198,15 +194,6 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 
 	log.Info("Starting manager")
 	return mgr.Start(ctx)
-}
-
-// newHostDriver returns the driver of a kind for the hosts of the machines in a namespace.
-func newHostDriver(kind configv1alpha1.HostKind, namespace string, c client.Client) (host.Driver, error) {
-	known, err := drivers.For(string(kind))
-	if err != nil {
-		return nil, err
-	}
-	return known.New(host.Access{Namespace: namespace, Cached: c, APIReader: c, Writer: c}), nil
 }
 
 func addToScheme(scheme *runtime.Scheme) error {

@@ -104,7 +104,7 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 	return err
 }
 
-// Delete removes the container from machine-controller-manager, when it has released its hosts. When it is gone, all
+// Delete removes the container from machine-controller-manager, when it has ended its power cycles. When it is gone, all
 // preservations end, hosts that are left are released, and what the container needed is deleted. Hosts are tried to be released
 // without end, as they would be off for good otherwise (X2).
 func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
@@ -114,6 +114,9 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 	}
 	if seed != "" && a.Clock.Since(ex.DeletionTimestamp.Time) < removalTimeout {
 		if err := a.waitForReleases(ctx, ex.Namespace, seed); err != nil {
+			return err
+		}
+		if err := a.waitForMarks(ctx, ex.Namespace); err != nil {
 			return err
 		}
 	}
@@ -157,12 +160,15 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 }
 
 // ForceDelete deletes the container and what it needs without waiting for anything: the API server of the shoot may be gone
-// for good, and machine-controller-manager with it. Preserved machines are deleted with the shoot.
+// for good, and machine-controller-manager with it. Preserved machines are deleted with the shoot. Hosts that cannot be released
+// within some time are left off.
 func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}
-	a.tryToLeavePowerCycles(ctx, log, ex.Namespace)
+	if err := a.forceLeavePowerCycles(ctx, log, ex.Namespace); err != nil {
+		return err
+	}
 	if err := nodemaintenance.Resources(a.Client, ex.Namespace).Destroy(ctx); err != nil {
 		return err
 	}

@@ -33,9 +33,8 @@ type AddOptions struct {
 	IgnoreOperationAnnotation bool
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
-	// Hosts are those of the component configuration, nil for none, and NewHostDriver makes the driver for them.
-	Hosts         *configv1alpha1.Hosts
-	NewHostDriver NewHostDriver
+	// Hosts are those of the component configuration, nil for none.
+	Hosts *configv1alpha1.Hosts
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -59,7 +58,7 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			ShootClient:     shootClient(uncached),
 			EndMaintenances: maintenance.End,
 			Hosts:           options.Hosts,
-			HostDriver:      hostDriver(uncached, options.Hosts, options.NewHostDriver),
+			HostDriver:      hostDriver(uncached, options.Hosts),
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

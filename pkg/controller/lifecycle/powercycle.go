@@ -22,6 +22,12 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -30,6 +36,9 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -107,17 +116,14 @@ func (a *Actuator) endPowerCycles(ctx context.Context, namespace string, shoot *
 			return err
 		}
 	}
-	if err := a.release(ctx, namespace, powerCycle.Seed); err != nil {
-		return err
-	}
-	if err := a.forgetPowerCycles(ctx, namespace, hasServer(shoot)); err != nil {
+	if err := errors.Join(a.release(ctx, namespace, powerCycle.Seed), a.forgetPowerCycles(ctx, namespace, hasServer(shoot))); err != nil {
 		return err
 	}
 	return deploy(nil)
 }
 
 // waitForReleases waits while a container is at work that has hosts to release. It does so as soon as the MachineDeployments have
-// no settings any more.
+// no settings any more. A host whose request somebody else has taken back is not waited for: release sees to what is left on it.
 func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) error {
 	holder, err := a.holder(ctx, namespace)
 	if err != nil || holder == "" {
@@ -134,10 +140,32 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 	if err != nil {
 		return fmt.Errorf("failed to list hosts: %w", err)
 	}
+	hosts = slices.DeleteFunc(hosts, func(h remediation.Host) bool { return !h.Requested })
 	if len(hosts) > 0 {
 		return &reconcilerutils.RequeueAfterError{
 			RequeueAfter: removalInterval,
 			Cause:        fmt.Errorf("waiting for the preservation controller to release %d hosts", len(hosts)),
+		}
+	}
+	return nil
+}
+
+// waitForMarks waits while a container is at work that has something of power cycles to remove from Machines, and from their nodes
+// before.
+func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
+	holder, err := a.holder(ctx, namespace)
+	if err != nil || holder == "" {
+		return err
+	}
+	machines := &machinev1alpha1.MachineList{}
+	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("failed to list Machines: %w", err)
+	}
+	marked := slices.DeleteFunc(machines.Items, func(m machinev1alpha1.Machine) bool { return m.DeletionTimestamp != nil || !remediation.Forget(&m) })
+	if len(marked) > 0 {
+		return &reconcilerutils.RequeueAfterError{
+			RequeueAfter: removalInterval,
+			Cause:        fmt.Errorf("waiting for the preservation controller to end the power cycles of %d machines", len(marked)),
 		}
 	}
 	return nil
@@ -180,72 +208,73 @@ func (a *Actuator) hostDriver(ctx context.Context, namespace string) (host.Drive
 	return driver, nil
 }
 
-// powerCycleMarks are the annotations of power cycles on Machines that nobody else sets.
-var powerCycleMarks = []string{
-	v1alpha1.AnnotationPowerCyclePhase,
-	v1alpha1.AnnotationPowerCycleAttempt,
-	v1alpha1.AnnotationPowerCycleRecord,
-	v1alpha1.AnnotationRemediation,
-}
-
-// forgetPowerCycles removes from Machines what would keep them, and from nodes what keeps pods away, as nobody else would any
-// more. The Machine comes last: it is the record of the taint.
+// forgetPowerCycles removes from nodes what keeps pods away, and then from Machines what would keep them, as nobody else would any
+// more (X15). The Machines come last: they are the record of what is ours on the nodes. Only their deletion does not wait (X2).
 func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, withNodes bool) error {
 	machines := &machinev1alpha1.MachineList{}
 	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
 		return fmt.Errorf("failed to list Machines: %w", err)
 	}
+	forget, errs := remediation.Forget, []error(nil)
+	if withNodes {
+		tainted := sets.New[string]()
+		for i := range machines.Items {
+			if remediation.Tainted(&machines.Items[i]) {
+				tainted.Insert(machines.Items[i].Labels[machinev1alpha1.NodeLabelKey])
+			}
+		}
+		if err := a.cleanNodes(ctx, namespace, tainted); err != nil {
+			errs = append(errs, err)
+			forget = func(machine *machinev1alpha1.Machine) bool {
+				return controllerutil.RemoveFinalizer(machine, v1alpha1.FinalizerHost)
+			}
+		}
+	}
 	for i := range machines.Items {
 		machine := &machines.Items[i]
-		if withNodes && machine.Annotations[v1alpha1.AnnotationRemediation] != "" {
-			if err := a.untaint(ctx, namespace, machine.Labels[machinev1alpha1.NodeLabelKey]); err != nil {
-				return err
-			}
-		}
 		patch := client.MergeFromWithOptions(machine.DeepCopy(), client.MergeFromWithOptimisticLock{})
-		changed := controllerutil.RemoveFinalizer(machine, v1alpha1.FinalizerHost)
-		for _, key := range powerCycleMarks {
-			if _, ok := machine.Annotations[key]; ok {
-				delete(machine.Annotations, key)
-				changed = true
-			}
-		}
-		if !changed {
+		if !forget(machine) {
 			continue
 		}
 		if err := a.Client.Patch(ctx, machine, patch); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("failed to patch Machine %q: %w", machine.Name, err)
+			errs = append(errs, fmt.Errorf("failed to patch Machine %q: %w", machine.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// untaint removes the taint of a node that was made safe.
-func (a *Actuator) untaint(ctx context.Context, namespace, name string) error {
-	if name == "" {
-		return nil
-	}
+// cleanNodes removes from all nodes what power cycles have left there: the taint from those that it is ours on. It goes on after
+// an error.
+func (a *Actuator) cleanNodes(ctx context.Context, namespace string, tainted sets.Set[string]) error {
 	shoot, err := a.ShootClient(ctx, namespace)
 	if err != nil {
 		return fmt.Errorf("failed to create the client for the shoot: %w", err)
 	}
-	node := &corev1.Node{}
-	if err := shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
+	nodes := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		list := &corev1.NodeList{}
+		return list, shoot.List(ctx, list, &client.ListOptions{Raw: &options, Limit: options.Limit, Continue: options.Continue})
+	})
+	var errs []error
+	if err := nodes.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		node := object.(*corev1.Node)
+		for _, write := range remediation.Clean(node, tainted.Has(node.Name)) {
+			if err := cleanNode(ctx, shoot, write); client.IgnoreNotFound(err) != nil {
+				errs = append(errs, fmt.Errorf("failed to clean Node %q: %w", node.Name, text.CutError(err)))
+			}
 		}
-		return fmt.Errorf("failed to get Node %q: %w", name, err)
-	}
-	patch := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	before := len(node.Spec.Taints)
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
-	if len(node.Spec.Taints) == before {
 		return nil
+	}); err != nil {
+		errs = append(errs, fmt.Errorf("failed to list Nodes: %w", text.CutError(err)))
 	}
-	if err := shoot.Patch(ctx, node, patch); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to remove the taint of Node %q: %w", name, err)
+	return errors.Join(errs...)
+}
+
+func cleanNode(ctx context.Context, shoot client.Client, write remediation.Write) error {
+	before, after := write.Before.(*corev1.Node), write.After.(*corev1.Node)
+	if write.Status { // conditions are merged by type
+		return shoot.Status().Patch(ctx, after, client.StrategicMergeFrom(before))
 	}
-	return nil
+	return shoot.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // switchedOn returns the name by which hosts know this seed, empty where there is nothing to be ended.
@@ -257,16 +286,14 @@ func (a *Actuator) switchedOn(ctx context.Context, namespace string) (string, er
 	return secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed], nil
 }
 
-// leavePowerCycles releases the hosts of a shoot that has no container any more.
+// leavePowerCycles releases the hosts of a shoot that has no container any more. Machines are not kept by hosts that cannot be
+// released: these are found by their owner.
 func (a *Actuator) leavePowerCycles(ctx context.Context, namespace string, withNodes bool) error {
 	seed, err := a.switchedOn(ctx, namespace)
 	if err != nil || seed == "" {
 		return err
 	}
-	if err := a.release(ctx, namespace, seed); err != nil {
-		return err
-	}
-	return a.forgetPowerCycles(ctx, namespace, withNodes)
+	return errors.Join(a.release(ctx, namespace, seed), a.forgetPowerCycles(ctx, namespace, withNodes))
 }
 
 // migratePowerCycles releases the hosts when no container is at work that could power off one of them again.
@@ -288,38 +315,60 @@ func (a *Actuator) migratePowerCycles(ctx context.Context, namespace string) err
 	return a.release(ctx, namespace, seed)
 }
 
-// tryToLeavePowerCycles does the same as well as it can, within some time.
-func (a *Actuator) tryToLeavePowerCycles(ctx context.Context, log logr.Logger, namespace string) {
-	ctx, cancel := context.WithTimeout(ctx, forceTimeout)
+// forceLeavePowerCycles releases as many hosts as it can, within some time, and does without the nodes.
+func (a *Actuator) forceLeavePowerCycles(ctx context.Context, log logr.Logger, namespace string) error {
+	seed, err := a.switchedOn(ctx, namespace)
+	if err != nil || seed == "" {
+		return err
+	}
+	impatient, cancel := context.WithTimeout(ctx, forceTimeout)
 	defer cancel()
-	if err := a.leavePowerCycles(ctx, namespace, false); err != nil {
+	if err := a.release(impatient, namespace, seed); err != nil {
 		log.Error(err, "Deleting by force although hosts may be left off")
 	}
+	return a.forgetPowerCycles(ctx, namespace, false)
 }
 
-// NewHostDriver makes the driver of a kind for the hosts of the machines in a namespace.
-type NewHostDriver func(kind configv1alpha1.HostKind, namespace string, hosts client.Client) (host.Driver, error)
-
-// hostDriver returns a function that makes the driver for the hosts of a shoot. The error is a NotFound if the Secret with the
-// kubeconfig does not exist.
-func hostDriver(seed client.Client, hosts *configv1alpha1.Hosts, newDriver NewHostDriver) func(ctx context.Context, namespace string) (host.Driver, error) {
+// hostDriver returns a function that makes the driver for the hosts of a shoot: those in the namespace of the kubeconfig's context,
+// or in the control-plane namespace. The error is a NotFound if the Secret with the kubeconfig does not exist.
+func hostDriver(seed client.Client, hosts *configv1alpha1.Hosts) func(ctx context.Context, namespace string) (host.Driver, error) {
 	return func(ctx context.Context, namespace string) (host.Driver, error) {
+		kind, err := drivers.For(string(hosts.Kind))
+		if err != nil {
+			return nil, err
+		}
 		if hosts.KubeconfigSecretName == "" {
-			return newDriver(hosts.Kind, namespace, seed)
+			return kind.New(host.Access{Namespace: namespace, HostNamespace: namespace, Cached: seed, APIReader: seed, Writer: seed}), nil
 		}
 		secret := &corev1.Secret{}
 		if err := seed.Get(ctx, client.ObjectKey{Namespace: namespace, Name: hosts.KubeconfigSecretName}, secret); err != nil {
 			return nil, fmt.Errorf("failed to get Secret %q: %w", hosts.KubeconfigSecretName, err)
 		}
-		config, err := kubernetesclient.RESTConfigFromKubeconfig(secret.Data[secrets.DataKeyKubeconfig])
+		config, hostNamespace, err := readKubeconfig(secret.Data[secrets.DataKeyKubeconfig])
 		if err != nil {
 			return nil, fmt.Errorf("failed to read the kubeconfig in Secret %q: %w", hosts.KubeconfigSecretName, err)
 		}
 		config.Timeout = hostTimeout
-		c, err := client.New(config, client.Options{})
+		c, err := client.New(config, client.Options{Mapper: kind.Mapper})
 		if err != nil {
 			return nil, fmt.Errorf("failed to create the client for the hosts: %w", err)
 		}
-		return newDriver(hosts.Kind, namespace, c)
+		return kind.New(host.Access{Namespace: namespace, HostNamespace: hostNamespace, Cached: c, APIReader: c, Writer: c}), nil
 	}
+}
+
+// readKubeconfig returns what leads to a cluster, and the namespace of the context, empty if it has none.
+func readKubeconfig(content []byte) (*rest.Config, string, error) {
+	config, err := kubernetesclient.RESTConfigFromKubeconfig(content)
+	if err != nil {
+		return nil, "", err
+	}
+	kubeconfig, err := clientcmd.Load(content)
+	if err != nil {
+		return nil, "", err
+	}
+	if current := kubeconfig.Contexts[kubeconfig.CurrentContext]; current != nil {
+		return config, current.Namespace, nil
+	}
+	return config, "", nil
 }

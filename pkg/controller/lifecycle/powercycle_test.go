@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,7 +27,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,10 +34,12 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/metal3"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
@@ -122,7 +124,7 @@ var _ = Describe("Power cycles", func() {
 	reconcile := func() error { return actuator.Reconcile(ctx, log, ex) }
 	own := func(names ...string) {
 		for _, name := range names {
-			hosts.owned = append(hosts.owned, remediation.Host{Namespace: namespace, Name: name, Owner: &remediation.Owner{Seed: "seed-1", Namespace: namespace}})
+			hosts.owned = append(hosts.owned, remediation.Host{Namespace: namespace, Name: name, Requested: true, Owner: &remediation.Owner{Seed: "seed-1", Namespace: namespace}})
 		}
 	}
 	var deployment *appsv1.Deployment
@@ -154,7 +156,8 @@ var _ = Describe("Power cycles", func() {
 		} {
 			Expect(add(scheme)).To(Succeed())
 		}
-		c, shoot = fakeclient.NewClientBuilder().WithScheme(scheme).Build(), fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+		shoot = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).Build()
 		clock = testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 		deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "machine-controller-manager", Namespace: namespace}}
 		hostError = nil
@@ -321,47 +324,123 @@ var _ = Describe("Power cycles", func() {
 			Entry("as nothing reaches them", func() {
 				hostError = fmt.Errorf("failed: %w", apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, "metal"))
 			}),
-			Entry("as there is no such kind", func() { hosts.listErr = &meta.NoKindMatchError{} }),
+			Entry("as there is no such kind", func() { hosts.listErr = host.ErrNoKind }),
 		)
 
-		It("should leave nothing behind on Machines and Nodes that nobody would take away", func() {
-			taints := []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}, {Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}
-			for _, name := range []string{"cycled", "tainted"} {
-				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-				node.Spec.Taints = taints
-				Expect(shoot.Create(ctx, node)).To(Succeed())
-			}
-			cycled := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
-				Name: "cycled", Namespace: namespace, Labels: map[string]string{"node": "cycled"},
-				Finalizers: []string{"machine.sapcloud.io/machine-controller-manager", prefix + "host"},
-				Annotations: map[string]string{
-					"host.metal3.io/external-remediation": "", prefix + "power-cycle-phase": "PoweringOn", prefix + "power-cycle-attempt": "1",
-					prefix + "power-cycle-record": "{}", prefix + "remediation": "2026-01-01T01:00:00Z",
-				},
-			}}
-			gone := cycled.DeepCopy()
-			gone.Name, gone.Labels["node"] = "gone", "gone"
-			tainted := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "tainted", Namespace: namespace, Labels: map[string]string{"node": "tainted"}}}
-			for _, machine := range []*machinev1alpha1.Machine{cycled, gone, tainted} {
-				Expect(c.Create(ctx, machine)).To(Succeed())
-			}
-			before := tainted.DeepCopy()
+		It("should release a host whose request somebody has taken back, without waiting for it", func() {
+			own("a")
+			hosts.owned[2].Requested = false
+			Expect(reconcile()).To(MatchError("waiting for the preservation controller to let go of hosts"))
 			inject()
 			Expect(reconcile()).To(Succeed())
+			expect(false, false)
+			Expect(hosts.owned).To(HaveLen(2))
+		})
 
-			for _, machine := range []*machinev1alpha1.Machine{cycled, gone, tainted} {
-				Expect(get(machine, machine.Name)).To(Succeed())
+		Describe("what is left on Machines and Nodes", func() {
+			const needs = "host.metal3.io/external-remediation"
+			var (
+				other  = corev1.Taint{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: corev1.TaintEffectNoSchedule}
+				taint  = corev1.Taint{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+				person = corev1.Taint{Key: "node.kubernetes.io/out-of-service", Value: "by-hand", Effect: corev1.TaintEffectNoExecute}
+				ready  = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}
+			)
+			node := func(taints ...corev1.Taint) *corev1.Node {
+				return &corev1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: "node"},
+					Spec:       corev1.NodeSpec{Taints: taints},
+					Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{ready, {Type: "PowerCycle", Status: corev1.ConditionFalse, Reason: "any"}}},
+				}
 			}
-			for _, machine := range []*machinev1alpha1.Machine{cycled, gone} {
-				Expect(machine.Finalizers).To(ConsistOf("machine.sapcloud.io/machine-controller-manager"))
-				Expect(machine.Annotations).To(Equal(map[string]string{"host.metal3.io/external-remediation": ""}), "it is somebody else's")
+			machine := func(annotations map[string]string) *machinev1alpha1.Machine {
+				return &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
+					Name: "machine", Namespace: namespace, Labels: map[string]string{"node": "node"}, Annotations: annotations,
+					Finalizers: []string{"machine.sapcloud.io/machine-controller-manager", prefix + "host"},
+				}}
 			}
-			Expect(tainted).To(Equal(before))
-			for name, expected := range map[string][]corev1.Taint{"cycled": taints[:1], "tainted": taints} {
-				node := &corev1.Node{}
-				Expect(shoot.Get(ctx, client.ObjectKey{Name: name}, node)).To(Succeed())
-				Expect(node.Spec.Taints).To(Equal(expected))
+			marks := func(phase, record string) map[string]string {
+				return map[string]string{
+					needs: "", prefix + "preserve": "now",
+					prefix + "power-cycle-phase": phase, prefix + "power-cycle-attempt": "1", prefix + "power-cycle-record": record,
+				}
 			}
+			forgotten := func(kept ...string) {
+				GinkgoHelper()
+				m := machine(nil)
+				Expect(get(m, m.Name)).To(Succeed())
+				Expect(m.Finalizers).To(ConsistOf("machine.sapcloud.io/machine-controller-manager"))
+				keys := slices.Collect(maps.Keys(m.Annotations))
+				Expect(keys).To(ConsistOf(kept))
+			}
+
+			DescribeTable("X15: should be removed if it is ours", func(annotations map[string]string, taints, leftTaints []corev1.Taint, left ...string) {
+				Expect(shoot.Create(ctx, node(taints...))).To(Succeed())
+				Expect(c.Create(ctx, machine(annotations))).To(Succeed())
+				inject()
+				Expect(reconcile()).To(Succeed())
+				forgotten(left...)
+				n := node()
+				Expect(shoot.Get(ctx, client.ObjectKeyFromObject(n), n)).To(Succeed())
+				Expect(n.Spec.Taints).To(ConsistOf(leftTaints))
+				Expect(n.Status.Conditions).To(ConsistOf(ready))
+			},
+				Entry("after a cycle that nothing is kept for any more", marks("Succeeded", `{"tainted":true}`),
+					[]corev1.Taint{other, taint}, []corev1.Taint{other}, prefix+"preserve"),
+				Entry("after a cycle whose node a person has fenced", marks("Failed", `{"tainted":true}`),
+					[]corev1.Taint{other, person}, []corev1.Taint{other, person}, prefix+"preserve"),
+				Entry("of a machine that only waits, and whose node a person has fenced", marks("Waiting", `{"wait":"for something"}`),
+					[]corev1.Taint{taint}, []corev1.Taint{taint}, prefix+"preserve"),
+				Entry("of a machine that has a request that nobody has taken note of", map[string]string{needs: ""},
+					[]corev1.Taint{taint}, []corev1.Taint{taint}, needs),
+				Entry("of a record that cannot be read", map[string]string{prefix + "power-cycle-phase": "Waiting", prefix + "power-cycle-record": "{"},
+					[]corev1.Taint{taint}, []corev1.Taint{taint}),
+			)
+
+			It("X15: should be removed also where there is no Node any more", func() {
+				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())
+				inject()
+				Expect(reconcile()).To(Succeed())
+				forgotten(prefix + "preserve")
+			})
+
+			It("X2, X15: should stay known as long as a Node cannot be cleaned, while the Machine can be deleted", func() {
+				Expect(shoot.Create(ctx, node(taint))).To(Succeed())
+				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())
+				inject()
+				awake := shoot
+				shoot = interceptor.NewClient(shoot.(client.WithWatch), interceptor.Funcs{
+					Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+						return errors.New("fake")
+					},
+				})
+				Expect(reconcile()).To(MatchError(`failed to clean Node "node": fake`))
+				expect(false, true)
+				forgotten(slices.Collect(maps.Keys(marks("", "")))...)
+
+				shoot = awake
+				Expect(reconcile()).To(Succeed())
+				forgotten(prefix + "preserve")
+				n := node()
+				Expect(shoot.Get(ctx, client.ObjectKeyFromObject(n), n)).To(Succeed())
+				Expect(n.Spec.Taints).To(BeEmpty())
+			})
+
+			It("X15: should be removed by the container before that goes", func() {
+				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())
+				unmarked := machine(map[string]string{needs: "", prefix + "preserve": "now"})
+				unmarked.Name, unmarked.Finalizers = "unmarked", nil
+				Expect(c.Create(ctx, unmarked)).To(Succeed())
+				ex.DeletionTimestamp = &metav1.Time{Time: clock.Now()}
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("waiting for the preservation controller to end the power cycles of 1 machines")))
+				clock.Step(10 * time.Second) // the container is still at work
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("to end the power cycles")))
+
+				m := machine(nil)
+				Expect(get(m, m.Name)).To(Succeed())
+				m.Annotations, m.Finalizers = nil, nil
+				Expect(c.Update(ctx, m)).To(Succeed())
+				Expect(actuator.Delete(ctx, log, ex)).To(MatchError(ContainSubstring("is being removed")))
+			})
 		})
 	})
 
@@ -404,10 +483,14 @@ var _ = Describe("Power cycles", func() {
 			gone()
 		})
 
-		DescribeTable("should release hosts by force as well as it can", func(err error, left int) {
+		DescribeTable("should release hosts by force as well as it can, and keep no Machine", func(err error, left int) {
 			hosts.listErr = err
+			machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "machine", Namespace: namespace, Finalizers: []string{prefix + "host"}}}
+			Expect(c.Create(ctx, machine)).To(Succeed())
 			Expect(actuator.ForceDelete(ctx, log, ex)).To(Succeed())
 			Expect(hosts.owned).To(HaveLen(left))
+			Expect(get(machine, machine.Name)).To(Succeed())
+			Expect(machine.Finalizers).To(BeEmpty())
 			gone()
 		},
 			Entry("all of them", nil, 2),
@@ -438,40 +521,49 @@ var _ = Describe("Power cycles", func() {
 	})
 
 	Describe("HostDriver", func() {
-		var (
-			reached client.Client
-			driver  = func(hosts *configv1alpha1.Hosts) error {
-				_, err := HostDriver(c, hosts, func(kind configv1alpha1.HostKind, of string, hosts client.Client) (host.Driver, error) {
-					Expect(kind).To(Equal(configv1alpha1.HostKindBareMetalHost))
-					Expect(of).To(Equal(namespace))
-					reached = hosts
-					return nil, nil
-				})(ctx, namespace)
-				return err
+		driver := func(hosts *configv1alpha1.Hosts) (host.Access, error) {
+			driver, err := HostDriver(c, hosts)(ctx, namespace)
+			if err != nil {
+				return host.Access{}, err
 			}
-			create = func(kubeconfig string) {
-				Expect(c.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "metal", Namespace: namespace}, Data: map[string][]byte{"kubeconfig": []byte(kubeconfig)}})).To(Succeed())
-			}
-			elsewhere = &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost, KubeconfigSecretName: "metal"}
+			return driver.(*metal3.Driver).Access, nil
+		}
+		create := func(user, context string) {
+			Expect(c.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "metal", Namespace: namespace}, Data: map[string][]byte{"kubeconfig": fmt.Appendf(nil,
+				`{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],`+
+					`"users":[{"name":"a","user":%s}],"contexts":[{"name":"b","context":{"namespace":"no"}},{"name":"a","context":{"cluster":"a","user":"a"%s}}]}`, user, context)}})).To(Succeed())
+		}
+		elsewhere := &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost, KubeconfigSecretName: "metal"}
+
+		It("should reach hosts in the seed, in the control-plane namespace", func() {
+			access, err := driver(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(access).To(Equal(host.Access{Namespace: namespace, HostNamespace: namespace, Cached: c, APIReader: c, Writer: c}))
+		})
+
+		DescribeTable("should reach hosts in another cluster", func(context, hostNamespace string) {
+			_, err := driver(elsewhere)
+			Expect(err).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+			create(`{"token":"t"}`, context)
+			access, err := driver(elsewhere)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(access.Namespace).To(Equal(namespace))
+			Expect(access.HostNamespace).To(Equal(hostNamespace))
+			Expect(access.Cached).NotTo(BeIdenticalTo(c))
+		},
+			Entry("in the namespace of the context", `,"namespace":"hosts"`, "hosts"),
+			Entry("in all namespaces without one", "", ""),
 		)
-		const kubeconfig = `{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],` +
-			`"users":[{"name":"a","user":%s}],"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}]}`
-
-		It("should reach hosts in the seed", func() {
-			Expect(driver(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost})).To(Succeed())
-			Expect(reached).To(BeIdenticalTo(c))
-		})
-
-		It("should reach hosts in another cluster", func() {
-			Expect(driver(elsewhere)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
-			create(fmt.Sprintf(kubeconfig, `{"token":"t"}`))
-			Expect(driver(elsewhere)).To(Succeed())
-			Expect(reached).NotTo(BeIdenticalTo(c))
-		})
 
 		It("should run nothing that a kubeconfig names", func() {
-			create(fmt.Sprintf(kubeconfig, `{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"true","interactiveMode":"Never"}}`))
-			Expect(driver(elsewhere)).To(MatchError(ContainSubstring("exec configurations are not supported")))
+			create(`{"exec":{"apiVersion":"client.authentication.k8s.io/v1","command":"true","interactiveMode":"Never"}}`, "")
+			_, err := driver(elsewhere)
+			Expect(err).To(MatchError(ContainSubstring("exec configurations are not supported")))
+		})
+
+		It("should tell that there is no driver", func() {
+			_, err := driver(&configv1alpha1.Hosts{Kind: "Other"})
+			Expect(err).To(MatchError(ContainSubstring(`no driver for hosts of kind "Other"`)))
 		})
 	})
 })

@@ -76,15 +76,15 @@ type Environment struct {
 	kubeconfig string
 }
 
-// StartAll sets logging up, starts an Environment with the extension, and ends both with the suite.
-func StartAll() *Environment {
+// StartAll sets logging up, starts an Environment with the extension, which gets the flags, and ends both with the suite.
+func StartAll(flags ...string) *Environment {
 	GinkgoHelper()
 	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
 	ctx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
 	e := Start(ctx)
 	e.StartTokenRequestor(ctx)
-	e.StartExtension(ctx)
+	e.StartExtension(ctx, flags...)
 	return e
 }
 
@@ -164,8 +164,8 @@ func Start(ctx context.Context) *Environment {
 	return &Environment{Config: config, Client: c, kubeconfig: kubeconfig}
 }
 
-// StartExtension runs the extension until the end of the suite, and waits until the API server calls its webhooks.
-func (e *Environment) StartExtension(ctx context.Context) {
+// StartExtension runs the extension with the flags until the end of the suite, and waits until the API server calls its webhooks.
+func (e *Environment) StartExtension(ctx context.Context, flags ...string) {
 	GinkgoHelper()
 
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation"}}
@@ -175,7 +175,7 @@ func (e *Environment) StartExtension(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 
 	command := app.NewCommand()
-	command.SetArgs([]string{
+	command.SetArgs(append([]string{
 		"--kubeconfig=" + e.kubeconfig,
 		"--leader-election-namespace=" + namespace.Name,
 		"--heartbeat-namespace=" + namespace.Name,
@@ -189,7 +189,7 @@ func (e *Environment) StartExtension(ctx context.Context) {
 		"--health-bind-address=" + healthAddress,
 		"--ignore-operation-annotation",
 		"--log-format=text",
-	})
+	}, flags...))
 
 	ctx, cancel := context.WithCancel(ctx)
 	stopped := make(chan error, 1)
@@ -254,7 +254,7 @@ func (e *Environment) CreateCluster(ctx context.Context, namespace string, worke
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		Spec: extensionsv1alpha1.ClusterSpec{
 			CloudProfile: raw(&gardencorev1beta1.CloudProfile{TypeMeta: typeMeta("CloudProfile")}),
-			Seed:         new(raw(&gardencorev1beta1.Seed{TypeMeta: typeMeta("Seed")})),
+			Seed:         new(raw(&gardencorev1beta1.Seed{TypeMeta: typeMeta("Seed"), ObjectMeta: metav1.ObjectMeta{Name: "seed"}})),
 			Shoot:        raw(shoot),
 		},
 	})).To(Succeed())

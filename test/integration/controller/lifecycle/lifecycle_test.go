@@ -41,6 +41,7 @@ var _ = Describe("Extension", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace},
 			Spec:       extensionsv1alpha1.ExtensionSpec{DefaultSpec: extensionsv1alpha1.DefaultSpec{Type: "machine-preservation"}},
 		}
+		DeferCleanup(func() { end(ctx, extension) })
 	})
 
 	// all returns what is deployed, by name, for Get to be filled.

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package remediation
+
+import (
+	"slices"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Tainted says that the out-of-service taint of a machine's node, if there is one, is ours (X15).
+func Tainted(machine *machinev1alpha1.Machine) bool { return readState(machine).record.Tainted }
+
+// Forget removes from a machine all that is there because of power cycles, and returns whether that was anything (X15). A request
+// that nobody has taken note of is somebody else's, and stays. The node is to be cleaned before: it is not known any more what is
+// ours there.
+func Forget(machine *machinev1alpha1.Machine) bool {
+	s := readState(machine)
+	return state{needs: s.needs && s.phase == ""}.write(machine)
+}
+
+// Clean returns the writes that remove from a node all that is there because of power cycles: the condition, and the very taint
+// of ours if it is ours (X15).
+func Clean(node *corev1.Node, tainted bool) []Write {
+	var writes []Write
+	isOurs := func(t corev1.Taint) bool { return isTaint(t) && t.Value == taintOutOfService.Value }
+	if tainted && slices.ContainsFunc(node.Spec.Taints, isOurs) {
+		after := node.DeepCopy()
+		after.Spec.Taints = slices.DeleteFunc(after.Spec.Taints, isOurs)
+		writes = append(writes, Write{Before: node, After: after})
+	}
+	if condition(node, v1alpha1.ConditionPowerCycle) != nil {
+		after := node.DeepCopy()
+		after.Status.Conditions = slices.DeleteFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle })
+		writes = append(writes, Write{Before: node, After: after, Status: true})
+	}
+	return writes
+}
