@@ -98,3 +98,7 @@ func needsRefuseEvictions(e *Environment) string {
 func needsNeverJoinsAndShootAway(e *Environment) string {
 	return cmp.Or(needsNeverJoins(e), needsShootAway(e))
 }
+
+func needsMaintenanceAndNeverJoins(e *Environment) string {
+	return cmp.Or(needsMaintenance(e), needsNeverJoins(e))
+}

@@ -206,8 +206,9 @@ func shootFor(g *WithT, scenarios []conformance.Scenario) *gardencorev1beta1.Sho
 			IgnoredNamespacePatterns: []string{".*-ignored"},
 		},
 		NodeMaintenance: &v1alpha1.NodeMaintenance{
-			MaxParallelOperations: new(intstr.FromInt(0)),
-			MaxHoldTime:           &metav1.Duration{Duration: 210 * time.Second},
+			MaxParallelOperations:  new(intstr.FromInt(0)),
+			MaxNodeMaintenanceTime: &metav1.Duration{Duration: 200 * time.Second},
+			MaxHoldTime:            &metav1.Duration{Duration: 210 * time.Second},
 		},
 	}
 	for _, scenario := range scenarios {
