@@ -337,7 +337,11 @@ func requestors(p *Pool) {
 	p.phase(nm, maintenancev1alpha1.PhaseReady)
 	p.Expect(p.node(p, machine).Spec.Unschedulable).To(BeFalse(), "cordon: false")
 
-	p.patchMaintenance(nm, fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"additionalRequestors":["other.example.org"]}}`, nm.ResourceVersion))
+	p.eventually(func(g Gomega) { // as any client that patches with a lock does, it reads again after a conflict
+		g.Expect(p.phaseOf(g, nm)).To(Equal(maintenancev1alpha1.PhaseReady))
+		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"additionalRequestors":["other.example.org"]}}`, nm.ResourceVersion)
+		g.Expect(p.Shoot.Patch(p.ctx, nm.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+	})
 	p.setRequestorFailed(nm, metav1.ConditionTrue)
 	p.phase(nm, maintenancev1alpha1.PhaseRequestorFailed)
 	p.Expect(p.Shoot.Delete(p.ctx, nm.DeepCopy())).To(Succeed())
