@@ -28,7 +28,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -144,7 +143,7 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 		return facts, nil
 	}
 	var err error
-	facts.Machine, err = maintenance.MachineOf(ctx, shoot.NewPools(r.Source), name, preservation.IsSelectedForUpdate(node))
+	facts.Machine, err = maintenance.MachineOf(ctx, shoot.NewPools(r.Source), name, domain.IsUpdatedInPlace(node))
 	return facts, err
 }
 

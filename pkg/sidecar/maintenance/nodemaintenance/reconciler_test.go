@@ -477,10 +477,30 @@ var _ = Describe("Reconcile", func() {
 		}), true),
 		Entry("another taint", Taint("other", Start), false),
 		Entry("an update in place", Condition("InPlaceUpdate", "True", "SelectedForUpdate", ""), true),
+		Entry("one whose begin was not seen", Condition("InPlaceUpdate", "True", "ReadyForUpdate", ""), true),
 		Entry("the mark", NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "x"), true),
 		Entry("a condition of ours", Condition("DrainInProgress", "True", "", ""), true),
 		Entry("another condition", Condition("Other", "True", "", ""), false),
 		Entry("another node", NodeOption(func(n *corev1.Node) { n.UID = "2" }), true),
+	)
+
+	DescribeTable("M15: should set back what is under way on a node that is updated in place", func(ctx SpecContext, reason string) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.Source.(client.Client).Create(ctx, Set("pool-2", Deployment("pool"), Revision("2")))).To(Succeed())
+		node := e.node(ctx)
+		Condition("InPlaceUpdate", "True", reason, "")(node)
+		Expect(e.shoot.Status().Update(ctx, node)).To(Succeed())
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Pending"))
+		Expect(e.node(ctx).Spec.Unschedulable).To(BeTrue(), "it is machine-controller-manager's")
+	},
+		Entry("that is selected", "SelectedForUpdate"),
+		Entry("that is drained", "DrainSuccessful"),
+		Entry("that the node agent updates", "ReadyForUpdate"),
 	)
 
 	It("should bound what is remembered of refusals", func(ctx SpecContext) {
