@@ -103,7 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	outcome, err := r.run(ctx, req.Name, facts, m)
 	m.Memory = facts.Memory
-	if err != nil { // what is watched is needed when it is tried again
+	if errors.Is(err, errUnderWay) { // what is watched is needed when it is tried again
 		return reconcile.Result{}, err
 	}
 	if !outcome.WatchPods {
@@ -112,9 +112,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		m.Refused, m.EvictAfter = nil, time.Time{}
 	}
 	if outcome.Next.IsZero() {
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: max(outcome.Next.Sub(r.Clock.Now()), time.Millisecond)}, nil
+	after := max(outcome.Next.Sub(r.Clock.Now()), time.Millisecond)
+	if err != nil { // what cannot be written of others keeps nothing from its time (P12)
+		logf.FromContext(ctx).Error(err, "Failed to write another maintenance of the node")
+		after = min(after, maxRetry)
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // facts returns what is known of a node, nil for nothing that matters.
@@ -180,7 +185,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		case outcome.ReadPods:
 			var readErr error
 			if facts.Pods, readErr = r.ReadPods(ctx, node); readErr != nil {
-				return outcome, errors.Join(err, readErr)
+				return outcome, errors.Join(err, fmt.Errorf("%w: %w", errUnderWay, readErr))
 			}
 			facts.PodsLive = true
 		case len(outcome.Actions) > 0:
@@ -189,10 +194,10 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 			return outcome, err
 		}
 	}
-	return outcome, errors.New("there is always something left to do")
+	return outcome, fmt.Errorf("%w: there is always something left to do", errUnderWay)
 }
 
-// errUnderWay is an error of a write on the node, or on a maintenance that is under way.
+// errUnderWay is an error of a write on the node or on a maintenance that is under way, or of what else that needs.
 var errUnderWay = errors.New("failed to go on")
 
 // write carries writes out, and returns whether the facts have changed by that: what was written are the facts from then on,

@@ -355,6 +355,44 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.phase(ctx)).To(Equal("Ready"))
 	})
 
+	It("M4, P12: should look again in time, and end the watch, although another one of the node cannot be written", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("b"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion.TimeoutSeconds = 40 }))
+		e.fail = func(object client.Object) error {
+			if object.GetName() == "b" {
+				return errors.New("too many conditions")
+			}
+			return nil
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("too many conditions")))
+		e.schedule(ctx)
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p", Managed: true}}
+		Expect(e.run(ctx)).To(Equal(30*time.Second), "P12: what failed is tried again")
+		Expect(e.phase(ctx)).To(Equal("WaitForPodCompletion"))
+		e.clock.SetTime(Start.Add(30 * time.Second))
+		Expect(e.run(ctx)).To(Equal(10*time.Second), "M4: to the second")
+		e.clock.SetTime(Start.Add(40 * time.Second))
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+		Expect(e.shoot.watched).To(HaveKey("n"))
+		e.shoot.pods = nil
+		_, err = e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("too many conditions")))
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.shoot.watched).To(BeEmpty())
+	})
+
+	It("M5: should go on watching pods when they cannot be read once more", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.ReadPods = func(context.Context, string) ([]drain.Pod, error) { return nil, errors.New("fake") }
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("fake")), "it is tried again soon")
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+		Expect(e.shoot.watched).To(HaveKey("n"))
+	})
+
 	It("M3: should refuse to write on what has changed since it was read", func(ctx SpecContext) {
 		e := newEnvironment(Node("n"), maintenance("a"))
 		e.run(ctx)
