@@ -101,7 +101,8 @@ type DrainSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	PodSelector string `json:"podSelector,omitempty"`
-	// TimeoutSeconds is after how long the drain begins anew. It defaults to 300. 0 stands for never.
+	// TimeoutSeconds is after how long the drain begins anew. It defaults to 300. 0 stands for never, and what is less than 30
+	// for 30.
 	// +optional
 	// +kubebuilder:default=300
 	// +kubebuilder:validation:Minimum=0
