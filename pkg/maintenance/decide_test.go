@@ -635,9 +635,9 @@ var _ = Describe("Decide", func() {
 			for range 3600 {
 				w.after(time.Second)
 			}
-			Expect(len(w.events)-told).To(And(BeNumerically(">=", 11), BeNumerically("<=", 13)))
+			Expect(len(w.events) - told).To(And(BeNumerically(">=", 11), BeNumerically("<=", 13)))
 			Expect(w.events[told]).To(HavePrefix("MaintenanceDrainTimedOut: The node is not drained after 31s"))
-			Expect(len(w.steps)-written).To(BeNumerically("<=", 3*120))
+			Expect(len(w.steps) - written).To(BeNumerically("<=", 3*120))
 		})
 
 		It("M5: should never time out with 0, and after five minutes by default", func() {

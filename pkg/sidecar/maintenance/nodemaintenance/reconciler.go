@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -137,6 +138,10 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 	facts := &domain.Facts{Node: node, Namespaces: r.Namespaces}
 	for i := range list.Items {
 		facts.Maintenances = append(facts.Maintenances, &list.Items[i])
+	}
+	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 { // of no node: the client would refuse to ask for it
+		facts.Node = nil
+		return facts, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()

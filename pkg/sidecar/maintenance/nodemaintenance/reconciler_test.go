@@ -493,6 +493,24 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.writes).To(Equal(writes))
 	})
 
+	DescribeTable("M1, M17: should say of what cannot be the name of a node that there is none", func(ctx SpecContext, name string) {
+		e := newEnvironment(maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.NodeName = name }))
+		e.Live = interceptor.NewClient(e.shoot, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			return fmt.Errorf("invalid resource name %q", key.Name)
+		}})
+		_, err := e.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.phase(ctx)).To(Equal("Pending"))
+		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(Equal("Node " + name + " does not exist."))
+		Expect(e.recorder.Events).To(Receive(Equal("Normal ConditionChanged Pending")))
+		Expect(e.recorder.Events).To(Receive(HavePrefix("Warning MaintenanceRefused ")))
+	},
+		Entry("a path", "a/b"),
+		Entry("the folder above", ".."),
+		Entry("a percentage", "50%"),
+		Entry("nothing", ""),
+	)
+
 	It("M7: should let go of a maintenance whose node is gone", func(ctx SpecContext) {
 		e := newEnvironment(Node("n"), maintenance("a"))
 		e.run(ctx)
