@@ -618,7 +618,26 @@ var _ = Describe("Decide", func() {
 			w.after(50 * time.Second)
 			Expect(w.events).To(HaveLen(told))
 			w.after(11 * time.Second)
+			Expect(w.message(nm)).To(ContainSubstring("tried anew at 2026-03-01T12:02:01Z"))
+			Expect(w.events).To(HaveLen(told), "it was told just now")
+			for range 3 {
+				w.after(61 * time.Second)
+			}
 			Expect(w.events).To(HaveLen(told + 1))
+		})
+
+		It("M5: should neither write nor tell all the time because the timeout is short", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(1))}))
+			w := scheduled(nm, podOf("a"))
+			w.Refused, w.EvictAfter = []string{"namespace shop: budget web"}, begin.Add(24*time.Hour)
+			w.run()
+			told, written := len(w.events), len(w.steps)
+			for range 3600 {
+				w.after(time.Second)
+			}
+			Expect(len(w.events) - told).To(And(BeNumerically(">=", 11), BeNumerically("<=", 13)))
+			Expect(w.events[told]).To(HavePrefix("MaintenanceDrainTimedOut: The node is not drained after 31s"))
+			Expect(len(w.steps) - written).To(BeNumerically("<=", 3*120))
 		})
 
 		It("M5: should never time out with 0, and after five minutes by default", func() {

@@ -66,6 +66,13 @@ func (d *decision) timeOn(nm *v1alpha1.NodeMaintenance, key string) (time.Time, 
 	return time.Time{}, false
 }
 
+const (
+	// minDrainTimeout is the shortest time after which a drain begins anew: each time is written.
+	minDrainTimeout = 30 * time.Second
+	// timedOutInterval is how often people are told that a drain begins anew, at most, after the first time.
+	timedOutInterval = 5 * time.Minute
+)
+
 // drain drains the node (M5).
 func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 	spec := nm.Spec.DrainSpec
@@ -98,8 +105,12 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 		return
 	}
 
+	timeout := time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second
+	if timeout > 0 {
+		timeout = max(timeout, minDrainTimeout)
+	}
 	policy := drain.Policy{
-		Timeout: time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second,
+		Timeout: timeout,
 		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
 	}
 	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, policy)
@@ -109,7 +120,9 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 		if len(obstacles) > 0 {
 			note += " In the way: " + first(obstacles) + "."
 		}
-		d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
+		if told := attempt.Sub(began) / timedOutInterval; attempt.Equal(began) || d.now.Sub(began)/timedOutInterval > told {
+			d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
+		}
 		d.startDrain(nm, began)
 		return
 	}
