@@ -626,6 +626,25 @@ var _ = Describe("Decide", func() {
 			Expect(w.events).To(HaveLen(told + 1))
 		})
 
+		It("M5: should name pods that do not end as their node does not answer", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))}))
+			w := scheduled(nm, podOf("a", going))
+			w.after(2 * time.Minute)
+			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a."), "its node answers")
+			w = newWorld(nm)
+			builder.NotReady(w.Node)
+			nm.Status, nm.Annotations, nm.Finalizers = v1alpha1.NodeMaintenanceStatus{}, nil, nil
+			w.Pods = []drain.Pod{podOf("a", going), podOf("b", going)}
+			w.run()
+			w.schedule(nm)
+			w.run()
+			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a, shop/b."))
+			Expect(w.last.Next).To(Equal(begin.Add(time.Minute)))
+			w.after(time.Minute)
+			Expect(w.message(nm)).To(HaveSuffix("In the way: shop/a (its node does not answer), shop/b (its node does not answer)."))
+			Expect(w.evicted).To(BeEmpty())
+		})
+
 		It("M5: should neither write nor tell all the time because the timeout is short", func() {
 			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(1))}))
 			w := scheduled(nm, podOf("a"))

@@ -114,7 +114,7 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
 	}
 	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, policy)
-	obstacles := slices.Concat(blocked, d.Refused)
+	obstacles := slices.Concat(blocked, d.stuck(selected), d.Refused)
 	if failed && policy.Timeout > 0 {
 		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
 		if len(obstacles) > 0 {
@@ -147,6 +147,22 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 	default:
 		d.Actions = actions
 	}
+}
+
+// stuck returns which pods should have ended by now, with the reason, on a node whose kubelet is away: nobody else ends them.
+func (d *decision) stuck(pods []drain.Pod) []string {
+	var stuck []string
+	for _, pod := range pods {
+		switch {
+		case pod.GraceEnds.IsZero() || drain.IsReachable(d.Node):
+		case d.now.Before(pod.GraceEnds):
+			d.wake(pod.GraceEnds)
+		default:
+			stuck = append(stuck, pod.Key()+" (its node does not answer)")
+		}
+	}
+	slices.Sort(stuck)
+	return stuck
 }
 
 // startDrain begins a drain, or begins one anew that began at the given time.
