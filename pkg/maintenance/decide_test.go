@@ -618,7 +618,45 @@ var _ = Describe("Decide", func() {
 			w.after(50 * time.Second)
 			Expect(w.events).To(HaveLen(told))
 			w.after(11 * time.Second)
+			Expect(w.message(nm)).To(ContainSubstring("tried anew at 2026-03-01T12:02:01Z"))
+			Expect(w.events).To(HaveLen(told), "it was told just now")
+			for range 3 {
+				w.after(61 * time.Second)
+			}
 			Expect(w.events).To(HaveLen(told + 1))
+		})
+
+		It("M5: should name pods that do not end as their node does not answer", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))}))
+			w := scheduled(nm, podOf("a", going))
+			w.after(2 * time.Minute)
+			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a."), "its node answers")
+			w = newWorld(nm)
+			builder.NotReady(w.Node)
+			nm.Status, nm.Annotations, nm.Finalizers = v1alpha1.NodeMaintenanceStatus{}, nil, nil
+			w.Pods = []drain.Pod{podOf("a", going), podOf("b", going)}
+			w.run()
+			w.schedule(nm)
+			w.run()
+			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a, shop/b."))
+			Expect(w.last.Next).To(Equal(begin.Add(time.Minute)))
+			w.after(time.Minute)
+			Expect(w.message(nm)).To(HaveSuffix("In the way: shop/a (its node does not answer), shop/b (its node does not answer)."))
+			Expect(w.evicted).To(BeEmpty())
+		})
+
+		It("M5: should neither write nor tell all the time because the timeout is short", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(1))}))
+			w := scheduled(nm, podOf("a"))
+			w.Refused, w.EvictAfter = []string{"namespace shop: budget web"}, begin.Add(24*time.Hour)
+			w.run()
+			told, written := len(w.events), len(w.steps)
+			for range 3600 {
+				w.after(time.Second)
+			}
+			Expect(len(w.events) - told).To(And(BeNumerically(">=", 11), BeNumerically("<=", 13)))
+			Expect(w.events[told]).To(HavePrefix("MaintenanceDrainTimedOut: The node is not drained after 31s"))
+			Expect(len(w.steps) - written).To(BeNumerically("<=", 3*120))
 		})
 
 		It("M5: should never time out with 0, and after five minutes by default", func() {

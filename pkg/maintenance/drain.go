@@ -66,6 +66,13 @@ func (d *decision) timeOn(nm *v1alpha1.NodeMaintenance, key string) (time.Time, 
 	return time.Time{}, false
 }
 
+const (
+	// minDrainTimeout is the shortest time after which a drain begins anew: each time is written.
+	minDrainTimeout = 30 * time.Second
+	// timedOutInterval is how often people are told that a drain begins anew, at most, after the first time.
+	timedOutInterval = 5 * time.Minute
+)
+
 // drain drains the node (M5).
 func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 	spec := nm.Spec.DrainSpec
@@ -98,18 +105,24 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 		return
 	}
 
+	timeout := time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second
+	if timeout > 0 {
+		timeout = max(timeout, minDrainTimeout)
+	}
 	policy := drain.Policy{
-		Timeout: time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second,
+		Timeout: timeout,
 		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
 	}
 	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, policy)
-	obstacles := slices.Concat(blocked, d.Refused)
+	obstacles := slices.Concat(blocked, d.stuck(selected), d.Refused)
 	if failed && policy.Timeout > 0 {
 		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
 		if len(obstacles) > 0 {
 			note += " In the way: " + first(obstacles) + "."
 		}
-		d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
+		if told := attempt.Sub(began) / timedOutInterval; attempt.Equal(began) || d.now.Sub(began)/timedOutInterval > told {
+			d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
+		}
 		d.startDrain(nm, began)
 		return
 	}
@@ -134,6 +147,22 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 	default:
 		d.Actions = actions
 	}
+}
+
+// stuck returns which pods should have ended by now, with the reason, on a node whose kubelet is away: nobody else ends them.
+func (d *decision) stuck(pods []drain.Pod) []string {
+	var stuck []string
+	for _, pod := range pods {
+		switch {
+		case pod.GraceEnds.IsZero() || drain.IsReachable(d.Node):
+		case d.now.Before(pod.GraceEnds):
+			d.wake(pod.GraceEnds)
+		default:
+			stuck = append(stuck, pod.Key()+" (its node does not answer)")
+		}
+	}
+	slices.Sort(stuck)
+	return stuck
 }
 
 // startDrain begins a drain, or begins one anew that began at the given time.

@@ -145,14 +145,17 @@ func giveBack(node *corev1.Node, emptied bool) {
 // isEmptied says that a node itself shows that machine-controller-manager empties it: its machine is terminated, or updated
 // in place.
 func isEmptied(node *corev1.Node) bool {
-	return node.DeletionTimestamp != nil || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		switch c.Type {
-		case conditionTerminating:
-			return c.Status == corev1.ConditionTrue
-		case machinev1alpha1.NodeInPlaceUpdate:
-			return c.Reason == machinev1alpha1.SelectedForUpdate || c.Reason == machinev1alpha1.DrainSuccessful || c.Reason == machinev1alpha1.ReadyForUpdate
-		}
-		return false
+	return node.DeletionTimestamp != nil || IsUpdatedInPlace(node) || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == conditionTerminating && c.Status == corev1.ConditionTrue
+	})
+}
+
+// IsUpdatedInPlace says that a node itself shows that it is updated in place: from when machine-controller-manager selects it
+// until the update has succeeded or failed (M15).
+func IsUpdatedInPlace(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == machinev1alpha1.NodeInPlaceUpdate &&
+			(c.Reason == machinev1alpha1.SelectedForUpdate || c.Reason == machinev1alpha1.DrainSuccessful || c.Reason == machinev1alpha1.ReadyForUpdate)
 	})
 }
 

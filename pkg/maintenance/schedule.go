@@ -117,8 +117,18 @@ func (l limit) left(are, most int) int {
 // Slots are how many nodes are under maintenance, and how many more may be.
 type Slots struct{ Used, Free int }
 
+// budget is how many nodes may be under maintenance, and of these become unavailable by that, beside those that are or do.
+type budget struct{ slots, unavailable int }
+
+// becomesUnavailable says that a maintenance makes the node unavailable, which it would not be by itself. What one that is
+// under way has cordoned is available without that, as far as is known.
+func (n *ScheduledNode) becomesUnavailable(under bool) bool {
+	return !n.Unavailable || under && n.CordonedFor != ""
+}
+
 // Schedule returns which requests are to be scheduled now, best first, and the slots as they are before that. A node that
-// is under maintenance, and whose maintenance is ending, is taken over by the next one for it together with the slot (M3).
+// is under maintenance, and whose maintenance is ending, is taken over by the next one for it together with the slot (M3), unless
+// there are more than the limits allow: what is more than that ends (M10).
 func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Request, Slots) {
 	byName := make(map[string]*ScheduledNode, len(nodes))
 	for i := range nodes {
@@ -148,6 +158,16 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 			}
 		}
 	}
+	// What comes back if nothing is taken over: slots, and nodes that are not unavailable by themselves.
+	var comesBack budget
+	for name, ending := range underMaintenance {
+		if ending {
+			comesBack.slots++
+			if byName[name].becomesUnavailable(true) {
+				comesBack.unavailable++
+			}
+		}
+	}
 	unavailable := len(underMaintenance)
 	for i := range nodes {
 		if _, counted := underMaintenance[nodes[i].Name]; nodes[i].Unavailable && !counted {
@@ -158,7 +178,8 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 	slots := Slots{Used: len(underMaintenance)}
 	slots.Free = limits.slots.left(slots.Used, len(nodes))
 	slots.Free = min(slots.Free, len(nodes)-slots.Used)
-	free, mayBecomeUnavailable := slots.Free, limits.unavailable.left(unavailable, len(nodes))
+	forNew := budget{slots.Free, limits.unavailable.left(unavailable, len(nodes))}
+	forNext := budget{limits.slots.left(slots.Used-comesBack.slots, len(nodes)), limits.unavailable.left(unavailable-comesBack.unavailable, len(nodes))}
 
 	slices.SortFunc(candidates, func(a, b *Request) int {
 		return cmp.Or(
@@ -177,18 +198,22 @@ func Schedule(nodes []ScheduledNode, requests []Request, limits Limits) ([]Reque
 	)
 	for _, r := range candidates {
 		ending, under := underMaintenance[r.Node]
-		switch available := !byName[r.Node].Unavailable; {
+		left := &forNew
+		if under {
+			left = &forNext
+		}
+		becomesUnavailable := byName[r.Node].becomesUnavailable(under)
+		switch {
 		case taken[r.Node], under && !ending:
 			continue
-		case !under && (free == 0 || available && mayBecomeUnavailable == 0):
+		case left.slots == 0 || becomesUnavailable && left.unavailable == 0:
 			continue
 		case !r.isValid(): // which takes longer than all else, and so comes last
 			continue
-		case !under:
-			free--
-			if available {
-				mayBecomeUnavailable--
-			}
+		}
+		left.slots--
+		if becomesUnavailable {
+			left.unavailable--
 		}
 		taken[r.Node] = true
 		chosen = append(chosen, *r)

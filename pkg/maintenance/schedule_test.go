@@ -65,6 +65,24 @@ func wishes(from, to int) []Request {
 	return requests
 }
 
+// handovers returns maintenances that are ending, and the next one of each of these nodes.
+func handovers(count int) []Request {
+	requests := wishes(0, count)
+	for i := range count {
+		requests = append(requests, wish(fmt.Sprintf("old-%d", i), fmt.Sprintf("n%d", i), ending))
+	}
+	return requests
+}
+
+// cordoned returns nodes of which the first ones are unavailable because they are cordoned for a maintenance.
+func cordoned(count, first int) []ScheduledNode {
+	nodes := cluster(count, 0)
+	for i := range first {
+		nodes[i].Unavailable, nodes[i].CordonedFor = true, types.UID(fmt.Sprintf("uid-old-%d", i))
+	}
+	return nodes
+}
+
 // value parses as YAML is: "" is unset.
 func value(s string) *intstr.IntOrString {
 	if s == "" {
@@ -152,6 +170,13 @@ var _ = Describe("Schedule", func() {
 			[]Request{wish("a", "n0", ending), wish("b", "n0", inProgress), wish("c", "n0")}, "1", ""),
 		Entry("in whatever order they are read", cluster(3, 0),
 			[]Request{wish("b", "n0", inProgress), wish("a", "n0", ending), wish("c", "n0")}, "1", ""),
+		Entry("only as many as the limit allows when it is lowered", cluster(5, 0), handovers(4), "1", "", "m0"),
+		Entry("none while as many as that go on", cluster(5, 0), append(handovers(4), wish("a", "n4", inProgress)), "1", ""),
+		Entry("all without a limit", cluster(5, 0), handovers(4), "0", "", "m0", "m1", "m2", "m3"),
+		Entry("those that end without a next one leave room", cluster(5, 0), append(handovers(2), wish("a", "n4", ending)), "2", "", "m0", "m1"),
+		Entry("only as many as may be unavailable", cluster(6, 1), handovers(4), "0", "3", "m0", "m1"),
+		Entry("where cordons of ours are no reason to be unavailable", cordoned(5, 4), handovers(4), "0", "2", "m0", "m1"),
+		Entry("but nodes that are so by themselves are", cluster(4, 4), handovers(4), "0", "1", "m0", "m1", "m2", "m3"),
 	)
 
 	It("M1, M10: should give the slot of one that is not valid to the next one, also for the same node", func() {
@@ -206,6 +231,11 @@ func TestSchedule(t *testing.T) {
 			rapid.SampledFrom([]requestOption{func(*Request) {}, func(*Request) {}, inProgress, ending, untouched}).Draw(t, "state")(&r)
 			requests = append(requests, r)
 		}
+		for i := range nodes {
+			if under := stateOf(nodes, requests).under[nodes[i].Name]; under && nodes[i].Unavailable && rapid.Bool().Draw(t, "cordoned") {
+				nodes[i].CordonedFor = "uid"
+			}
+		}
 		percentOrNumber := rapid.SampledFrom([]string{"", "0", "0%", "1", "2", "5", "10%", "30%", "100%"})
 		parallel, unavailable := percentOrNumber.Draw(t, "parallel"), percentOrNumber.Draw(t, "max unavailable")
 		spec := &v1alpha1.MaintenanceOperatorConfigSpec{MaxParallelOperations: value(parallel), MaxUnavailable: value(unavailable)}
@@ -247,6 +277,16 @@ func TestSchedule(t *testing.T) {
 				t.Fatalf("M10: %d at a time on %s", count, node)
 			}
 		}
+		later := stateOf(givenBack(nodes, after))
+		if maxParallel >= 0 && len(chosen) > 0 && len(later.under) > maxParallel {
+			t.Fatalf("M10: %d nodes are under maintenance once the others have ended", len(later.under))
+		}
+		for _, c := range chosen {
+			node := nodes[slices.IndexFunc(nodes, func(n ScheduledNode) bool { return n.Name == c.Node })]
+			if (!node.Unavailable || node.CordonedFor != "") && maxUnavailable >= 0 && later.unavailable > maxUnavailable {
+				t.Fatalf("M10: %d nodes are unavailable once the others have ended", later.unavailable)
+			}
+		}
 		if again, _ := Schedule(nodes, after, limits); len(again) > 0 {
 			t.Fatalf("M10: %s could have been scheduled as well", namesOf(again))
 		}
@@ -266,6 +306,17 @@ type state struct {
 	under       map[string]bool
 	active      map[string]int
 	unavailable int
+}
+
+// givenBack returns what there is once all that is ending has ended.
+func givenBack(nodes []ScheduledNode, requests []Request) ([]ScheduledNode, []Request) {
+	nodes, requests = slices.Clone(nodes), slices.DeleteFunc(slices.Clone(requests), func(r Request) bool { return r.InProgress && r.Ending })
+	for i := range nodes {
+		if nodes[i].CordonedFor != "" && !stateOf(nodes, requests).under[nodes[i].Name] {
+			nodes[i].Unavailable, nodes[i].CordonedFor = false, ""
+		}
+	}
+	return nodes, requests
 }
 
 // stateOf counts in the plain way.

@@ -99,7 +99,8 @@ type Decision struct {
 	// Refused says that the machine failed and is not preserved, for the Reason, although it might have been (T6, P3, H3,
 	// R6, P13).
 	Refused bool
-	// Ignored says that the machine has not failed, and that its request is not heeded, for the Reason (R6, P13).
+	// Ignored says that the machine has not failed, and that its request, or a maintenance, is not heeded, for the Reason (R6,
+	// P13, M12).
 	Ignored bool
 	// ConsumeRequest says that the request annotations are to be deleted: they have had their time (T3, T8), or are not
 	// honoured (P3, R6, P13).
@@ -248,6 +249,7 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.begin(g, v1alpha1.CauseMaintenance, now)
 		d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
 	case !d.near:
+		d.refuseMaintenance(g, now)
 	case released: // T8
 		d.refuseRequest("it has had its time")
 	case d.Request.Value == v1alpha1.RequestWhenFailed:

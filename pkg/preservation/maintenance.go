@@ -83,6 +83,15 @@ func (d *Decision) maintainable(g Group, now time.Time) bool {
 	return ok
 }
 
+// refuseMaintenance tells why a maintenance that begins once the time of all of them is used up is no reason to keep the
+// machine (M12). Of one that was under way then, the end of its claim was told.
+func (d *Decision) refuseMaintenance(g Group, now time.Time) {
+	since, ok := d.maintenance(g)
+	if until := d.maintainedUntil(g, now); ok && !now.Before(until) && !since.Before(until) {
+		d.Ignored, d.Reason = true, reasonMaintenanceExhausted
+	}
+}
+
 // awaitMaintenance looks again when the maintenance begins that was announced too early: it may be one that counts anew.
 func (d *Decision) awaitMaintenance(g Group, now time.Time) {
 	if since, _ := d.maintenance(g); since.After(now) && (d.Target == nil || !d.Target.maintained()) {

@@ -286,7 +286,12 @@ var _ = Describe("Maintenance", func() {
 				settle(g, now.Add(21*time.Hour))
 				expectClaim(g, "Running:Preserved", now.Add(hold))
 				settle(g, now.Add(hold))
+				Expect(Decide(*g, now.Add(hold))[0].Ignored).To(BeFalse(), "the end was told")
 				edit(g, since(now.Add(30*time.Hour)))
+				Expect(Decide(*g, now.Add(30*time.Hour))[0]).To(And(HaveField("Ignored", true), HaveField("Refused", false), HaveField("Reason", "its node was under maintenance for as long as it is kept for that")))
+				g.Maintenance.Enabled = false
+				Expect(Decide(*g, now.Add(30*time.Hour))[0].Ignored).To(BeFalse())
+				g.Maintenance.Enabled = true
 				Expect(settle(g, now.Add(30*time.Hour))).To(BeEmpty())
 				Expect(settle(g, now.Add(longest+time.Hour))).To(BeEmpty(), "it is still that one")
 

@@ -30,7 +30,9 @@ import (
 // measureMaintenances measures what it takes that the nodes of machines are under maintenance, all at the same time.
 func (m *measurement) measureMaintenances(ctx context.Context, machines []machinev1alpha1.Machine) error {
 	say("%d nodes get under maintenance", len(machines))
-	patch := fmt.Appendf(nil, `{"spec":{"providerConfig":{"apiVersion":%q,"kind":"MachinePreservationConfig","nodeMaintenance":{"maxParallelOperations":0}}}}`, v1alpha1.SchemeGroupVersion)
+	// As gardenlet asks for the reconciliation of what it has changed.
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}},"spec":{"providerConfig":{"apiVersion":%q,"kind":"MachinePreservationConfig","nodeMaintenance":{"maxParallelOperations":0}}}}`,
+		v1beta1constants.GardenerOperation, v1beta1constants.GardenerOperationReconcile, v1alpha1.SchemeGroupVersion)
 	extension := &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: extensionType, Namespace: m.namespace}}
 	if err := m.seed.Patch(ctx, extension, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("could not allow node maintenances: %w", err)

@@ -71,10 +71,14 @@ func editedExpiry(p *Pool) {
 	p.request(machine, "now")
 	p.preserved(machine, runningPreserved, "now")
 
+	// Machine-controller-manager >= 0.62 may write an expiry of its own until ours is marked as written.
+	p.eventually(func(g Gomega) {
+		g.Expect(p.fresh(g, machine).Annotations).To(Or(HaveKey(prefix+"expiry-in-status"), HaveKey(prefix+"replaced-priority")))
+	})
 	expiry := time.Now().Add(15 * time.Second).Truncate(time.Second)
 	fresh := p.fresh(p, machine)
 	patch := client.MergeFrom(fresh.DeepCopy())
-	if fresh.Status.CurrentStatus.PreserveExpiryTime != nil {
+	if _, inStatus := fresh.Annotations[prefix+"expiry-in-status"]; inStatus {
 		fresh.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: expiry}
 		p.Expect(p.Seed.Status().Patch(p.ctx, fresh, patch)).To(Succeed())
 	} else {

@@ -168,3 +168,7 @@ func needsHostsAndKill(e *Environment) string {
 	}
 	return ""
 }
+
+func needsMaintenanceAndNeverJoins(e *Environment) string {
+	return cmp.Or(needsMaintenance(e), needsNeverJoins(e))
+}

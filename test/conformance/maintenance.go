@@ -10,13 +10,10 @@ import (
 	"fmt"
 	"time"
 
-	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
-	gomegatypes "github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,8 +25,8 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
 )
 
 const (
@@ -65,6 +62,16 @@ func needsShortMaintenance(e *Environment) string {
 	}
 	if settings, err := nodeMaintenanceOf(e); err != nil || settings.MaxHoldTime.Duration > longestShortHold {
 		return fmt.Sprintf("the maxHoldTime of node maintenances is longer than %s", longestShortHold)
+	}
+	return ""
+}
+
+func needsShortGarbageCollection(e *Environment) string {
+	if reason := needsMaintenance(e); reason != "" {
+		return reason
+	}
+	if settings, err := nodeMaintenanceOf(e); err != nil || settings.MaxNodeMaintenanceTime.Duration > longestShortHold {
+		return fmt.Sprintf("the maxNodeMaintenanceTime is longer than %s", longestShortHold)
 	}
 	return ""
 }
@@ -156,6 +163,85 @@ func endlessMaintenance(p *Pool) {
 	p.Expect(time.Now()).To(BeTemporally(">=", expiry))
 	p.t.Logf("Machine %s: gone %s after its maintenance began, with a maxHoldTime of %s", machine.Name, time.Since(began).Round(time.Second), settings.MaxHoldTime.Duration)
 	p.running(2)
+}
+
+// forgottenMaintenance: one that stays with its requestor for too long is deleted, to the second, and says so. One that asks
+// not to be stays.
+func forgottenMaintenance(p *Pool) {
+	machines := p.running(2)
+	settings, err := nodeMaintenanceOf(p.Environment)
+	p.Expect(err).NotTo(HaveOccurred())
+	forgotten, ignored := p.newMaintenance(machines[0], p.scenario+"-forgotten", nil), p.newMaintenance(machines[1], p.scenario+"-ignored", nil)
+	ignored.Annotations = map[string]string{maintenancev1alpha1.AnnotationIgnoreGarbageCollector: "true"}
+	p.create(ignored)
+	p.phase(ignored, maintenancev1alpha1.PhaseReady)
+	p.create(forgotten)
+	p.phase(forgotten, maintenancev1alpha1.PhaseReady)
+	p.eventually(func(g Gomega) {
+		g.Expect(p.phaseOf(g, forgotten)).To(Equal(maintenancev1alpha1.PhaseReady))
+		g.Expect(forgotten.Annotations).To(HaveKey(maintenancev1alpha1.AnnotationReadyTime))
+	})
+	ready, err := time.Parse(time.RFC3339, forgotten.Annotations[maintenancev1alpha1.AnnotationReadyTime])
+	p.Expect(err).NotTo(HaveOccurred())
+	due := ready.Add(settings.MaxNodeMaintenanceTime.Duration)
+
+	p.consistently(time.Until(due)-time.Second, func(g Gomega) {
+		g.Expect(p.phaseOf(g, forgotten)).To(Equal(maintenancev1alpha1.PhaseReady))
+		g.Expect(forgotten.DeletionTimestamp).To(BeNil())
+	})
+	p.ended(forgotten)
+	p.Expect(time.Now()).To(BeTemporally("<", due.Add(shortly)))
+	p.waitForEvent(p.Shoot, forgotten.Namespace, forgotten.Name, garbagecollector.EventGarbageCollected, "as it was Ready since")
+	p.untouched(machines[0])
+	p.consistently(shortly, func(g Gomega) { g.Expect(p.phaseOf(g, ignored)).To(Equal(maintenancev1alpha1.PhaseReady)) })
+	p.giveBack(ignored)
+	p.untouched(machines[1])
+}
+
+// maintenanceOfFailed: the node of a machine that failed and is kept may be worked on. Meanwhile it has no taint of the
+// preservation, which goes on when the maintenance is over, and ends when it would have.
+func maintenanceOfFailed(p *Pool) {
+	machine := p.running(2)[0]
+	p.fail(machine, KubeletDead)
+	expiry := p.preserved(machine, failedPreserved, "auto")
+	p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(tainted()) })
+
+	nm := p.maintain(machine, nil)
+	p.phase(nm, maintenancev1alpha1.PhaseReady)
+	p.eventually(func(g Gomega) {
+		p.isPreserved(g, machine, failedPreserved, "auto")
+		g.Expect(p.fresh(g, machine).Annotations).To(HaveKeyWithValue(prefix+"claims", ContainSubstring(maintenance)))
+		g.Expect(p.node(g, machine)).To(And(cordonedFor(nm), Not(tainted())))
+	})
+	p.giveBack(nm)
+	p.eventually(func(g Gomega) {
+		p.isPreserved(g, machine, failedPreserved, "auto")
+		g.Expect(p.node(g, machine)).To(tainted())
+	})
+	p.fail(machine, NoFault)
+	p.eventually(func(g Gomega) {
+		g.Expect(p.fresh(g, machine).Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
+	})
+	p.Expect(p.isPreserved(p, machine, runningPreserved, "auto")).To(BeTemporally("==", expiry))
+}
+
+// terminatedInMaintenance: nothing waits for a maintenance when its machine is terminated, and none begins on a machine that
+// is to be replaced.
+func terminatedInMaintenance(p *Pool) {
+	machine := p.running(2)[0]
+	nm := p.maintain(machine, nil)
+	p.phase(nm, maintenancev1alpha1.PhaseReady)
+	p.Expect(p.Seed.Delete(p.ctx, machine.DeepCopy())).To(Succeed())
+	p.gone(machine)
+	p.ended(nm)
+
+	machines := p.running(2)
+	p.rollStalled()
+	late := p.newMaintenance(machines[0], p.scenario+"-late", nil)
+	p.create(late)
+	p.phase(late, maintenancev1alpha1.PhasePending, "replaced")
+	p.consistently(shortly, func(g Gomega) { g.Expect(p.phaseOf(g, late)).To(Equal(maintenancev1alpha1.PhasePending)) })
+	p.giveBack(late)
 }
 
 // maintenanceDrain: only what is asked for is evicted, what is in the way is named, and budgets are respected for as long as
@@ -251,7 +337,11 @@ func requestors(p *Pool) {
 	p.phase(nm, maintenancev1alpha1.PhaseReady)
 	p.Expect(p.node(p, machine).Spec.Unschedulable).To(BeFalse(), "cordon: false")
 
-	p.patchMaintenance(nm, fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"additionalRequestors":["other.example.org"]}}`, nm.ResourceVersion))
+	p.eventually(func(g Gomega) { // as any client that patches with a lock does, it reads again after a conflict
+		g.Expect(p.phaseOf(g, nm)).To(Equal(maintenancev1alpha1.PhaseReady))
+		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"additionalRequestors":["other.example.org"]}}`, nm.ResourceVersion)
+		g.Expect(p.Shoot.Patch(p.ctx, nm.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+	})
 	p.setRequestorFailed(nm, metav1.ConditionTrue)
 	p.phase(nm, maintenancev1alpha1.PhaseRequestorFailed)
 	p.Expect(p.Shoot.Delete(p.ctx, nm.DeepCopy())).To(Succeed())
@@ -427,125 +517,4 @@ func scheduledMaintenances(p *Pool) {
 	for _, machine := range machines {
 		p.untouched(machine)
 	}
-}
-
-// maintain asks for the machine's node.
-func (p *Pool) maintain(machine *machinev1alpha1.Machine, edit func(*maintenancev1alpha1.NodeMaintenanceSpec)) *maintenancev1alpha1.NodeMaintenance {
-	p.t.Helper()
-	nm := p.newMaintenance(machine, p.scenario, edit)
-	p.create(nm)
-	return nm
-}
-
-func (p *Pool) newMaintenance(machine *machinev1alpha1.Machine, name string, edit func(*maintenancev1alpha1.NodeMaintenanceSpec)) *maintenancev1alpha1.NodeMaintenance {
-	nm := &maintenancev1alpha1.NodeMaintenance{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
-		Spec:       maintenancev1alpha1.NodeMaintenanceSpec{RequestorID: "conformance.example.org", NodeName: machine.Labels[machinev1alpha1.NodeLabelKey]},
-	}
-	if edit != nil {
-		edit(&nm.Spec)
-	}
-	return nm
-}
-
-// phase waits until the maintenance is in a phase whose message contains the texts, and reads it.
-func (p *Pool) phase(nm *maintenancev1alpha1.NodeMaintenance, phase string, texts ...string) {
-	p.t.Helper()
-	p.eventually(func(g Gomega) {
-		g.Expect(p.phaseOf(g, nm)).To(Equal(phase), messageOf(nm))
-		for _, text := range texts {
-			g.Expect(messageOf(nm)).To(ContainSubstring(text))
-		}
-	})
-	p.t.Logf("NodeMaintenance %s: %s: %s", nm.Name, phase, messageOf(nm))
-}
-
-// phaseOf reads the maintenance, and returns its phase.
-func (p *Pool) phaseOf(g Gomega, nm *maintenancev1alpha1.NodeMaintenance) string {
-	g.Expect(p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(nm), nm)).To(Succeed())
-	if condition := meta.FindStatusCondition(nm.Status.Conditions, maintenancev1alpha1.ConditionReady); condition != nil {
-		return condition.Reason
-	}
-	return ""
-}
-
-func messageOf(nm *maintenancev1alpha1.NodeMaintenance) string {
-	if condition := meta.FindStatusCondition(nm.Status.Conditions, maintenancev1alpha1.ConditionReady); condition != nil {
-		return condition.Message
-	}
-	return ""
-}
-
-// patchMaintenance merges a patch into the maintenance.
-func (p *Pool) patchMaintenance(nm *maintenancev1alpha1.NodeMaintenance, patch string) {
-	p.t.Helper()
-	p.t.Logf("NodeMaintenance %s: %s", nm.Name, patch)
-	p.Expect(p.Shoot.Patch(p.ctx, nm.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)))).To(Succeed())
-}
-
-// setRequestorFailed sets the condition by which a requestor says that its work has failed.
-func (p *Pool) setRequestorFailed(nm *maintenancev1alpha1.NodeMaintenance, status metav1.ConditionStatus) {
-	p.t.Helper()
-	p.eventually(func(g Gomega) {
-		g.Expect(p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(nm), nm)).To(Succeed())
-		meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: maintenancev1alpha1.ConditionRequestorFailed, Status: status, Reason: "FailedMaintenance"})
-		g.Expect(p.Shoot.Status().Update(p.ctx, nm)).To(Succeed())
-	})
-}
-
-// giveBack deletes the maintenance, and waits until it is gone.
-func (p *Pool) giveBack(nm *maintenancev1alpha1.NodeMaintenance) {
-	p.t.Helper()
-	p.Expect(client.IgnoreNotFound(p.Shoot.Delete(p.ctx, nm.DeepCopy()))).To(Succeed())
-	p.ended(nm)
-}
-
-// ended waits until the maintenance is gone.
-func (p *Pool) ended(nm *maintenancev1alpha1.NodeMaintenance) {
-	p.t.Helper()
-	p.eventually(func(g Gomega) {
-		g.Expect(p.Shoot.Get(p.ctx, client.ObjectKeyFromObject(nm), nm.DeepCopy())).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
-	})
-	p.t.Logf("NodeMaintenance %s: gone", nm.Name)
-}
-
-// untouched waits until nothing of a maintenance is left on the machine's node.
-func (p *Pool) untouched(machine *machinev1alpha1.Machine) {
-	p.t.Helper()
-	p.eventually(func(g Gomega) {
-		node := p.node(g, machine)
-		g.Expect(node.Spec.Unschedulable).To(BeFalse())
-		g.Expect(node.Spec.Taints).NotTo(ContainElement(HaveField("Key", v1alpha1.TaintMaintenance)))
-		g.Expect(node.Annotations).NotTo(Or(HaveKey(v1alpha1.AnnotationMaintenance), HaveKey(scaleDown)))
-		g.Expect(node.Status.Conditions).NotTo(ContainElement(HaveField("Type", BeElementOf(corev1.NodeConditionType("MaintenancePlanned"),
-			corev1.NodeConditionType("DrainInProgress"), corev1.NodeConditionType("Drained"), corev1.NodeConditionType("MaintenanceInProgress")))))
-	})
-}
-
-// setMaxParallelOperations sets how many nodes may be under maintenance, and waits until the shoot has got it.
-func (p *Pool) setMaxParallelOperations(count int) {
-	p.t.Helper()
-	p.t.Logf("maxParallelOperations: %d", count)
-	p.eventually(func(g Gomega) {
-		g.Expect(p.editConfig(func(config *v1alpha1.MachinePreservationConfig) {
-			config.NodeMaintenance.MaxParallelOperations = new(intstr.FromInt(count))
-		})).To(Succeed())
-		// As gardenlet asks for the reconciliation of what it has changed.
-		extension, err := p.extension(p.ctx)
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(patchAnnotations(p.ctx, p.Seed, extension, map[string]any{v1beta1constants.GardenerOperation: v1beta1constants.GardenerOperationReconcile})).To(Succeed())
-	})
-	p.eventually(func(g Gomega) {
-		config := &maintenancev1alpha1.MaintenanceOperatorConfig{}
-		g.Expect(p.Shoot.Get(p.ctx, client.ObjectKey{Namespace: maintenancev1alpha1.ConfigNamespace, Name: maintenancev1alpha1.ConfigName}, config)).To(Succeed())
-		g.Expect(config.Spec.MaxParallelOperations).To(HaveValue(Equal(intstr.FromInt(count))))
-	})
-}
-
-// cordonedFor matches a node that is cordoned for a maintenance.
-func cordonedFor(nm *maintenancev1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher {
-	return And(
-		HaveField("Spec.Unschedulable", true),
-		HaveField("Spec.Taints", ContainElement(corev1.Taint{Key: v1alpha1.TaintMaintenance, Value: string(nm.UID), Effect: corev1.TaintEffectNoSchedule})),
-	)
 }

@@ -27,11 +27,14 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
-// life is what is done to a Shoot as a whole while machines of it are preserved. It uses two pools with machines that are
-// Running, of which the first has a share.
+// The pools that are used while something is done to a Shoot as a whole, of which the first has a share.
+const autoPool, otherPool = "auto", "other"
+
+// life is what is done to a Shoot as a whole while machines of it are preserved.
 type life struct {
 	*conformance.Environment
 	*WithT
@@ -40,8 +43,29 @@ type life struct {
 	ctx       context.Context
 	landscape *landscape.Landscape
 	shoot     *gardencorev1beta1.Shoot
+}
 
-	auto, other string
+func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
+func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
+
+func runLifecycle(t *testing.T, generation string) {
+	t.Parallel()
+	g := NewWithT(t)
+	ctx := t.Context()
+
+	l := startLandscape(t, "lifecycle-"+generation, landscape.Options{MCM: generation, Hosts: hosts.BareMetalHost})
+	shoot := withPowerCycles(g, shootFor(g, []conformance.Scenario{{Name: autoPool, Share: 1}, {Name: otherPool}}))
+	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
+	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
+
+	whole := func(do func(*life)) func(*testing.T) {
+		return func(t *testing.T) {
+			do(&life{Environment: environmentOf(NewWithT(t), l), WithT: NewWithT(t), t: t, ctx: ctx, landscape: l, shoot: shoot})
+		}
+	}
+	t.Run("P9: without access", whole((*life).withoutAccess))
+	t.Run("P10, X15: disabled", whole((*life).disable))
+	t.Run("P4: hibernation", whole((*life).hibernate))
 }
 
 // withoutAccess takes the access secret from under the pod of machine-controller-manager, restarts the pod without it and
@@ -52,12 +76,12 @@ func (l *life) withoutAccess() {
 	l.preserveOnRequest()
 
 	l.restartMachineControllerManager()
-	l.replace(l.machineOf(l.other))
+	l.replace(l.machineOf(otherPool))
 
 	empty := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secret.Name, Namespace: secret.Namespace}}
 	l.Expect(l.Seed.Create(l.ctx, empty)).To(Succeed())
 	l.restartMachineControllerManager()
-	l.replace(l.machineOf(l.other))
+	l.replace(l.machineOf(otherPool))
 
 	l.apply(l.shoot)
 	l.preserveOnRequest()
@@ -66,7 +90,7 @@ func (l *life) withoutAccess() {
 // preserveOnRequest has a machine preserved as a person asks for it, until he asks no more.
 func (l *life) preserveOnRequest() {
 	l.t.Helper()
-	machine := l.machineOf(l.other)
+	machine := l.machineOf(otherPool)
 	request := func(value string) {
 		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"annotations":{"node.machine.sapcloud.io/preserve":%s}}}`, value))
 		l.Expect(l.Shoot.Patch(l.ctx, l.nodeOf(l, machine), patch)).To(Succeed())
@@ -127,9 +151,9 @@ func (l *life) replace(machine *machinev1alpha1.Machine) {
 // disable takes the extension from the Shoot while a failed and a running machine are preserved, and the host of another one is
 // off, and gives it back.
 func (l *life) disable() {
-	failed, healthy := l.machineOf(l.auto), l.machineOf(l.other)
+	failed, healthy := l.machineOf(autoPool), l.machineOf(otherPool)
 	l.preserve(failed, healthy)
-	off := l.machineOf(l.other)
+	off := l.machineOf(otherPool)
 	letOn := l.keepOff(off)
 
 	disabled := l.shoot.DeepCopy()
@@ -158,7 +182,7 @@ func (l *life) disable() {
 
 // hibernate hibernates the Shoot while a failed and a running machine are preserved, and wakes it up.
 func (l *life) hibernate() {
-	l.preserve(l.machineOf(l.auto), l.machineOf(l.other))
+	l.preserve(l.machineOf(autoPool), l.machineOf(otherPool))
 
 	asleep := l.shoot.DeepCopy()
 	asleep.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
@@ -169,7 +193,7 @@ func (l *life) hibernate() {
 
 	l.apply(l.shoot)
 	l.Expect(l.hasSidecar()).To(BeTrue())
-	l.preserve(l.machineOf(l.auto), l.machineOf(l.other))
+	l.preserve(l.machineOf(autoPool), l.machineOf(otherPool))
 }
 
 // preserve has one machine preserved as it fails, and another one as a person asks for it.

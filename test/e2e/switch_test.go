@@ -224,7 +224,11 @@ func (s *switching) isPreserved(g Gomega, p *preserved) {
 	if p.onNode {
 		g.Expect(node.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPreserve, request))
 	}
-	g.Expect(node.Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationScaleDownDisabled, "true"))
+	// Machine-controller-manager 0.61 takes the protection off with each look at a MachineDeployment that is complete. It is
+	// put back (P5).
+	g.Eventually(func(g Gomega) {
+		g.Expect(s.node(g, machine).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationScaleDownDisabled, "true"))
+	}).WithTimeout(10 * time.Second).WithPolling(pollInterval).Should(Succeed())
 	_, tainted := preservation.TaintedSince(node)
 	g.Expect(tainted).To(Equal(p.fails))
 	g.Expect(preservation.PreservedCondition(node)).To(HaveField("Status", corev1.ConditionTrue))

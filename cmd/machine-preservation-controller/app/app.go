@@ -186,7 +186,7 @@ func run(ctx context.Context, opts *Options) error {
 	}).AddToManager(mgr, nodes); err != nil {
 		return fmt.Errorf("failed to add the preservation controller: %w", err)
 	}
-	if err := (&drain.Reconciler{Timeouts: opts.Timeouts}).AddToManager(mgr, nodes, pods); err != nil {
+	if err := (&drain.Reconciler{Timeouts: opts.Timeouts, Maintenance: opts.NodeMaintenance.Enabled}).AddToManager(mgr, nodes, pods); err != nil {
 		return fmt.Errorf("failed to add the drain controller: %w", err)
 	}
 	if opts.DrainStrategies.Enabled {

@@ -70,9 +70,9 @@ func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 // drainChanges leaves the following steps to the requeue: each step changes the node's condition, and would bring the
 // next one forward. What else decides on a step comes from outside.
 func drainChanges() predicate.TypedPredicate[*corev1.Node] {
-	type view struct{ draining, reachable, selected bool }
+	type view struct{ draining, reachable, selected, maintained bool }
 	of := func(node *corev1.Node) view {
-		return view{isDraining(node), drain.IsReachable(node), preservation.IsSelectedForUpdate(node)}
+		return view{isDraining(node), drain.IsReachable(node), preservation.IsSelectedForUpdate(node), isMaintained(node)}
 	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return isDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew)

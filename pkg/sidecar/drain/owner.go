@@ -20,6 +20,7 @@ type owner string
 const (
 	ownerNobody       owner = ""
 	ownerMCM          owner = "machine-controller-manager"
+	ownerMaintenance  owner = "maintenance"
 	ownerPreservation owner = "preservation"
 
 	// clockSkew is how far ahead the clock may have been that the taint was put on by.
@@ -27,17 +28,26 @@ const (
 )
 
 // ownerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
-// is updated in place, else the preservation of a failed machine, unless it is under maintenance (M12). That a node was
-// selected for an update is the shoot's to write: it counts for a machine that is not of the newest MachineSet.
-func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated bool) owner {
+// is updated in place, else a maintenance of the node, also one for which the machine is kept no longer (M12), else the
+// preservation of a failed machine. That a node was selected for an update is the shoot's to write: it counts for a machine
+// that is not of the newest MachineSet.
+func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated, maintained bool) owner {
 	record := preservation.ReadRecord(machine)
 	switch {
 	case machine.DeletionTimestamp != nil, outdated && preservation.IsSelectedForUpdate(node):
 		return ownerMCM
+	case maintained:
+		return ownerMaintenance
 	case record != nil && record.Drains() && isDraining(node):
 		return ownerPreservation
 	}
 	return ownerNobody
+}
+
+// isMaintained says that a node is under maintenance, where maintenances are enabled.
+func isMaintained(node *corev1.Node) bool {
+	_, ok := node.Annotations[v1alpha1.AnnotationMaintenance]
+	return ok
 }
 
 // isDraining says that the node is marked as that of a failed, preserved machine, and that pods are left on it.

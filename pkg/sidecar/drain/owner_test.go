@@ -30,7 +30,7 @@ var _ = Describe("Owner", func() {
 	)
 
 	DescribeTable("P7: who empties a node", func(machine *machinev1alpha1.Machine, node *corev1.Node, want string) {
-		Expect(OwnerOf(machine, node, true)).To(BeEquivalentTo(want))
+		Expect(OwnerOf(machine, node, true, false)).To(BeEquivalentTo(want))
 	},
 		Entry("nobody", Machine("m"), Node("m"), ""),
 		Entry("nobody when the machine has not failed", Machine("m", running), Node("m", reason("Preserved")), ""),
@@ -54,8 +54,16 @@ var _ = Describe("Owner", func() {
 
 	It("P14: should not be stopped by a node that says that it is updated when there is no update", func() {
 		node := Node("m", tainted, draining, inPlace("SelectedForUpdate"))
-		Expect(OwnerOf(Machine("m", failed), node, false)).To(BeEquivalentTo("preservation"))
-		Expect(OwnerOf(Machine("m", failed), node, true)).To(BeEquivalentTo("machine-controller-manager"))
-		Expect(OwnerOf(Machine("m", failed, gone), node, false)).To(BeEquivalentTo("machine-controller-manager"))
+		Expect(OwnerOf(Machine("m", failed), node, false, false)).To(BeEquivalentTo("preservation"))
+		Expect(OwnerOf(Machine("m", failed), node, true, false)).To(BeEquivalentTo("machine-controller-manager"))
+		Expect(OwnerOf(Machine("m", failed, gone), node, false, false)).To(BeEquivalentTo("machine-controller-manager"))
 	})
+
+	DescribeTable("M12: who empties a node whose maintenance goes on although the machine is kept for it no longer", func(machine *machinev1alpha1.Machine, node *corev1.Node, want string) {
+		Expect(OwnerOf(machine, node, true, true)).To(BeEquivalentTo(want))
+	},
+		Entry("the maintenance", Machine("m", failed), Node("m", tainted, draining), "maintenance"),
+		Entry("MCM when the machine terminates", Machine("m", failed, gone), Node("m", tainted, draining), "machine-controller-manager"),
+		Entry("MCM when the node is selected for an update in place", Machine("m", failed), Node("m", tainted, draining, inPlace("SelectedForUpdate")), "machine-controller-manager"),
+	)
 })

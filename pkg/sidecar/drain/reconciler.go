@@ -59,8 +59,10 @@ type Reconciler struct {
 	Drainer Drainer
 	// Timeouts are machine-controller-manager's defaults.
 	Timeouts preservation.Timeouts
-	Clock    clock.PassiveClock
-	Recorder events.EventRecorder
+	// Maintenance says that AnnotationMaintenance on a Node counts.
+	Maintenance bool
+	Clock       clock.PassiveClock
+	Recorder    events.EventRecorder
 }
 
 // Reconcile takes a step if the node is that of a machine in Failed:Preserved, is not drained yet, and nobody else drains
@@ -94,9 +96,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	switch ownerOf(machine, node, update.Outdated) {
+	switch ownerOf(machine, node, update.Outdated, r.Maintenance && isMaintained(node)) {
 	case ownerPreservation:
-	case ownerMCM:
+	case ownerMCM, ownerMaintenance:
 		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	default:

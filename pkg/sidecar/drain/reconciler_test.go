@@ -35,6 +35,8 @@ import (
 
 const until = "Machine preserved until 2026-03-04T13:00:00Z."
 
+var maintained = NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "2026-03-01T12:00:00Z")
+
 // drainer answers with what it is told to, and keeps what it was asked.
 type drainer struct {
 	progress drain.Progress
@@ -249,6 +251,18 @@ var _ = Describe("Reconciler", func() {
 		Entry("a node whose condition is not true", held(), draining(Condition("Preserved", corev1.ConditionFalse, "Draining", until))),
 		Entry("a node that is drained", held(), draining(Condition("Preserved", corev1.ConditionTrue, "Drained", "Preserved node drained successfully. "+until))),
 	)
+
+	It("M12: should leave the node to a maintenance that goes on although the machine is kept for it no longer", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining(maintained))
+		e.Maintenance = true
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{}), "it is looked at when that is over")
+		Expect(e.drainer.steps).To(BeZero())
+		Expect(e.drainer.forgotten).To(ConsistOf("m"))
+
+		e.Maintenance = false // the feature is disabled, and nobody takes the mark away
+		Expect(e.reconcile(ctx)).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
+		Expect(e.drainer.steps).To(Equal(1))
+	})
 
 	DescribeTable("P14: a node that says that it was selected for an update in place", func(ctx SpecContext, steps int, newest ...client.Object) {
 		e := newEnvironment(held(Of(set())), draining(Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", "")))
@@ -509,6 +523,8 @@ var _ = Describe("Watch", func() {
 		Entry("not when it is not draining", Node("m", ready(corev1.ConditionUnknown)), Node("m"), false),
 		Entry("when it is updated in place", Node("m", taint, condition("Draining")), Node("m", taint, condition("Draining"), selected), true),
 		Entry("when it no longer is", Node("m", taint, condition("Draining"), selected), Node("m", taint, condition("Draining")), true),
+		Entry("M12: when it is under maintenance", Node("m", taint, condition("Draining")), Node("m", taint, condition("Draining"), maintained), true),
+		Entry("M12: when that is over", Node("m", taint, condition("Draining"), maintained), Node("m", taint, condition("Draining")), true),
 		Entry("not with pods that are kept", Node("m", taint, condition("Draining")), Node("m", taint, condition("PodsKept")), false),
 		Entry("not with its end", Node("m", taint, condition("Draining")), Node("m", taint, condition("Drained")), false),
 	)

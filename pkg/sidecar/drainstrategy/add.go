@@ -9,7 +9,6 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
@@ -62,12 +61,12 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.Pods = shoot.NewPods(ctx, pods,
-				func(node string) { queue.Add(requestFor(node)) },
-				func(node string) { queue.AddAfter(requestFor(node), settling) })
+				func(node string) { queue.Add(shoot.RequestFor(node)) },
+				func(node string) { queue.AddAfter(shoot.RequestFor(node), settling) })
 			return nil
 		})).
-		WatchesRawSource(nodes.Source(requestOf, nodeChanged())).
-		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(requestOfMachine), builder.WithPredicates(machineChanged())).
+		WatchesRawSource(nodes.Source(shoot.RequestsForNode, nodeChanged())).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(shoot.RequestsForMachine), builder.WithPredicates(machineChanged())).
 		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfMachines), builder.WithPredicates(machineSetChanged())).
 		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfMachines), builder.WithPredicates(deploymentChanged())).
 		WithOptions(controller.Options{
@@ -75,21 +74,6 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
 		}).
 		Complete(r)
-}
-
-func requestFor(node string) reconcile.Request {
-	return reconcile.Request{NamespacedName: client.ObjectKey{Name: node}}
-}
-
-func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
-	return []reconcile.Request{requestFor(node.Name)}
-}
-
-func requestOfMachine(_ context.Context, obj client.Object) []reconcile.Request {
-	if node := obj.GetLabels()[machinev1alpha1.NodeLabelKey]; node != "" {
-		return []reconcile.Request{requestFor(node)}
-	}
-	return nil
 }
 
 // nodesOfMachines returns all nodes that have a machine. It asks nothing of the shoot, not even of its cache: as long as
@@ -103,7 +87,7 @@ func (r *Reconciler) nodesOfMachines(ctx context.Context, _ client.Object) []rec
 	}
 	var requests []reconcile.Request
 	for i := range machines.Items {
-		requests = append(requests, requestOfMachine(ctx, &machines.Items[i])...)
+		requests = append(requests, shoot.RequestsForMachine(ctx, &machines.Items[i])...)
 	}
 	return requests
 }

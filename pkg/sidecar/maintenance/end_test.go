@@ -23,7 +23,6 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -134,8 +133,8 @@ var _ = Describe("End", func() {
 		Entry("one whose machine is terminated", true, Condition("Terminating", "True", "ScaleDown", "")),
 		Entry("not one of which that is not true", false, Condition("Terminating", "False", "", "")),
 		Entry("one that is selected for an update in place", true, selected),
-		Entry("one that is drained for it", true, Condition("InPlaceUpdate", "True", "DrainSuccessful", "")),
-		Entry("one that is being updated", true, Condition("InPlaceUpdate", "True", "ReadyForUpdate", "")),
+		Entry("one that is drained for it", true, drained),
+		Entry("one that is being updated", true, updated),
 		Entry("not one that is a candidate for it", false, Condition("InPlaceUpdate", "True", "CandidateForUpdate", "")),
 		Entry("not one that has been updated", false, Condition("InPlaceUpdate", "True", "UpdateSuccessful", "")),
 	)
@@ -158,7 +157,7 @@ var _ = Describe("End", func() {
 var _ = DescribeTable("M15, M17: what is known of the machine of a node", func(ctx SpecContext, want domain.Machine, node NodeOption, objects ...client.Object) {
 	c := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).Build()
-	machine, err := MachineOf(ctx, shoot.NewPools(c), "n", preservation.IsSelectedForUpdate(Node("n", node)))
+	machine, err := MachineOf(ctx, shoot.NewPools(c), "n", domain.IsUpdatedInPlace(Node("n", node)))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(machine).To(Equal(want), fmt.Sprint(objects))
 },
@@ -172,6 +171,9 @@ var _ = DescribeTable("M15, M17: what is known of the machine of a node", func(c
 	Entry("one that is over", domain.Machine{}, ready, pool(1), set("1", 0), set("2", 1), Machine("n", Of(set("2", 1)))),
 	Entry("an update in place of another node", domain.Machine{}, ready, pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
 	Entry("an update in place", domain.Machine{Updating: true}, selected, pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
+	Entry("one that waits for the node agent", domain.Machine{Updating: true}, drained, pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
+	Entry("one that the node agent carries out", domain.Machine{Updating: true}, updated, pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
+	Entry("one that has failed", domain.Machine{}, Condition("InPlaceUpdate", "True", "UpdateFailed", ""), pool(1, InPlace), set("1", 1), set("2", 1), Machine("n", Of(set("1", 1)))),
 	Entry("one that the shoot has made up", domain.Machine{}, selected, pool(1, InPlace), set("1", 1), Machine("n", Of(set("1", 1)))),
 	Entry("a host that is powered off", domain.Machine{PowerCycled: true}, ready, pool(1), set("1", 1), cycled("PoweringOff")),
 	Entry("a host that is powered on", domain.Machine{PowerCycled: true}, ready, pool(1), set("1", 1), cycled("Starting")),
@@ -184,6 +186,8 @@ var _ = DescribeTable("M15, M17: what is known of the machine of a node", func(c
 var (
 	ready    = NodeOption(func(*corev1.Node) {})
 	selected = Condition("InPlaceUpdate", "True", "SelectedForUpdate", "")
+	drained  = Condition("InPlaceUpdate", "True", "DrainSuccessful", "")
+	updated  = Condition("InPlaceUpdate", "True", "ReadyForUpdate", "")
 )
 
 const prefix = "machine-preservation.extensions.gardener.cloud/"

@@ -22,9 +22,9 @@ import (
 )
 
 // MachineOf returns what is known of the machine of a node, from a cache of the control-plane namespace with
-// shoot.IndexNode (M15, M17). Whether the node is selected for an update in place, which the shoot may write as well, is
+// shoot.IndexNode (M15, M17). Whether the node shows that it is updated in place, which the shoot may write as well, is
 // given.
-func MachineOf(ctx context.Context, pools *shoot.Pools, node string, selected bool) (maintenance.Machine, error) {
+func MachineOf(ctx context.Context, pools *shoot.Pools, node string, updated bool) (maintenance.Machine, error) {
 	machine, err := shoot.MachineOf(ctx, pools, node)
 	if err != nil || machine == nil {
 		return maintenance.Machine{Missing: true}, err
@@ -38,7 +38,7 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, selected bo
 	if m.Rolling, err = pools.IsRolling(ctx, deployment); err != nil {
 		return m, err
 	}
-	if selected {
+	if updated {
 		update, err := pools.UpdateOf(ctx, machine)
 		if err != nil {
 			return m, err

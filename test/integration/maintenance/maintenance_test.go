@@ -203,6 +203,8 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		for name, spec := range map[string]map[string]any{
 			"requestor-short":   {"requestorID": "a"},
 			"requestor-pattern": {"requestorID": "a_b"},
+			"node-path":         {"nodeName": "a/b"},
+			"node-pattern":      {"nodeName": "50%"},
 			"wait-timeout":      {"waitForPodCompletion": map[string]any{"timeoutSeconds": int64(-1)}},
 			"drain-timeout":     {"drainSpec": map[string]any{"timeoutSeconds": int64(-1)}},
 			"requestors-twice":  {"additionalRequestors": []any{"x", "x"}},

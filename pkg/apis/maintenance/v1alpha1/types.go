@@ -63,6 +63,7 @@ type NodeMaintenanceSpec struct {
 	// NodeName is the node to work on. It cannot be changed.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="Value is immutable"
 	NodeName string `json:"nodeName"`
 	// Cordon says that no further pods are to be scheduled on the node. It defaults to true.
@@ -101,7 +102,8 @@ type DrainSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	PodSelector string `json:"podSelector,omitempty"`
-	// TimeoutSeconds is after how long the drain begins anew. It defaults to 300. 0 stands for never.
+	// TimeoutSeconds is after how long the drain begins anew. It defaults to 300. 0 stands for never, and what is less than 30
+	// for 30.
 	// +optional
 	// +kubebuilder:default=300
 	// +kubebuilder:validation:Minimum=0

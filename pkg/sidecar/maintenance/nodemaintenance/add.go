@@ -8,7 +8,6 @@ import (
 	"context"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
@@ -78,12 +77,12 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	}
 
 	drainsFailed.WithLabelValues() // an increase can be seen only of what was there before
-	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), requestOfMachine, r.nodesOfMaintenances).
+	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, r.nodesOfMaintenances).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.Pods = shoot.NewPods(ctx, pods,
-				func(node string) { queue.Add(requestFor(node)) },
-				func(node string) { queue.AddAfter(requestFor(node), settling) })
+				func(node string) { queue.Add(shoot.RequestFor(node)) },
+				func(node string) { queue.AddAfter(shoot.RequestFor(node), settling) })
 			// Nodes that still have marks of a maintenance that is gone.
 			maintenances.WhenKnown(ctx, func() {
 				for _, request := range r.markedNodes(ctx) {
@@ -92,7 +91,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 			})
 			return nil
 		})).
-		WatchesRawSource(nodes.Source(requestOfNode, nodeChanged())).
+		WatchesRawSource(nodes.Source(shoot.RequestsForNode, nodeChanged())).
 		WatchesRawSource(maintenances.Source(requestOf)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 5,
@@ -102,23 +101,8 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		Complete(r)
 }
 
-func requestFor(node string) reconcile.Request {
-	return reconcile.Request{NamespacedName: client.ObjectKey{Name: node}}
-}
-
 func requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
-	return []reconcile.Request{requestFor(nm.Spec.NodeName)}
-}
-
-func requestOfNode(_ context.Context, node *corev1.Node) []reconcile.Request {
-	return []reconcile.Request{requestFor(node.Name)}
-}
-
-func requestOfMachine(_ context.Context, obj client.Object) []reconcile.Request {
-	if node := obj.GetLabels()[machinev1alpha1.NodeLabelKey]; node != "" {
-		return []reconcile.Request{requestFor(node)}
-	}
-	return nil
+	return []reconcile.Request{shoot.RequestFor(nm.Spec.NodeName)}
 }
 
 // nodesOfMaintenances returns all nodes that have a maintenance.
@@ -137,7 +121,7 @@ func (r *Reconciler) nodesOfMaintenances(ctx context.Context, _ client.Object) [
 	}
 	var requests []reconcile.Request
 	for name := range names {
-		requests = append(requests, requestFor(name))
+		requests = append(requests, shoot.RequestFor(name))
 	}
 	return requests
 }
@@ -151,7 +135,7 @@ func (r *Reconciler) markedNodes(ctx context.Context) []reconcile.Request {
 	var requests []reconcile.Request
 	for i := range nodes.Items {
 		if domain.IsMarked(&nodes.Items[i]) {
-			requests = append(requests, requestFor(nodes.Items[i].Name))
+			requests = append(requests, shoot.RequestFor(nodes.Items[i].Name))
 		}
 	}
 	return requests

@@ -13,7 +13,6 @@ import (
 
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
 // nodeChanged selects changes of what decides on a maintenance, or of what it has put on the node.
@@ -21,7 +20,7 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		o, n := e.ObjectOld, e.ObjectNew
 		return o.UID != n.UID || o.Spec.Unschedulable != n.Spec.Unschedulable ||
-			preservation.IsSelectedForUpdate(o) != preservation.IsSelectedForUpdate(n) ||
+			domain.IsUpdatedInPlace(o) != domain.IsUpdatedInPlace(n) ||
 			o.Annotations[preservationv1alpha1.AnnotationMaintenance] != n.Annotations[preservationv1alpha1.AnnotationMaintenance] ||
 			recordOf(o) != recordOf(n) || !slices.Equal(conditionsOf(o), conditionsOf(n))
 	}}

@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -28,7 +29,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	outcome, err := r.run(ctx, req.Name, facts, m)
 	m.Memory = facts.Memory
-	if err != nil { // what is watched is needed when it is tried again
+	if errors.Is(err, errUnderWay) { // what is watched is needed when it is tried again
 		return reconcile.Result{}, err
 	}
 	if !outcome.WatchPods {
@@ -113,9 +113,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		m.Refused, m.EvictAfter = nil, time.Time{}
 	}
 	if outcome.Next.IsZero() {
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: max(outcome.Next.Sub(r.Clock.Now()), time.Millisecond)}, nil
+	after := max(outcome.Next.Sub(r.Clock.Now()), time.Millisecond)
+	if err != nil { // what cannot be written of others keeps nothing from its time (P12)
+		logf.FromContext(ctx).Error(err, "Failed to write another maintenance of the node")
+		after = min(after, maxRetry)
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // facts returns what is known of a node, nil for nothing that matters.
@@ -134,6 +139,10 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 	for i := range list.Items {
 		facts.Maintenances = append(facts.Maintenances, &list.Items[i])
 	}
+	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 { // of no node: the client would refuse to ask for it
+		facts.Node = nil
+		return facts, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
@@ -144,7 +153,7 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 		return facts, nil
 	}
 	var err error
-	facts.Machine, err = maintenance.MachineOf(ctx, shoot.NewPools(r.Source), name, preservation.IsSelectedForUpdate(node))
+	facts.Machine, err = maintenance.MachineOf(ctx, shoot.NewPools(r.Source), name, domain.IsUpdatedInPlace(node))
 	return facts, err
 }
 
@@ -181,7 +190,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		case outcome.ReadPods:
 			var readErr error
 			if facts.Pods, readErr = r.ReadPods(ctx, node); readErr != nil {
-				return outcome, errors.Join(err, readErr)
+				return outcome, errors.Join(err, fmt.Errorf("%w: %w", errUnderWay, readErr))
 			}
 			facts.PodsLive = true
 		case len(outcome.Actions) > 0:
@@ -190,10 +199,10 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 			return outcome, err
 		}
 	}
-	return outcome, errors.New("there is always something left to do")
+	return outcome, fmt.Errorf("%w: there is always something left to do", errUnderWay)
 }
 
-// errUnderWay is an error of a write on the node, or on a maintenance that is under way.
+// errUnderWay is an error of a write on the node or on a maintenance that is under way, or of what else that needs.
 var errUnderWay = errors.New("failed to go on")
 
 // write carries writes out, and returns whether the facts have changed by that: what was written are the facts from then on,

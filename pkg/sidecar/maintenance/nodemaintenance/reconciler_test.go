@@ -355,6 +355,44 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.phase(ctx)).To(Equal("Ready"))
 	})
 
+	It("M4, P12: should look again in time, and end the watch, although another one of the node cannot be written", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("b"), maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion.TimeoutSeconds = 40 }))
+		e.fail = func(object client.Object) error {
+			if object.GetName() == "b" {
+				return errors.New("too many conditions")
+			}
+			return nil
+		}
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("too many conditions")))
+		e.schedule(ctx)
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p", Managed: true}}
+		Expect(e.run(ctx)).To(Equal(30*time.Second), "P12: what failed is tried again")
+		Expect(e.phase(ctx)).To(Equal("WaitForPodCompletion"))
+		e.clock.SetTime(Start.Add(30 * time.Second))
+		Expect(e.run(ctx)).To(Equal(10*time.Second), "M4: to the second")
+		e.clock.SetTime(Start.Add(40 * time.Second))
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+		Expect(e.shoot.watched).To(HaveKey("n"))
+		e.shoot.pods = nil
+		_, err = e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("too many conditions")))
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.shoot.watched).To(BeEmpty())
+	})
+
+	It("M5: should go on watching pods when they cannot be read once more", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.ReadPods = func(context.Context, string) ([]drain.Pod, error) { return nil, errors.New("fake") }
+		_, err := e.reconcile(ctx)
+		Expect(err).To(MatchError(ContainSubstring("fake")), "it is tried again soon")
+		Expect(e.phase(ctx)).To(Equal("Draining"))
+		Expect(e.shoot.watched).To(HaveKey("n"))
+	})
+
 	It("M3: should refuse to write on what has changed since it was read", func(ctx SpecContext) {
 		e := newEnvironment(Node("n"), maintenance("a"))
 		e.run(ctx)
@@ -455,6 +493,24 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.writes).To(Equal(writes))
 	})
 
+	DescribeTable("M1, M17: should say of what cannot be the name of a node that there is none", func(ctx SpecContext, name string) {
+		e := newEnvironment(maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.NodeName = name }))
+		e.Live = interceptor.NewClient(e.shoot, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+			return fmt.Errorf("invalid resource name %q", key.Name)
+		}})
+		_, err := e.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.phase(ctx)).To(Equal("Pending"))
+		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(Equal("Node " + name + " does not exist."))
+		Expect(e.recorder.Events).To(Receive(Equal("Normal ConditionChanged Pending")))
+		Expect(e.recorder.Events).To(Receive(HavePrefix("Warning MaintenanceRefused ")))
+	},
+		Entry("a path", "a/b"),
+		Entry("the folder above", ".."),
+		Entry("a percentage", "50%"),
+		Entry("nothing", ""),
+	)
+
 	It("M7: should let go of a maintenance whose node is gone", func(ctx SpecContext) {
 		e := newEnvironment(Node("n"), maintenance("a"))
 		e.run(ctx)
@@ -477,10 +533,30 @@ var _ = Describe("Reconcile", func() {
 		}), true),
 		Entry("another taint", Taint("other", Start), false),
 		Entry("an update in place", Condition("InPlaceUpdate", "True", "SelectedForUpdate", ""), true),
+		Entry("one whose begin was not seen", Condition("InPlaceUpdate", "True", "ReadyForUpdate", ""), true),
 		Entry("the mark", NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "x"), true),
 		Entry("a condition of ours", Condition("DrainInProgress", "True", "", ""), true),
 		Entry("another condition", Condition("Other", "True", "", ""), false),
 		Entry("another node", NodeOption(func(n *corev1.Node) { n.UID = "2" }), true),
+	)
+
+	DescribeTable("M15: should set back what is under way on a node that is updated in place", func(ctx SpecContext, reason string) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.Source.(client.Client).Create(ctx, Set("pool-2", Deployment("pool"), Revision("2")))).To(Succeed())
+		node := e.node(ctx)
+		Condition("InPlaceUpdate", "True", reason, "")(node)
+		Expect(e.shoot.Status().Update(ctx, node)).To(Succeed())
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Pending"))
+		Expect(e.node(ctx).Spec.Unschedulable).To(BeTrue(), "it is machine-controller-manager's")
+	},
+		Entry("that is selected", "SelectedForUpdate"),
+		Entry("that is drained", "DrainSuccessful"),
+		Entry("that the node agent updates", "ReadyForUpdate"),
 	)
 
 	It("should bound what is remembered of refusals", func(ctx SpecContext) {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -75,9 +74,9 @@ func everything(context.Context, client.Object) []reconcile.Request { return []r
 
 // nodeChanged selects changes of whether a node is unavailable, or may be chosen.
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
-	type view struct{ unavailable, selected bool }
+	type view struct{ unavailable, updated bool }
 	of := func(node *corev1.Node) view {
-		return view{domain.IsUnavailable(node), preservation.IsSelectedForUpdate(node)}
+		return view{domain.IsUnavailable(node), domain.IsUpdatedInPlace(node)}
 	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return of(e.ObjectOld) != of(e.ObjectNew)

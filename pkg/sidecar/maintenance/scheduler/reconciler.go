@@ -29,7 +29,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -140,16 +139,16 @@ func (r *Reconciler) newRound(ctx context.Context, from reading, config *v1alpha
 	}
 
 	var (
-		nodes    []domain.ScheduledNode
-		selected = sets.New[string]()
+		nodes   []domain.ScheduledNode
+		updated = sets.New[string]() // in place
 	)
 	if err := r.each(ctx, from.nodes, from.pageSize, &corev1.NodeList{}, func(obj runtime.Object) {
 		node := obj.(*corev1.Node)
 		nodes = append(nodes, domain.ScheduledNode{
 			Name: node.Name, UID: node.UID, Unavailable: domain.IsUnavailable(node), CordonedFor: domain.CordonedFor(node),
 		})
-		if preservation.IsSelectedForUpdate(node) {
-			selected.Insert(node.Name)
+		if domain.IsUpdatedInPlace(node) {
+			updated.Insert(node.Name)
 		}
 	}); err != nil {
 		return nil, fmt.Errorf("failed to list the nodes: %w", err)
@@ -167,7 +166,7 @@ func (r *Reconciler) newRound(ctx context.Context, from reading, config *v1alpha
 	pools := shoot.NewPools(r.Source)
 	for i := range nodes {
 		if node := &nodes[i]; targets.Has(node.Name) {
-			machine, err := maintenance.MachineOf(ctx, pools, node.Name, selected.Has(node.Name))
+			machine, err := maintenance.MachineOf(ctx, pools, node.Name, updated.Has(node.Name))
 			if err != nil {
 				return nil, err
 			}

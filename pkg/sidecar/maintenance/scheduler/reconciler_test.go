@@ -341,6 +341,23 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.lookups).To(BeEmpty())
 	})
 
+	DescribeTable("M15: should schedule nothing on a node that is updated in place", func(ctx SpecContext, reason string, want ...string) {
+		e := newEnvironment(2, parallel("1"))
+		pool := Deployment("pool")
+		Expect(e.seed.Get(ctx, client.ObjectKeyFromObject(pool), pool)).To(Succeed())
+		InPlace(pool)
+		Expect(e.seed.Update(ctx, pool)).To(Succeed())
+		Expect(e.seed.Create(ctx, Set("pool-2", Deployment("pool"), Revision("2")))).To(Succeed())
+		Expect(e.shoot.Status().Update(ctx, Node("n0", Condition("InPlaceUpdate", "True", reason, "")))).To(Succeed())
+		Expect(round(ctx, e.replica())).To(Succeed())
+		Expect(e.inPhase(ctx, "Scheduled")).To(ConsistOf(want))
+	},
+		Entry("that is selected", "SelectedForUpdate", "m1"),
+		Entry("that is drained", "DrainSuccessful", "m1"),
+		Entry("that the node agent updates", "ReadyForUpdate", "m1"),
+		Entry("but where that has failed", "UpdateFailed", "m0"),
+	)
+
 	DescribeTable("M11: which changes of a node are looked at", func(edit NodeOption, want bool) {
 		Expect(NodeChangedFor(Node("n"), Node("n", edit))).To(Equal(want))
 	},
@@ -348,5 +365,6 @@ var _ = Describe("Reconcile", func() {
 		Entry("readiness", NodeOption(NotReady), true),
 		Entry("a cordon", NodeOption(func(n *corev1.Node) { n.Spec.Unschedulable = true }), true),
 		Entry("an update in place", Condition("InPlaceUpdate", "True", "SelectedForUpdate", ""), true),
+		Entry("one whose begin was not seen", Condition("InPlaceUpdate", "True", "ReadyForUpdate", ""), true),
 	)
 })
