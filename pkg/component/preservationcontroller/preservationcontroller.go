@@ -270,12 +270,20 @@ func (p *preservationController) shootResources() []client.Object {
 	}
 	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
 	if p.values.PowerCycle != nil {
-		// A node is safe when none of them names it.
-		clusterRole.Rules = append(clusterRole.Rules, rbacv1.PolicyRule{
-			APIGroups: []string{storagev1.GroupName},
-			Resources: []string{"volumeattachments"},
-			Verbs:     []string{"get", "list", "watch"},
-		})
+		clusterRole.Rules = append(clusterRole.Rules,
+			rbacv1.PolicyRule{
+				// A node is safe when none of them names it.
+				APIGroups: []string{storagev1.GroupName},
+				Resources: []string{"volumeattachments"},
+				Verbs:     []string{"get", "list", "watch"},
+			},
+			rbacv1.PolicyRule{
+				// They tell which of these are of pods that stay.
+				APIGroups: []string{corev1.GroupName},
+				Resources: []string{"persistentvolumes"},
+				Verbs:     []string{"get"},
+			},
+		)
 	}
 	clusterRoleBinding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},

@@ -199,7 +199,10 @@ var _ = Describe("PreservationController", func() {
 		Expect(inSeed()).To(BeEmpty())
 		Expect(annotations()).NotTo(Or(HaveKey(on), HaveKey(seed)))
 
-		with := slices.Concat(without, []rbacv1.PolicyRule{{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"get", "list", "watch"}}})
+		with := slices.Concat(without, []rbacv1.PolicyRule{
+			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{""}, Resources: []string{"persistentvolumes"}, Verbs: []string{"get"}},
+		})
 		hosts := &configv1alpha1.Hosts{Kind: "BareMetalHost"}
 		for _, ending := range []bool{false, true} {
 			deploy(&PowerCycle{Hosts: hosts, Seed: "seed-1", Ending: ending})
