@@ -18,8 +18,9 @@ import (
 // Connection notices whether the shoot's API server answers the requests that keep the nodes up to date. The informer
 // tells nobody when it cannot watch any more: it goes on with what it knows, and tries again.
 type Connection struct {
-	lost atomic.Bool
-	back atomic.Pointer[time.Time]
+	// answers says that the last request was answered, and back since when they are: before the first it counts as away.
+	answers atomic.Bool
+	back    atomic.Pointer[time.Time]
 }
 
 // Wrap returns a transport that notices the answers to requests that list or watch nodes.
@@ -27,8 +28,8 @@ func (c *Connection) Wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(req)
 		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/api/v1/nodes") {
-			lost := err != nil || response.StatusCode >= http.StatusBadRequest
-			if c.lost.Swap(lost) && !lost {
+			answers := err == nil && response.StatusCode < http.StatusBadRequest
+			if !c.answers.Swap(answers) && answers {
 				c.back.Store(new(time.Now()))
 			}
 		}
@@ -43,10 +44,10 @@ func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 
 // Synced says that all nodes are known as they are now: they have been read once, and changes to them arrive.
 func (n *Nodes) Synced() bool {
-	return n.Known() && (n.connection == nil || !n.connection.lost.Load())
+	return n.Known() && (n.connection == nil || n.connection.answers.Load())
 }
 
-// Back returns since when the shoot's API server answers again; zero if it was never away, or nobody reports.
+// Back returns since when the shoot's API server answers, again or for the first time; zero if it never has, or nobody reports.
 func (n *Nodes) Back() time.Time {
 	if n.connection == nil {
 		return time.Time{}

@@ -89,9 +89,12 @@ var _ = Describe("Nodes", func() {
 			Expect(shoot.Start(running)).To(Succeed())
 		}()
 		Consistently(reported, 200*time.Millisecond).Should(BeZero())
+		Expect(nodes.Back()).To(BeZero())
 
+		first := time.Now()
 		api.away.Store(false)
 		Eventually(reported).WithTimeout(20 * time.Second).Should(Equal(1.0))
+		Expect(nodes.Back()).To(BeTemporally(">", first), "X8: nobody knows for how long it was away before the start")
 
 		api.away.Store(true)
 		api.CloseClientConnections()
