@@ -99,9 +99,9 @@ func RemainsOf(pods []*corev1.Pod, attachments []*storagev1.VolumeAttachment, vo
 	for _, pod := range pods {
 		if MustLeave(pod) {
 			remains.Pods++
-			needed.Insert(claims(pod)...)
+			needed.Insert(ClaimsOf(pod)...)
 		} else {
-			staying.Insert(claims(pod)...)
+			staying.Insert(ClaimsOf(pod)...)
 		}
 	}
 	staying = staying.Difference(needed)
@@ -118,8 +118,8 @@ func RemainsOf(pods []*corev1.Pod, attachments []*storagev1.VolumeAttachment, vo
 	return remains
 }
 
-// claims returns the PersistentVolumeClaims of a pod.
-func claims(pod *corev1.Pod) []types.NamespacedName {
+// ClaimsOf returns the PersistentVolumeClaims of a pod.
+func ClaimsOf(pod *corev1.Pod) []types.NamespacedName {
 	var keys []types.NamespacedName
 	for i := range pod.Spec.Volumes {
 		switch volume := &pod.Spec.Volumes[i]; {

@@ -67,7 +67,7 @@ func (d *decision) isClean() bool {
 	if d.Node == nil {
 		return !d.NodeUnknown
 	}
-	return !(d.is.record.Tainted && isOutOfService(d.Node)) && condition(d.Node, v1alpha1.ConditionPowerCycle) == nil
+	return len(Clean(d.Node, d.is.record.Tainted)) == 0
 }
 
 // editNode adds the writes of the node: what it is to be according to what has been written on the Machine.
@@ -75,26 +75,21 @@ func (d *decision) editNode() {
 	if d.Node == nil {
 		return
 	}
-	var (
-		tainted = isOutOfService(d.Node)
-		untaint = tainted && d.is.record.Tainted && (d.clean || !d.is.underWay() && d.isProven())
-		taken   = d.hasNodeRequest() && !d.isEnding() && (d.is.needs || d.taken || !d.group.AllowNodes)
-	)
+	taken := d.hasNodeRequest() && !d.isEnding() && (d.is.needs || d.taken || !d.group.AllowNodes)
 	if taken && !d.group.AllowNodes {
 		d.tell(true, EventRefused, "Operators do not allow power cycles to be asked for on Nodes.")
 	}
-	if taken || untaint || d.fence {
-		after := d.Node.DeepCopy()
-		if taken {
-			delete(after.Annotations, v1alpha1.AnnotationPowerCycle)
-		}
-		if untaint {
-			after.Spec.Taints = slices.DeleteFunc(after.Spec.Taints, isTaint)
-		} else if d.fence {
-			taint := taintOutOfService
-			taint.TimeAdded = &metav1.Time{Time: d.stamp()}
-			after.Spec.Taints = append(after.Spec.Taints, taint)
-		}
+	after := d.Node.DeepCopy()
+	if taken {
+		delete(after.Annotations, v1alpha1.AnnotationPowerCycle)
+	}
+	untainted := d.is.record.Tainted && (d.clean || !d.is.underWay() && d.isProven()) && untaint(after)
+	if d.fence && !untainted {
+		taint := taintOutOfService
+		taint.TimeAdded = &metav1.Time{Time: d.stamp()}
+		after.Spec.Taints = append(after.Spec.Taints, taint)
+	}
+	if taken || untainted || d.fence {
 		d.Writes = append(d.Writes, Write{Before: d.Node, After: after})
 	}
 	d.editCondition()
@@ -104,11 +99,7 @@ func (d *decision) editNode() {
 func (d *decision) editCondition() {
 	is := condition(d.Node, v1alpha1.ConditionPowerCycle)
 	if d.clean || d.is.phase == "" {
-		if is != nil {
-			after := d.Node.DeepCopy()
-			after.Status.Conditions = slices.DeleteFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle })
-			d.Writes = append(d.Writes, Write{Before: d.Node, After: after, Status: true})
-		}
+		d.Writes = append(d.Writes, Clean(d.Node, false)...)
 		return
 	}
 	status := corev1.ConditionFalse

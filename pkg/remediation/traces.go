@@ -28,11 +28,10 @@ func Forget(machine *machinev1alpha1.Machine) bool {
 // of ours if it is ours (X15).
 func Clean(node *corev1.Node, tainted bool) []Write {
 	var writes []Write
-	isOurs := func(t corev1.Taint) bool { return isTaint(t) && t.Value == taintOutOfService.Value }
-	if tainted && slices.ContainsFunc(node.Spec.Taints, isOurs) {
-		after := node.DeepCopy()
-		after.Spec.Taints = slices.DeleteFunc(after.Spec.Taints, isOurs)
-		writes = append(writes, Write{Before: node, After: after})
+	if tainted {
+		if after := node.DeepCopy(); untaint(after) {
+			writes = append(writes, Write{Before: node, After: after})
+		}
 	}
 	if condition(node, v1alpha1.ConditionPowerCycle) != nil {
 		after := node.DeepCopy()
@@ -40,4 +39,11 @@ func Clean(node *corev1.Node, tainted bool) []Write {
 		writes = append(writes, Write{Before: node, After: after, Status: true})
 	}
 	return writes
+}
+
+// untaint removes the very taint of ours from a node, and returns whether it was there.
+func untaint(node *corev1.Node) bool {
+	taints := len(node.Spec.Taints)
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return isTaint(t) && t.Value == taintOutOfService.Value })
+	return len(node.Spec.Taints) < taints
 }
