@@ -10,6 +10,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -91,7 +93,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(deploymentChanged())).
 		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(machineSetChanged())).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToDeployment), builder.WithPredicates(machineChanged())).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.waiting(ctx) }), builder.WithPredicates(phaseChanged())).
 		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).
+		WatchesRawSource(nodes.Source(func(ctx context.Context, _ *corev1.Node) []reconcile.Request { return r.waiting(ctx) }, readinessChanged())).
 		WatchesRawSource(hosts.Source(r.hostToDeployment)).
 		WithOptions(options).
 		Complete(r)
@@ -111,6 +115,28 @@ func (r *Reconciler) machineToDeployment(ctx context.Context, obj client.Object)
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(deployment)}}
 }
 
+// waiting returns the MachineDeployments with a machine that waits for its power cycle: what others do may be what it waits for.
+func (r *Reconciler) waiting(ctx context.Context) []reconcile.Request {
+	return r.deploymentsOf(ctx, func(machine *machinev1alpha1.Machine) bool {
+		return machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCycleWaiting
+	})
+}
+
+// deploymentsOf returns the MachineDeployments with one of some machines.
+func (r *Reconciler) deploymentsOf(ctx context.Context, some func(*machinev1alpha1.Machine) bool) []reconcile.Request {
+	list := &machinev1alpha1.MachineList{}
+	if err := r.Source.List(ctx, list); err != nil { // of a cache that has synced
+		logf.FromContext(ctx).Error(err, "Failed to list the machines")
+	}
+	requests := sets.New[reconcile.Request]()
+	for i := range list.Items {
+		if some(&list.Items[i]) {
+			requests.Insert(r.machineToDeployment(ctx, &list.Items[i])...)
+		}
+	}
+	return requests.UnsortedList()
+}
+
 // nodeToDeployment returns the MachineDeployment of the machine whose node it is.
 func (r *Reconciler) nodeToDeployment(ctx context.Context, node *corev1.Node) []reconcile.Request {
 	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
@@ -123,21 +149,14 @@ func (r *Reconciler) nodeToDeployment(ctx context.Context, node *corev1.Node) []
 // hostToDeployment returns the MachineDeployments of the machines whose host it was, or is; all of them when hosts have become
 // known.
 func (r *Reconciler) hostToDeployment(ctx context.Context, before, after client.Object) []reconcile.Request {
-	var requests []reconcile.Request
 	if before == nil && after == nil {
-		list := &machinev1alpha1.MachineList{}
-		if err := r.Source.List(ctx, list); err != nil { // of a cache that has synced
-			logf.FromContext(ctx).Error(err, "Failed to list the machines")
-		}
-		for i := range list.Items {
-			requests = append(requests, r.machineToDeployment(ctx, &list.Items[i])...)
-		}
-		return requests
+		return r.deploymentsOf(ctx, func(*machinev1alpha1.Machine) bool { return true })
 	}
 	driver := r.Driver()
 	if driver == nil {
 		return nil
 	}
+	var requests []reconcile.Request
 	for _, object := range []client.Object{before, after} {
 		if object == nil {
 			continue

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/metal3"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -137,7 +138,7 @@ func (e *environment) restart() {
 	e.Reconciler = &Reconciler{
 		Source:       cached,
 		SourceReader: direct,
-		Nodes:        nodes{cached, e},
+		Nodes:        nodes{cached, direct, e},
 		Driver:       known,
 		ReadRemains: func(context.Context, string) (remediation.Remains, error) {
 			return e.remains, e.called("read what is left", false)
@@ -216,8 +217,11 @@ func kindOf(obj client.Object) string {
 
 type nodes struct {
 	client.Client
-	e *environment
+	direct client.Reader
+	e      *environment
 }
+
+func (n nodes) APIReader() client.Reader { return n.direct }
 
 func (n nodes) Synced() bool    { return !n.e.away }
 func (n nodes) Back() time.Time { return n.e.back }
@@ -231,7 +235,29 @@ func (e *environment) Eventf(regarding, _ runtime.Object, eventType, reason, _, 
 func (e *environment) round(ctx context.Context) (reconcile.Result, error) {
 	result, err := e.Reconciler.Reconcile(ctx, request1)
 	_, sweepErr := e.Sweeper.Reconcile(ctx, homeless)
+	e.keep(ctx)
 	return result, errors.Join(err, sweepErr)
+}
+
+// keep does what keeps machines: it claims those that are to be.
+func (e *environment) keep(ctx context.Context) {
+	GinkgoHelper()
+	list := &machinev1alpha1.MachineList{}
+	Expect(e.c.List(ctx, list)).To(Succeed())
+	for i := range list.Items {
+		m := &list.Items[i]
+		until, ok := m.Annotations[kept]
+		if ok == metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationCause) {
+			continue
+		}
+		e.edit(ctx, m, func() {
+			delete(m.Annotations, v1alpha1.AnnotationCause)
+			delete(m.Annotations, v1alpha1.AnnotationExpiryTime)
+			if ok {
+				m.Annotations[v1alpha1.AnnotationCause], m.Annotations[v1alpha1.AnnotationExpiryTime] = v1alpha1.CauseRemediation, until
+			}
+		})
+	}
 }
 
 // settle lets the controllers look until nothing is written any more, and returns when they look again.

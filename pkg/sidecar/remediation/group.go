@@ -24,12 +24,14 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-// group returns a MachineDeployment with those of its machines that matter, as a reader has them, and nil if there are none.
-// The hosts of the live ones, and of all that may be kept off, are read from the API server if there are live ones. With an
-// error and a group, some hosts are not known.
-func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *memory, reader client.Reader, live sets.Set[types.UID]) (*remediation.Group, error) {
+// group returns a MachineDeployment with those of its machines that matter, and nil if there are none: as the cache has them, or,
+// if any are to be read live, as the API server has all of them. The nodes and the hosts of the live ones, and of all whose host
+// may be kept off, are read live as well; those of the others are as they are in the cache. With an error and a group, some
+// hosts are not known.
+func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) (*remediation.Group, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
@@ -40,7 +42,11 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		ShootAway:      !r.Nodes.Synced(),
 		ShootBack:      r.Nodes.Back(),
 	}
-	machines, err := r.machines(call, req, reader, group)
+	from := readers{seed: r.Source, shoot: r.Nodes}
+	if live.Len() > 0 {
+		from = readers{seed: r.SourceReader, shoot: r.Nodes.APIReader(), limit: pageSize}
+	}
+	machines, err := r.machines(call, req, from.seed, group)
 	if err != nil {
 		return nil, err
 	}
@@ -50,32 +56,90 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 			return nil, nil
 		}
 	}
+	// What the shoot does not answer in time is not known, and holds nothing else up (P14).
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var errs []error
 	for _, machine := range machines {
+		isLive := live.Len() > 0 && (live.Has(machine.UID) || hasFinalizer(machine))
 		member := remediation.Member{Member: preservation.Member{Machine: machine}, NodeDenied: memory.denied(machine.UID, r.Clock.Now())}
 		if left := memory.left(machine.UID); left.Remains != (remediation.Remains{}) { // a node that was safe must be read anew
 			member.Remains = &left.Remains
 		}
 		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; name != "" {
 			if member.NodeUnknown = group.ShootAway; !member.NodeUnknown {
-				if member.Node, err = r.node(call, name); err != nil {
-					return nil, err
+				nodes := client.Reader(r.Nodes)
+				if isLive {
+					nodes = from.shoot
+				}
+				if member.Node, err = node(patient, nodes, name); err != nil {
+					logf.FromContext(ctx).Info("A node is not known", "machine", machine.Name, "reason", text.CutError(err).Error())
+					member.NodeUnknown = true
 				}
 			}
 		}
 		member.Healthy = preservation.IsHealthy(member.Member, r.NodeConditions)
-		if err := r.findHost(ctx, &member, live != nil && (live.Has(machine.UID) || hasFinalizer(machine))); err != nil {
+		if err := r.findHost(call, &member, isLive); err != nil {
 			errs = append(errs, err)
 		}
 		group.Members = append(group.Members, member)
 	}
+	if group.Settings != nil && !group.ShootAway {
+		if group.Others, err = others(patient, req.Namespace, from, group.Members); err != nil {
+			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", text.CutError(err).Error())
+		}
+	}
 	return group, errors.Join(errs...)
+}
+
+// readers read the control-plane namespace and the shoot.
+type readers struct {
+	seed, shoot client.Reader
+	// limit is how many nodes are in memory at a time when they are listed, 0 for all of a cache.
+	limit int64
+}
+
+// others returns the nodes of the shoot that are not those of the members, also of no machine (X8).
+func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (*remediation.Nodes, error) {
+	known := sets.New[string]()
+	for _, member := range members {
+		if member.Node != nil {
+			known.Insert(member.Node.Name)
+		}
+	}
+	list := &machinev1alpha1.MachineList{}
+	if err := from.seed.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("failed to list the machines: %w", err)
+	}
+	machines := map[string]*machinev1alpha1.Machine{}
+	for i := range list.Items {
+		machine := &list.Items[i]
+		// The name of a node may be used again while the machine before is still being deleted.
+		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; machines[name] == nil || remediation.UnderWay(machine) {
+			machines[name] = machine
+		}
+	}
+	nodes := &remediation.Nodes{}
+	for next := ""; ; {
+		page := &corev1.NodeList{}
+		if err := from.shoot.List(ctx, page, client.Limit(from.limit), client.Continue(next)); err != nil {
+			return nil, fmt.Errorf("failed to list the nodes: %w", err)
+		}
+		for i := range page.Items {
+			if node := &page.Items[i]; !known.Has(node.Name) {
+				nodes.Add(node, machines[node.Name])
+			}
+		}
+		if next = page.Continue; next == "" {
+			return nodes, nil
+		}
+	}
 }
 
 // machines returns the machines of a MachineDeployment, and completes the group with what is known of that.
 func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader client.Reader, group *remediation.Group) ([]*machinev1alpha1.Machine, error) {
 	if req.Name == "" {
-		return r.homeless(ctx, req.Namespace)
+		return r.homeless(ctx, req.Namespace, reader)
 	}
 	deployment := &machinev1alpha1.MachineDeployment{}
 	if err := r.Source.Get(ctx, req.NamespacedName, deployment); err != nil {
@@ -88,6 +152,7 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 	if group.Settings, err = remediation.ReadSettings(deployment); err != nil {
 		logf.FromContext(ctx).Error(err, "Hosts are not touched")
 	}
+	group.Forbidden = deployment.Annotations[v1alpha1.AnnotationForbidden] == "true"
 	group.Replicas = deployment.Spec.Replicas
 	group.InPlace = deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType
 	machines, rollout, err := shoot.MachinesOf(ctx, r.Source, reader, deployment)
@@ -97,9 +162,9 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 
 // homeless returns the machines with something of ours that belong to no MachineDeployment any more: nobody would let them go
 // otherwise.
-func (r *Reconciler) homeless(ctx context.Context, namespace string) ([]*machinev1alpha1.Machine, error) {
+func (r *Reconciler) homeless(ctx context.Context, namespace string, reader client.Reader) ([]*machinev1alpha1.Machine, error) {
 	list := &machinev1alpha1.MachineList{}
-	if err := r.Source.List(ctx, list, client.InNamespace(namespace)); err != nil {
+	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("failed to list the machines: %w", err)
 	}
 	var machines []*machinev1alpha1.Machine
@@ -119,9 +184,10 @@ func (r *Reconciler) homeless(ctx context.Context, namespace string) ([]*machine
 	return machines, nil
 }
 
-func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error) {
+// node returns a node, nil if there is none.
+func node(ctx context.Context, reader client.Reader, name string) (*corev1.Node, error) {
 	node := &corev1.Node{}
-	if err := r.Nodes.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}

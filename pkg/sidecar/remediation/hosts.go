@@ -120,7 +120,7 @@ func (h *Hosts) Start(ctx context.Context) error {
 			}
 			if toolscache.WaitForCacheSync(begun.Done(), synced...) {
 				h.mutex.Lock()
-				h.known = h.driver(hosts)
+				h.known = h.driver(hosts, namespace)
 				h.mutex.Unlock()
 				log.Info("Hosts are known", "namespace", namespace)
 				h.notify(nil, nil)
@@ -174,7 +174,7 @@ func (h *Hosts) connect(ctx context.Context, config *rest.Config, namespace stri
 		return nil, nil, fmt.Errorf("failed to create the client for the hosts: %w", err)
 	}
 	var informers []cache.Informer
-	for _, object := range h.driver(hosts).Objects() {
+	for _, object := range h.driver(hosts, namespace).Objects() {
 		informer, err := hosts.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, nil, fmt.Errorf("failed to get the informer for hosts: %w", err)
@@ -207,6 +207,6 @@ func differ(before, after client.Object) bool {
 	return !apiequality.Semantic.DeepEqual(same, after)
 }
 
-func (h *Hosts) driver(hosts cluster.Cluster) host.Driver {
-	return h.Kind.New(host.Access{Namespace: h.Namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()})
+func (h *Hosts) driver(hosts cluster.Cluster, namespace string) host.Driver {
+	return h.Kind.New(host.Access{Namespace: h.Namespace, HostNamespace: namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()})
 }

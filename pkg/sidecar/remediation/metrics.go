@@ -77,7 +77,7 @@ func deadlineOf(d *remediation.Decision) time.Time {
 	if h == nil {
 		return time.Time{}
 	}
-	asked := h.Requested && h.Owner != nil && h.Owner.UID == d.Machine.UID
+	asked := h.Requested && h.Owner != nil && (h.Owner.UID == d.Machine.UID || d.Release)
 	switch {
 	case !asked && (h.On == nil || *h.On):
 		return time.Time{}

@@ -55,6 +55,19 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	}}
 }
 
+// readinessChanged is for nodes that begin or cease to be ready, or to be there.
+func readinessChanged() predicate.TypedPredicate[*corev1.Node] {
+	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		return isReady(e.ObjectOld) != isReady(e.ObjectNew)
+	}}
+}
+
+func isReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 // phaseChanged is for machines that there are no more, and for those whose cycle has gone on.
 func phaseChanged() predicate.Predicate {
 	return predicate.Funcs{

@@ -56,14 +56,19 @@ type Reconciler struct {
 	Recorder, ShootRecorder events.EventRecorder
 
 	memories sync.Map // *memory by reconcile.Request
+	// confirming is held from when a group is read live until its Machines are written: two groups would each see the nodes that
+	// the other is about to take away as ready (X8).
+	confirming sync.Mutex
 }
 
 // Nodes reads and writes the shoot's nodes.
 type Nodes interface {
 	client.Client
+	// APIReader returns a reader that asks the shoot's API server.
+	APIReader() client.Reader
 	// Synced says that all nodes are known as they are now.
 	Synced() bool
-	// Back returns since when they are again; zero if that has never been otherwise.
+	// Back returns since when they are, again or for the first time; zero if nobody knows.
 	Back() time.Time
 }
 
@@ -74,7 +79,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	value, _ := r.memories.LoadOrStore(req, newMemory())
 	memory := value.(*memory)
 
-	decisions, err := r.decide(ctx, req, memory)
+	decisions, err := r.decide(ctx, req, memory, nil)
+	var runs []run
+	if live := confirmed(decisions); live.Len() > 0 {
+		decisions, runs, err = r.confirm(ctx, req, memory, live)
+	} else {
+		runs = r.hold(ctx, decisions)
+	}
 	if err != nil && decisions == nil {
 		return reconcile.Result{}, err
 	}
@@ -83,27 +94,42 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.memories.Delete(req)
 		return reconcile.Result{}, nil
 	}
-	result, carryErr := r.carryOut(ctx, memory, decisions)
+	result, carryErr := r.carryOn(ctx, memory, runs)
 	observe(req.Name, decisions)
 	return result, errors.Join(err, carryErr)
 }
 
-// decide returns the decisions on a group, nil if there is none. With an error, some hosts are not known as they are.
-func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *memory) ([]remediation.Decision, error) {
-	group, err := r.group(ctx, req, memory, r.Source, nil)
+// confirm decides on what is read live until all that was decided rests on that, and holds the machines and their hosts as it was
+// decided. A cache may not know yet what was written last. To let a host on because of that would begin its cycle anew.
+func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) ([]remediation.Decision, []run, error) {
+	r.confirming.Lock()
+	defer r.confirming.Unlock()
+	for {
+		decisions, err := r.decide(ctx, req, memory, live)
+		// What could not be read live is not asked for again now.
+		if more := confirmed(decisions); !live.IsSuperset(more) {
+			live = live.Union(more)
+			continue
+		}
+		return decisions, r.hold(ctx, decisions), err
+	}
+}
+
+// decide returns the decisions on a group, of which so many machines are read live, nil if there is none. With an error, some
+// hosts are not known as they are.
+func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) ([]remediation.Decision, error) {
+	group, err := r.group(ctx, req, memory, live)
 	if group == nil {
 		return nil, err
 	}
 	decisions := remediation.Decide(*group, r.Clock.Now())
-	// A cache may not know yet what was written last. To let a host on because of that would begin its cycle anew.
-	if live := confirmed(decisions); len(live) > 0 {
-		if group, err = r.group(ctx, req, memory, r.SourceReader, live); group == nil {
-			return nil, err
-		}
-		decisions = remediation.Decide(*group, r.Clock.Now())
-	}
 	if r.readRemains(ctx, memory, group, decisions) {
 		decisions = remediation.Decide(*group, r.Clock.Now())
+	}
+	if group.Settings != nil && group.Others == nil {
+		for i := range decisions { // nobody tells when the nodes are known
+			decisions[i].Next = earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
+		}
 	}
 	memory.forget(group.Members)
 	return decisions, err
@@ -113,7 +139,7 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *
 func confirmed(decisions []remediation.Decision) sets.Set[types.UID] {
 	live := sets.New[types.UID]()
 	for _, d := range decisions {
-		if d.Confirm || d.Release {
+		if d.Confirm {
 			live.Insert(d.Machine.UID)
 		}
 	}

@@ -15,39 +15,66 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/pager"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-// page is how many objects are in memory at a time when they are listed, however many there are.
-const page = 50
+// pageSize is how many objects are in memory at a time when they are listed, however many there are.
+const pageSize = 50
 
 // ReadRemains returns what there still is of a node, as the API server of the shoot has it.
 func ReadRemains(ctx context.Context, c kubernetes.Interface, node string) (remediation.Remains, error) {
-	var remains remediation.Remains
-	each := func(list pager.ListPageFunc, opts metav1.ListOptions, count func(runtime.Object)) error {
+	var (
+		pods        []*corev1.Pod
+		attachments []*storagev1.VolumeAttachment
+		volumes     []*corev1.PersistentVolume
+		stays       bool
+	)
+	each := func(list pager.ListPageFunc, opts metav1.ListOptions, keep func(runtime.Object)) error {
 		p := pager.New(list)
-		p.PageSize, p.PageBufferSize = page, 0
-		return p.EachListItem(ctx, opts, func(obj runtime.Object) error { count(obj); return nil })
+		p.PageSize, p.PageBufferSize = pageSize, 0
+		return p.EachListItem(ctx, opts, func(obj runtime.Object) error { keep(obj); return nil })
 	}
 	if err := each(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, opts)
 	}, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}, func(obj runtime.Object) {
-		if remediation.MustLeave(obj.(*corev1.Pod)) {
-			remains.Pods++
-		}
+		pod := stripPod(obj.(*corev1.Pod))
+		stays = stays || !remediation.MustLeave(pod) && len(remediation.ClaimsOf(pod)) > 0
+		pods = append(pods, pod)
 	}); err != nil {
-		return remains, fmt.Errorf("failed to list the pods of node %s: %w", node, text.CutError(err))
+		return remediation.Remains{}, fmt.Errorf("failed to list the pods of node %s: %w", node, text.CutError(err))
 	}
 	if err := each(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return c.StorageV1().VolumeAttachments().List(ctx, opts)
 	}, metav1.ListOptions{}, func(obj runtime.Object) {
-		if obj.(*storagev1.VolumeAttachment).Spec.NodeName == node {
-			remains.VolumeAttachments++
+		if attachment := obj.(*storagev1.VolumeAttachment); attachment.Spec.NodeName == node {
+			attachments = append(attachments, attachment)
 		}
 	}); err != nil {
-		return remains, fmt.Errorf("failed to list the VolumeAttachments: %w", text.CutError(err))
+		return remediation.Remains{}, fmt.Errorf("failed to list the VolumeAttachments: %w", text.CutError(err))
 	}
-	return remains, nil
+	for _, attachment := range attachments {
+		name := attachment.Spec.Source.PersistentVolumeName
+		if !stays || name == nil { // it is waited for whatever it is of
+			continue
+		}
+		volume, err := c.CoreV1().PersistentVolumes().Get(ctx, *name, metav1.GetOptions{})
+		if client.IgnoreNotFound(err) != nil {
+			return remediation.Remains{}, fmt.Errorf("failed to get PersistentVolume %s: %w", *name, text.CutError(err))
+		}
+		if err == nil {
+			volumes = append(volumes, volume)
+		}
+	}
+	return remediation.RemainsOf(pods, attachments, volumes), nil
+}
+
+// stripPod leaves what remediation.RemainsOf reads of a pod.
+func stripPod(pod *corev1.Pod) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, DeletionTimestamp: pod.DeletionTimestamp},
+		Spec:       corev1.PodSpec{Tolerations: pod.Spec.Tolerations, Volumes: pod.Spec.Volumes},
+	}
 }

@@ -43,13 +43,18 @@ type run struct {
 	err   error
 }
 
-// carryOut carries decisions out, and returns when to look again. What is to be done about hosts comes first.
-func (r *Reconciler) carryOut(ctx context.Context, memory *memory, decisions []remediation.Decision) (reconcile.Result, error) {
+// hold carries out what decisions say of Machines and of hosts, and returns how that went.
+func (r *Reconciler) hold(ctx context.Context, decisions []remediation.Decision) []run {
 	runs := make([]run, len(decisions))
 	for i := range decisions {
 		runs[i] = run{Reconciler: r, Decision: &decisions[i]}
 	}
 	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].hold(ctx) })
+	return runs
+}
+
+// carryOn carries out the rest, and returns when to look again.
+func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (reconcile.Result, error) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].writeNode(limited, memory) })

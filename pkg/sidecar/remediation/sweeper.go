@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,16 +50,24 @@ func (s *Sweeper) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, err
 	}
 	observeHosts(hosts, orphans)
-	var errs []error
+	var (
+		result reconcile.Result
+		errs   []error
+	)
 	for i := range orphans {
 		name, owner := nameOf(&orphans[i]), orphans[i].Owner
-		if err := driver.Release(ctx, &orphans[i]); client.IgnoreNotFound(err) != nil {
+		err := driver.Release(ctx, &orphans[i])
+		if apierrors.IsConflict(err) { // somebody else wrote first
+			result.RequeueAfter = minRetry
+			continue
+		}
+		if client.IgnoreNotFound(err) != nil {
 			errs = append(errs, fmt.Errorf("failed to release host %s: %w", name, err))
 			continue
 		}
 		logf.FromContext(ctx).Info("Released a host that no power cycle needs off", "host", name, "machine", owner.Machine, "machineUID", owner.UID)
 	}
-	return reconcile.Result{}, errors.Join(errs...)
+	return result, errors.Join(errs...)
 }
 
 func (s *Sweeper) orphans(ctx context.Context, reader client.Reader, namespace string, hosts []remediation.Host) ([]remediation.Host, error) {
