@@ -36,16 +36,26 @@ var _ = Describe("Watches", func() {
 		Entry("a node", func(m *machinev1alpha1.Machine) { m.Labels["node"] = "x" }, true, false),
 	)
 
-	DescribeTable("of nodes", func(change func(*corev1.Node), looks bool) {
+	It("R6: of MachineDeployments that operators forbid to keep machines of", func() {
+		before, after := builder.Deployment("pool"), builder.Deployment("pool", builder.DeploymentAnnotation(forbidden, "true"))
+		Expect(DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(BeTrue())
+		Expect(DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: builder.Deployment("pool")})).To(BeFalse())
+	})
+
+	DescribeTable("of nodes", func(change func(*corev1.Node), looks, wakes bool) {
 		after := builder.Node("m")
 		change(after)
-		Expect(NodeChanged().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: builder.Node("m"), ObjectNew: after})).To(Equal(looks))
+		e := event.TypedUpdateEvent[*corev1.Node]{ObjectOld: builder.Node("m"), ObjectNew: after}
+		Expect(NodeChanged().Update(e)).To(Equal(looks))
+		Expect(ReadinessChanged().Update(e)).To(Equal(wakes), "X8: of other MachineDeployments")
+		Expect(ReadinessChanged().Delete(event.TypedDeleteEvent[*corev1.Node]{Object: after})).To(BeTrue())
 	},
-		Entry("a heartbeat", func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(builder.Start) }, false),
-		Entry("a boot id", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "x" }, true),
-		Entry("a taint", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: outOfService}} }, true),
-		Entry("a request", func(n *corev1.Node) { n.Annotations[request] = "now" }, true),
-		Entry("since when it is ready", func(n *corev1.Node) { n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start) }, true),
+		Entry("a heartbeat", func(n *corev1.Node) { n.Status.Conditions[0].LastHeartbeatTime = metav1.NewTime(builder.Start) }, false, false),
+		Entry("a boot id", func(n *corev1.Node) { n.Status.NodeInfo.BootID = "x" }, true, false),
+		Entry("a taint", func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: outOfService}} }, true, false),
+		Entry("a request", func(n *corev1.Node) { n.Annotations[request] = "now" }, true, false),
+		Entry("since when it is ready", func(n *corev1.Node) { n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start) }, true, false),
+		Entry("whether it is ready", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, true, true),
 	)
 
 	It("should find the MachineDeployment of a machine, a node and a host", func(ctx SpecContext) {
@@ -68,5 +78,15 @@ var _ = Describe("Watches", func() {
 		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(BeEmpty())
 		m.Finalizers = []string{finalizer}
 		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(ConsistOf(homeless))
+	})
+
+	It("X8: should wake who waits, in whatever MachineDeployment, and nobody else", func(ctx SpecContext) {
+		e := newEnvironment("a", "", "b", "c")
+		Expect(Waiting(e.Reconciler, ctx)).To(BeEmpty())
+		for _, name := range []string{"b", "c"} {
+			m := e.machine(ctx, name)
+			e.edit(ctx, m, func() { builder.Annotation(phase, "Waiting")(m) })
+		}
+		Expect(Waiting(e.Reconciler, ctx)).To(ConsistOf(request2))
 	})
 })

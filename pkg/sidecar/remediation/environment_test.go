@@ -48,12 +48,14 @@ const (
 	request   = prefix + "power-cycle"
 	kept      = prefix + "remediation"
 	finalizer = prefix + "host"
+	forbidden = prefix + "forbidden"
 
 	outOfService = "node.kubernetes.io/out-of-service"
 )
 
 var (
 	request1 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
+	request2 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
 	homeless = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
 	hostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 )
@@ -68,6 +70,8 @@ type environment struct {
 	calls, writes []string
 	// fail is asked before each call to an API server.
 	fail func(call string, isWrite bool) error
+	// meanwhile is called before each call to an API server.
+	meanwhile func(call string)
 	// remains is what is left on nodes.
 	remains remediation.Remains
 	// away says that the shoot's API server is, back since when it is again, and unknown that hosts are not known.
@@ -80,17 +84,29 @@ type environment struct {
 	*Sweeper
 }
 
-// newEnvironment returns one of machines with hosts and nodes that are healthy.
+// newEnvironment returns one of machines with hosts and nodes that are healthy: those up to an empty name in the first pool, the
+// others in the second.
 func newEnvironment(names ...string) *environment {
 	GinkgoHelper()
 	scheme := runtime.NewScheme()
 	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
 	Expect(corev1.AddToScheme(scheme)).To(Succeed())
-	deployment := builder.Deployment("pool", builder.DeploymentAnnotation(settings, "{}"))
-	set := builder.Set("set", deployment)
-	objects := []client.Object{deployment, set}
-	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(time.Hour)), fail: func(string, bool) error { return nil }}
+	var (
+		objects []client.Object
+		set     *machinev1alpha1.MachineSet
+	)
+	pool := func(name string) {
+		deployment := builder.Deployment(name, builder.DeploymentAnnotation(settings, "{}"))
+		set = builder.Set(name+"-set", deployment)
+		objects = append(objects, deployment, set)
+	}
+	pool(request1.Name)
+	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(time.Hour)), fail: func(string, bool) error { return nil }, meanwhile: func(string) {}}
 	for _, name := range names {
+		if name == "" {
+			pool(request2.Name)
+			continue
+		}
 		node := builder.Node(name, func(n *corev1.Node) {
 			n.Status.NodeInfo.BootID = e.newBootID()
 			n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start)
@@ -154,6 +170,7 @@ func (e *environment) restart() {
 }
 
 func (e *environment) called(call string, isWrite bool) error {
+	e.meanwhile(call)
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	e.calls = append(e.calls, call)
@@ -350,17 +367,30 @@ func (e *environment) cycle(ctx context.Context, name string) {
 	e.settle(ctx)
 }
 
-// lagging is a cache that knows a machine as it was.
+// lagging is a cache that knows an object as it was.
 type lagging struct {
 	client.Client
-	old *machinev1alpha1.Machine
+	old client.Object
+}
+
+// Get implements client.Reader.
+func (l lagging) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if node, ok := obj.(*corev1.Node); ok && key.Name == l.old.GetName() {
+		l.old.(*corev1.Node).DeepCopyInto(node)
+		return nil
+	}
+	return l.Client.Get(ctx, key, obj, opts...)
 }
 
 // List implements client.Reader.
 func (l lagging) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
 	err := l.Client.List(ctx, list, opts...)
 	if machines, ok := list.(*machinev1alpha1.MachineList); ok {
-		machines.Items = []machinev1alpha1.Machine{*l.old}
+		for i := range machines.Items {
+			if machines.Items[i].Name == l.old.GetName() {
+				l.old.(*machinev1alpha1.Machine).DeepCopyInto(&machines.Items[i])
+			}
+		}
 	}
 	return err
 }

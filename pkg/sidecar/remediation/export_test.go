@@ -6,11 +6,14 @@ package remediation
 
 // What the tests look at beside the exported names.
 var (
-	MachineChanged = machineChanged
-	NodeChanged    = nodeChanged
-	PhaseChanged   = phaseChanged
+	DeploymentChanged = deploymentChanged
+	MachineChanged    = machineChanged
+	NodeChanged       = nodeChanged
+	ReadinessChanged  = readinessChanged
+	PhaseChanged      = phaseChanged
 
 	MachineToDeployment = (*Reconciler).machineToDeployment
 	NodeToDeployment    = (*Reconciler).nodeToDeployment
 	HostToDeployment    = (*Reconciler).hostToDeployment
+	Waiting             = (*Reconciler).waiting
 )

@@ -8,16 +8,21 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -261,7 +266,7 @@ var _ = Describe("Reconciler", func() {
 		e.edit(ctx, m, func() { m.Finalizers = nil })
 		Expect(e.c.Delete(ctx, m)).To(Succeed())
 		other := e.host(ctx, "other")
-		foreign := map[string]string{reboot: "", owner: `{"seed":"another","namespace":"shoot--test--one","machine":"other","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`}
+		foreign := map[string]string{reboot: "", owner: `{"seed":"another","namespace":"shoot--test--two","machine":"other","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`}
 		e.edit(ctx, other, func() { other.SetAnnotations(foreign) })
 		Expect(e.settle(ctx)).To(BeZero())
 		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
@@ -402,6 +407,171 @@ var _ = Describe("Reconciler", func() {
 		_, err := e.Sweeper.Reconcile(ctx, homeless)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
+	})
+
+	It("X2: should release what was off when the control plane was restored from another seed", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		h := e.host(ctx, "m")
+		e.edit(ctx, h, func() {
+			h.SetAnnotations(map[string]string{reboot: "", owner: `{"seed":"another","namespace":"shoot--test--one","machine":"m","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`})
+		})
+		e.settle(ctx)
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+	})
+
+	It("X2: should try again without an error if somebody else has written to a host that is swept", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		m := e.machine(ctx, "m")
+		e.edit(ctx, m, func() { m.Finalizers = nil })
+		Expect(e.c.Delete(ctx, m)).To(Succeed())
+		e.fail = func(call string, isWrite bool) error {
+			if isWrite {
+				return apierrors.NewConflict(schema.GroupResource{Resource: "baremetalhosts"}, "m", errors.New(call))
+			}
+			return nil
+		}
+		Expect(e.Sweeper.Reconcile(ctx, homeless)).To(Equal(reconcile.Result{RequeueAfter: time.Second}))
+		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
+	})
+
+	Describe("X8: nodes of the whole shoot", func() {
+		It("should begin none that makes too many of them go away, in whatever MachineDeployment", func(ctx SpecContext) {
+			e := newEnvironment("a", "", "b", "c")
+			e.ask(ctx, "a")
+			e.settle(ctx)
+			Expect(e.phase(ctx, "a")).To(Equal("PoweringOff"))
+			e.ask(ctx, "b")
+			for range 3 {
+				_, err := e.Reconciler.Reconcile(ctx, request2)
+				Expect(err).NotTo(HaveOccurred())
+			}
+			Expect(e.phase(ctx, "b")).To(Equal("Waiting"))
+			Expect(e.events).To(ContainElement("Machine Normal PowerCycleWaiting: Too many nodes of the shoot would not be ready."))
+			Expect(Waiting(e.Reconciler, ctx)).To(ConsistOf(request2))
+			e.cycle(ctx, "a")
+			Expect(e.phase(ctx, "a")).To(Equal("Succeeded"))
+			_, err := e.Reconciler.Reconcile(ctx, request2)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(e.phase(ctx, "b")).To(Equal("PoweringOff"))
+		})
+
+		It("should count those of no machine", func(ctx SpecContext) {
+			e := newEnvironment("m")
+			bare := builder.Node("bare")
+			bare.Status.Conditions[0].Status = corev1.ConditionUnknown
+			Expect(e.c.Create(ctx, bare)).To(Succeed())
+			Expect(e.c.Status().Update(ctx, bare)).To(Succeed())
+			e.ask(ctx, "m")
+			e.settle(ctx)
+			Expect(e.phase(ctx, "m")).To(Equal("Waiting"))
+		})
+
+		It("should decide on one MachineDeployment at a time", func(ctx SpecContext) {
+			e := newEnvironment("a", "", "b", "c")
+			e.ask(ctx, "a")
+			e.ask(ctx, "b")
+			for _, request := range []reconcile.Request{request1, request2} { // both wait to begin
+				e.away = true
+				_, err := e.Reconciler.Reconcile(ctx, request)
+				Expect(err).NotTo(HaveOccurred())
+				e.away = false
+			}
+			var (
+				once  sync.Once
+				other sync.WaitGroup
+			)
+			e.meanwhile = func(call string) {
+				if call != "list *v1.NodeList" {
+					return
+				}
+				once.Do(func() {
+					other.Go(func() {
+						defer GinkgoRecover()
+						_, err := e.Reconciler.Reconcile(ctx, request2)
+						Expect(err).NotTo(HaveOccurred())
+					})
+					time.Sleep(100 * time.Millisecond) // the other would have begun by then
+				})
+			}
+			_, err := e.Reconciler.Reconcile(ctx, request1)
+			Expect(err).NotTo(HaveOccurred())
+			other.Wait()
+			Expect([]string{e.phase(ctx, "a"), e.phase(ctx, "b")}).To(Equal([]string{"PoweringOff", "Waiting"}))
+		})
+
+		It("P14: should wait without an error, and look again, where the shoot does not tell", func(ctx SpecContext) {
+			e := newEnvironment("m")
+			e.ask(ctx, "m")
+			e.fail = func(call string, _ bool) error {
+				if call == "list *v1.NodeList" {
+					return errors.New("denied")
+				}
+				return nil
+			}
+			Expect(e.settle(ctx)).To(Equal(10 * time.Second))
+			Expect(e.phase(ctx, "m")).NotTo(Equal("PoweringOff"))
+			e.fail = func(string, bool) error { return nil }
+			e.settle(ctx)
+			Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+		})
+	})
+
+	It("X8: should see live that a maintenance of the node has begun", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		old := e.node(ctx, "m")
+		n := e.node(ctx, "m")
+		e.edit(ctx, n, func() { n.Annotations = map[string]string{prefix + "maintenance": "{}"} })
+		e.ask(ctx, "m")
+		all := e.Reconciler.Nodes.(nodes)
+		e.Reconciler.Nodes = nodes{lagging{all.Client, old}, all.direct, e}
+		for range 3 {
+			_, err := e.round(ctx)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(e.phase(ctx, "m")).To(Equal("Waiting"))
+		Expect(e.events).To(ContainElement("Machine Normal PowerCycleWaiting: A maintenance of the node is in progress."))
+	})
+
+	It("X3: should confirm what is decided on another machine because of what was confirmed", func(ctx SpecContext) {
+		e := newEnvironment("a", "b")
+		e.ask(ctx, "a")
+		old := e.machine(ctx, "a")
+		e.ask(ctx, "b")
+		a := e.machine(ctx, "a")
+		e.edit(ctx, a, func() { delete(a.Annotations, needs) })
+		e.Reconciler.Source = lagging{e.Reconciler.Source, old}
+		_, err := e.Reconciler.Reconcile(ctx, request1)
+		Expect(err).NotTo(HaveOccurred())
+		Expect([]string{e.phase(ctx, "a"), e.phase(ctx, "b")}).To(Equal([]string{"", "PoweringOff"}))
+		Expect(e.calls).To(ContainElements("get Node/a", "get Host/a", "get Node/b", "get Host/b"))
+	})
+
+	It("X10: should not switch a host off before its machine is kept", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		for range 3 {
+			_, err := e.Reconciler.Reconcile(ctx, request1)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		e.keep(ctx)
+		e.settle(ctx)
+		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
+	})
+
+	It("R6 X10: should end a cycle when operators forbid to keep the machines of the MachineDeployment", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		deployment := &machinev1alpha1.MachineDeployment{}
+		Expect(e.c.Get(ctx, request1.NamespacedName, deployment)).To(Succeed())
+		e.edit(ctx, deployment, func() { deployment.Annotations[forbidden] = "true" })
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("Cancelled"))
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
 	})
 
 	It("should drop what it knows of a MachineDeployment that is gone", func(ctx SpecContext) {
