@@ -16,7 +16,9 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,7 +56,7 @@ type pool struct {
 
 var pools = 0
 
-// newPool creates a pool of so many machines, which is gone after the test.
+// newPool creates a pool of so many machines, whose nodes are gone after the test.
 func newPool(ctx context.Context, namespace, powerCycle string, machines int) *pool {
 	GinkgoHelper()
 	pools++
@@ -103,7 +105,13 @@ status: {poweredOn: true, operationalStatus: OK, provisioning: {state: provision
 			}
 		}, 100*time.Millisecond)
 	}()
-	DeferCleanup(func() { cancel(); <-stopped })
+	DeferCleanup(func(ctx SpecContext) {
+		cancel()
+		<-stopped
+		for _, name := range p.names { // they would count as nodes of the shoot that are ready, or not
+			Expect(s.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+		}
+	})
 	return p
 }
 
@@ -185,18 +193,50 @@ func isTainted(ctx context.Context, name string) func() bool {
 	}
 }
 
-// hold puts a pod on a node that does not leave it, and returns what lets it go.
-func hold(ctx context.Context, node string) func() {
-	GinkgoHelper()
-	pod := &corev1.Pod{
+// newPod returns a pod on a node.
+func newPod(node string) *corev1.Pod {
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: node},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(0))},
 	}
+}
+
+// hold puts a pod on a node that does not leave it, and returns what lets it go.
+func hold(ctx context.Context, node string) func() {
+	GinkgoHelper()
+	pod := newPod(node)
 	Expect(s.Create(ctx, pod)).To(Succeed())
 	return func() {
 		GinkgoHelper()
 		Expect(s.Delete(context.WithoutCancel(ctx), pod)).To(Succeed())
 	}
+}
+
+// attach attaches the volume of a PersistentVolumeClaim to a node, and returns what detaches it.
+func attach(ctx context.Context, node, claim string) func() {
+	GinkgoHelper()
+	name := node + "-" + claim
+	volume := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			ClaimRef:               &corev1.ObjectReference{Namespace: "default", Name: claim},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi", VolumeHandle: name}},
+		},
+	}
+	attachment := &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "csi", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}},
+	}
+	Expect(s.Create(ctx, volume)).To(Succeed())
+	Expect(s.Create(ctx, attachment)).To(Succeed())
+	detach := func() {
+		GinkgoHelper()
+		Expect(client.IgnoreNotFound(s.Delete(context.WithoutCancel(ctx), attachment))).To(Succeed())
+	}
+	DeferCleanup(detach)
+	return detach
 }
 
 // short is a powerCycle that has little time.
@@ -254,6 +294,24 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		for _, step := range []string{"PoweringOff", "MakingNodeSafe", "PoweringOn", "Succeeded"} {
 			Eventually(told, patient).Should(ContainElements("Machine PowerCycle"+step, "Node PowerCycle"+step))
 		}
+	})
+
+	It("X1: should not wait for the volume of a pod that stays, but for any other", func(ctx SpecContext) {
+		p := newPool(ctx, builder.Namespace, "{}", 1)
+		m := p.names[0]
+		stays := newPod(m)
+		stays.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		stays.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "stays"}}}}
+		Expect(s.Create(ctx, stays)).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) { Expect(s.Delete(ctx, stays)).To(Succeed()) })
+		attach(ctx, m, "stays")
+		detach := attach(ctx, m, "leaves")
+		start(ctx, "")
+		annotate(ctx, machine(ctx, m), needs, "")
+		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
+		Consistently(phase(ctx, m), time.Second).Should(Equal("MakingNodeSafe"))
+		detach()
+		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"))
 	})
 
 	It("X2: should let the host on when the request is withdrawn in between", func(ctx SpecContext) {
@@ -376,6 +434,19 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		}, patient).Should(HaveEach("Succeeded"))
 	})
 
+	It("X8: should power-cycle machines of several MachineDeployments as long as most nodes are ready", func(ctx SpecContext) {
+		first, second := newPool(ctx, builder.Namespace, "{}", 1).names[0], newPool(ctx, builder.Namespace, "{}", 2).names[0]
+		release := hold(ctx, first)
+		start(ctx, "")
+		annotate(ctx, machine(ctx, first), needs, "")
+		Eventually(isTainted(ctx, first), patient).Should(BeTrue())
+		annotate(ctx, machine(ctx, second), needs, "")
+		Eventually(phase(ctx, second), patient).Should(Equal("Waiting"))
+		Consistently(annotations(ctx, builder.Namespace, second), time.Second).ShouldNot(HaveKey(reboot))
+		release()
+		Eventually(phase(ctx, second), patient).Should(Equal("Succeeded"), "nobody but the first has told")
+	})
+
 	It("X11: should take the request of a node", func(ctx SpecContext) {
 		p := newPool(ctx, builder.Namespace, "{}", 1)
 		start(ctx, "")
@@ -388,7 +459,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		p := newPool(ctx, builder.Namespace, "{}", 2)
 		m, other := p.names[0], p.names[1]
 		DeferCleanup(hold(ctx, m))
-		foreign := `{"seed":"another","namespace":"` + builder.Namespace + `","machine":"` + other + `","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`
+		foreign := `{"seed":"another","namespace":"shoot--test--two","machine":"` + other + `","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`
 		h := host.New(kind)
 		h.SetNamespace(builder.Namespace)
 		h.SetName(other)
