@@ -206,7 +206,14 @@ func (e *environment) intercept(live bool) client.WithWatch {
 					return err
 				}
 			}
-			return c.List(ctx, list, opts...)
+			if o := (&client.ListOptions{}).ApplyOptions(opts); !live && o.Continue != "" {
+				return errors.New("continue list option is not supported by the cache")
+			}
+			err := c.List(ctx, list, opts...)
+			if !live {
+				list.SetContinue("continue-not-supported")
+			}
+			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
 			return patch(obj, func() error { return c.Patch(ctx, obj, p, opts...) })

@@ -130,7 +130,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 				nodes.Add(node, machines[node.Name])
 			}
 		}
-		if next = page.Continue; next == "" {
+		if next = page.Continue; next == "" || from.limit == 0 { // a cache always says that there are more
 			return nodes, nil
 		}
 	}
