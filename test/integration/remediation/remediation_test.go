@@ -456,7 +456,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("X2 X14: should sweep orphans after a restart, and leave the hosts of others alone", func(ctx SpecContext) {
-		p := newPool(ctx, builder.Namespace, "{}", 2)
+		p := newPool(ctx, builder.Namespace, "{}", 4)
 		m, other := p.names[0], p.names[1]
 		DeferCleanup(hold(ctx, m))
 		foreign := `{"seed":"another","namespace":"shoot--test--two","machine":"` + other + `","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`
