@@ -63,6 +63,8 @@ type Environment struct {
 	RefuseEvictions func(ctx context.Context, key, value string) (undo func(ctx context.Context) error, err error)
 	// ShootAway takes the shoot's API server away until the returned function is called. It is optional.
 	ShootAway func() (back func() error, err error)
+	// KillSidecar ends the preservation controller as a crash does. It is optional.
+	KillSidecar func(ctx context.Context) error
 	// Select says which scenarios are run; nil for all.
 	Select func(Scenario) bool
 }

@@ -151,7 +151,8 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 		RefuseEvictions: func(ctx context.Context, key, value string) (func(context.Context) error, error) {
 			return refuseEvictions(ctx, shootClient, key, value)
 		},
-		ShootAway: l.FreezeShoot,
+		ShootAway:   l.FreezeShoot,
+		KillSidecar: func(ctx context.Context) error { return killSidecar(ctx, seedClient) },
 	}
 }
 
