@@ -82,7 +82,13 @@ func (m *measurement) measureMaintenances(ctx context.Context, machines []machin
 	if err := pause(ctx, idlePeriod); err != nil {
 		return err
 	}
-	return m.measureMemory(&m.maintenances.memory)
+	if err := m.measureMemory(&m.maintenances.memory); err != nil {
+		return err
+	}
+	for _, name := range m.containers() {
+		say("%s: resident, of which anonymous: %s", name, m.maintenances.memory[name])
+	}
+	return nil
 }
 
 // hasMaintenances says whether all pods of machine-controller-manager are such whose sidecar looks after node maintenances.

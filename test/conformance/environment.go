@@ -159,16 +159,6 @@ func needsKeptOffHosts(e *Environment) string {
 	return ""
 }
 
-func needsHostsAndKill(e *Environment) string {
-	if reason := needsHosts(e); reason != "" {
-		return reason
-	}
-	if e.KillSidecar == nil {
-		return "the preservation controller cannot be killed through the APIs alone"
-	}
-	return ""
-}
-
 func needsMaintenanceAndNeverJoins(e *Environment) string {
 	return cmp.Or(needsMaintenance(e), needsNeverJoins(e))
 }

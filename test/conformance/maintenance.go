@@ -440,30 +440,46 @@ func refusedMaintenance(p *Pool) {
 	p.untouched(machine)
 }
 
-// restartInMaintenance: whatever phase maintenances are in, they go on after a restart.
+// restartInMaintenance: whatever phase a maintenance is in, it goes on after a crash, and the machine of a node that is away
+// meanwhile is kept.
 func restartInMaintenance(p *Pool) {
 	machines := p.running(2)
-	pod := p.pod(machines[0], metav1.NamespaceDefault, p.scenario, nil)
-	draining := p.newMaintenance(machines[0], p.scenario+"-draining", func(spec *maintenancev1alpha1.NodeMaintenanceSpec) { spec.DrainSpec = &maintenancev1alpha1.DrainSpec{} })
-	ready := p.newMaintenance(machines[1], p.scenario+"-ready", nil)
-	p.create(draining)
-	p.create(ready)
-	p.phase(draining, maintenancev1alpha1.PhaseDraining, "default/"+pod.Name)
-	p.phase(ready, maintenancev1alpha1.PhaseReady)
+	labels := map[string]string{"conformance": p.scenario}
+	worker := p.pod(machines[0], metav1.NamespaceDefault, p.scenario+"-worker", func(pod *corev1.Pod) { pod.Labels = labels })
+	other := p.pod(machines[0], metav1.NamespaceDefault, p.scenario+"-other", nil)
+	nm := p.newMaintenance(machines[0], p.scenario, func(spec *maintenancev1alpha1.NodeMaintenanceSpec) {
+		spec.WaitForPodCompletion = &maintenancev1alpha1.WaitForPodCompletionSpec{PodSelector: "conformance=" + p.scenario}
+		spec.DrainSpec = &maintenancev1alpha1.DrainSpec{}
+	})
+	away := p.newMaintenance(machines[1], p.scenario+"-away", nil)
+	p.create(nm)
+	p.create(away)
+	p.phase(away, maintenancev1alpha1.PhaseReady)
 	p.fail(machines[1], KubeletDead)
 	p.eventually(func(g Gomega) { p.isPreserved(g, machines[1], failedPreserved, maintenance) })
 
-	p.restartMachineControllerManager()
-	p.consistently(takeover, func(g Gomega) {
-		g.Expect(p.phaseOf(g, draining)).To(Equal(maintenancev1alpha1.PhaseDraining))
-		g.Expect(p.phaseOf(g, ready)).To(Equal(maintenancev1alpha1.PhaseReady))
-		p.isPreserved(g, machines[1], failedPreserved, maintenance)
-	})
-	p.patchMaintenance(draining, `{"spec":{"drainSpec":{"force":true}}}`)
-	p.phase(draining, maintenancev1alpha1.PhaseReady)
-	p.Expect(p.exists(pod)).To(BeFalse())
+	crashIn := func(phase string, texts ...string) {
+		p.phase(nm, phase, texts...)
+		p.crash()
+		p.consistently(takeover, func(g Gomega) {
+			g.Expect(p.phaseOf(g, nm)).To(Equal(phase))
+			g.Expect(p.phaseOf(g, away)).To(Equal(maintenancev1alpha1.PhaseReady))
+			p.isPreserved(g, machines[1], failedPreserved, maintenance)
+		})
+	}
+	crashIn(maintenancev1alpha1.PhaseWaitForPodCompletion)
+	p.Expect(p.Shoot.Delete(p.ctx, worker)).To(Succeed())
+	crashIn(maintenancev1alpha1.PhaseDraining, "default/"+other.Name)
+	p.patchMaintenance(nm, `{"spec":{"drainSpec":{"force":true}}}`)
+	crashIn(maintenancev1alpha1.PhaseReady)
+	p.Expect(p.exists(other)).To(BeFalse())
+	p.setRequestorFailed(nm, metav1.ConditionTrue)
+	crashIn(maintenancev1alpha1.PhaseRequestorFailed)
+	p.setRequestorFailed(nm, metav1.ConditionFalse)
+	p.phase(nm, maintenancev1alpha1.PhaseReady)
+
 	p.fail(machines[1], NoFault)
-	for i, nm := range []*maintenancev1alpha1.NodeMaintenance{draining, ready} {
+	for i, nm := range []*maintenancev1alpha1.NodeMaintenance{nm, away} {
 		p.giveBack(nm)
 		p.untouched(machines[i])
 		p.ordinary(machines[i])

@@ -40,6 +40,17 @@ func (p *Pool) newMaintenance(machine *machinev1alpha1.Machine, name string, edi
 	return nm
 }
 
+// crash ends the preservation controller with kill -9 where that can be done, and else restarts its pod.
+func (p *Pool) crash() {
+	p.t.Helper()
+	if p.KillSidecar == nil {
+		p.restartMachineControllerManager()
+		return
+	}
+	p.t.Logf("The preservation controller is killed")
+	p.eventually(func(g Gomega) { g.Expect(p.KillSidecar(p.ctx)).To(Succeed()) })
+}
+
 // phase waits until the maintenance is in a phase whose message contains the texts, and reads it.
 func (p *Pool) phase(nm *maintenancev1alpha1.NodeMaintenance, phase string, texts ...string) {
 	p.t.Helper()

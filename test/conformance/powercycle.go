@@ -306,7 +306,7 @@ func restartInPowerCycle(p *Pool) {
 	before, seen := p.node(p, machine), p.watchCycle(machine, pod)
 	kill := func(phase string) {
 		p.inCycle(machine, phase)
-		p.killSidecar()
+		p.crash()
 	}
 	p.askForCycle(machine)
 	kill(v1alpha1.PowerCyclePoweringOff)
@@ -465,13 +465,6 @@ func (p *Pool) stateful(machine *machinev1alpha1.Machine) *corev1.Pod {
 		g.Expect(pod.Status.Phase).To(Equal(corev1.PodRunning))
 	})
 	return pod
-}
-
-// killSidecar ends the preservation controller as a crash does.
-func (p *Pool) killSidecar() {
-	p.t.Helper()
-	p.t.Log("The preservation controller is killed")
-	p.Expect(p.KillSidecar(p.ctx)).To(Succeed())
 }
 
 // sighting is what was seen of a power cycle, in this order.

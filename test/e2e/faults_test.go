@@ -12,6 +12,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -22,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
 var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
@@ -106,4 +111,26 @@ func refuseEvictions(ctx context.Context, c client.Client, key, value string) (u
 		defer server.Close()
 		return c.Delete(ctx, config)
 	}, nil
+}
+
+// killSidecar ends the preservation controller as a crash does. The process runner starts it again.
+func killSidecar(ctx context.Context, c client.Client) error {
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods, client.InNamespace(seed.ControlPlaneNamespace(shootName)), client.MatchingLabels{"role": "machine-controller-manager"}); err != nil {
+		return err
+	}
+	for _, pod := range pods.Items {
+		for _, status := range pod.Status.ContainerStatuses {
+			if status.Name != "machine-preservation-controller" || status.State.Running == nil {
+				continue
+			}
+			_, id, _ := strings.Cut(status.ContainerID, "://")
+			pid, err := strconv.Atoi(id)
+			if err != nil {
+				return fmt.Errorf("container %s has id %q: %w", status.Name, status.ContainerID, err)
+			}
+			return syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return errors.New("no preservation controller runs")
 }

@@ -6,12 +6,9 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -154,26 +151,4 @@ func (h *hostsOfKind) annotate(ctx context.Context, object client.Object, key, v
 		annotation = strconv.Quote(value)
 	}
 	return h.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, key, annotation)))
-}
-
-// killSidecar ends the preservation controller as a crash does. The process runner starts it again.
-func killSidecar(ctx context.Context, c client.Client) error {
-	pods := &corev1.PodList{}
-	if err := c.List(ctx, pods, client.InNamespace(seed.ControlPlaneNamespace(shootName)), client.MatchingLabels{"role": "machine-controller-manager"}); err != nil {
-		return err
-	}
-	for _, pod := range pods.Items {
-		for _, status := range pod.Status.ContainerStatuses {
-			if status.Name != "machine-preservation-controller" || status.State.Running == nil {
-				continue
-			}
-			_, id, _ := strings.Cut(status.ContainerID, "://")
-			pid, err := strconv.Atoi(id)
-			if err != nil {
-				return fmt.Errorf("container %s has id %q: %w", status.Name, status.ContainerID, err)
-			}
-			return syscall.Kill(pid, syscall.SIGKILL)
-		}
-	}
-	return errors.New("no preservation controller runs")
 }

@@ -393,8 +393,9 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Eventually(phase(ctx, "going"), patient).Should(Equal("Ready"))
 		machine := &machinev1alpha1.Machine{}
 		Expect(c.Get(ctx, client.ObjectKey{Namespace: "shoot--test--one", Name: "worker-05"}, machine)).To(Succeed())
+		patch := client.MergeFrom(machine.DeepCopy()) // the preservation may write it at the same time
 		machine.Finalizers = []string{"machine.sapcloud.io/machine-controller"}
-		Expect(c.Update(ctx, machine)).To(Succeed())
+		Expect(c.Patch(ctx, machine, patch)).To(Succeed())
 		Expect(c.Delete(ctx, machine)).To(Succeed())
 		Eventually(phase(ctx, "going"), patient).Should(Equal("Pending"))
 		Expect(node(ctx, "worker-05").Spec.Unschedulable).To(BeTrue(), "it is machine-controller-manager's")

@@ -16,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -139,7 +139,7 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 	for i := range list.Items {
 		facts.Maintenances = append(facts.Maintenances, &list.Items[i])
 	}
-	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 { // of no node: the client would refuse to ask for it
+	if name == "" || len(content.IsPathSegmentName(name)) > 0 { // of no node: the client would refuse to ask for it
 		facts.Node = nil
 		return facts, nil
 	}

@@ -148,8 +148,9 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		By("Reconciling what somebody else has changed")
 		managedResource := &resourcesv1alpha1.ManagedResource{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: "extension-machine-preservation-shoot"}, managedResource)).To(Succeed())
+		patch := client.MergeFrom(managedResource.DeepCopy())
 		managedResource.Spec.SecretRefs = []corev1.LocalObjectReference{{Name: "old"}}
-		Expect(env.Client.Update(ctx, managedResource)).To(Succeed())
+		Expect(env.Client.Patch(ctx, managedResource, patch)).To(Succeed())
 		shoot.operate(ctx, "reconcile", gardencorev1beta1.LastOperationTypeReconcile)
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(managedResource), managedResource)).To(Succeed())
 		Expect(managedResource.Spec.SecretRefs).To(ConsistOf(corev1.LocalObjectReference{Name: "managedresource-extension-machine-preservation-shoot"}))
@@ -294,9 +295,10 @@ func (s *shoot) grantAccess(ctx context.Context) {
 	secret := &corev1.Secret{}
 	Expect(s.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: "shoot-access-" + sidecar}, secret)).To(Succeed())
 	Expect(secret.Annotations).To(HaveKeyWithValue("serviceaccount.resources.gardener.cloud/inject-ca-bundle", "true"))
+	patch := client.MergeFrom(secret.DeepCopy())
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, "serviceaccount.resources.gardener.cloud/token-renew-timestamp", "2026-01-01T12:00:00Z")
 	secret.Data = map[string][]byte{"token": []byte(token.Status.Token), "bundle.crt": s.Config.CAData}
-	Expect(s.Client.Update(ctx, secret)).To(Succeed())
+	Expect(s.Client.Patch(ctx, secret, patch)).To(Succeed())
 }
 
 // grantMaintenance does what gardener-resource-manager does while node maintenance is enabled and disabled.

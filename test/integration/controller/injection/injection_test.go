@@ -31,8 +31,8 @@ import (
 
 const name = "machine-preservation-controller"
 
-// repairTimeout is longer than the pauses between attempts become in these tests.
-const repairTimeout = 30 * time.Second
+// repairTimeout is longer than the pauses between attempts become in these tests: they double while webhooks are away.
+const repairTimeout = 2 * time.Minute
 
 var _ = Describe("Container in the Deployment of machine-controller-manager", func() {
 	var (

@@ -153,9 +153,10 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Expect(allowed()).To(Equal(4))
 
 		By("Changing the limits in the shoot, and writing what a scheduler writes")
+		patch := client.MergeFrom(config.DeepCopy())
 		config.Spec.MaxParallelOperations = new(intstr.FromInt32(100))
 		config.Annotations["round"] = "7"
-		Expect(env.Client.Update(ctx, config)).To(Succeed())
+		Expect(env.Client.Patch(ctx, config, patch)).To(Succeed())
 		eventually(func(g Gomega) {
 			getConfig(g)
 			g.Expect(config.Spec.MaxParallelOperations).To(HaveValue(Equal(intstr.FromInt32(2))))
