@@ -428,12 +428,12 @@ func (p *Pool) deletedAt(machine *machinev1alpha1.Machine) (at time.Time) {
 	p.t.Helper()
 	p.eventually(func(g Gomega) {
 		fresh := &machinev1alpha1.Machine{}
-		if err := p.Seed.Get(p.ctx, client.ObjectKeyFromObject(machine), fresh); apierrors.IsNotFound(err) {
+		err := p.Seed.Get(p.ctx, client.ObjectKeyFromObject(machine), fresh)
+		if apierrors.IsNotFound(err) {
 			at = time.Now()
 			return
-		} else {
-			g.Expect(err).NotTo(HaveOccurred())
 		}
+		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(fresh.DeletionTimestamp).NotTo(BeNil())
 		at = fresh.DeletionTimestamp.Time
 	})
