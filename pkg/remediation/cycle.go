@@ -142,7 +142,7 @@ func (d *decision) makeSafe() {
 	d.fence = due && d.Host.Live
 	d.Confirm = due && !d.Host.Live
 	d.to.record.Tainted = d.is.record.Tainted || !tainted
-	d.ReadRemains = true
+	d.ReadRemains = tainted
 	d.wake(d.now.Add(pollInterval))
 }
 

@@ -118,13 +118,17 @@ func distribute(g *Group, decisions []*decision) {
 func (d *decision) rest() {
 	if !d.is.record.Ended.IsZero() {
 		if at, ok := d.settledAt(); ok && !d.now.Before(at) { // X6
-			if d.clean = true; !d.isClean() {
+			if d.clean = true; !d.isClean() && !d.NodeDenied {
 				return
 			}
+			tainted := d.is.record.Tainted && !d.isClean()
 			d.to = d.to.forget()
+			d.to.record.Tainted = tainted
 		} else if ok {
 			d.wake(at)
 		}
+	} else if d.is.record.Tainted && d.isClean() { // the shoot has denied it until now
+		d.to.record.Tainted = false
 	}
 	if d.is.phase == v1alpha1.PowerCycleFailed {
 		d.Deadline = d.is.record.Ended

@@ -612,6 +612,17 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
+		DescribeTable("X8: waits while the machine is updated in place", func(update func()) {
+			w.Rollout, w.InPlace = true, true
+			update()
+			w.run()
+			waits("being replaced or updated")
+		},
+			Entry("selected", func() { m.updateInPlace(machinev1alpha1.SelectedForUpdate) }),
+			Entry("drained", func() { m.updateInPlace(machinev1alpha1.DrainSuccessful) }),
+			Entry("ready for it", func() { m.updateInPlace(machinev1alpha1.ReadyForUpdate) }),
+			Entry("as machine-controller-manager says", func() { m.obj.Status.CurrentStatus.Phase = machinev1alpha1.MachineInPlaceUpdating }),
+		)
 		It("X8: cycles those first that have waited for the longest", func() {
 			start("a", "b", "c", "d")
 			w.Rollout = true
@@ -835,6 +846,24 @@ var _ = Describe("Decide", func() {
 			m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = id(2) })
 			w.run()
 			Expect(m.phase()).To(Equal("Starting"))
+		})
+		It("P14, X4: answers a request while the shoot denies that what the last cycle has left is removed", func() {
+			w.cycle(m)
+			w.boot(m)
+			m.denied = true
+			w.run()
+			w.after(5 * time.Minute)
+			Expect(tainted(m.node)).To(BeTrue())
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			m.denied = false
+			w.act(m)
+			w.act(m)
+			w.boot(m)
+			w.run()
+			Expect(m.phase()).To(Equal("Succeeded"))
+			Expect(tainted(m.node)).To(BeFalse())
 		})
 		It("X13: unties the node also if it comes late", func() {
 			w.cycle(m)

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -50,12 +51,16 @@ func (d *decision) obstacle() string {
 	return ""
 }
 
+const reasonUpdate = "The machines of the MachineDeployment are being replaced or updated."
+
 // immovable returns in words why the machine is none to be power-cycled, and not to be kept because of a request either;
 // empty for nothing (X8, X14).
 func (d *decision) immovable() string {
 	switch d.Machine.Status.CurrentStatus.Phase {
 	case "", machinev1alpha1.MachinePending, machinev1alpha1.MachineAvailable, machinev1alpha1.MachineCrashLoopBackOff:
 		return "The machine is still being created or initialised."
+	case machinev1alpha1.MachineInPlaceUpdating:
+		return reasonUpdate
 	}
 	switch g := d.group; {
 	case d.Machine.Spec.ProviderID == "":
@@ -68,8 +73,8 @@ func (d *decision) immovable() string {
 		return "The machine is not to be kept: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
 	case g.Replicas == 0:
 		return "The machines of the MachineDeployment are being removed."
-	case g.Rollout && (!g.InPlace || preservation.IsSelectedForUpdate(d.Node)):
-		return "The machines of the MachineDeployment are being replaced or updated."
+	case g.Rollout && (!g.InPlace || d.Node != nil && maintenance.IsUpdatedInPlace(d.Node)):
+		return reasonUpdate
 	}
 	return ""
 }

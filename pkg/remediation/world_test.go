@@ -568,6 +568,13 @@ func (w *world) delete(m *machine) {
 }
 
 // phase returns the phase of a machine as it is written.
+// updateInPlace has the node show how far an update in place is.
+func (m *machine) updateInPlace(reason string) {
+	m.editNode(func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: machinev1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: reason})
+	})
+}
+
 func (m *machine) phase() string { return m.obj.Annotations[phaseKey] }
 
 // record returns what is remembered of a machine.

@@ -182,8 +182,8 @@ func (e *environment) called(call string, isWrite bool) error {
 
 // intercept returns a client whose reads are those of a cache, or of an API server.
 func (e *environment) intercept(live bool) client.WithWatch {
-	patch := func(obj client.Object, do func() error) error {
-		call := fmt.Sprintf("patch %s/%s", kindOf(obj), obj.GetName())
+	patch := func(obj client.Object, suffix string, do func() error) error {
+		call := fmt.Sprintf("patch %s/%s%s", kindOf(obj), obj.GetName(), suffix)
 		if err := e.called(call, true); errors.Is(err, errAnswerLost) {
 			return errors.Join(err, do())
 		} else if err != nil {
@@ -216,10 +216,10 @@ func (e *environment) intercept(live bool) client.WithWatch {
 			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return patch(obj, func() error { return c.Patch(ctx, obj, p, opts...) })
+			return patch(obj, "", func() error { return c.Patch(ctx, obj, p, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return patch(obj, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
+			return patch(obj, "/"+sub, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
 		},
 	})
 }

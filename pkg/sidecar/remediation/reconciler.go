@@ -151,7 +151,7 @@ func confirmed(decisions []remediation.Decision) sets.Set[types.UID] {
 func (r *Reconciler) readRemains(ctx context.Context, memory *memory, group *remediation.Group, decisions []remediation.Decision) bool {
 	known := false
 	for i, d := range decisions {
-		if !d.ReadRemains || d.Node == nil || len(d.Writes) > 0 {
+		if !d.ReadRemains {
 			continue
 		}
 		now := r.Clock.Now()
