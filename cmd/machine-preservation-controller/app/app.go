@@ -145,10 +145,10 @@ func run(ctx context.Context, opts *Options) error {
 
 	connection := &shoot.Connection{}
 	targetConfig.Wrap(shoot.Limit)
-	targetConfig.Wrap(connection.Wrap)
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
 		o.Scheme = scheme.Scheme
+		o.NewCache = connection.NewCache
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode(opts.PowerCycle.Enabled), UnsafeDisableDeepCopy: new(true)}}
 		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
 		if opts.NodeMaintenance.Enabled {

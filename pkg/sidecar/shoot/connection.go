@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
@@ -23,8 +25,17 @@ type Connection struct {
 	back    atomic.Pointer[time.Time]
 }
 
-// Wrap returns a transport that notices the answers to requests that list or watch nodes.
-func (c *Connection) Wrap(next http.RoundTripper) http.RoundTripper {
+// NewCache returns a cluster's cache whose requests are noticed. Only these are: what else is asked for may be given up by who asks,
+// and nothing would say again that the API server answers until the informer watches anew, in minutes.
+func (c *Connection) NewCache(config *rest.Config, opts cache.Options) (cache.Cache, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(c.wrap)
+	opts.HTTPClient = nil // that of the cluster does not notice them
+	return cache.New(config, opts)
+}
+
+// wrap returns a transport that notices the answers to requests that list or watch nodes.
+func (c *Connection) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(req)
 		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/api/v1/nodes") {

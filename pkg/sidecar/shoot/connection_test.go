@@ -70,8 +70,8 @@ var _ = Describe("Nodes", func() {
 
 		connection := &Connection{}
 		config := &rest.Config{Host: api.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-		config.Wrap(connection.Wrap)
 		shoot, err := cluster.New(config, func(o *cluster.Options) {
+			o.NewCache = connection.NewCache
 			o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 				mapper := meta.NewDefaultRESTMapper(nil)
 				mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
@@ -97,6 +97,8 @@ var _ = Describe("Nodes", func() {
 		Expect(nodes.Back()).To(BeTemporally(">", first), "X8: nobody knows for how long it was away before the start")
 
 		api.away.Store(true)
+		Expect(nodes.APIReader().List(ctx, &corev1.NodeList{})).NotTo(Succeed())
+		Expect(nodes.Synced()).To(BeTrue(), "X8: what somebody else asks for says nothing of the watch")
 		api.CloseClientConnections()
 		Eventually(reported).WithTimeout(20 * time.Second).Should(BeZero())
 		Expect(nodes.Known()).To(BeTrue())
