@@ -77,7 +77,7 @@ var _ = Describe("Watches", func() {
 		m := e.machine(ctx, "m")
 		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(BeEmpty())
 		m.Finalizers = []string{finalizer}
-		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(ConsistOf(homeless))
+		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(ConsistOf(noDeployment))
 	})
 
 	It("X8: should wake who waits, in whatever MachineDeployment, and nobody else", func(ctx SpecContext) {

@@ -56,7 +56,7 @@ const (
 var (
 	request1 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
 	request2 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
-	homeless = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
+	noDeployment = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
 	hostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 )
 
@@ -258,7 +258,7 @@ func (e *environment) Eventf(regarding, _ runtime.Object, eventType, reason, _, 
 // round lets both controllers look once.
 func (e *environment) round(ctx context.Context) (reconcile.Result, error) {
 	result, err := e.Reconciler.Reconcile(ctx, request1)
-	_, sweepErr := e.Sweeper.Reconcile(ctx, homeless)
+	_, sweepErr := e.Sweeper.Reconcile(ctx, noDeployment)
 	e.keep(ctx)
 	return result, errors.Join(err, sweepErr)
 }

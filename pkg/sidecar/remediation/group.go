@@ -139,7 +139,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 // machines returns the machines of a MachineDeployment, and completes the group with what is known of that.
 func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader client.Reader, group *remediation.Group) ([]*machinev1alpha1.Machine, error) {
 	if req.Name == "" {
-		return r.homeless(ctx, req.Namespace, reader)
+		return r.ofNoDeployment(ctx, req.Namespace, reader)
 	}
 	deployment := &machinev1alpha1.MachineDeployment{}
 	if err := r.Source.Get(ctx, req.NamespacedName, deployment); err != nil {
@@ -160,9 +160,9 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 	return machines, err
 }
 
-// homeless returns the machines with something of ours that belong to no MachineDeployment any more: nobody would let them go
+// ofNoDeployment returns the machines with something of ours that belong to no MachineDeployment any more: nobody would let them go
 // otherwise.
-func (r *Reconciler) homeless(ctx context.Context, namespace string, reader client.Reader) ([]*machinev1alpha1.Machine, error) {
+func (r *Reconciler) ofNoDeployment(ctx context.Context, namespace string, reader client.Reader) ([]*machinev1alpha1.Machine, error) {
 	list := &machinev1alpha1.MachineList{}
 	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("failed to list the machines: %w", err)

@@ -90,12 +90,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if decisions == nil {
-		forget(req.Name)
+		forget(labelOf(req))
 		r.memories.Delete(req)
 		return reconcile.Result{}, nil
 	}
 	result, carryErr := r.carryOn(ctx, memory, runs)
-	observe(req.Name, decisions)
+	observe(labelOf(req), decisions)
 	return result, errors.Join(err, carryErr)
 }
 
