@@ -19,7 +19,8 @@ import (
 const (
 	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
 	releaseTime = time.Minute
-	// maxAutomatic is how many cycles a host has had within a day when it gets no request of ours any more (X9).
+	// maxAutomatic is how many cycles a Machine has had within a day when it gets no request of ours any more. What its
+	// host went through for a Machine before does not count (X9).
 	maxAutomatic = 3
 )
 
@@ -30,10 +31,10 @@ type decision struct {
 	now   time.Time
 	// is what is on the Machine, and to what is to be there.
 	is, to state
-	// storm says that too many nodes of the group are not ready, and nodes are those of the shoot with the begins of this very
+	// unwell says that too many nodes of the group are not ready, and nodes are those of the shoot with the begins of this very
 	// decision; nil if they are not known.
-	storm bool
-	nodes *Nodes
+	unwell bool
+	nodes  *NodeCount
 	// asks says that the request is to be acted upon as soon as nothing is in the way.
 	asks bool
 	// fence says that the taint is to be put on the node, clean that nothing of ours is to be left there, and taken that the
@@ -47,9 +48,9 @@ type decision struct {
 // it can be asked again at any time, also after a crash in between two writes (X3).
 func Decide(g Group, now time.Time) []Decision {
 	decisions := make([]*decision, len(g.Members))
-	storm, nodes := g.isUnwell(), g.count()
+	unwell, nodes := g.isUnwell(), g.count()
 	for i, m := range g.Members {
-		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, storm: storm, nodes: nodes, is: readState(m.Machine)}
+		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, unwell: unwell, nodes: nodes, is: readState(m.Machine)}
 		decisions[i].decide()
 	}
 	distribute(&g, decisions)
@@ -186,7 +187,7 @@ func (d *decision) ask() {
 	if preserved == nil || !preserved.Failed || !preserved.FailedSince.Equal(r.Asked) {
 		r.Asked = time.Time{}
 	}
-	if d.to.needs || !d.group.Settings.Automatic || !d.group.AllowAutomatic || d.Host == nil ||
+	if d.to.needs || !d.group.Settings.Automatic || d.Host == nil ||
 		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) {
 		return
 	}

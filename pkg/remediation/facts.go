@@ -33,9 +33,9 @@ type Group struct {
 	Forbidden bool
 	// Others are the nodes of the shoot beside those of the Members. Nil if they are not known: no host is switched off then
 	// (X8).
-	Others *Nodes
-	// AllowAutomatic says that operators allow requests by this extension itself (X9), AllowNodes requests on Nodes (X11).
-	AllowAutomatic, AllowNodes bool
+	Others *NodeCount
+	// AllowNodes says that operators allow requests on Nodes (X11).
+	AllowNodes bool
 	// Timeouts are the defaults of the machines' timeouts.
 	Timeouts preservation.Timeouts
 	// ShootAway says that the shoot's API server does not answer, ShootBack since when it does again; zero if it was never
@@ -46,14 +46,14 @@ type Group struct {
 	Members []Member
 }
 
-// Nodes are numbers of nodes.
-type Nodes struct {
+// NodeCount is a number of nodes.
+type NodeCount struct {
 	// All is how many there are, and Away how many of them are not ready, or are those of machines that are being power-cycled.
 	All, Away int
 }
 
 // Add counts a node and its machine, nil for a node without one.
-func (n *Nodes) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
+func (n *NodeCount) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
 	n.All++
 	if !isReady(node) || machine != nil && UnderWay(machine) {
 		n.Away++
@@ -62,8 +62,8 @@ func (n *Nodes) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
 
 // areTooManyAway says that Gardener's dependency-watchdog takes the nodes for cut off, as it does when the leases of 60 % of
 // them expire, and of more than one: it stops machine-controller-manager and this extension with it, and nobody would be left
-// to let the hosts on (X2, X8).
-func (n Nodes) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.All*6 }
+// to release the hosts (X2, X8).
+func (n NodeCount) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.All*6 }
 
 // Member is a machine, its node and its host.
 type Member struct {

@@ -38,7 +38,7 @@ func (d *decision) obstacle() string {
 		return "The API server of the shoot does not answer."
 	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
 		return "The API server of the shoot was away until a short time ago."
-	case d.storm:
+	case d.unwell:
 		return "Too many nodes of the MachineDeployment are not ready."
 	case d.nodes == nil:
 		return "It is not known how many nodes of the shoot are ready."
@@ -125,7 +125,7 @@ func (g *Group) isUnwell() bool {
 }
 
 // count returns the nodes of the shoot, nil if they are not known.
-func (g *Group) count() *Nodes {
+func (g *Group) count() *NodeCount {
 	if g.Others == nil {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (g *Group) count() *Nodes {
 }
 
 // withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
-func (d *decision) withThis() Nodes {
+func (d *decision) withThis() NodeCount {
 	nodes := *d.nodes
 	if d.Node != nil && isReady(d.Node) && !d.is.underWay() {
 		nodes.Away++

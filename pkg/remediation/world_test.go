@@ -70,7 +70,7 @@ type machine struct {
 	// remains are what is left on the node, forced how many cycles have begun since it was settled.
 	remains Remains
 	begun   int
-	// ended is when the last cycle ended, released when the host was to be let on last, and bootID that of the node when it began.
+	// ended is when the last cycle ended, released when the host was last allowed to be on, and bootID that of the node when it began.
 	ended, released time.Time
 	bootID          string
 	// bystander says that nobody ever asks for anything.
@@ -106,7 +106,7 @@ func defaults() *Settings {
 func newWorld(fail func(string, ...any), names ...string) *world {
 	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
-	w.Settings, w.Others = w.settings, &Nodes{}
+	w.Settings, w.Others = w.settings, &NodeCount{}
 	for _, name := range names {
 		m := &machine{obj: builder.Machine(name), node: builder.Node(name), host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
 		m.node.Status.NodeInfo.BootID = w.newBootID()
@@ -407,7 +407,7 @@ func (w *world) mayGoOff(m *machine) {
 		}
 	}
 	if nodes.All > 1 && float64(nodes.Away)/float64(nodes.All) >= 0.6 {
-		w.fail("%s: %v nodes are away, and nobody may be left to let the host on (X2, X8)", m.obj.Name, nodes)
+		w.fail("%s: %v nodes are away, and nobody may be left to release the host (X2, X8)", m.obj.Name, nodes)
 	}
 }
 

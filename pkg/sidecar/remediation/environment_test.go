@@ -54,10 +54,10 @@ const (
 )
 
 var (
-	request1 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
-	request2 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
+	request1     = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
+	request2     = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
 	noDeployment = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
-	hostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+	hostKind     = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 )
 
 // environment is a Reconciler and a Sweeper with the objects of a seed, a shoot and hosts.

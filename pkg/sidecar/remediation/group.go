@@ -35,12 +35,11 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
-		Seed:           r.Seed,
-		AllowAutomatic: true, // the settings say only what operators allow
-		AllowNodes:     r.AllowNodes,
-		Timeouts:       r.Timeouts,
-		ShootAway:      !r.Nodes.Synced(),
-		ShootBack:      r.Nodes.Back(),
+		Seed:       r.Seed,
+		AllowNodes: r.AllowNodes,
+		Timeouts:   r.Timeouts,
+		ShootAway:  !r.Nodes.Synced(),
+		ShootBack:  r.Nodes.Back(),
 	}
 	from := readers{seed: r.Source, shoot: r.Nodes}
 	if live.Len() > 0 {
@@ -100,7 +99,7 @@ type readers struct {
 }
 
 // others returns the nodes of the shoot that are not those of the members, also of no machine (X8).
-func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (*remediation.Nodes, error) {
+func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (*remediation.NodeCount, error) {
 	known := sets.New[string]()
 	for _, member := range members {
 		if member.Node != nil {
@@ -119,7 +118,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 			machines[name] = machine
 		}
 	}
-	nodes := &remediation.Nodes{}
+	nodes := &remediation.NodeCount{}
 	for next := ""; ; {
 		page := &corev1.NodeList{}
 		if err := from.shoot.List(ctx, page, client.Limit(from.limit), client.Continue(next)); err != nil {

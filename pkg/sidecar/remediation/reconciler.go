@@ -27,8 +27,6 @@ import (
 const (
 	// awayInterval is when to look again at what waits for the shoot: when its API server is back, nobody tells.
 	awayInterval = 10 * time.Second
-	// remainsInterval is how often it is looked whether a node is safe.
-	remainsInterval = 5 * time.Second
 	// callTimeout bounds each call to an API server.
 	callTimeout = 10 * time.Second
 )
@@ -100,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // confirm decides on what is read live until all that was decided rests on that, and holds the machines and their hosts as it was
-// decided. A cache may not know yet what was written last. To let a host on because of that would begin its cycle anew.
+// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
 func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) ([]remediation.Decision, []run, error) {
 	r.confirming.Lock()
 	defer r.confirming.Unlock()
@@ -156,7 +154,7 @@ func (r *Reconciler) readRemains(ctx context.Context, memory *memory, group *rem
 		}
 		now := r.Clock.Now()
 		left := memory.left(d.Machine.UID)
-		if left.Remains == (remediation.Remains{}) || !now.Before(left.time.Add(remainsInterval)) {
+		if left.Remains == (remediation.Remains{}) || !now.Before(left.time.Add(remediation.PollInterval)) {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
 			read, err := r.ReadRemains(call, d.Node.Name)
 			cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
-// Sweeper lets hosts on that no cycle needs off, whatever became of the machine they are off for (X2).
+// Sweeper releases hosts that no cycle needs off, whatever became of the machine they are off for (X2).
 type Sweeper struct {
 	// Source reads the control-plane namespace from a cache, SourceReader from the API server.
 	Source, SourceReader client.Reader
