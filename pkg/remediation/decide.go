@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -60,6 +63,24 @@ func Decide(g Group, now time.Time) []Decision {
 		result[i] = d.Decision
 	}
 	return result
+}
+
+// Confirm decides again with the members read live that Confirm was ever said for, until it is said for none besides (X3, X8). It
+// returns what was decided last, with that error.
+func Confirm(decisions []Decision, again func(live sets.Set[types.UID]) ([]Decision, error)) ([]Decision, error) {
+	var err error
+	for live := sets.New[types.UID](); ; {
+		known := live.Len()
+		for _, d := range decisions {
+			if d.Confirm {
+				live.Insert(d.Machine.UID)
+			}
+		}
+		if live.Len() == known { // also what could not be read live is not asked for again now
+			return decisions, err
+		}
+		decisions, err = again(live)
+	}
 }
 
 func (d *decision) decide() {
@@ -295,8 +316,7 @@ func (d *decision) finish() {
 	if !reflect.DeepEqual(d.is, d.to) {
 		after := d.Machine.DeepCopy()
 		if d.to.write(after) {
-			d.Writes = append(d.Writes, Write{Before: d.Machine, After: after})
-			d.PowerOff = nil
+			d.WriteMachine, d.PowerOff = after, nil
 		}
 	}
 	d.editNode()

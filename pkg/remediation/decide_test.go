@@ -565,12 +565,11 @@ var _ = Describe("Decide", func() {
 				d := w.decide()[0]
 				Expect(d.Confirm).To(BeTrue())
 				Expect(d.PowerOff).To(BeNil())
-				for _, write := range d.Writes {
-					if machine, ok := write.After.(*machinev1alpha1.Machine); ok {
-						Expect(UnderWay(machine)).To(Equal(UnderWay(m.obj)))
-					} else {
-						Expect(tainted(write.After.(*corev1.Node))).To(BeFalse())
-					}
+				if d.WriteMachine != nil {
+					Expect(UnderWay(d.WriteMachine)).To(Equal(UnderWay(m.obj)))
+				}
+				for _, write := range d.WriteNode {
+					Expect(tainted(write.After.(*corev1.Node))).To(BeFalse())
 				}
 				w.look()
 				return w.last[0]

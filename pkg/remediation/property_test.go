@@ -194,16 +194,6 @@ func (w *world) something(t *rapid.T) {
 	}
 	w.writesLeft = -1
 	t.Logf("    %v", w.steps[steps:])
-	w.check(t)
-}
-
-// check looks for what must never be.
-func (w *world) check(t *rapid.T) {
-	for _, m := range w.machines {
-		if m.host.requested && m.host.owner == nil {
-			t.Fatalf("host %s is to be off, and nobody knows for whom", m.host.uid)
-		}
-	}
 }
 
 // finale lets all faults end, and time pass until nothing is to be done any more.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -251,19 +252,10 @@ func (w *world) look() bool {
 		m.host.seen.Live = false
 	}
 	w.last = w.decide()
-	for live, more := sets.New[types.UID](), true; more; {
-		more = false
-		for _, d := range w.last {
-			if d.Confirm && !live.Has(d.Machine.UID) {
-				live.Insert(d.Machine.UID)
-				more = true
-			}
-		}
-		if more {
-			w.confirm(live)
-			w.last = w.decide()
-		}
-	}
+	w.last, _ = Confirm(w.last, func(live sets.Set[types.UID]) ([]Decision, error) {
+		w.confirm(live)
+		return w.decide(), nil
+	})
 	steps := len(w.steps)
 	for _, d := range w.last {
 		w.carryOut(d)
@@ -312,16 +304,14 @@ func (w *world) carryOut(d Decision) {
 		w.step(m, "release")
 		w.release(m.host, d.Host.Owner.UID)
 	}
-	writes := d.Writes
-	if len(writes) > 0 && writes[0].Before == Object(d.Machine) {
+	if d.WriteMachine != nil {
 		if d.PowerOff != nil {
 			w.fail("the host is asked to be off together with a write")
 		}
 		if !w.goes() || m.obj != d.Machine { // a crash, or a conflict
 			return
 		}
-		w.writeMachine(m, writes[0].After.(*machinev1alpha1.Machine))
-		writes = writes[1:]
+		w.writeMachine(m, d.WriteMachine)
 	}
 	if d.PowerOff != nil {
 		if !w.goes() {
@@ -329,7 +319,7 @@ func (w *world) carryOut(d Decision) {
 		}
 		w.powerOff(m, *d.PowerOff)
 	}
-	for _, write := range writes {
+	for _, write := range d.WriteNode {
 		if m.denied || m.node != write.Before.(*corev1.Node) && !write.Status || !w.goes() {
 			return
 		}
@@ -418,7 +408,7 @@ func (w *world) collect(m *machine) {
 	}
 }
 
-func (w *world) writeNode(m *machine, write Write) {
+func (w *world) writeNode(m *machine, write change.Write) {
 	after := write.After.(*corev1.Node)
 	if write.Status {
 		w.step(m, "condition")

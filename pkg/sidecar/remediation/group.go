@@ -56,7 +56,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		}
 	}
 	// What the shoot does not answer in time is not known, and holds nothing else up (P14).
-	patient, cancel := context.WithTimeout(ctx, patience)
+	patient, cancel := context.WithTimeout(ctx, shootTimeout)
 	defer cancel()
 	var errs []error
 	for _, machine := range machines {

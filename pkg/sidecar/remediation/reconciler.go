@@ -8,6 +8,7 @@ package remediation
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,10 +80,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	decisions, err := r.decide(ctx, req, memory, nil)
 	var runs []run
-	if live := confirmed(decisions); live.Len() > 0 {
-		decisions, runs, err = r.confirm(ctx, req, memory, live)
+	if slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.Confirm }) {
+		decisions, runs, err = r.confirm(ctx, req, memory, decisions)
 	} else {
-		runs = r.hold(ctx, decisions)
+		runs = r.writeMachines(ctx, decisions)
 	}
 	if err != nil && decisions == nil {
 		return reconcile.Result{}, err
@@ -97,20 +98,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return result, errors.Join(err, carryErr)
 }
 
-// confirm decides on what is read live until all that was decided rests on that, and holds the machines and their hosts as it was
+// confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
 // decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
-func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) ([]remediation.Decision, []run, error) {
+func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *memory, decisions []remediation.Decision) ([]remediation.Decision, []run, error) {
 	r.confirming.Lock()
 	defer r.confirming.Unlock()
-	for {
-		decisions, err := r.decide(ctx, req, memory, live)
-		// What could not be read live is not asked for again now.
-		if more := confirmed(decisions); !live.IsSuperset(more) {
-			live = live.Union(more)
-			continue
-		}
-		return decisions, r.hold(ctx, decisions), err
-	}
+	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
+		return r.decide(ctx, req, memory, live)
+	})
+	return decisions, r.writeMachines(ctx, decisions), err
 }
 
 // decide returns the decisions on a group, of which so many machines are read live, nil if there is none. With an error, some
@@ -133,23 +129,12 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *
 	return decisions, err
 }
 
-// confirmed returns the machines whose decisions must not rest on a cache that may lag.
-func confirmed(decisions []remediation.Decision) sets.Set[types.UID] {
-	live := sets.New[types.UID]()
-	for _, d := range decisions {
-		if d.Confirm {
-			live.Insert(d.Machine.UID)
-		}
-	}
-	return live
-}
-
 // readRemains completes the group with what is left on the nodes that are out of service, and says whether that is more than
 // was known. What has been read a short time ago is not read again, unless nothing was left then.
 func (r *Reconciler) readRemains(ctx context.Context, memory *memory, group *remediation.Group, decisions []remediation.Decision) bool {
 	known := false
 	for i, d := range decisions {
-		if !d.ReadRemains || d.Node == nil || len(d.Writes) > 0 {
+		if !d.ReadRemains || d.Node == nil || d.WriteMachine != nil || len(d.WriteNode) > 0 {
 			continue
 		}
 		now := r.Clock.Now()

@@ -33,12 +33,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-const (
-	// IndexNode is the index of Machines by the name of their node.
-	IndexNode = "node"
-	// WriteTimeout is how long a write to the shoot may take.
-	WriteTimeout = 5 * time.Second
-)
+// IndexNode is the index of Machines by the name of their node.
+const IndexNode = "node"
 
 // Nodes reads and writes the nodes of a shoot. Unlike a cluster that is watched in the usual way, it does not keep the
 // manager from starting while the shoot's API server is away (P9).
