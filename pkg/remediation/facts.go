@@ -56,7 +56,7 @@ type NodeCount struct {
 // Add counts a node and its machine, nil for a node without one.
 func (n *NodeCount) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
 	n.All++
-	if !isReady(node) || machine != nil && UnderWay(machine) {
+	if !IsReady(node) || machine != nil && UnderWay(machine) {
 		n.Away++
 	}
 }

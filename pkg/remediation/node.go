@@ -125,7 +125,8 @@ func (d *decision) editCondition() {
 	d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after, Status: true})
 }
 
-func isReady(node *corev1.Node) bool {
+// IsReady says that a node is ready.
+func IsReady(node *corev1.Node) bool {
 	_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }

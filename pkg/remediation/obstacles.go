@@ -116,7 +116,7 @@ func (g *Group) isUnwell() bool {
 	for _, m := range g.Members {
 		if m.Node != nil {
 			nodes++
-			if !isReady(m.Node) {
+			if !IsReady(m.Node) {
 				unready++
 			}
 		}
@@ -141,7 +141,7 @@ func (g *Group) count() *NodeCount {
 // withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
 func (d *decision) withThis() NodeCount {
 	nodes := *d.nodes
-	if d.Node != nil && isReady(d.Node) && !d.is.underWay() {
+	if d.Node != nil && IsReady(d.Node) && !d.is.underWay() {
 		nodes.Away++
 	}
 	return nodes

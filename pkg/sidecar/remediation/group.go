@@ -71,8 +71,8 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 				if isLive {
 					nodes = from.shoot
 				}
-				if member.Node, err = node(patient, nodes, name); err != nil {
-					logf.FromContext(ctx).Info("A node is not known", "machine", machine.Name, "reason", text.CutError(err).Error())
+				if member.Node, err = shoot.ReadNode(patient, nodes, name); err != nil {
+					logf.FromContext(ctx).Info("A node is not known", "machine", machine.Name, "reason", err.Error())
 					member.NodeUnknown = true
 				}
 			}
@@ -181,18 +181,6 @@ func (r *Reconciler) ofNoDeployment(ctx context.Context, namespace string, reade
 		}
 	}
 	return machines, nil
-}
-
-// node returns a node, nil if there is none.
-func node(ctx context.Context, reader client.Reader, name string) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	if err := reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("failed to read node %s: %w", name, err)
-	}
-	return node, nil
 }
 
 // findHost completes a member with its host, or with why it has none.

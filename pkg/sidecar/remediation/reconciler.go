@@ -23,6 +23,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 const (
@@ -122,7 +123,7 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *
 	}
 	if group.Settings != nil && group.Others == nil {
 		for i := range decisions { // nobody tells when the nodes are known
-			decisions[i].Next = earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
+			decisions[i].Next = pace.Earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
 		}
 	}
 	memory.forget(group.Members)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -531,21 +532,25 @@ var _ = Describe("Reconciler", func() {
 				e.away = false
 			}
 			var (
-				once  sync.Once
-				other sync.WaitGroup
+				lists       atomic.Int32
+				other       sync.WaitGroup
+				reads, asks = make(chan struct{}, 1000), make(chan struct{}, 1000)
 			)
 			e.meanwhile = func(call string) {
-				if call != "list *v1.NodeList" {
+				if asks <- struct{}{}; call != "list *v1.NodeList" || lists.Add(1) > 1 {
 					return
 				}
-				once.Do(func() {
-					other.Go(func() {
-						defer GinkgoRecover()
-						_, err := e.Reconciler.Reconcile(ctx, request2)
-						Expect(err).NotTo(HaveOccurred())
-					})
-					time.Sleep(100 * time.Millisecond) // the other would have begun by then
+				for len(asks) > 0 {
+					<-asks
+				}
+				e.cached = func() { reads <- struct{}{} } // nobody but the other reads from now on
+				other.Go(func() {
+					defer GinkgoRecover()
+					_, err := e.Reconciler.Reconcile(ctx, request2)
+					Expect(err).NotTo(HaveOccurred())
 				})
+				Eventually(reads).WithTimeout(10*time.Second).Should(Receive(), "the other looks")
+				Consistently(asks, 100*time.Millisecond, time.Millisecond).ShouldNot(Receive(), "and waits before it asks an API server")
 			}
 			_, err := e.Reconciler.Reconcile(ctx, request1)
 			Expect(err).NotTo(HaveOccurred())

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -71,16 +72,16 @@ func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (r
 			count(run.Decision)
 		}
 		errs = append(errs, run.err)
-		next = earliest(next, run.Next, run.retry)
+		next = pace.Earliest(next, run.Next, run.retry)
 		if run.conflict {
-			next = earliest(next, now.Add(minRetry))
+			next = pace.Earliest(next, now.Add(pace.MinRetry))
 		}
 		if run.NodeUnknown {
-			next = earliest(next, now.Add(awayInterval))
+			next = pace.Earliest(next, now.Add(awayInterval))
 		}
 	}
 	if limited.Err() != nil {
-		next = earliest(next, now.Add(minRetry))
+		next = pace.Earliest(next, now.Add(pace.MinRetry))
 	}
 	if next.IsZero() {
 		return reconcile.Result{}, errors.Join(errs...)
@@ -172,15 +173,4 @@ func (r *run) tell(ctx context.Context) {
 		}
 		r.Recorder.Eventf(r.Machine, related, eventType, e.Reason, action, "%s", note)
 	}
-}
-
-// earliest returns the earliest of times, of which zero is never.
-func earliest(times ...time.Time) time.Time {
-	var first time.Time
-	for _, t := range times {
-		if first.IsZero() || !t.IsZero() && t.Before(first) {
-			first = t
-		}
-	}
-	return first
 }

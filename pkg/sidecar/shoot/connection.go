@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
@@ -18,6 +19,9 @@ import (
 // Connection notices whether the shoot's API server answers the requests that keep the nodes up to date. The informer
 // tells nobody when it cannot watch any more: it goes on with what it knows, and tries again.
 type Connection struct {
+	// Clock is a real one if it is nil.
+	Clock clock.PassiveClock
+
 	// answers says that the last request was answered, and back since when they are: before the first it counts as away.
 	answers atomic.Bool
 	back    atomic.Pointer[time.Time]
@@ -25,12 +29,15 @@ type Connection struct {
 
 // Wrap returns a transport that notices the answers to requests that list or watch nodes.
 func (c *Connection) Wrap(next http.RoundTripper) http.RoundTripper {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(req)
 		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/api/v1/nodes") {
 			answers := err == nil && response.StatusCode < http.StatusBadRequest
 			if !c.answers.Swap(answers) && answers {
-				c.back.Store(new(time.Now()))
+				c.back.Store(new(c.Clock.Now()))
 			}
 		}
 		return response, err

@@ -31,6 +31,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // IndexNode is the index of Machines by the name of their node.
@@ -106,6 +107,18 @@ func EnqueuePaced[T client.Object](requestsOf func(context.Context, T) []reconci
 			enqueue(ctx, e.Object, queue)
 		},
 	}
+}
+
+// ReadNode returns a node, nil if there is none.
+func ReadNode(ctx context.Context, reader client.Reader, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("failed to read node %s: %w", name, text.CutError(err))
+	}
+	return node, nil
 }
 
 // MachineOf returns the machine of a node from a cache with IndexNode, or nil. Of several, as a name is used again while the
