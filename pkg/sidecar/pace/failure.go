@@ -10,12 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// MinRetry is when what failed is tried again at first, MaxRetry when in the end (P12).
-const MinRetry, MaxRetry = time.Second, 30 * time.Second
-
-// VetoTimeout is for how long the end of what is ours waits for a Node that cannot be written to: the shoot must not keep anything
-// by denying that (P14).
-const VetoTimeout = 5 * time.Minute
+const (
+	// MinRetry is after which time what failed is tried again at first (P12).
+	MinRetry = time.Second
+	// MaxRetry is after which time it is in the end (P12).
+	MaxRetry = 30 * time.Second
+	// VetoTimeout is for how long the end of what is ours waits for a Node that cannot be written to: the shoot must not keep
+	// anything by denying that (P14).
+	VetoTimeout = 5 * time.Minute
+)
 
 // Failure is what is remembered of something that fails again and again. The zero Failure has not failed yet.
 type Failure struct {
