@@ -39,7 +39,7 @@ func (d *decision) obstacle() string {
 		return "The API server of the shoot does not answer."
 	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
 		return "The API server of the shoot was away until a short time ago."
-	case d.storm:
+	case d.unwell:
 		return "Too many nodes of the MachineDeployment are not ready."
 	case d.nodes == nil:
 		return "It is not known how many nodes of the shoot are ready."
@@ -121,7 +121,7 @@ func (g *Group) isUnwell() bool {
 	for _, m := range g.Members {
 		if m.Node != nil {
 			nodes++
-			if !isReady(m.Node) {
+			if !IsReady(m.Node) {
 				unready++
 			}
 		}
@@ -130,7 +130,7 @@ func (g *Group) isUnwell() bool {
 }
 
 // count returns the nodes of the shoot, nil if they are not known.
-func (g *Group) count() *Nodes {
+func (g *Group) count() *NodeCount {
 	if g.Others == nil {
 		return nil
 	}
@@ -144,9 +144,9 @@ func (g *Group) count() *Nodes {
 }
 
 // withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
-func (d *decision) withThis() Nodes {
+func (d *decision) withThis() NodeCount {
 	nodes := *d.nodes
-	if d.Node != nil && isReady(d.Node) && !d.is.underWay() {
+	if d.Node != nil && IsReady(d.Node) && !d.is.underWay() {
 		nodes.Away++
 	}
 	return nodes

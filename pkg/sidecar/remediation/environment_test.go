@@ -54,10 +54,10 @@ const (
 )
 
 var (
-	request1 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
-	request2 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
-	homeless = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
-	hostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+	request1     = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
+	request2     = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
+	noDeployment = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
+	hostKind     = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 )
 
 // environment is a Reconciler and a Sweeper with the objects of a seed, a shoot and hosts.
@@ -70,8 +70,9 @@ type environment struct {
 	calls, writes []string
 	// fail is asked before each call to an API server.
 	fail func(call string, isWrite bool) error
-	// meanwhile is called before each call to an API server.
+	// meanwhile is called before each call to an API server, and cached before each read from a cache.
 	meanwhile func(call string)
+	cached    func()
 	// remains is what is left on nodes.
 	remains remediation.Remains
 	// away says that the shoot's API server is, back since when it is again, and unknown that hosts are not known.
@@ -101,7 +102,7 @@ func newEnvironment(names ...string) *environment {
 		objects = append(objects, deployment, set)
 	}
 	pool(request1.Name)
-	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(time.Hour)), fail: func(string, bool) error { return nil }, meanwhile: func(string) {}}
+	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(time.Hour)), fail: func(string, bool) error { return nil }, meanwhile: func(string) {}, cached: func() {}}
 	for _, name := range names {
 		if name == "" {
 			pool(request2.Name)
@@ -197,6 +198,8 @@ func (e *environment) intercept(live bool) client.WithWatch {
 				if err := e.called(fmt.Sprintf("get %s/%s", kindOf(obj), key.Name), false); err != nil {
 					return err
 				}
+			} else {
+				e.cached()
 			}
 			return c.Get(ctx, key, obj, opts...)
 		},
@@ -258,7 +261,7 @@ func (e *environment) Eventf(regarding, _ runtime.Object, eventType, reason, _, 
 // round lets both controllers look once.
 func (e *environment) round(ctx context.Context) (reconcile.Result, error) {
 	result, err := e.Reconciler.Reconcile(ctx, request1)
-	_, sweepErr := e.Sweeper.Reconcile(ctx, homeless)
+	_, sweepErr := e.Sweeper.Reconcile(ctx, noDeployment)
 	e.keep(ctx)
 	return result, errors.Join(err, sweepErr)
 }

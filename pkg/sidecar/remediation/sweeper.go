@@ -17,9 +17,10 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-// Sweeper lets hosts on that no cycle needs off, whatever became of the machine they are off for (X2).
+// Sweeper releases hosts that no cycle needs off, whatever became of the machine they are off for (X2).
 type Sweeper struct {
 	// Source reads the control-plane namespace from a cache, SourceReader from the API server.
 	Source, SourceReader client.Reader
@@ -58,7 +59,7 @@ func (s *Sweeper) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		name, owner := nameOf(&orphans[i]), orphans[i].Owner
 		err := driver.Release(ctx, &orphans[i])
 		if apierrors.IsConflict(err) { // somebody else wrote first
-			result.RequeueAfter = minRetry
+			result.RequeueAfter = pace.MinRetry
 			continue
 		}
 		if client.IgnoreNotFound(err) != nil {

@@ -314,7 +314,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"))
 	})
 
-	It("X2: should let the host on when the request is withdrawn in between", func(ctx SpecContext) {
+	It("X2: should release the host when the request is withdrawn in between", func(ctx SpecContext) {
 		p := newPool(ctx, builder.Namespace, "{}", 1)
 		m := p.names[0]
 		release := hold(ctx, m)
