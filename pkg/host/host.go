@@ -28,8 +28,8 @@ var (
 type Access struct {
 	// Namespace is that of the Machines.
 	Namespace string
-	// HostNamespace is that of the hosts: who may list them there need not be allowed to do so anywhere else. With a kubeconfig
-	// it is the namespace of its context. Hosts of all namespaces are listed if it is empty.
+	// HostNamespace is that of the hosts: who may list them there need not be allowed to do so anywhere else. It is the one of the
+	// kubeconfig's context (see ReadKubeconfig), and without a kubeconfig the Namespace.
 	HostNamespace string
 	// Cached may be behind, and need not keep more than the driver's ByObject says. APIReader asks the API server. They may be
 	// the same.
@@ -54,8 +54,8 @@ type Driver interface {
 	PowerOff(ctx context.Context, host *remediation.Host, owner remediation.Owner) error
 	// Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error.
 	Release(ctx context.Context, host *remediation.Host) error
-	// Owned returns all hosts in the cache, of the HostNamespace if there is one, that the machines of a control plane own, also those whose request somebody else has
-	// taken back: they are to be released as well.
+	// Owned returns all hosts of the HostNamespace, from the cache, that the machines of a control plane own, also those whose
+	// request somebody else has taken back: they are to be released as well.
 	Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error)
 	// Objects are the kinds that are watched.
 	Objects() []client.Object

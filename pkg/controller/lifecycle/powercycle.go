@@ -15,7 +15,6 @@ import (
 	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	"github.com/gardener/gardener/pkg/utils/secrets"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -25,8 +24,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -344,7 +341,7 @@ func hostDriver(seed client.Client, hosts *configv1alpha1.Hosts) func(ctx contex
 		if err := seed.Get(ctx, client.ObjectKey{Namespace: namespace, Name: hosts.KubeconfigSecretName}, secret); err != nil {
 			return nil, fmt.Errorf("failed to get Secret %q: %w", hosts.KubeconfigSecretName, err)
 		}
-		config, hostNamespace, err := readKubeconfig(secret.Data[secrets.DataKeyKubeconfig])
+		config, hostNamespace, err := host.ReadKubeconfig(secret.Data[secrets.DataKeyKubeconfig])
 		if err != nil {
 			return nil, fmt.Errorf("failed to read the kubeconfig in Secret %q: %w", hosts.KubeconfigSecretName, err)
 		}
@@ -355,20 +352,4 @@ func hostDriver(seed client.Client, hosts *configv1alpha1.Hosts) func(ctx contex
 		}
 		return kind.New(host.Access{Namespace: namespace, HostNamespace: hostNamespace, Cached: c, APIReader: c, Writer: c}), nil
 	}
-}
-
-// readKubeconfig returns what leads to a cluster, and the namespace of the context, empty if it has none.
-func readKubeconfig(content []byte) (*rest.Config, string, error) {
-	config, err := kubernetesclient.RESTConfigFromKubeconfig(content)
-	if err != nil {
-		return nil, "", err
-	}
-	kubeconfig, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, "", err
-	}
-	if current := kubeconfig.Contexts[kubeconfig.CurrentContext]; current != nil {
-		return config, current.Namespace, nil
-	}
-	return config, "", nil
 }

@@ -142,7 +142,7 @@ func driverOf(funcs interceptor.Funcs, pairs ...pair) (*ironcore.Driver, client.
 		}
 	}
 	c := live.Build()
-	return &ironcore.Driver{Access: host.Access{Namespace: builder.Namespace, Cached: cached.Build(), APIReader: c, Writer: c}}, c
+	return &ironcore.Driver{Access: host.Access{Namespace: builder.Namespace, HostNamespace: "metal", Cached: cached.Build(), APIReader: c, Writer: c}}, c
 }
 
 func read(c client.Client) object {

@@ -108,7 +108,7 @@ func driverOf(funcs interceptor.Funcs, objects ...*unstructured.Unstructured) (*
 		}
 	}
 	c := live.Build()
-	return &metal3.Driver{Access: host.Access{Namespace: builder.Namespace, Cached: cached.Build(), APIReader: c, Writer: c}}, c
+	return &metal3.Driver{Access: host.Access{Namespace: builder.Namespace, HostNamespace: "hosts", Cached: cached.Build(), APIReader: c, Writer: c}}, c
 }
 
 func read(c client.Client) *unstructured.Unstructured {

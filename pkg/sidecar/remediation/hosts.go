@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,7 +42,7 @@ type Hosts struct {
 	// Namespace is that of the machines.
 	Namespace string
 	// Kubeconfig is the file for the cluster of the hosts, which may be replaced at any time. The namespace of its context is
-	// that of the hosts; without one, they are looked for in all.
+	// that of the hosts.
 	Kubeconfig string
 	// Config is for the cluster of the machines, where the hosts are in the namespace of these if there is no Kubeconfig.
 	Config *rest.Config
@@ -148,15 +147,8 @@ func (h *Hosts) read() (content []byte, config *rest.Config, namespace string, e
 	if content, err = os.ReadFile(h.Kubeconfig); err != nil {
 		return nil, nil, "", fmt.Errorf("failed to read the kubeconfig for the hosts: %w", err)
 	}
-	kubeconfig, err := clientcmd.Load(content)
-	if err == nil {
-		config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
-	}
-	if err != nil {
+	if config, namespace, err = host.ReadKubeconfig(content); err != nil {
 		return nil, nil, "", fmt.Errorf("failed to use the kubeconfig for the hosts: %w", err)
-	}
-	if current := kubeconfig.Contexts[kubeconfig.CurrentContext]; current != nil {
-		namespace = current.Namespace
 	}
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	config.QPS, config.Burst = h.Config.QPS, h.Config.Burst
