@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -232,7 +233,7 @@ func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, tar
 }
 
 func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, controlConfig *rest.Config) error {
-	kind, err := drivers.For(opts.PowerCycle.HostKind)
+	kind, err := drivers.For(configv1alpha1.HostKind(opts.PowerCycle.HostKind))
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -59,7 +58,7 @@ type Actuator struct {
 	// Hosts are those of the component configuration, nil for none, and HostDriver returns the driver for those of a shoot, by its
 	// control-plane namespace. A NotFound says that nothing reaches them.
 	Hosts      *configv1alpha1.Hosts
-	HostDriver func(ctx context.Context, namespace string) (host.Driver, error)
+	HostDriver func(ctx context.Context, namespace string) (HostDriver, error)
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.

@@ -16,11 +16,9 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
-	"github.com/gardener/gardener/pkg/utils/secrets"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -28,26 +26,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-const (
-	// hostTimeout bounds each request to the cluster that the hosts are in.
-	hostTimeout = 10 * time.Second
-	// forceTimeout is how long ForceDelete tries to release hosts.
-	forceTimeout = 30 * time.Second
-)
-
-// errNoHosts says that the component configuration has no hosts, where some of a shoot may be off.
-var errNoHosts = errors.New("the component configuration has no hosts any more, but some of this shoot may still be off: " +
-	"configure them again, with disabled: true, until all Shoots have been reconciled")
+// forceTimeout is how long ForceDelete tries to release hosts.
+const forceTimeout = 30 * time.Second
 
 // powerCycleOf returns what the container has to do with hosts, nil for nothing, and whether it is to come to its end (X15). That
 // the access secret names a seed is the record that it was switched on: it comes before the container can power off a host, and
@@ -126,16 +113,9 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 	if err != nil || holder == "" {
 		return err
 	}
-	driver, err := a.hostDriver(ctx, namespace)
-	if err != nil || driver == nil {
-		return err
-	}
-	hosts, err := driver.Owned(ctx, seed, namespace)
-	if errors.Is(err, host.ErrNoKind) {
-		return nil
-	}
+	_, hosts, err := a.ownedHosts(ctx, namespace, seed)
 	if err != nil {
-		return fmt.Errorf("failed to list hosts: %w", err)
+		return err
 	}
 	hosts = slices.DeleteFunc(hosts, func(h remediation.Host) bool { return !h.Requested })
 	if len(hosts) > 0 {
@@ -166,43 +146,6 @@ func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
 		}
 	}
 	return nil
-}
-
-// release releases all hosts of a shoot (X2). It goes on after an error.
-func (a *Actuator) release(ctx context.Context, namespace, seed string) error {
-	driver, err := a.hostDriver(ctx, namespace)
-	if err != nil || driver == nil {
-		return err
-	}
-	hosts, err := driver.Owned(ctx, seed, namespace)
-	if errors.Is(err, host.ErrNoKind) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("failed to list hosts: %w", err)
-	}
-	var errs []error
-	for i := range hosts {
-		if err := driver.Release(ctx, &hosts[i]); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("failed to release host %s/%s: %w", hosts[i].Namespace, hosts[i].Name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// hostDriver returns nil if the Secret with the kubeconfig is gone: who took it away has seen to the hosts.
-func (a *Actuator) hostDriver(ctx context.Context, namespace string) (host.Driver, error) {
-	if a.Hosts == nil {
-		return nil, errNoHosts
-	}
-	driver, err := a.HostDriver(ctx, namespace)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("failed to reach the hosts: %w", err)
-	}
-	return driver, nil
 }
 
 // forgetPowerCycles removes from nodes what keeps pods away, and then from Machines what would keep them, as nobody else would any
@@ -324,32 +267,4 @@ func (a *Actuator) forceLeavePowerCycles(ctx context.Context, log logr.Logger, n
 		log.Error(err, "Deleting by force although hosts may be left off")
 	}
 	return a.forgetPowerCycles(ctx, namespace, false)
-}
-
-// hostDriver returns a function that makes the driver for the hosts of a shoot: those in the namespace of the kubeconfig's context,
-// or in the control-plane namespace. The error is a NotFound if the Secret with the kubeconfig does not exist.
-func hostDriver(seed client.Client, hosts *configv1alpha1.Hosts) func(ctx context.Context, namespace string) (host.Driver, error) {
-	return func(ctx context.Context, namespace string) (host.Driver, error) {
-		kind, err := drivers.For(string(hosts.Kind))
-		if err != nil {
-			return nil, err
-		}
-		if hosts.KubeconfigSecretName == "" {
-			return kind.New(host.Access{Namespace: namespace, HostNamespace: namespace, Cached: seed, APIReader: seed, Writer: seed}), nil
-		}
-		secret := &corev1.Secret{}
-		if err := seed.Get(ctx, client.ObjectKey{Namespace: namespace, Name: hosts.KubeconfigSecretName}, secret); err != nil {
-			return nil, fmt.Errorf("failed to get Secret %q: %w", hosts.KubeconfigSecretName, err)
-		}
-		config, hostNamespace, err := host.ReadKubeconfig(secret.Data[secrets.DataKeyKubeconfig])
-		if err != nil {
-			return nil, fmt.Errorf("failed to read the kubeconfig in Secret %q: %w", hosts.KubeconfigSecretName, err)
-		}
-		config.Timeout = hostTimeout
-		c, err := client.New(config, client.Options{Mapper: kind.Mapper})
-		if err != nil {
-			return nil, fmt.Errorf("failed to create the client for the hosts: %w", err)
-		}
-		return kind.New(host.Access{Namespace: namespace, HostNamespace: hostNamespace, Cached: c, APIReader: c, Writer: c}), nil
-	}
 }

@@ -39,14 +39,12 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/metal3"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 // fakeHosts are hosts that are off on behalf of this extension.
 type fakeHosts struct {
-	host.Driver
 	owned             []remediation.Host
 	listErr, patchErr error
 	// onRelease is what has to be true then.
@@ -174,7 +172,7 @@ var _ = Describe("Power cycles", func() {
 			Clock:       clock,
 			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, nil },
 			Hosts:       &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost},
-			HostDriver:  func(context.Context, string) (host.Driver, error) { return hosts, hostError },
+			HostDriver:  func(context.Context, string) (HostDriver, error) { return hosts, hostError },
 			Schemas:     &machinecrd.Schemas{Machines: c, MachineDeployments: c},
 			Recorder:    events.NewFakeRecorder(10),
 		}
@@ -520,13 +518,13 @@ var _ = Describe("Power cycles", func() {
 		})
 	})
 
-	Describe("HostDriver", func() {
+	Describe("#HostDriverFor", func() {
 		driver := func(hosts *configv1alpha1.Hosts) (host.Access, error) {
-			driver, err := HostDriver(c, hosts)(ctx, namespace)
+			driver, err := HostDriverFor(c, hosts)(ctx, namespace)
 			if err != nil {
 				return host.Access{}, err
 			}
-			return driver.(*metal3.Driver).Access, nil
+			return driver.(*host.Driver).Access, nil
 		}
 		create := func(context string) {
 			Expect(c.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "metal", Namespace: namespace}, Data: map[string][]byte{"kubeconfig": fmt.Appendf(nil,

@@ -145,8 +145,8 @@ func (e *environment) newBootID() string {
 // restart throws the controllers away and makes new ones.
 func (e *environment) restart() {
 	cached, direct := e.intercept(false), e.intercept(true)
-	driver := &metal3.Driver{Access: host.Access{Namespace: builder.Namespace, Cached: cached, APIReader: direct, Writer: direct}}
-	known := func() host.Driver {
+	driver := &host.Driver{Kind: metal3.Kind{}, Access: host.Access{Namespace: builder.Namespace, HostNamespace: "hosts", Cached: cached, APIReader: direct, Writer: direct}}
+	known := func() *host.Driver {
 		if e.unknown {
 			return nil
 		}

@@ -195,7 +195,7 @@ func (r *Reconciler) findHost(ctx context.Context, member *remediation.Member, l
 	}
 	var err error
 	member.Host, err = read(ctx, member.Machine)
-	if errors.Is(err, host.ErrNoHost) || errors.Is(err, host.ErrForeign) {
+	if errors.Is(err, host.ErrNoHost) {
 		member.NoHost = fmt.Sprintf("No host can be power-cycled: %s.", err)
 		return nil
 	}

@@ -48,12 +48,12 @@ type Hosts struct {
 	Config *rest.Config
 
 	mutex    sync.Mutex
-	known    host.Driver
+	known    *host.Driver
 	handlers []func(before, after client.Object)
 }
 
 // Driver returns what reads and switches the hosts. It is nil as long as they have not all been read once.
-func (h *Hosts) Driver() host.Driver {
+func (h *Hosts) Driver() *host.Driver {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	return h.known
@@ -199,6 +199,6 @@ func differ(before, after client.Object) bool {
 	return !apiequality.Semantic.DeepEqual(same, after)
 }
 
-func (h *Hosts) driver(hosts cluster.Cluster, namespace string) host.Driver {
+func (h *Hosts) driver(hosts cluster.Cluster, namespace string) *host.Driver {
 	return h.Kind.New(host.Access{Namespace: h.Namespace, HostNamespace: namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()})
 }

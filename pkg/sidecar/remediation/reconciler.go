@@ -40,7 +40,7 @@ type Reconciler struct {
 	SourceReader client.Reader
 	Nodes        Nodes
 	// Driver returns what reads and switches the hosts, nil as long as they are not known.
-	Driver func() host.Driver
+	Driver func() *host.Driver
 	// ReadRemains returns what there still is of a node, as the API server of the shoot has it.
 	ReadRemains func(ctx context.Context, node string) (remediation.Remains, error)
 	// Seed is the name by which hosts know the seed.

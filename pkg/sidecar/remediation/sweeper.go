@@ -25,7 +25,7 @@ type Sweeper struct {
 	// Source reads the control-plane namespace from a cache, SourceReader from the API server.
 	Source, SourceReader client.Reader
 	// Driver returns what reads and switches the hosts, nil as long as they are not known.
-	Driver func() host.Driver
+	Driver func() *host.Driver
 	// Seed is the name by which hosts know the seed.
 	Seed string
 }

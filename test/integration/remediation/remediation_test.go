@@ -254,7 +254,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Expect(s.Create(ctx, m)).To(Succeed())
 		Eventually(func() map[string]string { return machine(ctx, "no-hosts").Annotations }, patient).Should(HaveKey(prefix + "phase"))
 		c.stop()
-		_, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: []string{"../host/testdata/baremetalhosts.yaml"}, ErrorIfPathMissing: true})
+		_, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: []string{"../../landscape/hosts/baremetalhost/crd.yaml"}, ErrorIfPathMissing: true})
 		Expect(err).NotTo(HaveOccurred())
 	})
 
