@@ -26,9 +26,6 @@ func Forget(machine *machinev1alpha1.Machine) bool {
 	return state{needs: s.needs && s.phase == ""}.write(machine)
 }
 
-// Write is what Clean returns.
-type Write = change.Write
-
 // Clean returns the writes that remove from a node all that is there because of power cycles: the condition, and the very taint
 // of ours if it is ours (X15).
 func Clean(node *corev1.Node, tainted bool) []change.Write {

@@ -177,11 +177,11 @@ func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensi
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
 // preserved machines is in the machines, that of NodeMaintenances in them. gardenlet deletes machine-controller-manager at the
 // same time. Hosts are released, as they know this seed.
-func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+func (a *Actuator) Migrate(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}
-	if err := a.migratePowerCycles(ctx, ex.Namespace); err != nil {
+	if err := a.migratePowerCycles(ctx, log, ex.Namespace); err != nil {
 		return err
 	}
 	if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, preservationcontroller.ManagedResourceName, true); err != nil {

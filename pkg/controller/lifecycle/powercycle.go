@@ -18,11 +18,6 @@ import (
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -30,10 +25,10 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	sidecar "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 )
 
-// forceTimeout is how long ForceDelete tries to release hosts.
+// forceTimeout is how long ForceDelete tries to release hosts, and Migrate to clean nodes.
 const forceTimeout = 30 * time.Second
 
 // powerCycleOf returns what the container has to do with hosts, nil for nothing, and whether it is to come to its end (X15). That
@@ -157,13 +152,7 @@ func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, with
 	}
 	forget, errs := remediation.Forget, []error(nil)
 	if withNodes {
-		tainted := sets.New[string]()
-		for i := range machines.Items {
-			if remediation.Tainted(&machines.Items[i]) {
-				tainted.Insert(machines.Items[i].Labels[machinev1alpha1.NodeLabelKey])
-			}
-		}
-		if err := a.cleanNodes(ctx, namespace, tainted); err != nil {
+		if err := a.cleanNodes(ctx, namespace, machines.Items); err != nil {
 			errs = append(errs, err)
 			forget = func(machine *machinev1alpha1.Machine) bool {
 				return controllerutil.RemoveFinalizer(machine, v1alpha1.FinalizerHost)
@@ -183,38 +172,13 @@ func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, with
 	return errors.Join(errs...)
 }
 
-// cleanNodes removes from all nodes what power cycles have left there: the taint from those that it is ours on. It goes on after
-// an error.
-func (a *Actuator) cleanNodes(ctx context.Context, namespace string, tainted sets.Set[string]) error {
+// cleanNodes removes from all nodes what power cycles have left there: the taint from those whose machines say that it is ours.
+func (a *Actuator) cleanNodes(ctx context.Context, namespace string, machines []machinev1alpha1.Machine) error {
 	shoot, err := a.ShootClient(ctx, namespace)
 	if err != nil {
 		return fmt.Errorf("failed to create the client for the shoot: %w", err)
 	}
-	nodes := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		list := &corev1.NodeList{}
-		return list, shoot.List(ctx, list, &client.ListOptions{Raw: &options, Limit: options.Limit, Continue: options.Continue})
-	})
-	var errs []error
-	if err := nodes.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		node := object.(*corev1.Node)
-		for _, write := range remediation.Clean(node, tainted.Has(node.Name)) {
-			if err := cleanNode(ctx, shoot, write); client.IgnoreNotFound(err) != nil {
-				errs = append(errs, fmt.Errorf("failed to clean Node %q: %w", node.Name, text.CutError(err)))
-			}
-		}
-		return nil
-	}); err != nil {
-		errs = append(errs, fmt.Errorf("failed to list Nodes: %w", text.CutError(err)))
-	}
-	return errors.Join(errs...)
-}
-
-func cleanNode(ctx context.Context, shoot client.Client, write remediation.Write) error {
-	before, after := write.Before.(*corev1.Node), write.After.(*corev1.Node)
-	if write.Status { // conditions are merged by type
-		return shoot.Status().Patch(ctx, after, client.StrategicMergeFrom(before))
-	}
-	return shoot.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return sidecar.End(ctx, shoot, machines)
 }
 
 // switchedOn returns the name by which hosts know this seed, empty where there is nothing to be ended.
@@ -236,8 +200,9 @@ func (a *Actuator) leavePowerCycles(ctx context.Context, namespace string, withN
 	return errors.Join(a.release(ctx, namespace, seed), a.forgetPowerCycles(ctx, namespace, withNodes))
 }
 
-// migratePowerCycles releases the hosts when no container is at work that could power off one of them again.
-func (a *Actuator) migratePowerCycles(ctx context.Context, namespace string) error {
+// migratePowerCycles releases the hosts when no container is at work that could power off one of them again. Nodes are cleaned as
+// well as can be: the other seed may have no hosts, and nobody would do so there.
+func (a *Actuator) migratePowerCycles(ctx context.Context, log logr.Logger, namespace string) error {
 	seed, err := a.switchedOn(ctx, namespace)
 	if err != nil || seed == "" {
 		return err
@@ -252,7 +217,19 @@ func (a *Actuator) migratePowerCycles(ctx context.Context, namespace string) err
 			Cause:        errors.New("waiting for the preservation controller to stop, so that its hosts can be released"),
 		}
 	}
-	return a.release(ctx, namespace, seed)
+	if err := a.release(ctx, namespace, seed); err != nil {
+		return err
+	}
+	machines := &machinev1alpha1.MachineList{}
+	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("failed to list Machines: %w", err)
+	}
+	impatient, cancel := context.WithTimeout(ctx, forceTimeout)
+	defer cancel()
+	if err := a.cleanNodes(impatient, namespace, machines.Items); err != nil {
+		log.Error(err, "Migrating although nodes may be left out of service")
+	}
+	return nil
 }
 
 // forceLeavePowerCycles releases as many hosts as it can, within some time, and does without the nodes.
