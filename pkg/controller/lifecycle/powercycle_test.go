@@ -411,7 +411,7 @@ var _ = Describe("Power cycles", func() {
 						return errors.New("fake")
 					},
 				})
-				Expect(reconcile()).To(MatchError(`failed to clean Node "node": fake`))
+				Expect(reconcile()).To(MatchError("failed to set /node back: fake"))
 				expect(false, true)
 				forgotten(slices.Collect(maps.Keys(marks("", "")))...)
 
@@ -422,6 +422,25 @@ var _ = Describe("Power cycles", func() {
 				Expect(shoot.Get(ctx, client.ObjectKeyFromObject(n), n)).To(Succeed())
 				Expect(n.Spec.Taints).To(BeEmpty())
 			})
+
+			DescribeTable("X15: should be removed before another seed takes over, also where that cannot be confirmed", func(err error) {
+				Expect(shoot.Create(ctx, node(taint))).To(Succeed())
+				Expect(c.Create(ctx, machine(marks("MakingNodeSafe", `{"tainted":true}`)))).To(Succeed())
+				awake := shoot
+				shoot = interceptor.NewClient(shoot.(client.WithWatch), interceptor.Funcs{
+					Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+						return errors.Join(err, c.Patch(ctx, obj, patch, opts...))
+					},
+				})
+				clock.Step(time.Minute)
+				Expect(actuator.Migrate(ctx, log, ex)).To(Succeed())
+				n := node()
+				Expect(awake.Get(ctx, client.ObjectKeyFromObject(n), n)).To(Succeed())
+				Expect(n.Spec.Taints).To(BeEmpty())
+			},
+				Entry("by a shoot that answers", nil),
+				Entry("by one whose answers are errors, which migrates all the same", errors.New("fake")),
+			)
 
 			It("X15: should be removed by the container before that goes", func() {
 				Expect(c.Create(ctx, machine(marks("Succeeded", `{"tainted":true}`)))).To(Succeed())

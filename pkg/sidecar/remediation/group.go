@@ -84,7 +84,9 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		group.Members = append(group.Members, member)
 	}
 	if group.Settings != nil && !group.ShootAway {
-		if group.Others, err = others(patient, req.Namespace, from, group.Members); err != nil {
+		listing, cancel := context.WithTimeout(ctx, listTimeout)
+		defer cancel()
+		if group.Others, err = others(listing, req.Namespace, from, group.Members); err != nil {
 			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", text.CutError(err).Error())
 		}
 	}

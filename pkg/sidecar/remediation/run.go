@@ -29,6 +29,8 @@ const (
 	// shootTimeout is how long reading the nodes of one round takes at most, and writing them once more: a shoot that does not
 	// answer must not delay what is to be done about hosts (P14).
 	shootTimeout = 5 * time.Second
+	// listTimeout bounds the list of all nodes, without which no cycle begins.
+	listTimeout = 15 * time.Second
 	// parallel is how many machines are written to at a time.
 	parallel = 10
 )
