@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
+)
+
+const (
+	// creationTime is how long it takes to create a VM, bootTime until its kubelet runs.
+	creationTime, bootTime = 20 * time.Second, time.Minute
+	// heartbeat is how often a kubelet writes the status of its node although nothing has changed: less often than a real
+	// one, as most of the simulation's time would go into it.
+	heartbeat = 15 * time.Minute
+	// grace is after which time a node is Unknown that nothing was heard of.
+	grace = 40 * time.Second
+	// nodeTick is how often kubelets and the node lifecycle look.
+	nodeTick = 10 * time.Second
+)
+
+// Condition is how a VM is.
+type Condition string
+
+// How a VM may be.
+const (
+	// Healthy is a VM whose kubelet says that it is ready.
+	Healthy Condition = "healthy"
+	// Dead is one that nothing is heard of.
+	Dead Condition = "dead"
+	// NotReady is one whose kubelet says that it is not ready.
+	NotReady Condition = "not ready"
+	// Deadlocked is one that is ready and has a condition that machine-controller-manager minds.
+	Deadlocked Condition = "deadlocked"
+)
+
+// Cloud has the VMs, with their kubelets, and the node lifecycle.
+type Cloud struct {
+	shoot *APIServer
+	mutex sync.Mutex
+	vms   map[string]*vm // by the names of their machines
+	count int
+	// away says that it cannot be asked.
+	away bool
+	// shootAway says that no kubelet reaches the shoot, and neither does the node lifecycle.
+	shootAway bool
+	// stillborn is how many of the next VMs never boot.
+	stillborn int
+}
+
+type vm struct {
+	machine, id string
+	condition   Condition
+	boots       time.Time
+	// heard is when the kubelet has written last, joined that it has at all.
+	heard  time.Time
+	joined bool
+	// reported is the condition that the node shows.
+	reported Condition
+}
+
+func newCloud(shoot *APIServer) *Cloud { return &Cloud{shoot: shoot, vms: map[string]*vm{}} }
+
+var errCloud = errors.New("the cloud cannot be reached")
+
+// Set makes the VM of a machine be in a condition; one that is not there stays away.
+func (c *Cloud) Set(machine string, condition Condition) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if vm := c.vms[machine]; vm != nil {
+		vm.condition = condition
+	}
+}
+
+// Remove removes a VM behind everybody's back.
+func (c *Cloud) Remove(machine string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	delete(c.vms, machine)
+}
+
+// Machines returns the machines that have VMs.
+func (c *Cloud) Machines() []string {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return slices.Sorted(maps.Keys(c.vms))
+}
+
+// tick lets all kubelets and the node lifecycle look at what is due.
+func (c *Cloud) tick() {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.shootAway {
+		return
+	}
+	now := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(c.vms)) {
+		vm := c.vms[name]
+		switch {
+		case now.Before(vm.boots):
+		case vm.condition != Dead:
+			if !vm.joined {
+				vm.joined = true
+				_, _ = c.shoot.Create("kubelet", nodeKey(name), toUnstructured(&corev1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}},
+					Spec:       corev1.NodeSpec{ProviderID: vm.id},
+				}))
+			}
+			if vm.condition != vm.reported || now.Sub(vm.heard) >= heartbeat {
+				vm.heard = now
+				c.report(vm, "kubelet")
+			}
+		case vm.joined && vm.reported != Dead && now.Sub(vm.heard) >= grace:
+			c.report(vm, "node-lifecycle")
+		}
+	}
+}
+
+// report writes the conditions of the node.
+func (c *Cloud) report(vm *vm, by string) {
+	vm.reported = vm.condition
+	ready, deadlock := corev1.ConditionTrue, corev1.ConditionFalse
+	switch vm.condition {
+	case NotReady:
+		ready = corev1.ConditionFalse
+	case Deadlocked:
+		deadlock = corev1.ConditionTrue
+	case Dead:
+		ready = corev1.ConditionUnknown
+	}
+	_, _ = c.shoot.Update(by, nodeKey(vm.machine), true, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		node := fromUnstructured[corev1.Node](object)
+		setCondition(node, corev1.NodeReady, ready)
+		if vm.condition != Dead { // nobody else knows of it
+			setCondition(node, kernelDeadlock, deadlock)
+		}
+		return toUnstructured(node), nil
+	})
+}
+
+const kernelDeadlock corev1.NodeConditionType = "KernelDeadlock"
+
+func setCondition(node *corev1.Node, conditionType corev1.NodeConditionType, status corev1.ConditionStatus) {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == conditionType })
+	if i < 0 {
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: conditionType})
+		i = len(node.Status.Conditions) - 1
+	}
+	c := &node.Status.Conditions[i]
+	if c.Status != status {
+		c.Status, c.LastTransitionTime = status, metav1.Now()
+	}
+	c.LastHeartbeatTime = metav1.Now()
+}
+
+func nodeKey(name string) key { return key{resource: "nodes", name: name} }
+
+func toUnstructured(object any) *unstructured.Unstructured {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: fields}
+}
+
+func fromUnstructured[T any](object *unstructured.Unstructured) *T {
+	typed := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
+		panic(err)
+	}
+	return typed
+}
+
+// account is the cloud as one life of a process uses it.
+type account struct {
+	*Cloud
+
+	life *Life
+}
+
+func (a account) call(duration time.Duration) error {
+	time.Sleep(duration)
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	switch {
+	case a.life.ctx.Err() != nil:
+		return errDead
+	case a.away:
+		return errCloud
+	}
+	return nil
+}
+
+// CreateVM implements mcm.Cloud.
+func (a account) CreateVM(machine string) (id, node string, err error) {
+	if err := a.call(creationTime); err != nil {
+		return "", "", err
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.vms[machine] == nil {
+		a.count++
+		created := &vm{machine: machine, id: fmt.Sprintf("sim:///%s/%d", machine, a.count), condition: Healthy, boots: time.Now().Add(bootTime)}
+		if a.stillborn > 0 {
+			a.stillborn--
+			created.condition = Dead
+		}
+		a.vms[machine] = created
+	}
+	return a.vms[machine].id, machine, nil
+}
+
+// FindVM implements mcm.Cloud.
+func (a account) FindVM(machine string) (id, node string, err error) {
+	if err := a.call(latency); err != nil {
+		return "", "", err
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if found := a.vms[machine]; found != nil {
+		return found.id, machine, nil
+	}
+	return "", "", mcm.ErrNoVM
+}
+
+// DeleteVM implements mcm.Cloud.
+func (a account) DeleteVM(machine string) error {
+	if err := a.call(latency); err != nil {
+		return err
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	if a.vms[machine] == nil {
+		return mcm.ErrNoVM
+	}
+	delete(a.vms, machine)
+	return nil
+}
+
+// ListVMs implements mcm.Cloud.
+func (a account) ListVMs() (map[string]string, error) {
+	if err := a.call(latency); err != nil {
+		return nil, err
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	machines := map[string]string{}
+	for machine, vm := range a.vms {
+		machines[vm.id] = machine
+	}
+	return machines, nil
+}

@@ -1,0 +1,14 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package simulation runs the real code of machine-controller-manager (MCM) and of the sidecar, hours in milliseconds: all of
+// it in one process and in a bubble of testing/synctest, whose clock moves on when everybody waits.
+//
+// What is real: MCM's controllers with their clients and informers (package mcm), the sidecar's manager, caches, queues and
+// reconciler (sidecar.go), client-go and controller-runtime below them. What is simulated: the API servers, which answer the
+// clients' HTTP requests without a network (apiserver.go, rest.go), the connections and the processes with their faults
+// (process.go), the cloud, kubelets and node lifecycle (cloud.go).
+//
+// Begin with TestCalm, and with World for who is there.
+package simulation

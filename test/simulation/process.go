@@ -1,0 +1,267 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// latency is how long a request takes, and as long its answer, and a change until those see it who watch. Nothing is done in
+// no time: a process that writes again and again lets the time pass.
+const latency = 5 * time.Millisecond
+
+var (
+	errDead = errors.New("the process has been killed")
+	errAway = errors.New("connect: connection refused")
+	errLost = errors.New("read: connection reset by peer")
+)
+
+// Process is a program that can be killed and started again, and the faults of its connections.
+type Process struct {
+	Name string
+
+	// ctx is done when the world ends.
+	ctx   context.Context
+	run   func(context.Context, *Life) error
+	mutex sync.Mutex
+	life  *Life
+	// links are by the names of the API servers, and outlive what uses them.
+	links map[string]*link
+	// ambush is what happens at one of the next writes.
+	ambush *Ambush
+}
+
+// Ambush is what happens at a write.
+type Ambush struct {
+	// Skip is how many writes are made before.
+	Skip int
+	// Applied says that the write is made although no answer comes.
+	Applied bool
+	// Kill says that the process is killed, and starts again after some time. Else only the write fails.
+	Kill  bool
+	After time.Duration
+	// Code is what the write is answered with if it is neither applied nor kills; 0 for a connection that breaks.
+	Code int
+}
+
+// Life is a process from its start to its end.
+type Life struct {
+	*Process
+
+	// ctx is done when the process is killed. Nothing that it does from then on has an effect.
+	ctx  context.Context
+	kill context.CancelFunc
+}
+
+// Start starts the process if it does not run.
+func (p *Process) Start() {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.life != nil || p.ctx.Err() != nil {
+		return
+	}
+	life := &Life{Process: p}
+	life.ctx, life.kill = context.WithCancel(p.ctx)
+	p.life = life
+	go func() {
+		// A process that does not come up, as an API server is away, is started again.
+		if err := p.run(life.ctx, life); err != nil && life.ctx.Err() == nil {
+			p.Restart(10 * time.Second)
+		}
+	}()
+}
+
+// Kill ends the process at once.
+func (p *Process) Kill() {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.life != nil {
+		p.life.kill()
+		p.life = nil
+	}
+}
+
+// Restart kills the process, and starts it again after some time.
+func (p *Process) Restart(downtime time.Duration) {
+	p.Kill()
+	time.AfterFunc(downtime, p.Start)
+}
+
+// Running says that the process has been started, and not been killed since.
+func (p *Process) Running() bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.life != nil
+}
+
+// Lay has something happen at one of the next writes; nil takes that back.
+func (p *Process) Lay(ambush *Ambush) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.ambush = ambush
+}
+
+// spring returns the ambush if it is laid for this write.
+func (p *Process) spring() *Ambush {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.ambush == nil {
+		return nil
+	}
+	if p.ambush.Skip > 0 {
+		p.ambush.Skip--
+		return nil
+	}
+	sprung := p.ambush
+	p.ambush = nil
+	return sprung
+}
+
+// config returns the configuration of a client of an API server.
+func (l *Life) config(server string) *rest.Config {
+	config := &rest.Config{Host: "http://" + server, QPS: 100, Burst: 200, Transport: connection{l, l.links[server]}}
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	return config
+}
+
+// link is how a process reaches an API server.
+type link struct {
+	server *APIServer
+	mutex  sync.Mutex
+	// cut is closed while the server cannot be reached, and when it begins to be like that.
+	cut chan struct{}
+	// hangs says that requests are not refused while the server cannot be reached, but wait.
+	away, hangs bool
+	// back is closed when it can be reached again.
+	back chan struct{}
+	lag  time.Duration
+}
+
+func newLink(server *APIServer) *link {
+	return &link{server: server, cut: make(chan struct{}), back: make(chan struct{}), lag: latency}
+}
+
+// Cut makes the server unreachable; requests hang, or are refused.
+func (l *link) Cut(hangs bool) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.hangs = hangs; !l.away {
+		l.away, l.back = true, make(chan struct{})
+		close(l.cut)
+	}
+}
+
+// Mend makes it reachable, without lag.
+func (l *link) Mend() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.lag = latency; l.away {
+		l.away, l.cut = false, make(chan struct{})
+		close(l.back)
+	}
+}
+
+// Lag has watches lag behind.
+func (l *link) Lag(d time.Duration) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.lag = d
+}
+
+func (l *link) lags() time.Duration {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.lag
+}
+
+// reach waits as long as requests hang, and returns what is closed when the server cannot be reached any more.
+func (l *link) reach(ctx context.Context) (cut <-chan struct{}, err error) {
+	for {
+		l.mutex.Lock()
+		away, hangs, cut, back := l.away, l.hangs, l.cut, l.back
+		l.mutex.Unlock()
+		switch {
+		case !away:
+			return cut, nil
+		case !hangs:
+			return nil, errAway
+		}
+		select {
+		case <-back:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// connection is a link as one life of a process uses it.
+type connection struct {
+	life *Life
+	link *link
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c connection) RoundTrip(req *http.Request) (*http.Response, error) {
+	// A request ends with the process, whoever waits for it.
+	ctx, cancel := context.WithCancel(req.Context())
+	stop := context.AfterFunc(c.life.ctx, cancel)
+	response, err := c.roundTrip(req.WithContext(ctx))
+	if err != nil || req.URL.Query().Get("watch") == "" {
+		stop()
+		cancel()
+	}
+	return response, err
+}
+
+func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
+	if err := c.travel(req); err != nil {
+		return nil, err
+	}
+	cut, err := c.link.reach(req.Context())
+	if err != nil {
+		return nil, err
+	}
+	if req.Method == http.MethodGet {
+		response := c.link.server.Serve(c.life.Name, req, c.link.lags, cut)
+		return response, c.travel(req)
+	}
+
+	ambush := c.life.spring()
+	if ambush == nil || ambush.Applied {
+		response := c.link.server.Serve(c.life.Name, req, nil, nil)
+		if ambush == nil {
+			return response, c.travel(req)
+		}
+	}
+	switch {
+	case ambush.Kill:
+		c.life.Restart(ambush.After)
+		return nil, errDead
+	case ambush.Code != 0 && !ambush.Applied:
+		return refuse(ambush.Code), nil
+	default:
+		return nil, errLost
+	}
+}
+
+// travel takes the time that a request or an answer needs.
+func (c connection) travel(req *http.Request) error {
+	timer := time.NewTimer(latency)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-req.Context().Done():
+	}
+	if c.life.ctx.Err() != nil {
+		return errDead
+	}
+	return req.Context().Err()
+}

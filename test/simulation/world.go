@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
+	_ "github.com/gardener/gardener-extension-machine-preservation/test/simulation/quiet"
+)
+
+const (
+	namespace = "shoot--test--one"
+	pool      = "pool"
+
+	healthTimeout   = 10 * time.Minute
+	creationTimeout = 20 * time.Minute
+)
+
+// World is all that a history happens to: two API servers, the processes that use them, and a cloud.
+type World struct {
+	ctx         context.Context
+	end         context.CancelFunc
+	begin       time.Time
+	seed, shoot *APIServer
+	cloud       *Cloud
+	// Processes are by their names.
+	processes map[string]*Process
+}
+
+// The processes.
+const (
+	sidecarName           = "sidecar"
+	managerName           = "mcm"
+	machineControllerName = "machine-controller"
+)
+
+// newWorld starts everything, with a MachineDeployment of some machines. It must be called in a bubble of its own, and stopped.
+func newWorld(replicas int32, annotations map[string]string) *World {
+	w := &World{begin: time.Now(), seed: NewAPIServer("seed"), shoot: NewAPIServer("shoot"), processes: map[string]*Process{}}
+	w.ctx, w.end = context.WithCancel(context.Background())
+	w.cloud = newCloud(w.shoot)
+
+	options := func(life *Life) mcm.Options {
+		return mcm.Options{Namespace: namespace, Seed: life.config("seed"), Shoot: life.config("shoot")}
+	}
+	w.add(managerName, func(ctx context.Context, life *Life) error { return mcm.Manager(ctx, options(life)) })
+	w.add(machineControllerName, func(ctx context.Context, life *Life) error {
+		return mcm.MachineController(ctx, options(life), account{w.cloud, life})
+	})
+	w.add(sidecarName, runSidecar)
+
+	w.createPool(replicas, annotations)
+	for _, process := range w.processes {
+		process.Start()
+	}
+	go w.run()
+	return w
+}
+
+// stop ends all processes, and waits until they have left.
+func (w *World) stop() {
+	w.end()
+	time.Sleep(2 * time.Minute)
+}
+
+func (w *World) add(name string, run func(context.Context, *Life) error) {
+	w.processes[name] = &Process{
+		Name: name, ctx: w.ctx, run: run,
+		links: map[string]*link{"seed": newLink(w.seed), "shoot": newLink(w.shoot)},
+	}
+}
+
+func (w *World) run() {
+	ticker := time.NewTicker(nodeTick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.cloud.tick()
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+// now returns the time since the beginning.
+func (w *World) now() time.Duration { return time.Since(w.begin) }
+
+const user = "user"
+
+func (w *World) createPool(replicas int32, annotations map[string]string) {
+	labels := map[string]string{"name": pool}
+	meta := metav1.ObjectMeta{Name: pool, Namespace: namespace}
+	w.create("secrets", &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"userData": []byte("boot")}})
+	w.create("machineclasses", &machinev1alpha1.MachineClass{
+		ObjectMeta: meta, Provider: "simulation",
+		SecretRef: &corev1.SecretReference{Name: pool, Namespace: namespace},
+	})
+	deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: meta, Spec: machinev1alpha1.MachineDeploymentSpec{
+		Replicas: replicas,
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Strategy: machinev1alpha1.MachineDeploymentStrategy{
+			Type: machinev1alpha1.RollingUpdateMachineDeploymentStrategyType,
+			RollingUpdate: &machinev1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: machinev1alpha1.UpdateConfiguration{
+				MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+			}},
+		},
+		MinReadySeconds: 500,
+		Template: machinev1alpha1.MachineTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: pool}},
+		},
+	}}
+	deployment.Annotations = annotations
+	w.create("machinedeployments", deployment)
+}
+
+func (w *World) create(resource string, object metav1.Object) {
+	if _, err := w.seed.Create(user, key{resource, object.GetNamespace(), object.GetName()}, toUnstructured(object)); err != nil {
+		panic(err) // there is nothing yet
+	}
+}
