@@ -31,6 +31,8 @@ type APIServer struct {
 	Name string
 	// OnChange, if set, is called with each change in the order of the log, before anybody else sees it.
 	OnChange func(*Change)
+	// OnEvent, if set, is called with each Event.
+	OnEvent func(by, text string)
 
 	mutex   sync.Mutex
 	objects map[key]*Change

@@ -70,6 +70,8 @@ type vm struct {
 	joined bool
 	// reported is the condition that the node shows.
 	reported Condition
+	// gone says that there is only its node any more.
+	gone bool
 }
 
 func newCloud(shoot *APIServer) *Cloud { return &Cloud{shoot: shoot, vms: map[string]*vm{}} }
@@ -80,23 +82,45 @@ var errCloud = errors.New("the cloud cannot be reached")
 func (c *Cloud) Set(machine string, condition Condition) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if vm := c.vms[machine]; vm != nil {
+	if vm := c.find(machine); vm != nil {
 		vm.condition = condition
 	}
+}
+
+// find returns the VM of a machine, nil if there is none.
+func (c *Cloud) find(machine string) *vm {
+	if vm := c.vms[machine]; vm != nil && !vm.gone {
+		return vm
+	}
+	return nil
 }
 
 // Remove removes a VM behind everybody's back.
 func (c *Cloud) Remove(machine string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	delete(c.vms, machine)
+	if vm := c.vms[machine]; vm != nil {
+		vm.condition, vm.gone = Dead, true
+	}
+}
+
+func (c *Cloud) isAway(away bool) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.away = away
+}
+
+func (c *Cloud) shootIsAway(away bool) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.shootAway = away
 }
 
 // Machines returns the machines that have VMs.
 func (c *Cloud) Machines() []string {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return slices.Sorted(maps.Keys(c.vms))
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.vms)), func(machine string) bool { return c.find(machine) == nil })
 }
 
 // tick lets all kubelets and the node lifecycle look at what is due.
@@ -211,7 +235,7 @@ func (a account) CreateVM(machine string) (id, node string, err error) {
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	if a.vms[machine] == nil {
+	if a.find(machine) == nil {
 		a.count++
 		created := &vm{machine: machine, id: fmt.Sprintf("sim:///%s/%d", machine, a.count), condition: Healthy, boots: time.Now().Add(bootTime)}
 		if a.stillborn > 0 {
@@ -230,7 +254,7 @@ func (a account) FindVM(machine string) (id, node string, err error) {
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	if found := a.vms[machine]; found != nil {
+	if found := a.find(machine); found != nil {
 		return found.id, machine, nil
 	}
 	return "", "", mcm.ErrNoVM
@@ -243,10 +267,11 @@ func (a account) DeleteVM(machine string) error {
 	}
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
-	if a.vms[machine] == nil {
+	found := a.find(machine)
+	delete(a.vms, machine)
+	if found == nil {
 		return mcm.ErrNoVM
 	}
-	delete(a.vms, machine)
 	return nil
 }
 
@@ -259,7 +284,9 @@ func (a account) ListVMs() (map[string]string, error) {
 	defer a.mutex.Unlock()
 	machines := map[string]string{}
 	for machine, vm := range a.vms {
-		machines[vm.id] = machine
+		if !vm.gone {
+			machines[vm.id] = machine
+		}
 	}
 	return machines, nil
 }

@@ -35,8 +35,9 @@ type Process struct {
 	life  *Life
 	// links are by the names of the API servers, and outlive what uses them.
 	links map[string]*link
-	// ambush is what happens at one of the next writes.
-	ambush *Ambush
+	// ambush is what happens at one of the next writes, onAmbush is called when it does.
+	ambush   *Ambush
+	onAmbush func(*Ambush)
 }
 
 // Ambush is what happens at a write.
@@ -122,6 +123,7 @@ func (p *Process) spring() *Ambush {
 	}
 	sprung := p.ambush
 	p.ambush = nil
+	p.onAmbush(sprung)
 	return sprung
 }
 
@@ -143,10 +145,12 @@ type link struct {
 	// back is closed when it can be reached again.
 	back chan struct{}
 	lag  time.Duration
+	// denied are the names of objects that cannot be written to.
+	denied map[string]bool
 }
 
 func newLink(server *APIServer) *link {
-	return &link{server: server, cut: make(chan struct{}), back: make(chan struct{}), lag: latency}
+	return &link{server: server, cut: make(chan struct{}), back: make(chan struct{}), lag: latency, denied: map[string]bool{}}
 }
 
 // Cut makes the server unreachable; requests hang, or are refused.
@@ -174,6 +178,20 @@ func (l *link) Lag(d time.Duration) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.lag = d
+}
+
+// Deny has all writes to an object denied, or not any more.
+func (l *link) Deny(name string, denied bool) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.denied[name] = denied
+}
+
+func (l *link) denies(path string) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	k, _, _ := parsePath(path)
+	return l.denied[k.name]
 }
 
 func (l *link) lags() time.Duration {
@@ -234,6 +252,9 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 		return response, c.travel(req)
 	}
 
+	if c.link.denies(req.URL.Path) {
+		return refuse(http.StatusForbidden), c.travel(req)
+	}
 	ambush := c.life.spring()
 	if ambush == nil || ambush.Applied {
 		response := c.link.server.Serve(c.life.Name, req, nil, nil)

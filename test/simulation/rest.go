@@ -88,8 +88,15 @@ func parsePath(path string) (k key, subresource string, ok bool) {
 }
 
 func (s *APIServer) answer(by string, req *http.Request, k key, subresource string, ok bool) ([]byte, error) {
-	if strings.Contains(req.URL.Path, "/events") {
-		return io.ReadAll(req.Body) // they are told, and not kept
+	if strings.Contains(req.URL.Path, "/events") { // they are told, and not kept
+		body, err := io.ReadAll(req.Body)
+		if event, bad := decode(body); err == nil && bad == nil && s.OnEvent != nil {
+			if note, ok, _ := unstructured.NestedString(event.Object, "note"); ok { // the older form is MCM's, who says what it writes anyway
+				name, _, _ := unstructured.NestedString(event.Object, "regarding", "name")
+				s.OnEvent(by, fmt.Sprintf("says of %s: %s", name, note))
+			}
+		}
+		return body, err
 	}
 	if !ok || subresource != "" && subresource != "status" {
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, req.Method, k.groupResource(), k.name, req.URL.Path, 0, false)

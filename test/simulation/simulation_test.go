@@ -12,10 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
+	"pgregory.net/rapid"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -40,25 +39,28 @@ func bubble(t *testing.T, f func()) {
 	synctest.Test(t, func(*testing.T) { f() })
 }
 
-func TestCalm(t *testing.T) {
-	bubble(t, func() {
-		w := newWorld(3, nil)
-		defer w.stop()
-		time.Sleep(24 * time.Hour)
+// happen lets a history happen in a bubble.
+func happen(t *testing.T, h History) (violation, timeline string) {
+	bubble(t, func() { violation, timeline = Run(h) })
+	return violation, timeline
+}
 
-		machines, _ := w.seed.List("machines", namespace, labels.Everything())
-		if len(machines) != 3 {
-			t.Errorf("there are %d machines, expected 3", len(machines))
-		}
-		for _, change := range machines {
-			if phase := fromUnstructured[machinev1alpha1.Machine](change.Object).Status.CurrentStatus.Phase; phase != machinev1alpha1.MachineRunning {
-				t.Errorf("%s is %s", change.name, phase)
-			}
-		}
-		for _, change := range append(w.seed.Log(), w.shoot.Log()...) {
-			if at := change.At.Sub(w.begin); change.By == sidecarName || at > 10*time.Minute && change.By != "kubelet" {
-				t.Errorf("%s: %s writes %s", at, change.By, change.key)
-			}
+// TestCalm is the smallest history: nothing is done.
+func TestCalm(t *testing.T) {
+	if violation, timeline := happen(t, History{Replicas: 3, Share: 1, Timeout: time.Hour}); violation != "" {
+		t.Errorf("%s\n%s", violation, timeline)
+	}
+}
+
+// TestHistories lets histories happen that are made of a seed: make simulate.
+func TestHistories(t *testing.T) {
+	begin, count := time.Now(), 0
+	rapid.Check(t, func(rt *rapid.T) {
+		h := Histories().Draw(rt, "history")
+		count++
+		if violation, timeline := happen(t, h); violation != "" {
+			rt.Fatalf("%s\n%s\n\n%s", violation, h, timeline)
 		}
 	})
+	t.Logf("%d histories, %.0f simulated hours per second", count, float64(count)*duration.Hours()/time.Since(begin).Seconds())
 }

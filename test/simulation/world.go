@@ -6,6 +6,8 @@ package simulation
 
 import (
 	"context"
+	"strconv"
+	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -13,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
 	_ "github.com/gardener/gardener-extension-machine-preservation/test/simulation/quiet"
 )
@@ -32,8 +35,13 @@ type World struct {
 	begin       time.Time
 	seed, shoot *APIServer
 	cloud       *Cloud
-	// Processes are by their names.
-	processes map[string]*Process
+	processes   map[string]*Process // by their names
+	oracle      *oracle
+	// rolls is how often the template of the machines was changed.
+	rolls int
+
+	mutex sync.Mutex
+	notes []note
 }
 
 // The processes.
@@ -43,11 +51,14 @@ const (
 	machineControllerName = "machine-controller"
 )
 
-// newWorld starts everything, with a MachineDeployment of some machines. It must be called in a bubble of its own, and stopped.
-func newWorld(replicas int32, annotations map[string]string) *World {
+// newWorld starts everything, with a MachineDeployment. It must be called in a bubble of its own, and stopped.
+func newWorld(h History) *World {
 	w := &World{begin: time.Now(), seed: NewAPIServer("seed"), shoot: NewAPIServer("shoot"), processes: map[string]*Process{}}
 	w.ctx, w.end = context.WithCancel(context.Background())
 	w.cloud = newCloud(w.shoot)
+	w.oracle = newOracle(h)
+	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
+	w.seed.OnEvent = w.note
 
 	options := func(life *Life) mcm.Options {
 		return mcm.Options{Namespace: namespace, Seed: life.config("seed"), Shoot: life.config("shoot")}
@@ -58,7 +69,7 @@ func newWorld(replicas int32, annotations map[string]string) *World {
 	})
 	w.add(sidecarName, runSidecar)
 
-	w.createPool(replicas, annotations)
+	w.createPool(h)
 	for _, process := range w.processes {
 		process.Start()
 	}
@@ -76,6 +87,10 @@ func (w *World) add(name string, run func(context.Context, *Life) error) {
 	w.processes[name] = &Process{
 		Name: name, ctx: w.ctx, run: run,
 		links: map[string]*link{"seed": newLink(w.seed), "shoot": newLink(w.shoot)},
+		onAmbush: func(a *Ambush) {
+			w.oracle.disturb(a.After)
+			w.note(name, "it happens: "+Lay{name, *a}.String())
+		},
 	}
 }
 
@@ -86,6 +101,7 @@ func (w *World) run() {
 		select {
 		case <-ticker.C:
 			w.cloud.tick()
+			w.oracle.look()
 		case <-w.ctx.Done():
 			return
 		}
@@ -97,16 +113,13 @@ func (w *World) now() time.Duration { return time.Since(w.begin) }
 
 const user = "user"
 
-func (w *World) createPool(replicas int32, annotations map[string]string) {
+func (w *World) createPool(h History) {
 	labels := map[string]string{"name": pool}
 	meta := metav1.ObjectMeta{Name: pool, Namespace: namespace}
 	w.create("secrets", &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"userData": []byte("boot")}})
-	w.create("machineclasses", &machinev1alpha1.MachineClass{
-		ObjectMeta: meta, Provider: "simulation",
-		SecretRef: &corev1.SecretReference{Name: pool, Namespace: namespace},
-	})
+	w.create("machineclasses", machineClass(pool))
 	deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: meta, Spec: machinev1alpha1.MachineDeploymentSpec{
-		Replicas: replicas,
+		Replicas: int32(h.Replicas),
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Strategy: machinev1alpha1.MachineDeploymentStrategy{
 			Type: machinev1alpha1.RollingUpdateMachineDeploymentStrategyType,
@@ -120,7 +133,10 @@ func (w *World) createPool(replicas int32, annotations map[string]string) {
 			Spec:       machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: pool}},
 		},
 	}}
-	deployment.Annotations = annotations
+	deployment.Annotations = map[string]string{
+		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
+		v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
+	}
 	w.create("machinedeployments", deployment)
 }
 

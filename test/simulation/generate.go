@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Histories makes histories of a seed.
+func Histories() *rapid.Generator[History] {
+	return rapid.Custom(func(t *rapid.T) History {
+		h := History{
+			Replicas: rapid.IntRange(1, 4).Draw(t, "replicas"),
+			Share:    rapid.IntRange(0, 2).Draw(t, "share"),
+			Timeout:  rapid.SampledFrom([]time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour}).Draw(t, "timeout"),
+		}
+		h.Events = rapid.SliceOfN(event(), 1, 16).Draw(t, "events")
+		return h
+	})
+}
+
+func event() *rapid.Generator[Event] {
+	var (
+		at      = minutes(int(warmUp/time.Minute), int(duration/2/time.Minute)-90)
+		machine = rapid.IntRange(0, 3)
+		process = rapid.SampledFrom([]string{sidecarName, machineControllerName, managerName})
+		server  = rapid.SampledFrom([]string{"seed", "shoot"})
+		long    = minutes(1, 60)
+		action  = rapid.OneOf(
+			draw(func(t *rapid.T) Action {
+				return Break{machine.Draw(t, "machine"), rapid.SampledFrom([]Condition{Dead, NotReady, Deadlocked}).Draw(t, "condition")}
+			}),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Healthy} }),
+			draw(func(t *rapid.T) Action { return Vanish{machine.Draw(t, "machine")} }),
+			rapid.Just(Action(Stillborn{})),
+			draw(func(t *rapid.T) Action {
+				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", "nonsense"}).Draw(t, "value")}
+			}),
+			draw(func(t *rapid.T) Action { return Scale{rapid.IntRange(1, 5).Draw(t, "replicas")} }),
+			rapid.Just(Action(Roll{})),
+			draw(func(t *rapid.T) Action {
+				return Restart{process.Draw(t, "process"), minutes(0, 20).Draw(t, "downtime")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Lay{process.Draw(t, "process"), Ambush{
+					Skip: rapid.IntRange(0, 5).Draw(t, "skip"), Applied: rapid.Bool().Draw(t, "applied"), Kill: rapid.Bool().Draw(t, "kill"),
+					After: minutes(0, 20).Draw(t, "after"), Code: rapid.SampledFrom([]int{0, 409, 429, 500, 504}).Draw(t, "code"),
+				}}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Outage{process.Draw(t, "process"), server.Draw(t, "server"), long.Draw(t, "for"), rapid.Bool().Draw(t, "hangs")}
+			}),
+			draw(func(t *rapid.T) Action { return ShootOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action {
+				return Lag{process.Draw(t, "process"), server.Draw(t, "server"), time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second, long.Draw(t, "for")}
+			}),
+			draw(func(t *rapid.T) Action { return CloudOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
+		)
+	)
+	return rapid.Custom(func(t *rapid.T) Event { return Event{at.Draw(t, "at"), action.Draw(t, "action")} })
+}
+
+func draw(f func(*rapid.T) Action) *rapid.Generator[Action] { return rapid.Custom(f) }
+
+func minutes(from, to int) *rapid.Generator[time.Duration] {
+	return rapid.Map(rapid.IntRange(from, to), func(n int) time.Duration { return time.Duration(n) * time.Minute })
+}

@@ -1,0 +1,366 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	// calm is for how long there must have been no fault before something is blamed that it could explain.
+	calm = 6 * time.Minute
+	// notice is how long it may take until what has happened is known to who acts on it.
+	notice = 10 * time.Second
+	// rollTime is how long an update may take after the last thing that was done.
+	rollTime = 3 * time.Hour
+	// restTime is for how long nothing must be written at the end of a history.
+	restTime = 2 * time.Hour
+
+	failedPreserved = "Failed:Preserved"
+)
+
+// oracle sees all writes, and says what the rules do not allow. A machine or its node that something was done to lately, and
+// all of them after a fault, are only blamed for what nothing excuses.
+type oracle struct {
+	mutex    sync.Mutex
+	share    int
+	machines map[string]*subject
+	sets     map[string]*machinev1alpha1.MachineSet
+	// rolling is since when machines are replaced because of an update, rolled until when; zero for not, and never.
+	rolling, rolled time.Time
+	// scaled is when machines were last to become fewer.
+	replicas int
+	scaled   time.Time
+	// disturbed is when the last fault was over, and is in the future while there is one.
+	disturbed time.Time
+
+	violation string
+	violated  chan struct{}
+}
+
+// subject is a machine as it was written last.
+type subject struct {
+	machine *machinev1alpha1.Machine
+	node    *corev1.Node
+	// everKept says that the machine has, or had, a record, asked that a person has asked for something.
+	everKept, asked bool
+	// denied is when a person last asked for the end of the preservation.
+	denied time.Time
+	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
+	unhealthy time.Time
+	// disturbed is when something was last done to the machine or its node.
+	disturbed time.Time
+	// suspicious is a write by us that has no reason until the machine is kept.
+	suspicious string
+}
+
+func newOracle(h History) *oracle {
+	return &oracle{
+		share: h.Share, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		violated: make(chan struct{}),
+	}
+}
+
+func (o *oracle) blame(rule, format string, args ...any) {
+	if o.violation == "" {
+		o.violation = rule + ": " + fmt.Sprintf(format, args...)
+		close(o.violated)
+	}
+}
+
+func (o *oracle) subject(name string) *subject {
+	if o.machines[name] == nil {
+		o.machines[name] = &subject{}
+	}
+	return o.machines[name]
+}
+
+// disturb says that there is a fault for some time.
+func (o *oracle) disturb(d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.disturbed = later(o.disturbed, time.Now().Add(d))
+}
+
+func (o *oracle) disturbMachine(name string, d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	s := o.subject(name)
+	s.disturbed = later(s.disturbed, time.Now().Add(d))
+}
+
+func (o *oracle) ask(name, value string) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	s := o.subject(name)
+	s.asked, s.disturbed = true, later(s.disturbed, time.Now())
+	if value != v1alpha1.RequestNow && value != v1alpha1.RequestTrue {
+		s.denied = time.Now()
+	}
+}
+
+func (o *oracle) scale(replicas int) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if replicas < o.replicas {
+		o.scaled = time.Now()
+	}
+	o.replicas = replicas
+}
+
+func (o *oracle) roll() {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if o.rolling.IsZero() {
+		o.rolling = time.Now()
+	}
+}
+
+// isCalm says that nothing has happened for so long that everything about a machine must be as it is to be.
+func (o *oracle) isCalm(s *subject) bool {
+	return time.Since(o.disturbed) > calm && time.Since(s.disturbed) > calm
+}
+
+// observe is called with each change.
+func (o *oracle) observe(change *Change) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	switch change.resource {
+	case "machines":
+		o.observeMachine(change)
+	case "nodes":
+		o.observeNode(change)
+	case "machinesets":
+		if o.sets[change.name] = fromUnstructured[machinev1alpha1.MachineSet](change.Object); change.Type == watch.Deleted {
+			delete(o.sets, change.name)
+		}
+		o.observeSets()
+	}
+}
+
+func (o *oracle) observeSets() {
+	with := 0
+	for _, set := range o.sets {
+		if set.Spec.Replicas > 0 || set.Status.Replicas > 0 {
+			with++
+		}
+	}
+	// The new MachineSet comes some time after the update.
+	if with <= 1 && !o.rolling.IsZero() && time.Since(o.rolling) > time.Minute {
+		o.rolling, o.rolled = time.Time{}, time.Now()
+	}
+}
+
+func (o *oracle) observeMachine(change *Change) {
+	s := o.subject(change.name)
+	if change.Type == watch.Deleted {
+		o.dismiss(change.name, s)
+		return
+	}
+	before := s.machine
+	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
+	s.machine.Name = change.name
+	if isKept(s.machine) {
+		s.everKept, s.suspicious = true, ""
+	}
+	if before == nil {
+		return
+	}
+	if change.By == sidecarName {
+		o.checkOurs(s, change)
+		if phaseOf(before) == failedPreserved && phaseOf(s.machine) == "Running:Preserved" && !s.unhealthy.IsZero() &&
+			time.Since(s.unhealthy) > notice && o.isCalm(s) {
+			o.blame("H1", "%s is taken for healthy, and its node is not since %s", change.name, s.unhealthy.Format(time.TimeOnly))
+		}
+		if places := o.places(); len(places) > o.share {
+			o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
+		}
+	}
+	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
+		o.checkTermination(s, before, change)
+	}
+}
+
+// checkOurs blames what we write about a machine that is not kept and that nobody has asked for.
+func (o *oracle) checkOurs(s *subject, change *Change) {
+	if !s.everKept && !s.asked && s.suspicious == "" {
+		s.suspicious = describe(change)
+	}
+}
+
+func (o *oracle) dismiss(name string, s *subject) {
+	if s.suspicious != "" && time.Since(o.disturbed) > calm {
+		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
+	}
+	delete(o.machines, name)
+}
+
+// places are the machines that use a part of the share: those that failed, or are about to, and are kept by it.
+func (o *oracle) places() []string {
+	var places []string
+	for name, s := range o.machines {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) {
+			continue
+		}
+		auto := strings.Contains(s.machine.Annotations[v1alpha1.AnnotationCause]+s.machine.Annotations[v1alpha1.AnnotationClaims], v1alpha1.CauseAuto)
+		if phase := phaseOf(s.machine); auto && (phase == "" || phase == failedPreserved) {
+			places = append(places, name)
+		}
+	}
+	slices.Sort(places)
+	return places
+}
+
+// checkTermination blames the end of a machine that is to be kept.
+func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, change *Change) {
+	recent := func(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
+	if change.By == user || !o.rolling.IsZero() || recent(o.rolled) || recent(o.scaled) || recent(s.denied) {
+		return
+	}
+	expiry := expiryOf(before)
+	switch {
+	case isKept(before) && phaseOf(before) != "" && expiry.After(time.Now()):
+		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, phaseOf(before), expiry.Format(time.TimeOnly))
+	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
+		len(o.places()) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
+		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places())
+	}
+}
+
+func (o *oracle) observeNode(change *Change) {
+	s := o.machines[change.name]
+	if s == nil {
+		return
+	}
+	s.node = fromUnstructured[corev1.Node](change.Object)
+	if change.Type == watch.Deleted {
+		s.node = nil
+	}
+	healthy := s.node != nil && slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == kernelDeadlock && c.Status != corev1.ConditionFalse
+	})
+	switch {
+	case healthy:
+		s.unhealthy = time.Time{}
+	case s.unhealthy.IsZero():
+		s.unhealthy = time.Now()
+	}
+	if change.By == sidecarName {
+		o.checkOurs(s, change)
+	}
+}
+
+// look is called every few seconds, for what no write tells.
+func (o *oracle) look() {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	now := time.Now()
+	if !o.rolling.IsZero() {
+		last := later(o.rolling, o.disturbed)
+		for _, s := range o.machines {
+			last = later(last, s.disturbed)
+		}
+		if now.Sub(last) > rollTime {
+			o.blame("P3", "the update has not ended that has begun at %s", o.rolling.Format(time.TimeOnly))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
+		s := o.machines[name]
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) || !o.isCalm(s) {
+			continue
+		}
+		if overdue := now.Sub(expiryOf(s.machine)); overdue > calm {
+			o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
+		}
+		if s.node == nil || phaseOf(s.machine) == "" || !o.rolling.IsZero() {
+			continue
+		}
+		if s.node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" {
+			o.blame("P5", "%s is %s, and its node is not protected", name, phaseOf(s.machine))
+		}
+		tainted := slices.ContainsFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
+		if failed := phaseOf(s.machine) == failedPreserved; failed != tainted {
+			o.blame("P7", "%s is %s, and the taint of its node is %t", name, phaseOf(s.machine), tainted)
+		}
+		if phaseOf(s.machine) == failedPreserved && s.unhealthy.IsZero() {
+			o.blame("T7", "%s is %s, and its node is healthy", name, failedPreserved)
+		}
+	}
+}
+
+// rest blames what is not as it is to be at the end of a history, when nothing has happened for half of it.
+func (o *oracle) rest(w *World) {
+	var last *Change
+	for _, server := range []*APIServer{w.seed, w.shoot} {
+		for _, change := range server.Log() {
+			if change.By != "kubelet" && w.now()-change.At.Sub(w.begin) < restTime {
+				last = change
+			}
+		}
+	}
+	machines, _ := w.seed.List("machines", namespace, labels.Everything())
+	nodes, _ := w.shoot.List("nodes", "", labels.Everything())
+
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	vms := w.cloud.Machines()
+	switch {
+	case last != nil:
+		o.blame("rest", "%s still writes: %s", last.By, describe(last))
+	case len(machines) != o.replicas || len(nodes) != o.replicas || len(vms) != o.replicas:
+		o.blame("rest", "there are %d machines, %d nodes and %d VMs for %d replicas", len(machines), len(nodes), len(vms), o.replicas)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
+		s := o.machines[name]
+		switch {
+		case s.machine == nil || s.node == nil || s.machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning || !s.unhealthy.IsZero():
+			o.blame("rest", "%s is not a healthy machine", name)
+		case isKept(s.machine) || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
+			o.blame("rest", "%s is still kept", name)
+		case s.node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || len(s.node.Spec.Taints) > 0 || s.node.Spec.Unschedulable:
+			o.blame("rest", "the node of %s still has marks: %v, %v", name, s.node.Annotations, s.node.Spec.Taints)
+		case s.suspicious != "":
+			o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
+		}
+	}
+}
+
+func isKept(machine *machinev1alpha1.Machine) bool {
+	return machine.Annotations[v1alpha1.AnnotationCause] != ""
+}
+
+func phaseOf(machine *machinev1alpha1.Machine) string {
+	return machine.Annotations[v1alpha1.AnnotationPhase]
+}
+
+// expiryOf returns until when a machine is kept.
+func expiryOf(machine *machinev1alpha1.Machine) time.Time {
+	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil {
+		return expiry.Time
+	}
+	expiry, _ := time.Parse(time.RFC3339, machine.Annotations[v1alpha1.AnnotationExpiryTime])
+	return expiry
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
