@@ -19,6 +19,9 @@ STORY ?= preservation
 export MCM
 export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 
+# How many histories are simulated.
+RUNS ?= 100
+
 # For each fuzz test. The default for making interesting inputs smaller would take all of it.
 FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
@@ -88,6 +91,12 @@ fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
 .PHONY: chaos
 chaos: ## Let things happen at random on the landscape, and watch the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)
 	@CHAOS_MINUTES=$(CHAOS_MINUTES) SEED=$(SEED) go run ./test/chaos
+
+.PHONY: simulate
+simulate: ## Let histories happen in a simulated world, a day in a second, and watch the rules (MCM=0.62, SEED=n, RUNS=100)
+	@[[ '$(MCM)' == 0.62 ]] || { echo "MCM=$(MCM) cannot be simulated yet, 0.62 can" >&2; exit 1; }
+	@go test -count=1 -v -timeout 0 -run '^TestHistories$$' ./test/simulation \
+	  -rapid.nofailfile -rapid.shrinktime=2m -rapid.checks=$(RUNS) $(if $(SEED),-rapid.seed=$(SEED))
 
 .PHONY: conformance
 conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)

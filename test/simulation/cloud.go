@@ -65,9 +65,9 @@ type vm struct {
 	machine, id string
 	condition   Condition
 	boots       time.Time
-	// heard is when the kubelet has written last, joined that it has at all.
-	heard  time.Time
-	joined bool
+	// joined says that the kubelet has registered its node, heard when it could last have written, and written when it has.
+	joined         bool
+	heard, written time.Time
 	// reported is the condition that the node shows.
 	reported Condition
 	// gone says that there is only its node any more.
@@ -102,6 +102,13 @@ func (c *Cloud) Remove(machine string) {
 	if vm := c.vms[machine]; vm != nil {
 		vm.condition, vm.gone = Dead, true
 	}
+}
+
+// bear says how many of the next VMs will not boot.
+func (c *Cloud) bear(stillborn int) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.stillborn = stillborn
 }
 
 func (c *Cloud) isAway(away bool) {
@@ -143,8 +150,8 @@ func (c *Cloud) tick() {
 					Spec:       corev1.NodeSpec{ProviderID: vm.id},
 				}))
 			}
-			if vm.condition != vm.reported || now.Sub(vm.heard) >= heartbeat {
-				vm.heard = now
+			if vm.heard = now; vm.condition != vm.reported || now.Sub(vm.written) >= heartbeat {
+				vm.written = now
 				c.report(vm, "kubelet")
 			}
 		case vm.joined && vm.reported != Dead && now.Sub(vm.heard) >= grace:

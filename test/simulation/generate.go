@@ -41,6 +41,7 @@ func event() *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action {
 				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", "nonsense"}).Draw(t, "value")}
 			}),
+			draw(func(t *rapid.T) Action { return Unprotect{machine.Draw(t, "machine")} }),
 			draw(func(t *rapid.T) Action { return Scale{rapid.IntRange(1, 5).Draw(t, "replicas")} }),
 			rapid.Just(Action(Roll{})),
 			draw(func(t *rapid.T) Action {

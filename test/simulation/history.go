@@ -91,11 +91,7 @@ type Stillborn struct{}
 // String implements fmt.Stringer.
 func (Stillborn) String() string { return "the next VM will not boot" }
 
-func (Stillborn) do(w *World) {
-	w.cloud.mutex.Lock()
-	defer w.cloud.mutex.Unlock()
-	w.cloud.stillborn++
-}
+func (Stillborn) do(w *World) { w.cloud.bear(1) }
 
 // Ask is a request of a person for a machine; empty withdraws it.
 type Ask struct {
@@ -123,14 +119,33 @@ func (a Ask) do(w *World) {
 	if a.OnNode {
 		server, k = w.shoot, nodeKey(name)
 	}
+	annotate(server, k, v1alpha1.AnnotationPreserve, a.Value)
+}
+
+// Unprotect takes the protection from the cluster-autoscaler away from a machine's node.
+type Unprotect struct{ Machine int }
+
+// String implements fmt.Stringer.
+func (a Unprotect) String() string {
+	return fmt.Sprintf("a user takes the protection of the node of machine %d away", a.Machine)
+}
+
+func (a Unprotect) do(w *World) {
+	if name := w.machine(a.Machine); name != "" {
+		annotate(w.shoot, nodeKey(name), v1alpha1.AnnotationScaleDownDisabled, "")
+	}
+}
+
+// annotate sets an annotation of an object if there is one; empty removes it.
+func annotate(server *APIServer, k key, annotation, value string) {
 	_, _ = server.Update(user, k, false, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		object = object.DeepCopy()
 		annotations := object.GetAnnotations()
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		if annotations[v1alpha1.AnnotationPreserve] = a.Value; a.Value == "" {
-			delete(annotations, v1alpha1.AnnotationPreserve)
+		if annotations[annotation] = value; value == "" {
+			delete(annotations, annotation)
 		}
 		object.SetAnnotations(annotations)
 		return object, nil
@@ -316,8 +331,16 @@ func machineClass(name string) *machinev1alpha1.MachineClass {
 	}
 }
 
-// Run lets a history happen. It returns what was wrong, empty for nothing, and all that happened in words.
-func Run(h History) (violation, timeline string) {
+// Outcome is what became of a history.
+type Outcome struct {
+	// Violation is what was wrong, empty for nothing, and Timeline all that has happened then.
+	Violation, Timeline string
+	// Seen counts what has happened.
+	Seen map[string]int
+}
+
+// Run lets a history happen.
+func Run(h History) Outcome {
 	w := newWorld(h)
 	defer w.stop()
 	events := slices.Clone(h.Events)
@@ -330,18 +353,24 @@ func Run(h History) (violation, timeline string) {
 		event.do(w)
 	}
 	if w.pass(duration / 2) {
-		for _, process := range w.processes {
-			process.Lay(nil)
-		}
+		w.mend()
 		if w.pass(duration) {
 			w.oracle.rest(w)
 		}
 	}
-	violation = w.oracle.violation
-	if violation != "" {
-		timeline = w.timeline()
+	outcome := Outcome{Violation: w.oracle.violation, Seen: w.oracle.seen}
+	if outcome.Violation != "" {
+		outcome.Timeline = w.timeline()
 	}
-	return violation, timeline
+	return outcome
+}
+
+// mend takes back what has not happened yet.
+func (w *World) mend() {
+	for _, process := range w.processes {
+		process.Lay(nil)
+	}
+	w.cloud.bear(0)
 }
 
 // pass lets time pass until some time after the beginning, and returns false if something was wrong.

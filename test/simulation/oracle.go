@@ -5,6 +5,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +51,8 @@ type oracle struct {
 
 	violation string
 	violated  chan struct{}
+	// seen counts what has happened, so that a history in which nothing does is noticed.
+	seen map[string]int
 }
 
 // subject is a machine as it was written last.
@@ -71,7 +74,7 @@ type subject struct {
 func newOracle(h History) *oracle {
 	return &oracle{
 		share: h.Share, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
-		violated: make(chan struct{}),
+		violated: make(chan struct{}), seen: map[string]int{},
 	}
 }
 
@@ -180,6 +183,9 @@ func (o *oracle) observeMachine(change *Change) {
 	if before == nil {
 		return
 	}
+	if from, to := phaseOf(before), phaseOf(s.machine); from != to {
+		o.seen[cmp.Or(from, "not kept")+" > "+cmp.Or(to, "not kept")]++
+	}
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
 		if phaseOf(before) == failedPreserved && phaseOf(s.machine) == "Running:Preserved" && !s.unhealthy.IsZero() &&
@@ -191,6 +197,7 @@ func (o *oracle) observeMachine(change *Change) {
 		}
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
+		o.seen["terminated"]++
 		o.checkTermination(s, before, change)
 	}
 }
