@@ -98,6 +98,12 @@ func (k key) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: resources[k.resource].Group, Resource: k.resource}
 }
 
+func (s *APIServer) clear() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.log, s.objects, s.OnChange, s.OnEvent = nil, nil, nil, nil
+}
+
 // Get returns an object that must not be changed, nil for none.
 func (s *APIServer) Get(k key) *unstructured.Unstructured {
 	s.mutex.Lock()

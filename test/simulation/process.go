@@ -248,18 +248,17 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if req.Method == http.MethodGet {
-		response := c.link.server.Serve(c.life.Name, req, c.link.lags, cut)
-		return response, c.travel(req)
+		return c.answer(req, c.link.server.Serve(c.life.Name, req, c.link.lags, cut))
 	}
 
 	if c.link.denies(req.URL.Path) {
-		return refuse(http.StatusForbidden), c.travel(req)
+		return c.answer(req, refuse(http.StatusForbidden))
 	}
 	ambush := c.life.spring()
 	if ambush == nil || ambush.Applied {
 		response := c.link.server.Serve(c.life.Name, req, nil, nil)
 		if ambush == nil {
-			return response, c.travel(req)
+			return c.answer(req, response)
 		}
 	}
 	switch {
@@ -267,10 +266,18 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 		c.life.Restart(ambush.After)
 		return nil, errDead
 	case ambush.Code != 0 && !ambush.Applied:
-		return refuse(ambush.Code), nil
+		return c.answer(req, refuse(ambush.Code))
 	default:
 		return nil, errLost
 	}
+}
+
+// answer returns a response if there still is somebody to receive it.
+func (c connection) answer(req *http.Request, response *http.Response) (*http.Response, error) {
+	if err := c.travel(req); err != nil {
+		return nil, err
+	}
+	return response, nil
 }
 
 // travel takes the time that a request or an answer needs.

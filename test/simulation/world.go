@@ -77,10 +77,12 @@ func newWorld(h History) *World {
 	return w
 }
 
-// stop ends all processes, and waits until they have left.
+// stop ends all processes, and waits until they have left. What they leave behind does not keep the objects.
 func (w *World) stop() {
 	w.end()
 	time.Sleep(2 * time.Minute)
+	w.seed.clear()
+	w.shoot.clear()
 }
 
 func (w *World) add(name string, run func(context.Context, *Life) error) {
