@@ -70,8 +70,8 @@ type vm struct {
 	heard, written time.Time
 	// reported is the condition that the node shows.
 	reported Condition
-	// gone says that there is only its node any more.
-	gone bool
+	// gone says that there is only its node any more, deleted that it has not gone by itself.
+	gone, deleted bool
 }
 
 func newCloud(shoot *APIServer) *Cloud { return &Cloud{shoot: shoot, vms: map[string]*vm{}} }
@@ -130,7 +130,7 @@ func (c *Cloud) Machines() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.vms)), func(machine string) bool { return c.find(machine) == nil })
 }
 
-// tick lets all kubelets and the node lifecycle look at what is due.
+// tick lets all kubelets, the node lifecycle and the cloud's controller of nodes look at what is due.
 func (c *Cloud) tick() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -141,6 +141,11 @@ func (c *Cloud) tick() {
 	for _, name := range slices.Sorted(maps.Keys(c.vms)) {
 		vm := c.vms[name]
 		switch {
+		case vm.gone && c.shoot.Get(nodeKey(name)) == nil:
+			delete(c.vms, name)
+		case vm.deleted && vm.reported == Dead:
+			// A node that joined while its VM was being deleted is left by machine-controller-manager.
+			_, _ = c.shoot.Delete("cloud-controller", nodeKey(name), "")
 		case now.Before(vm.boots):
 		case vm.condition != Dead:
 			if !vm.joined {
@@ -275,7 +280,9 @@ func (a account) DeleteVM(machine string) error {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	found := a.find(machine)
-	delete(a.vms, machine)
+	if found := a.vms[machine]; found != nil {
+		found.condition, found.gone, found.deleted = Dead, true, true
+	}
 	if found == nil {
 		return mcm.ErrNoVM
 	}

@@ -15,7 +15,7 @@ func Histories() *rapid.Generator[History] {
 	return rapid.Custom(func(t *rapid.T) History {
 		h := History{
 			Replicas: rapid.IntRange(1, 4).Draw(t, "replicas"),
-			Share:    rapid.IntRange(0, 2).Draw(t, "share"),
+			Share:    rapid.SampledFrom([]int{1, 2, 0, 1}).Draw(t, "share"),
 			Timeout:  rapid.SampledFrom([]time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour}).Draw(t, "timeout"),
 		}
 		h.Events = rapid.SliceOfN(event(), 1, 16).Draw(t, "events")
@@ -34,6 +34,8 @@ func event() *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action {
 				return Break{machine.Draw(t, "machine"), rapid.SampledFrom([]Condition{Dead, NotReady, Deadlocked}).Draw(t, "condition")}
 			}),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
 			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
 			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Healthy} }),
 			draw(func(t *rapid.T) Action { return Vanish{machine.Draw(t, "machine")} }),

@@ -132,6 +132,7 @@ func (a Unprotect) String() string {
 
 func (a Unprotect) do(w *World) {
 	if name := w.machine(a.Machine); name != "" {
+		w.oracle.disturbMachine(name, 0)
 		annotate(w.shoot, nodeKey(name), v1alpha1.AnnotationScaleDownDisabled, "")
 	}
 }
@@ -232,7 +233,9 @@ func (a Outage) String() string {
 }
 
 func (a Outage) do(w *World) {
-	w.oracle.disturb(a.For)
+	if w.oracle.disturb(a.For); a.Process == sidecarName && a.Server == "shoot" {
+		w.oracle.blindFor(a.For)
+	}
 	link := w.processes[a.Process].links[a.Server]
 	link.Cut(a.Hangs)
 	time.AfterFunc(a.For, link.Mend)

@@ -24,8 +24,8 @@ import (
 const (
 	// calm is for how long there must have been no fault before something is blamed that it could explain.
 	calm = 6 * time.Minute
-	// notice is how long it may take until what has happened is known to who acts on it.
-	notice = 10 * time.Second
+	// soon is how long it may take until what has happened is acted on.
+	soon = time.Minute
 	// rollTime is how long an update may take after the last thing that was done.
 	rollTime = 3 * time.Hour
 	// restTime is for how long nothing must be written at the end of a history.
@@ -48,6 +48,8 @@ type oracle struct {
 	scaled   time.Time
 	// disturbed is when the last fault was over, and is in the future while there is one.
 	disturbed time.Time
+	// blind is until when the sidecar could not see what becomes of nodes.
+	blind time.Time
 
 	violation string
 	violated  chan struct{}
@@ -65,8 +67,8 @@ type subject struct {
 	denied time.Time
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
 	unhealthy time.Time
-	// disturbed is when something was last done to the machine or its node.
-	disturbed time.Time
+	// disturbed is when something was last done to the machine or its node, changed when it last took another course.
+	disturbed, changed time.Time
 	// suspicious is a write by us that has no reason until the machine is kept.
 	suspicious string
 }
@@ -97,6 +99,13 @@ func (o *oracle) disturb(d time.Duration) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	o.disturbed = later(o.disturbed, time.Now().Add(d))
+}
+
+// blindFor says that the sidecar cannot see what becomes of nodes for some time.
+func (o *oracle) blindFor(d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.blind = later(o.blind, time.Now().Add(d+soon))
 }
 
 func (o *oracle) disturbMachine(name string, d time.Duration) {
@@ -135,7 +144,7 @@ func (o *oracle) roll() {
 
 // isCalm says that nothing has happened for so long that everything about a machine must be as it is to be.
 func (o *oracle) isCalm(s *subject) bool {
-	return time.Since(o.disturbed) > calm && time.Since(s.disturbed) > calm
+	return time.Since(o.disturbed) > calm && time.Since(s.disturbed) > calm && time.Since(s.changed) > soon
 }
 
 // observe is called with each change.
@@ -184,12 +193,13 @@ func (o *oracle) observeMachine(change *Change) {
 		return
 	}
 	if from, to := phaseOf(before), phaseOf(s.machine); from != to {
+		s.changed = time.Now()
 		o.seen[cmp.Or(from, "not kept")+" > "+cmp.Or(to, "not kept")]++
 	}
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
 		if phaseOf(before) == failedPreserved && phaseOf(s.machine) == "Running:Preserved" && !s.unhealthy.IsZero() &&
-			time.Since(s.unhealthy) > notice && o.isCalm(s) {
+			time.Since(s.unhealthy) > soon && s.unhealthy.After(o.blind) {
 			o.blame("H1", "%s is taken for healthy, and its node is not since %s", change.name, s.unhealthy.Format(time.TimeOnly))
 		}
 		if places := o.places(); len(places) > o.share {
@@ -262,6 +272,9 @@ func (o *oracle) observeNode(change *Change) {
 	}) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == kernelDeadlock && c.Status != corev1.ConditionFalse
 	})
+	if healthy != s.unhealthy.IsZero() {
+		s.changed = time.Now()
+	}
 	switch {
 	case healthy:
 		s.unhealthy = time.Time{}

@@ -52,12 +52,13 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// TestOutage is a history that the hand-made model of MCM did not know: after an outage of the shoot, MCM sets all Unknown
-// machines to Running without a look at them.
+// TestOutage is a history whose course was once a surprise: after an outage of the shoot, MCM sets all Unknown machines to
+// Running without a look at them (H1), and takes that back when it sees its own write.
 func TestOutage(t *testing.T) {
 	o := happen(t, History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 		{20 * time.Minute, Break{0, Dead}},
 		{25 * time.Minute, ShootOutage{30 * time.Minute}},
+		{50 * time.Minute, Lag{machineControllerName, "seed", 20 * time.Second, 10 * time.Minute}},
 		{2 * time.Hour, ShootOutage{30 * time.Minute}},
 	}})
 	if o.Violation != "" {
