@@ -96,7 +96,7 @@ chaos: ## Let things happen at random on the landscape, and watch the rules (MCM
 simulate: ## Let histories happen in a simulated world, a day in a second, and watch the rules (MCM=0.62, SEED=n, RUNS=100)
 	@[[ '$(MCM)' == 0.62 ]] || { echo "MCM=$(MCM) cannot be simulated yet, 0.62 can" >&2; exit 1; }
 	@go test -count=1 -v -timeout 0 -run '^TestHistories$$' ./test/simulation \
-	  -rapid.nofailfile -rapid.shrinktime=2m -rapid.checks=$(RUNS) $(if $(SEED),-rapid.seed=$(SEED))
+	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) # 0: another one each time
 
 .PHONY: conformance
 conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)

@@ -132,7 +132,11 @@ func (w *World) createPool(h History) {
 		MinReadySeconds: 500,
 		Template: machinev1alpha1.MachineTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec:       machinev1alpha1.MachineSpec{Class: machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: pool}},
+			Spec: machinev1alpha1.MachineSpec{
+				Class: machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: pool},
+				// As the webhook sets it: MCM takes a request up by itself while the sidecar does not run.
+				MachineConfiguration: &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: h.Timeout}},
+			},
 		},
 	}}
 	deployment.Annotations = map[string]string{
