@@ -202,7 +202,7 @@ func (o *oracle) observeMachine(change *Change) {
 			time.Since(s.unhealthy) > soon && s.unhealthy.After(o.blind) {
 			o.blame("H1", "%s is taken for healthy, and its node is not since %s", change.name, s.unhealthy.Format(time.TimeOnly))
 		}
-		if places := o.places(); len(places) > o.share {
+		if places := o.places(true); len(places) > o.share {
 			o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
 		}
 	}
@@ -226,15 +226,15 @@ func (o *oracle) dismiss(name string, s *subject) {
 	delete(o.machines, name)
 }
 
-// places are the machines that use a part of the share: those that failed, or are about to, and are kept by it.
-func (o *oracle) places() []string {
+// places are the machines that failed, or are about to, and are kept: all of them, or only those that are kept by the share.
+func (o *oracle) places(byShare bool) []string {
 	var places []string
 	for name, s := range o.machines {
 		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) {
 			continue
 		}
 		auto := strings.Contains(s.machine.Annotations[v1alpha1.AnnotationCause]+s.machine.Annotations[v1alpha1.AnnotationClaims], v1alpha1.CauseAuto)
-		if phase := phaseOf(s.machine); auto && (phase == "" || phase == failedPreserved) {
+		if phase := phaseOf(s.machine); (auto || !byShare) && (phase == "" || phase == failedPreserved) {
 			places = append(places, name)
 		}
 	}
@@ -253,8 +253,8 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, c
 	case isKept(before) && phaseOf(before) != "" && expiry.After(time.Now()):
 		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, phaseOf(before), expiry.Format(time.TimeOnly))
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
-		len(o.places()) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
-		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places())
+		len(o.places(false)) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
+		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places(false))
 	}
 }
 
