@@ -59,20 +59,49 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// TestOutage is a history whose course was once a surprise: after an outage of the shoot, MCM sets all Unknown machines to
-// Running without a look at them (H1), and takes that back when it sees its own write.
-func TestOutage(t *testing.T) {
-	o := happen(t, History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
-		{20 * time.Minute, Break{0, Dead}},
-		{25 * time.Minute, ShootOutage{30 * time.Minute}},
-		{50 * time.Minute, Lag{machineControllerName, "seed", 20 * time.Second, 10 * time.Minute}},
-		{2 * time.Hour, ShootOutage{30 * time.Minute}},
-	}})
-	if o.Violation != "" {
-		t.Errorf("%s\n%s", o.Violation, o.Timeline)
-	}
-	if o.Seen["not kept > "+failedPreserved] != 1 || o.Seen["terminated"] != 1 {
-		t.Errorf("the machine was not kept once, and ended once: %v", o.Seen)
+// TestKnown lets histories happen in which a defect shows that there was, or that each of the rules is there to prevent.
+func TestKnown(t *testing.T) {
+	for name, test := range map[string]struct {
+		history History
+		kept    int // how many machines are
+	}{
+		// MCM then sets all Unknown machines to Running without a look at them, and takes that back when it sees its own write.
+		"H1: the shoot is away when a machine fails": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{25 * time.Minute, ShootOutage{30 * time.Minute}},
+			{50 * time.Minute, Lag{machineControllerName, "seed", 20 * time.Second, 10 * time.Minute}},
+		}}, 1},
+		"P1: the sidecar sees late that a place is taken": {History{Replicas: 3, Share: 1, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{20 * time.Minute, Break{1, Dead}},
+			{25 * time.Minute, Lag{sidecarName, "seed", 30 * time.Second, 20 * time.Minute}},
+		}}, 1},
+		"P3: a machine fails during an update": {History{Replicas: 3, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Stillborn{}},
+			{21 * time.Minute, Roll{}},
+		}}, 0},
+		"P5: the protection is taken away": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Unprotect{0}},
+		}}, 1},
+		"P8: the sidecar is killed in the middle of a hold": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{20 * time.Minute, Lay{sidecarName, Ambush{Skip: 1, Kill: true}}},
+		}}, 1},
+		"P12: the node of another machine cannot be written to": {History{Replicas: 3, Share: 2, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{25 * time.Minute, Break{1, Dead}},
+			{26 * time.Minute, Deny{0, time.Hour}},
+		}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := happen(t, test.history)
+			if o.Violation != "" {
+				t.Errorf("%s\n%s\n\n%s", o.Violation, test.history, o.Timeline)
+			} else if kept := o.Seen["not kept > "+failedPreserved]; kept != test.kept {
+				t.Errorf("%d machines were kept, expected %d: %v", kept, test.kept, o.Seen)
+			}
+		})
 	}
 }
 
