@@ -73,8 +73,8 @@ func TestKnown(t *testing.T) {
 		}}, 1},
 		"P1: the sidecar sees late that a place is taken": {History{Replicas: 3, Share: 1, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
-			{20 * time.Minute, Break{1, Dead}},
-			{25 * time.Minute, Lag{sidecarName, "seed", 30 * time.Second, 20 * time.Minute}},
+			{20*time.Minute + 20*time.Second, Break{1, Dead}},
+			{15 * time.Minute, Lag{sidecarName, "seed", time.Minute, 30 * time.Minute}},
 		}}, 1},
 		"P3: a machine fails during an update": {History{Replicas: 3, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
 			{20 * time.Minute, Stillborn{}},
