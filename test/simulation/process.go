@@ -7,6 +7,8 @@ package simulation
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"net/http"
 	"sync"
 	"time"
@@ -147,10 +149,12 @@ type link struct {
 	lag  time.Duration
 	// denied are the names of objects that cannot be written to.
 	denied map[string]bool
+	// sent counts the requests by what they are about.
+	sent map[string]int
 }
 
 func newLink(server *APIServer) *link {
-	return &link{server: server, cut: make(chan struct{}), back: make(chan struct{}), lag: latency, denied: map[string]bool{}}
+	return &link{server: server, cut: make(chan struct{}), back: make(chan struct{}), lag: latency, denied: map[string]bool{}, sent: map[string]int{}}
 }
 
 // Cut makes the server unreachable; requests hang, or are refused.
@@ -280,9 +284,20 @@ func (c connection) answer(req *http.Request, response *http.Response) (*http.Re
 	return response, nil
 }
 
+// takes returns how long a request, or an answer, takes. Hardly two take the same time, so that what would happen at the same
+// moment happens in the same order each time.
+func (l *link) takes(process, what string) time.Duration {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.sent[what]++
+	hash := fnv.New32a()
+	fmt.Fprint(hash, process, l.server.Name, what, l.sent[what])
+	return latency + time.Duration(hash.Sum32()%1e6)*time.Nanosecond
+}
+
 // travel takes the time that a request or an answer needs.
 func (c connection) travel(req *http.Request) error {
-	timer := time.NewTimer(latency)
+	timer := time.NewTimer(c.link.takes(c.life.Name, req.Method+req.URL.Path))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

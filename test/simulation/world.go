@@ -97,6 +97,7 @@ func (w *World) add(name string, run func(context.Context, *Life) error) {
 }
 
 func (w *World) run() {
+	time.Sleep(time.Second) // not at the time of an event
 	ticker := time.NewTicker(nodeTick)
 	defer ticker.Stop()
 	for {
