@@ -10,5 +10,8 @@
 // clients' HTTP requests without a network (apiserver.go, rest.go), the connections and the processes with their faults
 // (process.go), the cloud, kubelets and node lifecycle (cloud.go).
 //
-// Begin with TestCalm, and with World for who is there.
+// What is done to it is a History (history.go), made of a seed (generate.go). What is wrong then is said by the oracle
+// (oracle.go), and told as a timeline (timeline.go).
+//
+// Begin with TestKnown, and with World for who is there. docs/development/simulation.md says what is left out, and why.
 package simulation

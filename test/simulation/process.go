@@ -98,13 +98,6 @@ func (p *Process) Restart(downtime time.Duration) {
 	time.AfterFunc(downtime, p.Start)
 }
 
-// Running says that the process has been started, and not been killed since.
-func (p *Process) Running() bool {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	return p.life != nil
-}
-
 // Lay has something happen at one of the next writes; nil takes that back.
 func (p *Process) Lay(ambush *Ambush) {
 	p.mutex.Lock()
