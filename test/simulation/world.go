@@ -17,7 +17,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
-	_ "github.com/gardener/gardener-extension-machine-preservation/test/simulation/quiet"
+	_ "github.com/gardener/gardener-extension-machine-preservation/test/simulation/quiet" // bubbles have clocks of their own
 )
 
 const (

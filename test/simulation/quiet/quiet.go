@@ -10,7 +10,7 @@ package quiet
 import (
 	_ "unsafe" // for go:linkname
 
-	"k8s.io/apimachinery/pkg/util/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/workqueue"
 )
 
@@ -25,4 +25,4 @@ func init() { workqueue.SetProvider(noMetrics) }
 
 // One of them lets at least a millisecond pass between two errors, and for that remembers when the last one was: an informer
 // would watch again in a day.
-func init() { runtime.ErrorHandlers = nil }
+func init() { utilruntime.ErrorHandlers = nil }
