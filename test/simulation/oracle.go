@@ -263,7 +263,12 @@ func (o *oracle) observeNode(change *Change) {
 	if s == nil {
 		return
 	}
+	before := s.node
 	s.node = fromUnstructured[corev1.Node](change.Object)
+	// MCM 0.61 takes the protection away whenever it looks at a MachineDeployment that is complete (P5).
+	if before != nil && isProtected(before) && !isProtected(s.node) {
+		s.changed = time.Now()
+	}
 	if change.Type == watch.Deleted {
 		s.node = nil
 	}
@@ -311,7 +316,7 @@ func (o *oracle) look() {
 		if s.node == nil || phaseOf(s.machine) == "" || !o.rolling.IsZero() {
 			continue
 		}
-		if s.node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" {
+		if !isProtected(s.node) {
 			o.blame("P5", "%s is %s, and its node is not protected", name, phaseOf(s.machine))
 		}
 		tainted := slices.ContainsFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
@@ -367,6 +372,11 @@ func isKept(machine *machinev1alpha1.Machine) bool {
 
 func phaseOf(machine *machinev1alpha1.Machine) string {
 	return machine.Annotations[v1alpha1.AnnotationPhase]
+}
+
+// isProtected says that the cluster-autoscaler leaves a node alone.
+func isProtected(node *corev1.Node) bool {
+	return node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true"
 }
 
 // expiryOf returns until when a machine is kept.

@@ -26,7 +26,11 @@ import (
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
 )
+
+// old says that MCM knows nothing of preservation.
+const old = mcm.Generation == "0.61"
 
 var scheme = runtime.NewScheme()
 
@@ -63,8 +67,12 @@ func runSidecar(ctx context.Context, life *Life) error {
 	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
+	var holder domain.Holder = domain.PreserveExpiry{}
+	if old {
+		holder = domain.HealthTimer{}
+	}
 	if err := (&preservation.Reconciler{
-		Holder:         domain.PreserveExpiry{},
+		Holder:         holder,
 		MaxTimeout:     336 * time.Hour,
 		Timeouts:       domain.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: 2 * time.Hour},
 		NodeConditions: domain.DefaultNodeConditions,

@@ -135,11 +135,13 @@ func (w *World) createPool(h History) {
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec: machinev1alpha1.MachineSpec{
 				Class: machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: pool},
-				// As the webhook sets it: MCM takes a request up by itself while the sidecar does not run.
-				MachineConfiguration: &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: h.Timeout}},
 			},
 		},
 	}}
+	if !old {
+		// As the webhook sets it: MCM takes a request up by itself while the sidecar does not run.
+		deployment.Spec.Template.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: h.Timeout}}
+	}
 	deployment.Annotations = map[string]string{
 		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
 		v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),

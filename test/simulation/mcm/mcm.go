@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mcm runs the controllers of one version of machine-controller-manager (MCM). All that it shares with its callers
-// are configurations of clients and names, and no type of MCM: it can be compiled once more for each other version.
+// are configurations of clients and names, and no type of MCM: an overlay compiles it with another version.
 package mcm
 
 import (
@@ -19,8 +19,6 @@ import (
 	machineinformers "github.com/gardener/machine-controller-manager/pkg/client/informers/externalversions"
 	machinedeployment "github.com/gardener/machine-controller-manager/pkg/controller"
 	"github.com/gardener/machine-controller-manager/pkg/util/provider/app/options"
-	machinecontroller "github.com/gardener/machine-controller-manager/pkg/util/provider/machinecontroller"
-	"github.com/gardener/machine-controller-manager/pkg/util/provider/machineutils"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +32,9 @@ const (
 	// orphanPeriod is what gardenlet sets.
 	orphanPeriod = 30 * time.Minute
 )
+
+// kubernetesVersion is that of the shoot.
+var kubernetesVersion = semver.MustParse("1.34.0")
 
 // Options are what a process of MCM is started with.
 type Options struct {
@@ -77,11 +78,7 @@ func MachineController(ctx context.Context, o Options, cloud Cloud) error {
 	}
 	defaults := options.NewMCServer()
 	defaults.SafetyOptions.MachineSafetyOrphanVMsPeriod.Duration = orphanPeriod
-	machines := c.machineInformers.Machine().V1alpha1()
-	controller, err := machinecontroller.NewController(o.Namespace, c.machines.MachineV1alpha1(), c.seed, c.shoot, driverOf{cloud}, c.shootInformers,
-		c.seedInformers.Core().V1().Secrets(), machines.MachineClasses(), machines.Machines(),
-		&record.FakeRecorder{}, defaults.SafetyOptions, defaults.NodeConditions, "", semver.MustParse("1.34.0"),
-		machineutils.RetryPeriod(defaults.ResourceExhaustedRetry.Duration))
+	controller, err := newMachineController(c, o.Namespace, driverOf{cloud}, defaults)
 	if err != nil {
 		return fmt.Errorf("failed to create the controller of machines: %w", err)
 	}
