@@ -76,6 +76,16 @@ func TestKnown(t *testing.T) {
 			{20*time.Minute + 20*time.Second, Break{1, Dead}},
 			{15 * time.Minute, Lag{sidecarName, "seed", time.Minute, 30 * time.Minute}},
 		}}, 1},
+		// Of those that ask for a place, the second machine would be the first, as it is due sooner. It asks for none until the
+		// other one has it, and nobody writes it in between: that would be a conflict.
+		"P1: a place is asked for, and it is not seen that it is taken": {History{Replicas: 3, Share: 1, Timeout: time.Hour, Events: []Event{
+			{15 * time.Minute, Lag{sidecarName, "seed", time.Minute, 30 * time.Minute}},
+			{20 * time.Minute, Break{1, Dead}},
+			{20*time.Minute + 10*time.Second, Break{0, Dead}},
+			{25 * time.Minute, Ask{1, true, "false"}},
+			{30*time.Minute + 13*time.Second, Restart{machineControllerName, 5 * time.Minute}},
+			{30*time.Minute + 15*time.Second, Ask{1, true, ""}},
+		}}, 1},
 		"P3: a machine fails during an update": {History{Replicas: 3, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
 			{20 * time.Minute, Stillborn{}},
 			{21 * time.Minute, Roll{}},
