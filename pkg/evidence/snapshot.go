@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package evidence is what is known of nodes and their machines at a time, and how it is kept in a file.
+package evidence
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+)
+
+// Snapshot is what is known at a time: read from API servers, or from a bundle. Only what somebody needs is filled in.
+type Snapshot struct {
+	Time  time.Time
+	Shoot Shoot
+	// Seed is nil for who has no access to it.
+	Seed *Seed
+	// Missing is what could not be had.
+	Missing []Missing
+}
+
+// Shoot is what the shoot's API server knows.
+type Shoot struct {
+	Nodes                []corev1.Node
+	Pods                 []corev1.Pod
+	PodDisruptionBudgets []policyv1.PodDisruptionBudget
+	VolumeAttachments    []storagev1.VolumeAttachment
+	Events               []eventsv1.Event
+	// HasMaintenances says that the shoot has the API of node maintenances.
+	HasMaintenances bool
+	Maintenances    []maintenancev1alpha1.NodeMaintenance
+}
+
+// Seed is what the seed's API server knows of the shoot's machines.
+type Seed struct {
+	// Namespace is that of the shoot's control plane.
+	Namespace          string
+	Machines           []machinev1alpha1.Machine
+	MachineSets        []machinev1alpha1.MachineSet
+	MachineDeployments []machinev1alpha1.MachineDeployment
+	Events             []eventsv1.Event
+}
+
+// Missing is a thing that could not be had, and why.
+type Missing struct {
+	What   string `json:"what"`
+	Reason string `json:"reason"`
+}

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// NewCommand returns kubectl preserve.
+func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	o := NewOptions(streams)
+	cmd := &cobra.Command{
+		Use:           "kubectl-preserve",
+		Short:         "Keep machines that fail, and find out why they did",
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl preserve"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	flags := cmd.PersistentFlags()
+	o.Shoot.AddFlags(flags)
+	flags.StringVar(&o.SeedKubeconfig, "seed-kubeconfig", "", "Path to a kubeconfig of the seed, for operators")
+	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
+	flags.StringVar(&o.SeedNamespace, "seed-namespace", "", "Namespace of the shoot's control plane in the seed: what is known there is used as well")
+	return cmd
+}
