@@ -2,7 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host has what is needed of the power of machines' hosts. Each kind of host has a driver in a package below.
+// Package host has what is needed of the power of machines' hosts. What differs between kinds of hosts is in a package below for
+// each of them.
 package host
 
 import (
@@ -10,16 +11,14 @@ import (
 	"errors"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 var (
-	// ErrNoHost says that the machine names no host of this kind, or one that does not exist.
-	ErrNoHost = errors.New("the machine has no host of this kind")
-	// ErrForeign says that the host belongs to another machine, or to another shoot.
-	ErrForeign = errors.New("the host belongs to somebody else")
+	// ErrNoHost says that the machine names no host of this kind, or one that does not exist or is not its own.
+	ErrNoHost = errors.New("the machine has no host")
 	// ErrNoKind says that the API server serves no such kind: there are no hosts, or these are not the cluster's.
 	ErrNoKind = errors.New("the kind is not served")
 )
@@ -28,38 +27,40 @@ var (
 type Access struct {
 	// Namespace is that of the Machines.
 	Namespace string
-	// HostNamespace is that of the hosts: who may list them there need not be allowed to do so anywhere else. With a kubeconfig
-	// it is the namespace of its context. Hosts of all namespaces are listed if it is empty.
+	// HostNamespace is that of the hosts: who may list them there need not be allowed to do so anywhere else. It is the one of the
+	// kubeconfig's context (see ReadKubeconfig), and without a kubeconfig the Namespace.
 	HostNamespace string
-	// Cached may be behind, and need not keep more than the driver's ByObject says. APIReader asks the API server. They may be
+	// Cached may be behind, and need not keep more than the kind's ByObject says. APIReader asks the API server. They may be
 	// the same.
 	Cached, APIReader client.Reader
 	client.Writer
 }
 
-// Driver reads and switches the power of hosts of one kind. Errors of the API server are wrapped; of a kind that is not there it
-// is ErrNoKind, with the kind's name.
-type Driver interface {
+// Kind is what hosts of one kind have of their own. What holds for all of them is the Driver's.
+type Kind interface {
+	// Objects are the kinds that are watched. Requests are written to the first.
+	Objects() []client.Object
 	// Key returns which object the host of a machine is, and false if the machine names none. It asks nobody.
 	Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool)
-	// Of returns the host of a machine as it is in the cache, ErrNoHost, or ErrForeign. A request of any other machine is not that
-	// machine's, also if it had the same name and the host is its own: that is known from the Owner.
-	Of(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error)
-	// Live is Of as the API server has it now. What cannot be undone must rest on it: a cache may still say that a host is off
-	// when it is on again, and its node must not be made safe then (X1). It says so of the host.
-	Live(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error)
-	// PowerOff asks for the host to be off, on behalf of an owner, whose On it fills in, in one write. It is refused with a
-	// Conflict if the host is not as it was read any more, and if it is not reported to be on (X1): one that is taken, has a
-	// request, even that of the same owner, or has another machine.
-	PowerOff(ctx context.Context, host *remediation.Host, owner remediation.Owner) error
-	// Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error.
-	Release(ctx context.Context, host *remediation.Host) error
-	// Owned returns all hosts in the cache, of the HostNamespace if there is one, that the machines of a control plane own, also those whose request somebody else has
-	// taken back: they are to be released as well.
-	Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error)
-	// Objects are the kinds that are watched.
-	Objects() []client.Object
-	// Machine returns which machine of the control plane an object of one of these kinds is to wake: its namespace and name, and
-	// false for none.
-	Machine(ctx context.Context, object client.Object) (client.ObjectKey, bool)
+	// HostOf returns the host that an object of any of these kinds is about, nil for none.
+	HostOf(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) *unstructured.Unstructured
+	// Consumer returns the machine that a host says it is for, and false if it says so of none. If it says no namespace, that is
+	// the one of the Machines.
+	Consumer(host *unstructured.Unstructured, namespace string) (client.ObjectKey, bool)
+	// Report returns what there is to know of a host. What else is read for it is read after it.
+	Report(ctx context.Context, reader client.Reader, host *unstructured.Unstructured) (Report, error)
+	// Switch changes what else a request changes of a host beside that it is annotated, or is not any more if on.
+	Switch(host *unstructured.Unstructured, on bool) error
+}
+
+// Report is what there is to know of a host, beside requests.
+type Report struct {
+	// On is whether the host is on, nil if that is not known.
+	On *bool
+	// By is the object that reports On, as it was read. It is not nil where On is not.
+	By metav1.Object
+	// IsAsked says that who reports is asked for it to be off: he may be off for another reason.
+	IsAsked bool
+	// Taken says in words why it is not ours to cycle (X14), empty for nothing.
+	Taken string
 }

@@ -42,8 +42,8 @@ func Get(ctx context.Context, reader client.Reader, key client.ObjectKey, object
 	return nil
 }
 
-// List reads the cached hosts of a kind. It returns ErrNoKind if that is not served.
-func (a Access) List(ctx context.Context, kind schema.GroupVersionKind) ([]unstructured.Unstructured, error) {
+// list reads the cached hosts of a kind. It returns ErrNoKind if that is not served.
+func (a Access) list(ctx context.Context, kind schema.GroupVersionKind) ([]unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	list := &unstructured.UnstructuredList{}

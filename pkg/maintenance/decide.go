@@ -12,13 +12,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -85,21 +84,6 @@ type Memory struct {
 	EndingSince time.Time
 }
 
-// Object is an object of the API.
-type Object interface {
-	metav1.Object
-	runtime.Object
-}
-
-// Write is a change of an object: of its status, or of all but that. The one of a Node's conditions touches no others; any
-// else is to be refused if the object has changed since it was read.
-type Write struct {
-	Before, After Object
-	Status        bool
-}
-
-func (w Write) changes() bool { return !apiequality.Semantic.DeepEqual(w.Before, w.After) }
-
 // Event is something to be told once the writes have succeeded.
 type Event struct {
 	Maintenance *v1alpha1.NodeMaintenance
@@ -123,7 +107,7 @@ const (
 // Outcome is what is due. After its writes, and after its actions, it is to be decided again, with what was written.
 type Outcome struct {
 	// Writes are to be carried out in their order, and none of an object of which one has failed.
-	Writes []Write
+	Writes []change.Write
 	// PutBack says that they put a cordon back that had vanished.
 	PutBack bool
 	// Events are to be told after the writes.
@@ -400,13 +384,13 @@ func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string,
 func (d *decision) editMaintenance(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenance)) bool {
 	after := nm.DeepCopy()
 	edit(after)
-	return d.write(Write{Before: nm, After: after})
+	return d.write(change.Write{Before: nm, After: after})
 }
 
 func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenanceStatus)) bool {
 	after := nm.DeepCopy()
 	edit(&after.Status)
-	return d.write(Write{Before: nm, After: after, Status: true})
+	return d.write(change.Write{Before: nm, After: after, Status: true})
 }
 
 func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
@@ -415,8 +399,8 @@ func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
 	return len(writes) > 0
 }
 
-func (d *decision) write(w Write) bool {
-	if !w.changes() {
+func (d *decision) write(w change.Write) bool {
+	if !w.Changes() {
 		return false
 	}
 	d.Writes = append(d.Writes, w)

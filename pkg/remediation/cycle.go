@@ -11,8 +11,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
-// pollInterval is how often what is not watched is looked at.
-const pollInterval = 5 * time.Second
+// PollInterval is how often what is not watched is looked at: what is left of a node that is being made safe.
+const PollInterval = 5 * time.Second
 
 // advance goes on with a cycle.
 func (d *decision) advance() {
@@ -39,8 +39,8 @@ func (d *decision) advance() {
 	}
 }
 
-// deadline returns when the phase must be over, counted from the request whatever hinders, and in words what is then missed
-// (X5).
+// deadline returns when the phase must be over whatever hinders, and in words what is then missed: those until the node is safe
+// count from when the cycle began, which is the time of the request on the host, each later one from when it began itself (X5).
 func (d *decision) deadline() (time.Time, string) {
 	s, r := d.group.Settings, d.is.record
 	switch d.is.phase {
@@ -68,7 +68,7 @@ func (d *decision) remains() string {
 	return fmt.Sprintf("%d pods and %d VolumeAttachments were left.", d.Remains.Pods, d.Remains.VolumeAttachments)
 }
 
-// powerOff does what the truth table says until the host is let on again. What is not known is waited for.
+// powerOff does what the truth table says until the host may be on again. What is not known is waited for.
 func (d *decision) powerOff() {
 	host, requested := d.Host, d.holdsHost()
 	switch {
@@ -122,7 +122,7 @@ func (d *decision) mayPowerOff() bool {
 	case untouched:
 		d.stepBack(reason)
 	case d.Host.On != nil && *d.Host.On:
-		d.conclude(v1alpha1.PowerCycleFailed, "Somebody has let the host on, and it must not be off again. "+reason)
+		d.conclude(v1alpha1.PowerCycleFailed, "Somebody has powered the host on, and it must not be off again. "+reason)
 	}
 	return false
 }
@@ -142,8 +142,8 @@ func (d *decision) makeSafe() {
 	d.fence = due && d.Host.Live
 	d.Confirm = due && !d.Host.Live
 	d.to.record.Tainted = d.is.record.Tainted || !tainted
-	d.ReadRemains = true
-	d.wake(d.now.Add(pollInterval))
+	d.ReadRemains = tainted
+	d.wake(d.now.Add(PollInterval))
 }
 
 // isSafe says that nothing of the node is in use any more: it is gone, or no pod and no VolumeAttachment is left since it

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -19,7 +22,8 @@ import (
 const (
 	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
 	releaseTime = time.Minute
-	// maxAutomatic is how many cycles a host has had within a day when it gets no request of ours any more (X9).
+	// maxAutomatic is how many cycles a Machine has had within a day when it gets no request of ours any more. What its
+	// host went through for a Machine before does not count (X9).
 	maxAutomatic = 3
 )
 
@@ -30,10 +34,10 @@ type decision struct {
 	now   time.Time
 	// is what is on the Machine, and to what is to be there.
 	is, to state
-	// storm says that too many nodes of the group are not ready, and nodes are those of the shoot with the begins of this very
+	// unwell says that too many nodes of the group are not ready, and nodes are those of the shoot with the begins of this very
 	// decision; nil if they are not known.
-	storm bool
-	nodes *Nodes
+	unwell bool
+	nodes  *NodeCount
 	// asks says that the request is to be acted upon as soon as nothing is in the way.
 	asks bool
 	// fence says that the taint is to be put on the node, clean that nothing of ours is to be left there, and taken that the
@@ -47,9 +51,9 @@ type decision struct {
 // it can be asked again at any time, also after a crash in between two writes (X3).
 func Decide(g Group, now time.Time) []Decision {
 	decisions := make([]*decision, len(g.Members))
-	storm, nodes := g.isUnwell(), g.count()
+	unwell, nodes := g.isUnwell(), g.count()
 	for i, m := range g.Members {
-		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, storm: storm, nodes: nodes, is: readState(m.Machine)}
+		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, unwell: unwell, nodes: nodes, is: readState(m.Machine)}
 		decisions[i].decide()
 	}
 	distribute(&g, decisions)
@@ -59,6 +63,24 @@ func Decide(g Group, now time.Time) []Decision {
 		result[i] = d.Decision
 	}
 	return result
+}
+
+// Confirm decides again with the members read live that Confirm was ever said for, until it is said for none besides (X3, X8). It
+// returns what was decided last, with that error.
+func Confirm(decisions []Decision, again func(live sets.Set[types.UID]) ([]Decision, error)) ([]Decision, error) {
+	var err error
+	for live := sets.New[types.UID](); ; {
+		known := live.Len()
+		for _, d := range decisions {
+			if d.Confirm {
+				live.Insert(d.Machine.UID)
+			}
+		}
+		if live.Len() == known { // also what could not be read live is not asked for again now
+			return decisions, err
+		}
+		decisions, err = again(live)
+	}
 }
 
 func (d *decision) decide() {
@@ -118,13 +140,17 @@ func distribute(g *Group, decisions []*decision) {
 func (d *decision) rest() {
 	if !d.is.record.Ended.IsZero() {
 		if at, ok := d.settledAt(); ok && !d.now.Before(at) { // X6
-			if d.clean = true; !d.isClean() {
+			if d.clean = true; !d.isClean() && !d.NodeDenied {
 				return
 			}
+			tainted := d.is.record.Tainted && !d.isClean()
 			d.to = d.to.forget()
+			d.to.record.Tainted = tainted
 		} else if ok {
 			d.wake(at)
 		}
+	} else if d.is.record.Tainted && d.isClean() { // the shoot has denied it until now
+		d.to.record.Tainted = false
 	}
 	if d.is.phase == v1alpha1.PowerCycleFailed {
 		d.Deadline = d.is.record.Ended
@@ -186,7 +212,7 @@ func (d *decision) ask() {
 	if preserved == nil || !preserved.Failed || !preserved.FailedSince.Equal(r.Asked) {
 		r.Asked = time.Time{}
 	}
-	if d.to.needs || !d.group.Settings.Automatic || !d.group.AllowAutomatic || d.Host == nil ||
+	if d.to.needs || !d.group.Settings.Automatic || d.Host == nil ||
 		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) {
 		return
 	}
@@ -294,8 +320,7 @@ func (d *decision) finish() {
 	if !reflect.DeepEqual(d.is, d.to) {
 		after := d.Machine.DeepCopy()
 		if d.to.write(after) {
-			d.Writes = append(d.Writes, Write{Before: d.Machine, After: after})
-			d.PowerOff = nil
+			d.WriteMachine, d.PowerOff = after, nil
 		}
 	}
 	d.editNode()

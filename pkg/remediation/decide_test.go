@@ -246,7 +246,7 @@ var _ = Describe("Decide", func() {
 			Entry("X2: while hosts are away and the cycle fails", func() { w.hostsAway = true; w.after(10 * time.Minute); w.hostsAway = false }, "Failed"),
 			Entry("X2, X14: while a person stops it", func() { m.annotate(preserve, "false") }, "Cancelled"),
 		)
-		DescribeTable("X2: a machine that was restored with another UID lets on what it had off before",
+		DescribeTable("X2: a machine that was restored with another UID releases what it had off before",
 			func(stage func(), phase string) {
 				m.host.claim = true
 				w.run()
@@ -470,7 +470,7 @@ var _ = Describe("Decide", func() {
 				func() { w.machines[1].setReady(false, w.now); w.machines[2].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
 		)
 		DescribeTable("X2, X8: begins as many cycles as leave somebody to let the hosts on",
-			func(begins int, others *Nodes, unready ...int) {
+			func(begins int, others *NodeCount, unready ...int) {
 				start("a", "b", "c", "d")
 				w.settings.MaxConcurrent, w.Others = 4, others
 				for i, m := range w.machines {
@@ -488,25 +488,25 @@ var _ = Describe("Decide", func() {
 				}
 				Expect(begun).To(Equal(begins))
 			},
-			Entry("X8: in the only group", 2, &Nodes{}),
-			Entry("X8: beside others that are ready", 4, &Nodes{All: 3}),
-			Entry("X8: beside others that are as many", 3, &Nodes{All: 2}),
-			Entry("X2, X8: beside groups that are cycled as well", 0, &Nodes{All: 8, Away: 7}),
-			Entry("X8: one that is not ready makes no difference", 2, &Nodes{All: 2, Away: 1}, 0),
-			Entry("X8: not while too many are not ready", 0, &Nodes{All: 6, Away: 5}, 0),
+			Entry("X8: in the only group", 2, &NodeCount{}),
+			Entry("X8: beside others that are ready", 4, &NodeCount{All: 3}),
+			Entry("X8: beside others that are as many", 3, &NodeCount{All: 2}),
+			Entry("X2, X8: beside groups that are cycled as well", 0, &NodeCount{All: 8, Away: 7}),
+			Entry("X8: one that is not ready makes no difference", 2, &NodeCount{All: 2, Away: 1}, 0),
+			Entry("X8: not while too many are not ready", 0, &NodeCount{All: 6, Away: 5}, 0),
 			Entry("X8: not while nobody knows", 0, nil),
 		)
 		It("X2, X8: counts nodes that are not ready, and those that are cycled", func() {
-			var nodes Nodes
+			var nodes NodeCount
 			nodes.Add(m.node, nil)
 			nodes.Add(m.node, m.obj)
-			Expect(nodes).To(Equal(Nodes{All: 2}))
+			Expect(nodes).To(Equal(NodeCount{All: 2}))
 			w.run()
 			nodes.Add(m.node, m.obj)
 			m.setReady(false, w.now)
 			nodes.Add(m.node, nil)
 			nodes.Add(&corev1.Node{}, nil)
-			Expect(nodes).To(Equal(Nodes{All: 5, Away: 3}))
+			Expect(nodes).To(Equal(NodeCount{All: 5, Away: 3}))
 		})
 		DescribeTable("X8, X14: what comes in the way before the host is off makes the cycle wait again, and it does not count",
 			func(reason string, block, unblock func()) {
@@ -543,17 +543,17 @@ var _ = Describe("Decide", func() {
 			Entry("X8: a maintenance", "maintenance", func() { m.annotateNode(markKey, "") }, func() { m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) }) }),
 			Entry("X8: an outage", "does not answer", func() { w.setShootAway(true) }, func() { w.ShootAway = false }),
 			Entry("X8: its end", "a short time ago", func() { w.ShootBack = w.now }, func() { w.ShootBack = time.Time{} }),
-			Entry("X8: a storm in the group", "of the MachineDeployment are not ready", func() { w.machines[1].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
-			Entry("X2, X8: a storm in the shoot", "of the shoot would not be ready", func() { w.Others = &Nodes{All: 10, Away: 9} }, func() { w.Others = &Nodes{All: 10} }),
+			Entry("X8: nodes of the group", "of the MachineDeployment are not ready", func() { w.machines[1].setReady(false, w.now) }, func() { w.machines[1].setReady(true, w.now) }),
+			Entry("X2, X8: nodes of the shoot", "of the shoot would not be ready", func() { w.Others = &NodeCount{All: 10, Away: 9} }, func() { w.Others = &NodeCount{All: 10} }),
 			Entry("X14: a host that is taken", "parked", func() { m.host.taken = "The server is parked." }, func() { m.host.taken = "" }),
 			Entry("X14: a host that is off", "does not report that it is on", func() { m.host.reported = false }, func() { m.host.reported = true }),
 		)
-		It("X8: does not take for unused what somebody has let on", func() {
+		It("X8: does not take for unused what somebody has powered on", func() {
 			w.run()
 			m.host.requested, w.Rollout = false, true
 			w.run()
 			Expect(m.phase()).To(Equal("Failed"))
-			Expect(w.events).To(ContainElement(ContainSubstring("Somebody has let the host on")))
+			Expect(w.events).To(ContainElement(ContainSubstring("Somebody has powered the host on")))
 			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
 			Expect(m.host.owner).To(BeNil())
 		})
@@ -565,12 +565,11 @@ var _ = Describe("Decide", func() {
 				d := w.decide()[0]
 				Expect(d.Confirm).To(BeTrue())
 				Expect(d.PowerOff).To(BeNil())
-				for _, write := range d.Writes {
-					if machine, ok := write.After.(*machinev1alpha1.Machine); ok {
-						Expect(UnderWay(machine)).To(Equal(UnderWay(m.obj)))
-					} else {
-						Expect(tainted(write.After.(*corev1.Node))).To(BeFalse())
-					}
+				if d.WriteMachine != nil {
+					Expect(UnderWay(d.WriteMachine)).To(Equal(UnderWay(m.obj)))
+				}
+				for _, write := range d.WriteNode {
+					Expect(tainted(write.After.(*corev1.Node))).To(BeFalse())
 				}
 				w.look()
 				return w.last[0]
@@ -612,6 +611,17 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
+		DescribeTable("X8: waits while the machine is updated in place", func(update func()) {
+			w.Rollout, w.InPlace = true, true
+			update()
+			w.run()
+			waits("being replaced or updated")
+		},
+			Entry("selected", func() { m.updateInPlace(machinev1alpha1.SelectedForUpdate) }),
+			Entry("drained", func() { m.updateInPlace(machinev1alpha1.DrainSuccessful) }),
+			Entry("ready for it", func() { m.updateInPlace(machinev1alpha1.ReadyForUpdate) }),
+			Entry("as machine-controller-manager says", func() { m.obj.Status.CurrentStatus.Phase = machinev1alpha1.MachineInPlaceUpdating }),
+		)
 		It("X8: cycles those first that have waited for the longest", func() {
 			start("a", "b", "c", "d")
 			w.Rollout = true
@@ -663,7 +673,7 @@ var _ = Describe("Decide", func() {
 		}
 		BeforeEach(func() {
 			m.unset(needsKey)
-			w.settings.Automatic, w.AllowAutomatic = true, true
+			w.settings.Automatic = true
 		})
 		It("X9: asks once for each failure, from its deadline on", func() {
 			failed("auto", w.now.Add(-healthTimeout+time.Minute))
@@ -686,7 +696,6 @@ var _ = Describe("Decide", func() {
 		},
 			Entry("X9: for what a person wanted to see", func() { failed("when-failed", w.now.Add(-healthTimeout)) }),
 			Entry("X9: where the pool does not want it", func() { w.settings.Automatic = false }),
-			Entry("X9: where operators do not allow it", func() { w.AllowAutomatic = false }),
 			Entry("X9: without a host", func() { m.noHost = "none" }),
 			Entry("X9: before the machine has failed", func() { m.annotate(prefix+"phase", "Unknown:Preserved") }),
 		)
@@ -835,6 +844,24 @@ var _ = Describe("Decide", func() {
 			m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = id(2) })
 			w.run()
 			Expect(m.phase()).To(Equal("Starting"))
+		})
+		It("P14, X4: answers a request while the shoot denies that what the last cycle has left is removed", func() {
+			w.cycle(m)
+			w.boot(m)
+			m.denied = true
+			w.run()
+			w.after(5 * time.Minute)
+			Expect(tainted(m.node)).To(BeTrue())
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			m.denied = false
+			w.act(m)
+			w.act(m)
+			w.boot(m)
+			w.run()
+			Expect(m.phase()).To(Equal("Succeeded"))
+			Expect(tainted(m.node)).To(BeFalse())
 		})
 		It("X13: unties the node also if it comes late", func() {
 			w.cycle(m)

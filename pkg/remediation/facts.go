@@ -8,13 +8,14 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/storage/ephemeral"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -33,9 +34,9 @@ type Group struct {
 	Forbidden bool
 	// Others are the nodes of the shoot beside those of the Members. Nil if they are not known: no host is switched off then
 	// (X8).
-	Others *Nodes
-	// AllowAutomatic says that operators allow requests by this extension itself (X9), AllowNodes requests on Nodes (X11).
-	AllowAutomatic, AllowNodes bool
+	Others *NodeCount
+	// AllowNodes says that operators allow requests on Nodes (X11).
+	AllowNodes bool
 	// Timeouts are the defaults of the machines' timeouts.
 	Timeouts preservation.Timeouts
 	// ShootAway says that the shoot's API server does not answer, ShootBack since when it does again; zero if it was never
@@ -46,24 +47,24 @@ type Group struct {
 	Members []Member
 }
 
-// Nodes are numbers of nodes.
-type Nodes struct {
+// NodeCount is a number of nodes.
+type NodeCount struct {
 	// All is how many there are, and Away how many of them are not ready, or are those of machines that are being power-cycled.
 	All, Away int
 }
 
 // Add counts a node and its machine, nil for a node without one.
-func (n *Nodes) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
+func (n *NodeCount) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
 	n.All++
-	if !isReady(node) || machine != nil && UnderWay(machine) {
+	if !IsReady(node) || machine != nil && UnderWay(machine) {
 		n.Away++
 	}
 }
 
 // areTooManyAway says that Gardener's dependency-watchdog takes the nodes for cut off, as it does when the leases of 60 % of
 // them expire, and of more than one: it stops machine-controller-manager and this extension with it, and nobody would be left
-// to let the hosts on (X2, X8).
-func (n Nodes) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.All*6 }
+// to release the hosts (X2, X8).
+func (n NodeCount) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.All*6 }
 
 // Member is a machine, its node and its host.
 type Member struct {
@@ -126,7 +127,7 @@ func ClaimsOf(pod *corev1.Pod) []types.NamespacedName {
 		case volume.PersistentVolumeClaim != nil:
 			keys = append(keys, types.NamespacedName{Namespace: pod.Namespace, Name: volume.PersistentVolumeClaim.ClaimName})
 		case volume.Ephemeral != nil:
-			keys = append(keys, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name + "-" + volume.Name})
+			keys = append(keys, types.NamespacedName{Namespace: pod.Namespace, Name: ephemeral.VolumeClaimName(pod, volume)})
 		}
 	}
 	return keys
@@ -139,32 +140,11 @@ func MustLeave(pod *corev1.Pod) bool {
 		return true
 	}
 	for _, t := range pod.Spec.Tolerations {
-		if t.TolerationSeconds == nil && tolerates(t) {
+		if t.TolerationSeconds == nil && t.ToleratesTaint(logr.Discard(), &taintOutOfService, false) {
 			return false
 		}
 	}
 	return true
-}
-
-// tolerates says that a toleration is for the taint. No operator that compares numbers is.
-func tolerates(t corev1.Toleration) bool {
-	if t.Effect != "" && t.Effect != taintOutOfService.Effect || t.Key != "" && t.Key != taintOutOfService.Key {
-		return false
-	}
-	return t.Operator == corev1.TolerationOpExists || (t.Operator == "" || t.Operator == corev1.TolerationOpEqual) && t.Value == taintOutOfService.Value
-}
-
-// Object is an object of the API.
-type Object interface {
-	metav1.Object
-	runtime.Object
-}
-
-// Write is a change of a Machine or of a Node: of its status, or of all but that. The one of a Node's conditions touches no
-// others; any other is to be refused if the object has changed since it was read.
-type Write struct {
-	Before, After Object
-	Status        bool
 }
 
 // Event is something to be told on the Machine, and on its Node if there is one.
@@ -184,8 +164,8 @@ const (
 	EventRefused = EventPrefix + "Refused"
 )
 
-// Decision is what is due for one machine. It is to be carried out in this order: Release, the Write of the Machine,
-// PowerOff, the others. Release and the write of the Machine wait for nothing; the others are only carried out after those
+// Decision is what is due for one machine. It is to be carried out in this order: Release, WriteMachine, PowerOff, WriteNode.
+// Release and WriteMachine wait for nothing; the others are only carried out after those
 // before them were successful, except that what cannot be written on the Node holds nothing up. Then it is to be decided
 // again, with what was written.
 type Decision struct {
@@ -193,14 +173,16 @@ type Decision struct {
 	// Release says that the host is to be released, if it still has the Owner that it has now (X2): a Machine that was restored
 	// has another UID, and releases what it has asked for before.
 	Release bool
-	// Writes are the changes of the Machine, at most one, and then of the Node.
-	Writes []Write
+	// WriteMachine is the Machine as it is to be, nil if it is so; to be refused if it has changed since it was read.
+	WriteMachine *machinev1alpha1.Machine
+	// WriteNode are the changes of the Node.
+	WriteNode []change.Write
 	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.
 	PowerOff *Owner
 	// Confirm says that something is due that must not rest on a cache that lags: it may not show that the cycle is under way,
 	// that another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any
 	// decision is carried out, all Machines of the group and the Others are to be read live, with the Node and the host of each
-	// member for which that was ever said, and it is to be decided again until it is said for none. What was decided last may
+	// member for which that was ever said, and it is to be decided again, as Confirm does. What was decided last may
 	// be carried out also if something could not be read: no cycle begins, no host is switched off and no node made safe
 	// unless the Host is Live. Until the writes of the Machines are done, no other group of the shoot is to be confirmed: both
 	// together could make too many nodes go away.

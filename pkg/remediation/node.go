@@ -12,8 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 )
 
 // The taint is a contract with the scheduler and the volume controllers: nothing runs on the node. It is put on only while
@@ -56,7 +58,7 @@ func (d *decision) settledAt() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	since := d.is.record.Ended
-	if ready := readyCondition(d.Node); ready != nil && ready.LastTransitionTime.After(since) {
+	if _, ready := nodeutil.GetNodeCondition(&d.Node.Status, corev1.NodeReady); ready != nil && ready.LastTransitionTime.After(since) {
 		since = ready.LastTransitionTime.Time
 	}
 	return since.Add(settledTime), true
@@ -90,16 +92,16 @@ func (d *decision) editNode() {
 		after.Spec.Taints = append(after.Spec.Taints, taint)
 	}
 	if taken || untainted || d.fence {
-		d.Writes = append(d.Writes, Write{Before: d.Node, After: after})
+		d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after})
 	}
 	d.editCondition()
 }
 
 // editCondition shows the phase on the node (X12).
 func (d *decision) editCondition() {
-	is := condition(d.Node, v1alpha1.ConditionPowerCycle)
+	_, is := nodeutil.GetNodeCondition(&d.Node.Status, v1alpha1.ConditionPowerCycle)
 	if d.clean || d.is.phase == "" {
-		d.Writes = append(d.Writes, Clean(d.Node, false)...)
+		d.WriteNode = append(d.WriteNode, Clean(d.Node, false)...)
 		return
 	}
 	status := corev1.ConditionFalse
@@ -111,7 +113,7 @@ func (d *decision) editCondition() {
 		return
 	}
 	after := d.Node.DeepCopy()
-	to := condition(after, v1alpha1.ConditionPowerCycle)
+	_, to := nodeutil.GetNodeCondition(&after.Status, v1alpha1.ConditionPowerCycle)
 	if to == nil {
 		after.Status.Conditions = append(after.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.ConditionPowerCycle})
 		to = &after.Status.Conditions[len(after.Status.Conditions)-1]
@@ -120,23 +122,11 @@ func (d *decision) editCondition() {
 		to.LastTransitionTime = metav1.NewTime(d.now)
 	}
 	to.Status, to.Reason, to.Message, to.LastHeartbeatTime = status, d.is.phase, message, metav1.NewTime(d.now)
-	d.Writes = append(d.Writes, Write{Before: d.Node, After: after, Status: true})
+	d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after, Status: true})
 }
 
-func isReady(node *corev1.Node) bool {
-	ready := readyCondition(node)
+// IsReady says that a node is ready.
+func IsReady(node *corev1.Node) bool {
+	_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionTrue
-}
-
-func readyCondition(node *corev1.Node) *corev1.NodeCondition {
-	return condition(node, corev1.NodeReady)
-}
-
-func condition(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == conditionType {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -38,7 +39,7 @@ func (d *decision) obstacle() string {
 		return "The API server of the shoot does not answer."
 	case !g.ShootBack.IsZero() && d.waitsUntil(g.ShootBack.Add(d.healthTimeout())):
 		return "The API server of the shoot was away until a short time ago."
-	case d.storm:
+	case d.unwell:
 		return "Too many nodes of the MachineDeployment are not ready."
 	case d.nodes == nil:
 		return "It is not known how many nodes of the shoot are ready."
@@ -50,12 +51,16 @@ func (d *decision) obstacle() string {
 	return ""
 }
 
+const reasonUpdate = "The machines of the MachineDeployment are being replaced or updated."
+
 // immovable returns in words why the machine is none to be power-cycled, and not to be kept because of a request either;
 // empty for nothing (X8, X14).
 func (d *decision) immovable() string {
 	switch d.Machine.Status.CurrentStatus.Phase {
 	case "", machinev1alpha1.MachinePending, machinev1alpha1.MachineAvailable, machinev1alpha1.MachineCrashLoopBackOff:
 		return "The machine is still being created or initialised."
+	case machinev1alpha1.MachineInPlaceUpdating:
+		return reasonUpdate
 	}
 	switch g := d.group; {
 	case d.Machine.Spec.ProviderID == "":
@@ -68,8 +73,8 @@ func (d *decision) immovable() string {
 		return "The machine is not to be kept: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
 	case g.Replicas == 0:
 		return "The machines of the MachineDeployment are being removed."
-	case g.Rollout && (!g.InPlace || preservation.IsSelectedForUpdate(d.Node)):
-		return "The machines of the MachineDeployment are being replaced or updated."
+	case g.Rollout && (!g.InPlace || d.Node != nil && maintenance.IsUpdatedInPlace(d.Node)):
+		return reasonUpdate
 	}
 	return ""
 }
@@ -116,7 +121,7 @@ func (g *Group) isUnwell() bool {
 	for _, m := range g.Members {
 		if m.Node != nil {
 			nodes++
-			if !isReady(m.Node) {
+			if !IsReady(m.Node) {
 				unready++
 			}
 		}
@@ -125,7 +130,7 @@ func (g *Group) isUnwell() bool {
 }
 
 // count returns the nodes of the shoot, nil if they are not known.
-func (g *Group) count() *Nodes {
+func (g *Group) count() *NodeCount {
 	if g.Others == nil {
 		return nil
 	}
@@ -139,9 +144,9 @@ func (g *Group) count() *Nodes {
 }
 
 // withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
-func (d *decision) withThis() Nodes {
+func (d *decision) withThis() NodeCount {
 	nodes := *d.nodes
-	if d.Node != nil && isReady(d.Node) && !d.is.underWay() {
+	if d.Node != nil && IsReady(d.Node) && !d.is.underWay() {
 		nodes.Away++
 	}
 	return nodes

@@ -35,7 +35,7 @@ type record struct {
 	Again time.Time `json:"again,omitzero"`
 	// Asked is which failure was answered with a request of ours: since when it counts (X9).
 	Asked time.Time `json:"asked,omitzero"`
-	// Cycles are when cycles began within the last day. A host has one Machine, and a new Machine another host (X9).
+	// Cycles are when cycles of the Machine began within the last day, on whatever host (X9).
 	Cycles []time.Time `json:"cycles,omitempty"`
 }
 

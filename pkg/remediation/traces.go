@@ -9,8 +9,10 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 )
 
 // Tainted says that the out-of-service taint of a machine's node, if there is one, is ours (X15).
@@ -26,17 +28,17 @@ func Forget(machine *machinev1alpha1.Machine) bool {
 
 // Clean returns the writes that remove from a node all that is there because of power cycles: the condition, and the very taint
 // of ours if it is ours (X15).
-func Clean(node *corev1.Node, tainted bool) []Write {
-	var writes []Write
+func Clean(node *corev1.Node, tainted bool) []change.Write {
+	var writes []change.Write
 	if tainted {
 		if after := node.DeepCopy(); untaint(after) {
-			writes = append(writes, Write{Before: node, After: after})
+			writes = append(writes, change.Write{Before: node, After: after})
 		}
 	}
-	if condition(node, v1alpha1.ConditionPowerCycle) != nil {
+	if _, shown := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle); shown != nil {
 		after := node.DeepCopy()
 		after.Status.Conditions = slices.DeleteFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle })
-		writes = append(writes, Write{Before: node, After: after, Status: true})
+		writes = append(writes, change.Write{Before: node, After: after, Status: true})
 	}
 	return writes
 }

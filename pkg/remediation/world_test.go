@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -70,7 +71,7 @@ type machine struct {
 	// remains are what is left on the node, forced how many cycles have begun since it was settled.
 	remains Remains
 	begun   int
-	// ended is when the last cycle ended, released when the host was to be let on last, and bootID that of the node when it began.
+	// ended is when the last cycle ended, released when the host was last allowed to be on, and bootID that of the node when it began.
 	ended, released time.Time
 	bootID          string
 	// bystander says that nobody ever asks for anything.
@@ -106,7 +107,7 @@ func defaults() *Settings {
 func newWorld(fail func(string, ...any), names ...string) *world {
 	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
-	w.Settings, w.Others = w.settings, &Nodes{}
+	w.Settings, w.Others = w.settings, &NodeCount{}
 	for _, name := range names {
 		m := &machine{obj: builder.Machine(name), node: builder.Node(name), host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
 		m.node.Status.NodeInfo.BootID = w.newBootID()
@@ -251,19 +252,10 @@ func (w *world) look() bool {
 		m.host.seen.Live = false
 	}
 	w.last = w.decide()
-	for live, more := sets.New[types.UID](), true; more; {
-		more = false
-		for _, d := range w.last {
-			if d.Confirm && !live.Has(d.Machine.UID) {
-				live.Insert(d.Machine.UID)
-				more = true
-			}
-		}
-		if more {
-			w.confirm(live)
-			w.last = w.decide()
-		}
-	}
+	w.last, _ = Confirm(w.last, func(live sets.Set[types.UID]) ([]Decision, error) {
+		w.confirm(live)
+		return w.decide(), nil
+	})
 	steps := len(w.steps)
 	for _, d := range w.last {
 		w.carryOut(d)
@@ -312,16 +304,14 @@ func (w *world) carryOut(d Decision) {
 		w.step(m, "release")
 		w.release(m.host, d.Host.Owner.UID)
 	}
-	writes := d.Writes
-	if len(writes) > 0 && writes[0].Before == Object(d.Machine) {
+	if d.WriteMachine != nil {
 		if d.PowerOff != nil {
 			w.fail("the host is asked to be off together with a write")
 		}
 		if !w.goes() || m.obj != d.Machine { // a crash, or a conflict
 			return
 		}
-		w.writeMachine(m, writes[0].After.(*machinev1alpha1.Machine))
-		writes = writes[1:]
+		w.writeMachine(m, d.WriteMachine)
 	}
 	if d.PowerOff != nil {
 		if !w.goes() {
@@ -329,7 +319,7 @@ func (w *world) carryOut(d Decision) {
 		}
 		w.powerOff(m, *d.PowerOff)
 	}
-	for _, write := range writes {
+	for _, write := range d.WriteNode {
 		if m.denied || m.node != write.Before.(*corev1.Node) && !write.Status || !w.goes() {
 			return
 		}
@@ -407,7 +397,7 @@ func (w *world) mayGoOff(m *machine) {
 		}
 	}
 	if nodes.All > 1 && float64(nodes.Away)/float64(nodes.All) >= 0.6 {
-		w.fail("%s: %v nodes are away, and nobody may be left to let the host on (X2, X8)", m.obj.Name, nodes)
+		w.fail("%s: %v nodes are away, and nobody may be left to release the host (X2, X8)", m.obj.Name, nodes)
 	}
 }
 
@@ -418,7 +408,7 @@ func (w *world) collect(m *machine) {
 	}
 }
 
-func (w *world) writeNode(m *machine, write Write) {
+func (w *world) writeNode(m *machine, write change.Write) {
 	after := write.After.(*corev1.Node)
 	if write.Status {
 		w.step(m, "condition")
@@ -568,6 +558,13 @@ func (w *world) delete(m *machine) {
 }
 
 // phase returns the phase of a machine as it is written.
+// updateInPlace has the node show how far an update in place is.
+func (m *machine) updateInPlace(reason string) {
+	m.editNode(func(n *corev1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: machinev1alpha1.NodeInPlaceUpdate, Status: corev1.ConditionTrue, Reason: reason})
+	})
+}
+
 func (m *machine) phase() string { return m.obj.Annotations[phaseKey] }
 
 // record returns what is remembered of a machine.

@@ -134,8 +134,16 @@ func (h *hostsOfKind) of(ctx context.Context, machine *machinev1alpha1.Machine) 
 	return host, nil
 }
 
+// misbehaviours are what hosts of the landscape do for a fault.
+var misbehaviours = map[conformance.HostFault]hosts.Misbehaviour{
+	conformance.NeverOff:   hosts.NeverOff,
+	conformance.NeverOn:    hosts.NeverOn,
+	conformance.OldBootID:  hosts.OldBootID,
+	conformance.LateReport: hosts.LateReport,
+}
+
 func (h *hostsOfKind) inject(ctx context.Context, machine *machinev1alpha1.Machine, fault conformance.HostFault) error {
-	return h.annotate(ctx, h.reports(client.ObjectKeyFromObject(machine)), hosts.MisbehaviourAnnotation, string(fault))
+	return h.annotate(ctx, h.reports(client.ObjectKeyFromObject(machine)), hosts.MisbehaviourAnnotation, string(misbehaviours[fault]))
 }
 
 func (h *hostsOfKind) keepOff(ctx context.Context, machine *machinev1alpha1.Machine) (string, func(context.Context) error, error) {

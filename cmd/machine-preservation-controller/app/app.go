@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -145,10 +146,10 @@ func run(ctx context.Context, opts *Options) error {
 
 	connection := &shoot.Connection{}
 	targetConfig.Wrap(shoot.Limit)
-	targetConfig.Wrap(connection.Wrap)
 	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
 		o.Scheme = scheme.Scheme
+		o.NewCache = connection.NewCache
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode(opts.PowerCycle.Enabled), UnsafeDisableDeepCopy: new(true)}}
 		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
 		if opts.NodeMaintenance.Enabled {
@@ -232,7 +233,7 @@ func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, tar
 }
 
 func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, controlConfig *rest.Config) error {
-	kind, err := drivers.For(opts.PowerCycle.HostKind)
+	kind, err := drivers.For(configv1alpha1.HostKind(opts.PowerCycle.HostKind))
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
@@ -109,7 +110,7 @@ func (o *Options) Validate() error {
 		errs = append(errs, err)
 	}
 	if o.PowerCycle.Enabled {
-		if _, err := drivers.For(o.PowerCycle.HostKind); err != nil {
+		if _, err := drivers.For(configv1alpha1.HostKind(o.PowerCycle.HostKind)); err != nil {
 			errs = append(errs, fmt.Errorf("--host-kind: %w", err))
 		}
 		if o.PowerCycle.SeedName == "" {

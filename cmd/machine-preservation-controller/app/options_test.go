@@ -84,7 +84,7 @@ var _ = Describe("Options", func() {
 		Entry("a pattern that does not compile, which must not keep machines from being preserved", []string{"--drain-ignored-namespace-pattern=("}),
 		Entry("hosts", []string{"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed"}),
 		Entry("hosts that there is no driver for", []string{"--power-cycle", "--host-kind=Toaster", "--seed-name=seed"},
-			`--host-kind: there is no driver for hosts of kind "Toaster", but for BareMetalHost and ServerClaim`),
+			`--host-kind: there is no driver for hosts of kind "Toaster", valid are ["BareMetalHost" "ServerClaim"]`),
 		Entry("hosts that know no seed", []string{"--power-cycle", "--host-kind=BareMetalHost"}, "--seed-name must be set"),
 		Entry("everything at once", []string{"--namespace=", "--holder=x", "--machine-drain-timeout=0"},
 			"--namespace must be set", `--holder="x" must be preserve-expiry or health-timer`, "--machine-drain-timeout=0s must be greater than 0"),

@@ -146,6 +146,8 @@ func records() []monitoringv1.Rule {
 		{"share_used:sum", `sum(machine_preservation_share_used)`},
 		{"drains:sum", `sum by (reason) (machine_preservation_drains)`},
 		{"node_maintenances:sum", `sum by (phase) (machine_preservation_node_maintenances)`},
+		{"hosts_off:sum", `sum(machine_preservation_hosts_off)`},
+		{"power_cycles:increase1h", `sum by (outcome) (increase(machine_preservation_power_cycles_total[1h]))`},
 		{"refusals:increase1h", `sum(increase(machine_preservation_refusals_total[1h]))`},
 		{"errors:increase1h", `sum by (kind) (increase(machine_preservation_errors_total[1h]))`},
 		{"holds_late:increase1h", `sum(increase(machine_preservation_hold_lead_seconds_bucket{` + tooLate + `}[1h]))`},
@@ -229,7 +231,7 @@ func alerts() []monitoringv1.Rule {
 		alert("MachinePreservationHostOff", operators, "5m",
 			`time() - machine_preservation_power_cycle_deadline_timestamp_seconds > 300`,
 			"A host is off for longer than its power cycle may take.",
-			"Host {{ $labels.host }} of machine {{ $labels.machine }} is off, or is asked to be, because of a power cycle that should have let it on "+
+			"Host {{ $labels.host }} of machine {{ $labels.machine }} is off, or is asked to be, because of a power cycle that should have powered it on "+
 				"{{ $value | humanizeDuration }} ago.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",

@@ -36,6 +36,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 )
 
 const (
@@ -147,8 +148,9 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 				Verbs:         []string{"get", "update"},
 			},
 		}
-		role.Rules = append(role.Rules, hostRules(p.values.PowerCycle)...)
-		return nil
+		rules, err := hostRules(p.values.PowerCycle)
+		role.Rules = append(role.Rules, rules...)
+		return err
 	}); err != nil {
 		return fmt.Errorf("failed to deploy Role: %w", err)
 	}
@@ -275,7 +277,7 @@ func (p *preservationController) shootResources() []client.Object {
 				// A node is safe when none of them names it.
 				APIGroups: []string{storagev1.GroupName},
 				Resources: []string{"volumeattachments"},
-				Verbs:     []string{"get", "list", "watch"},
+				Verbs:     []string{"list"},
 			},
 			rbacv1.PolicyRule{
 				// They tell which of these are of pods that stay.
@@ -343,16 +345,13 @@ func maintenanceRules(stage MaintenanceStage) []rbacv1.PolicyRule {
 	return nil
 }
 
-// hostRules returns what hosts in the control-plane namespace take. ServerClaims never are there.
-func hostRules(powerCycle *PowerCycle) []rbacv1.PolicyRule {
-	if powerCycle == nil || powerCycle.Hosts.KubeconfigSecretName != "" || powerCycle.Hosts.Kind != configv1alpha1.HostKindBareMetalHost {
-		return nil
+// hostRules returns what hosts in the control-plane namespace take. Those that take more than a Role are never there.
+func hostRules(powerCycle *PowerCycle) ([]rbacv1.PolicyRule, error) {
+	if powerCycle == nil || powerCycle.Hosts.KubeconfigSecretName != "" {
+		return nil, nil
 	}
-	return []rbacv1.PolicyRule{{
-		APIGroups: []string{"metal3.io"},
-		Resources: []string{"baremetalhosts"},
-		Verbs:     []string{"get", "list", "watch", "patch"},
-	}}
+	kind, err := drivers.For(powerCycle.Hosts.Kind)
+	return kind.PolicyRules, err
 }
 
 func (p *preservationController) accessSecret() *gardenerutils.AccessSecret {

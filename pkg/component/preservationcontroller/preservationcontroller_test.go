@@ -200,7 +200,7 @@ var _ = Describe("PreservationController", func() {
 		Expect(annotations()).NotTo(Or(HaveKey(on), HaveKey(seed)))
 
 		with := slices.Concat(without, []rbacv1.PolicyRule{
-			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
 			{APIGroups: []string{""}, Resources: []string{"persistentvolumes"}, Verbs: []string{"get"}},
 		})
 		hosts := &configv1alpha1.Hosts{Kind: "BareMetalHost"}

@@ -32,7 +32,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -59,7 +58,7 @@ type Actuator struct {
 	// Hosts are those of the component configuration, nil for none, and HostDriver returns the driver for those of a shoot, by its
 	// control-plane namespace. A NotFound says that nothing reaches them.
 	Hosts      *configv1alpha1.Hosts
-	HostDriver func(ctx context.Context, namespace string) (host.Driver, error)
+	HostDriver func(ctx context.Context, namespace string) (HostDriver, error)
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -178,11 +177,11 @@ func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensi
 // Migrate deletes the container and the resources in this seed, and leaves those in the shoot to the next one. The state of
 // preserved machines is in the machines, that of NodeMaintenances in them. gardenlet deletes machine-controller-manager at the
 // same time. Hosts are released, as they know this seed.
-func (a *Actuator) Migrate(ctx context.Context, _ logr.Logger, ex *extensionsv1alpha1.Extension) error {
+func (a *Actuator) Migrate(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
 	if _, err := a.removeContainer(ctx, ex.Namespace); err != nil {
 		return err
 	}
-	if err := a.migratePowerCycles(ctx, ex.Namespace); err != nil {
+	if err := a.migratePowerCycles(ctx, log, ex.Namespace); err != nil {
 		return err
 	}
 	if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, preservationcontroller.ManagedResourceName, true); err != nil {

@@ -58,7 +58,7 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			ShootClient:     shootClient(uncached),
 			EndMaintenances: maintenance.End,
 			Hosts:           options.Hosts,
-			HostDriver:      hostDriver(uncached, options.Hosts),
+			HostDriver:      hostDriverFor(uncached, options.Hosts),
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

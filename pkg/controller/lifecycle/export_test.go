@@ -4,8 +4,8 @@
 
 package lifecycle
 
-// ShootClient and HostDriver are what AddToManager gives to the actuator.
+// ShootClient and HostDriverFor are what AddToManager gives to the actuator.
 var (
-	ShootClient = shootClient
-	HostDriver  = hostDriver
+	ShootClient   = shootClient
+	HostDriverFor = hostDriverFor
 )

@@ -15,42 +15,21 @@ import (
 	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
-	"github.com/gardener/gardener/pkg/utils/secrets"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	sidecar "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 )
 
-const (
-	// hostTimeout bounds each request to the cluster that the hosts are in.
-	hostTimeout = 10 * time.Second
-	// forceTimeout is how long ForceDelete tries to release hosts.
-	forceTimeout = 30 * time.Second
-)
-
-// errNoHosts says that the component configuration has no hosts, where some of a shoot may be off.
-var errNoHosts = errors.New("the component configuration has no hosts any more, but some of this shoot may still be off: " +
-	"configure them again, with disabled: true, until all Shoots have been reconciled")
+// forceTimeout is how long ForceDelete tries to release hosts, and Migrate to clean nodes.
+const forceTimeout = 30 * time.Second
 
 // powerCycleOf returns what the container has to do with hosts, nil for nothing, and whether it is to come to its end (X15). That
 // the access secret names a seed is the record that it was switched on: it comes before the container can power off a host, and
@@ -129,16 +108,9 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 	if err != nil || holder == "" {
 		return err
 	}
-	driver, err := a.hostDriver(ctx, namespace)
-	if err != nil || driver == nil {
-		return err
-	}
-	hosts, err := driver.Owned(ctx, seed, namespace)
-	if errors.Is(err, host.ErrNoKind) {
-		return nil
-	}
+	_, hosts, err := a.ownedHosts(ctx, namespace, seed)
 	if err != nil {
-		return fmt.Errorf("failed to list hosts: %w", err)
+		return err
 	}
 	hosts = slices.DeleteFunc(hosts, func(h remediation.Host) bool { return !h.Requested })
 	if len(hosts) > 0 {
@@ -171,43 +143,6 @@ func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// release releases all hosts of a shoot (X2). It goes on after an error.
-func (a *Actuator) release(ctx context.Context, namespace, seed string) error {
-	driver, err := a.hostDriver(ctx, namespace)
-	if err != nil || driver == nil {
-		return err
-	}
-	hosts, err := driver.Owned(ctx, seed, namespace)
-	if errors.Is(err, host.ErrNoKind) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("failed to list hosts: %w", err)
-	}
-	var errs []error
-	for i := range hosts {
-		if err := driver.Release(ctx, &hosts[i]); client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("failed to release host %s/%s: %w", hosts[i].Namespace, hosts[i].Name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// hostDriver returns nil if the Secret with the kubeconfig is gone: who took it away has seen to the hosts.
-func (a *Actuator) hostDriver(ctx context.Context, namespace string) (host.Driver, error) {
-	if a.Hosts == nil {
-		return nil, errNoHosts
-	}
-	driver, err := a.HostDriver(ctx, namespace)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("failed to reach the hosts: %w", err)
-	}
-	return driver, nil
-}
-
 // forgetPowerCycles removes from nodes what keeps pods away, and then from Machines what would keep them, as nobody else would any
 // more (X15). The Machines come last: they are the record of what is ours on the nodes. Only their deletion does not wait (X2).
 func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, withNodes bool) error {
@@ -217,13 +152,7 @@ func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, with
 	}
 	forget, errs := remediation.Forget, []error(nil)
 	if withNodes {
-		tainted := sets.New[string]()
-		for i := range machines.Items {
-			if remediation.Tainted(&machines.Items[i]) {
-				tainted.Insert(machines.Items[i].Labels[machinev1alpha1.NodeLabelKey])
-			}
-		}
-		if err := a.cleanNodes(ctx, namespace, tainted); err != nil {
+		if err := a.cleanNodes(ctx, namespace, machines.Items); err != nil {
 			errs = append(errs, err)
 			forget = func(machine *machinev1alpha1.Machine) bool {
 				return controllerutil.RemoveFinalizer(machine, v1alpha1.FinalizerHost)
@@ -243,38 +172,13 @@ func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, with
 	return errors.Join(errs...)
 }
 
-// cleanNodes removes from all nodes what power cycles have left there: the taint from those that it is ours on. It goes on after
-// an error.
-func (a *Actuator) cleanNodes(ctx context.Context, namespace string, tainted sets.Set[string]) error {
+// cleanNodes removes from all nodes what power cycles have left there: the taint from those whose machines say that it is ours.
+func (a *Actuator) cleanNodes(ctx context.Context, namespace string, machines []machinev1alpha1.Machine) error {
 	shoot, err := a.ShootClient(ctx, namespace)
 	if err != nil {
 		return fmt.Errorf("failed to create the client for the shoot: %w", err)
 	}
-	nodes := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		list := &corev1.NodeList{}
-		return list, shoot.List(ctx, list, &client.ListOptions{Raw: &options, Limit: options.Limit, Continue: options.Continue})
-	})
-	var errs []error
-	if err := nodes.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		node := object.(*corev1.Node)
-		for _, write := range remediation.Clean(node, tainted.Has(node.Name)) {
-			if err := cleanNode(ctx, shoot, write); client.IgnoreNotFound(err) != nil {
-				errs = append(errs, fmt.Errorf("failed to clean Node %q: %w", node.Name, text.CutError(err)))
-			}
-		}
-		return nil
-	}); err != nil {
-		errs = append(errs, fmt.Errorf("failed to list Nodes: %w", text.CutError(err)))
-	}
-	return errors.Join(errs...)
-}
-
-func cleanNode(ctx context.Context, shoot client.Client, write remediation.Write) error {
-	before, after := write.Before.(*corev1.Node), write.After.(*corev1.Node)
-	if write.Status { // conditions are merged by type
-		return shoot.Status().Patch(ctx, after, client.StrategicMergeFrom(before))
-	}
-	return shoot.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return sidecar.End(ctx, shoot, machines)
 }
 
 // switchedOn returns the name by which hosts know this seed, empty where there is nothing to be ended.
@@ -296,8 +200,9 @@ func (a *Actuator) leavePowerCycles(ctx context.Context, namespace string, withN
 	return errors.Join(a.release(ctx, namespace, seed), a.forgetPowerCycles(ctx, namespace, withNodes))
 }
 
-// migratePowerCycles releases the hosts when no container is at work that could power off one of them again.
-func (a *Actuator) migratePowerCycles(ctx context.Context, namespace string) error {
+// migratePowerCycles releases the hosts when no container is at work that could power off one of them again. Nodes are cleaned as
+// well as can be: the other seed may have no hosts, and nobody would do so there.
+func (a *Actuator) migratePowerCycles(ctx context.Context, log logr.Logger, namespace string) error {
 	seed, err := a.switchedOn(ctx, namespace)
 	if err != nil || seed == "" {
 		return err
@@ -312,7 +217,19 @@ func (a *Actuator) migratePowerCycles(ctx context.Context, namespace string) err
 			Cause:        errors.New("waiting for the preservation controller to stop, so that its hosts can be released"),
 		}
 	}
-	return a.release(ctx, namespace, seed)
+	if err := a.release(ctx, namespace, seed); err != nil {
+		return err
+	}
+	machines := &machinev1alpha1.MachineList{}
+	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("failed to list Machines: %w", err)
+	}
+	impatient, cancel := context.WithTimeout(ctx, forceTimeout)
+	defer cancel()
+	if err := a.cleanNodes(impatient, namespace, machines.Items); err != nil {
+		log.Error(err, "Migrating although nodes may be left out of service")
+	}
+	return nil
 }
 
 // forceLeavePowerCycles releases as many hosts as it can, within some time, and does without the nodes.
@@ -327,48 +244,4 @@ func (a *Actuator) forceLeavePowerCycles(ctx context.Context, log logr.Logger, n
 		log.Error(err, "Deleting by force although hosts may be left off")
 	}
 	return a.forgetPowerCycles(ctx, namespace, false)
-}
-
-// hostDriver returns a function that makes the driver for the hosts of a shoot: those in the namespace of the kubeconfig's context,
-// or in the control-plane namespace. The error is a NotFound if the Secret with the kubeconfig does not exist.
-func hostDriver(seed client.Client, hosts *configv1alpha1.Hosts) func(ctx context.Context, namespace string) (host.Driver, error) {
-	return func(ctx context.Context, namespace string) (host.Driver, error) {
-		kind, err := drivers.For(string(hosts.Kind))
-		if err != nil {
-			return nil, err
-		}
-		if hosts.KubeconfigSecretName == "" {
-			return kind.New(host.Access{Namespace: namespace, HostNamespace: namespace, Cached: seed, APIReader: seed, Writer: seed}), nil
-		}
-		secret := &corev1.Secret{}
-		if err := seed.Get(ctx, client.ObjectKey{Namespace: namespace, Name: hosts.KubeconfigSecretName}, secret); err != nil {
-			return nil, fmt.Errorf("failed to get Secret %q: %w", hosts.KubeconfigSecretName, err)
-		}
-		config, hostNamespace, err := readKubeconfig(secret.Data[secrets.DataKeyKubeconfig])
-		if err != nil {
-			return nil, fmt.Errorf("failed to read the kubeconfig in Secret %q: %w", hosts.KubeconfigSecretName, err)
-		}
-		config.Timeout = hostTimeout
-		c, err := client.New(config, client.Options{Mapper: kind.Mapper})
-		if err != nil {
-			return nil, fmt.Errorf("failed to create the client for the hosts: %w", err)
-		}
-		return kind.New(host.Access{Namespace: namespace, HostNamespace: hostNamespace, Cached: c, APIReader: c, Writer: c}), nil
-	}
-}
-
-// readKubeconfig returns what leads to a cluster, and the namespace of the context, empty if it has none.
-func readKubeconfig(content []byte) (*rest.Config, string, error) {
-	config, err := kubernetesclient.RESTConfigFromKubeconfig(content)
-	if err != nil {
-		return nil, "", err
-	}
-	kubeconfig, err := clientcmd.Load(content)
-	if err != nil {
-		return nil, "", err
-	}
-	if current := kubeconfig.Contexts[kubeconfig.CurrentContext]; current != nil {
-		return config, current.Namespace, nil
-	}
-	return config, "", nil
 }

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/ironcore"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/metal3"
@@ -23,8 +23,7 @@ import (
 
 // Kind is what is known of a kind of hosts.
 type Kind struct {
-	// New returns the driver.
-	New func(host.Access) host.Driver
+	host.Kind
 	// ByObject is what a cache keeps of the hosts, and Mapper knows their kinds without asking an API server.
 	ByObject map[client.Object]cache.ByObject
 	Mapper   meta.RESTMapper
@@ -32,18 +31,23 @@ type Kind struct {
 	PolicyRules, ClusterPolicyRules []rbacv1.PolicyRule
 }
 
-var kinds = map[string]func() Kind{
-	metal3.Kind: func() Kind {
+// New returns the driver.
+func (k Kind) New(access host.Access) *host.Driver {
+	return &host.Driver{Access: access, Kind: k.Kind}
+}
+
+var kinds = map[configv1alpha1.HostKind]func() Kind{
+	configv1alpha1.HostKindBareMetalHost: func() Kind {
 		return Kind{
-			New:         func(access host.Access) host.Driver { return &metal3.Driver{Access: access} },
+			Kind:        metal3.Kind{},
 			ByObject:    metal3.ByObject(),
 			Mapper:      metal3.Mapper(),
 			PolicyRules: metal3.PolicyRules(),
 		}
 	},
-	ironcore.Kind: func() Kind {
+	configv1alpha1.HostKindServerClaim: func() Kind {
 		return Kind{
-			New:                func(access host.Access) host.Driver { return &ironcore.Driver{Access: access} },
+			Kind:               ironcore.Kind{},
 			ByObject:           ironcore.ByObject(),
 			Mapper:             ironcore.Mapper(),
 			PolicyRules:        ironcore.PolicyRules(),
@@ -53,9 +57,9 @@ var kinds = map[string]func() Kind{
 }
 
 // For returns what is known of a kind of hosts. It returns an error if there is no driver for it.
-func For(kind string) (Kind, error) {
+func For(kind configv1alpha1.HostKind) (Kind, error) {
 	if known, ok := kinds[kind]; ok {
 		return known(), nil
 	}
-	return Kind{}, fmt.Errorf("there is no driver for hosts of kind %q, but for %s", kind, strings.Join(slices.Sorted(maps.Keys(kinds)), " and "))
+	return Kind{}, fmt.Errorf("there is no driver for hosts of kind %q, valid are %q", kind, slices.Sorted(maps.Keys(kinds)))
 }

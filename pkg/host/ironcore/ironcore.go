@@ -2,13 +2,12 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ironcore is the driver of hosts that are ServerClaims of the metal-operator of IronCore, and the Servers that these are
+// Package ironcore knows hosts that are ServerClaims of the metal-operator of IronCore, and the Servers that these are
 // bound to. It needs nothing of them but what is declared here.
 package ironcore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,13 +25,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 const (
-	// Kind is that of the hosts.
-	Kind = "ServerClaim"
-
 	providerScheme = "ironcore-metal://"
 
 	// annotationOperation with one of the values ignored says that nobody acts on the object.
@@ -47,7 +41,7 @@ const (
 var (
 	version = schema.GroupVersion{Group: "metal.ironcore.dev", Version: "v1alpha1"}
 	// claims are namespaced, and servers are not.
-	claimKind  = version.WithKind(Kind)
+	claimKind  = version.WithKind("ServerClaim")
 	serverKind = version.WithKind("Server")
 	resource   = schema.GroupResource{Group: version.Group, Resource: "serverclaims"}
 
@@ -112,23 +106,28 @@ func Mapper() meta.RESTMapper {
 	return mapper
 }
 
-// PolicyRules returns what the driver must be allowed in the namespaces of the ServerClaims.
+// PolicyRules returns what who drives them must be allowed in the namespaces of the ServerClaims.
 func PolicyRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{version.Group}, Resources: []string{resource.Resource}, Verbs: []string{"get", "list", "watch", "patch"}}}
 }
 
-// ClusterPolicyRules returns what the driver must be allowed beside that: Servers are in no namespace.
+// ClusterPolicyRules returns what who drives them must be allowed beside that: Servers are in no namespace.
 func ClusterPolicyRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{version.Group}, Resources: []string{"servers"}, Verbs: []string{"get", "list", "watch"}}}
 }
 
-// Driver implements host.Driver.
-type Driver struct{ host.Access }
+// Kind implements host.Kind.
+type Kind struct{}
 
-var _ host.Driver = &Driver{}
+var _ host.Kind = Kind{}
+
+// Objects returns a ServerClaim and a Server.
+func (Kind) Objects() []client.Object {
+	return []client.Object{host.New(claimKind), host.New(serverKind)}
+}
 
 // Key returns the ServerClaim of the machine's provider id.
-func (*Driver) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
+func (Kind) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
 	id, ok := strings.CutPrefix(machine.Spec.ProviderID, providerScheme)
 	namespace, name, both := strings.Cut(id, "/")
 	if !ok || !both || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -137,147 +136,58 @@ func (*Driver) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
 	return client.ObjectKey{Namespace: namespace, Name: name}, true
 }
 
-// Of returns the host of a machine from the cache.
-func (d *Driver) Of(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
-	return d.read(ctx, d.Cached, machine)
+// HostOf returns a claim itself, and the one of a Server. All other Servers are those of claims that are out of reach.
+func (Kind) HostOf(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) *unstructured.Unstructured {
+	if object.GetKind() != serverKind.Kind {
+		return object
+	}
+	s := &server{}
+	if err := host.Convert(object, s); err != nil || s.Spec.ServerClaimRef == nil {
+		return nil
+	}
+	claim := host.New(claimKind)
+	if err := host.Get(ctx, reader, client.ObjectKey{Namespace: s.Spec.ServerClaimRef.Namespace, Name: s.Spec.ServerClaimRef.Name}, claim); err != nil {
+		return nil
+	}
+	return claim
 }
 
-// Live returns the host of a machine from the API server.
-func (d *Driver) Live(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
-	return host.Live(d.read(ctx, d.APIReader, machine))
+// Consumer returns the machine that has the name of the claim.
+func (Kind) Consumer(claim *unstructured.Unstructured, namespace string) (client.ObjectKey, bool) {
+	return client.ObjectKey{Namespace: namespace, Name: claim.GetName()}, true
 }
 
-func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
-	key, ok := d.Key(machine)
-	if !ok {
-		return nil, host.ErrNoHost
-	}
-	if key.Name != machine.Name {
-		return nil, fmt.Errorf("%w: %s %q is that of another machine", host.ErrForeign, Kind, key)
-	}
-	object := host.New(claimKind)
-	if err := host.Get(ctx, reader, key, object); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("%w: there is no %s %q", host.ErrNoHost, Kind, key)
-		}
-		return nil, err
-	}
-	h, _, err := observe(ctx, reader, object)
-	if err != nil {
-		return nil, err
-	}
-	return host.For(machine, h), nil
-}
-
-// PowerOff annotates the claim of a Server that is on, and changes its power.
-func (d *Driver) PowerOff(ctx context.Context, before *remediation.Host, owner remediation.Owner) error {
-	object := host.New(claimKind)
-	if err := host.Get(ctx, d.APIReader, client.ObjectKey{Namespace: before.Namespace, Name: before.Name}, object); err != nil {
-		return err
-	}
-	live, on, err := observe(ctx, d.APIReader, object)
-	if err != nil {
-		return err
-	}
-	if owner.Machine != before.Name {
-		live.Taken = "it is that of another machine"
-	}
-	if err := host.Changed(resource, before, live); err != nil {
-		return err
-	}
-	owner.On = host.VersionOf(on)
-	return d.Request(ctx, object, owner, "", setPower(powerOff))
-}
-
-// Release removes the annotations, and changes the power back.
-func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
-	object := host.New(claimKind)
-	object.SetNamespace(h.Namespace)
-	object.SetName(h.Name)
-	return d.TakeBack(ctx, object, h, setPower(powerOn))
-}
-
-func setPower(power string) func(*unstructured.Unstructured) error {
-	return func(claim *unstructured.Unstructured) error {
-		return unstructured.SetNestedField(claim.Object, power, "spec", "power")
-	}
-}
-
-// Owned returns the hosts with an owner in a control plane.
-func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error) {
-	objects, err := d.List(ctx, claimKind)
-	if err != nil {
-		return nil, err
-	}
-	var owned []remediation.Host
-	for i := range objects {
-		if owner := host.OwnerOf(&objects[i]); owner == nil || owner.Seed != seed || owner.Namespace != namespace {
-			continue
-		}
-		h, _, err := observe(ctx, d.Cached, &objects[i])
-		if err != nil {
-			return nil, err
-		}
-		owned = append(owned, *h)
-	}
-	return owned, nil
-}
-
-// Objects returns a ServerClaim and a Server.
-func (*Driver) Objects() []client.Object {
-	return []client.Object{host.New(claimKind), host.New(serverKind)}
-}
-
-// Machine returns the machine that has the name of a claim, or of that of a Server.
-func (d *Driver) Machine(ctx context.Context, object client.Object) (client.ObjectKey, bool) {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return client.ObjectKey{}, false
-	}
-	if u.GetKind() == serverKind.Kind {
-		s := &server{}
-		if err := host.Convert(u, s); err != nil || s.Spec.ServerClaimRef == nil {
-			return client.ObjectKey{}, false
-		}
-		// All other Servers are those of claims that are out of reach.
-		u = host.New(claimKind)
-		if err := host.Get(ctx, d.Cached, client.ObjectKey{Namespace: s.Spec.ServerClaimRef.Namespace, Name: s.Spec.ServerClaimRef.Name}, u); err != nil {
-			return client.ObjectKey{}, false
-		}
-	}
-	if owner := host.OwnerOf(u); owner != nil && owner.Namespace != d.Namespace {
-		return client.ObjectKey{}, false
-	}
-	return client.ObjectKey{Namespace: d.Namespace, Name: u.GetName()}, true
-}
-
-// observe returns the host that a claim is, and its Server, nil if there is none. The Server is read after the claim: what it
-// reports is never older than the request.
-func observe(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) (*remediation.Host, *server, error) {
+// Report returns what the Server of a claim says. It is read after the claim: what it reports is never older than the request.
+func (Kind) Report(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) (host.Report, error) {
 	claim := &serverClaim{}
 	if err := host.Convert(object, claim); err != nil {
-		return nil, nil, err
-	}
-	h := &remediation.Host{
-		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
-		Requested: host.IsRequested(claim), Owner: host.OwnerOf(claim),
+		return host.Report{}, err
 	}
 	s, err := claim.server(ctx, reader)
 	if err != nil {
-		return nil, nil, err
+		return host.Report{}, err
 	}
-	if h.Taken = claim.taken(s); s == nil || isIgnored(s) {
-		return h, s, nil
+	report := host.Report{Taken: claim.taken(s)}
+	if s == nil || isIgnored(s) {
+		return report, nil
 	}
 	switch {
 	case s.Status.PowerState == powerOn:
-		h.On = new(true)
+		report.On = new(true)
 	case s.isOff():
-		h.On = new(false)
+		report.On = new(false)
 	}
-	h.OffSinceRequest = h.Requested && h.Owner != nil && h.On != nil && !*h.On &&
-		claim.Spec.Power == powerOff && s.isOf(claim) && host.IsLater(s, h.Owner.On)
-	return h, s, nil
+	report.By, report.IsAsked = s, claim.Spec.Power == powerOff && s.isOf(claim)
+	return report, nil
+}
+
+// Switch changes the power.
+func (Kind) Switch(claim *unstructured.Unstructured, on bool) error {
+	power := powerOff
+	if on {
+		power = powerOn
+	}
+	return unstructured.SetNestedField(claim.Object, power, "spec", "power")
 }
 
 // server returns the Server of a claim, nil if it has none.
@@ -287,29 +197,21 @@ func (c *serverClaim) server(ctx context.Context, reader client.Reader) (*server
 	}
 	object := host.New(serverKind)
 	if err := host.Get(ctx, reader, client.ObjectKey{Name: c.Spec.ServerRef.Name}, object); err != nil {
-		if errors.Is(err, host.ErrNoKind) {
-			return nil, err
-		}
 		return nil, client.IgnoreNotFound(err)
 	}
 	s := &server{}
 	return s, host.Convert(object, s)
 }
 
-// taken says whose the host is if it is not ours to cycle (X14).
+// taken says whose the host is if it is not ours to cycle (X14), whoever has the request of ours.
 func (c *serverClaim) taken(s *server) string {
-	ours := host.OwnerOf(c) != nil
 	switch {
-	case host.IsRequested(c) && !ours:
-		return fmt.Sprintf("somebody else asks for it to be off (annotation %s)", v1alpha1.AnnotationReboot)
-	case c.DeletionTimestamp != nil:
-		return "it is being deleted"
-	case c.Spec.Power != powerOn && !ours:
+	case c.Spec.Power != powerOn && host.OwnerOf(c) == nil:
 		return "somebody else keeps it off"
 	case s == nil:
 		return "it is bound to no Server"
 	case !s.isOf(c):
-		return "its Server is that of another " + Kind
+		return "its Server is that of another " + claimKind.Kind
 	case isIgnored(c), isIgnored(s):
 		return "it is parked"
 	case s.Spec.ServerMaintenanceRef != nil, s.Status.State == stateMaintenance:

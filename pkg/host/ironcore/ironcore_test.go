@@ -127,7 +127,7 @@ func strip(u object) object {
 }
 
 // driverOf returns a driver whose cache keeps what it says, and the client of the API server.
-func driverOf(funcs interceptor.Funcs, pairs ...pair) (*ironcore.Driver, client.WithWatch) {
+func driverOf(funcs interceptor.Funcs, pairs ...pair) (*host.Driver, client.WithWatch) {
 	GinkgoHelper()
 	live, cached := fakeclient.NewClientBuilder().WithInterceptorFuncs(funcs), fakeclient.NewClientBuilder()
 	for _, p := range pairs {
@@ -142,7 +142,7 @@ func driverOf(funcs interceptor.Funcs, pairs ...pair) (*ironcore.Driver, client.
 		}
 	}
 	c := live.Build()
-	return &ironcore.Driver{Access: host.Access{Namespace: builder.Namespace, Cached: cached.Build(), APIReader: c, Writer: c}}, c
+	return &host.Driver{Kind: ironcore.Kind{}, Access: host.Access{Namespace: builder.Namespace, HostNamespace: "metal", Cached: cached.Build(), APIReader: c, Writer: c}}, c
 }
 
 func read(c client.Client) object {
@@ -159,7 +159,7 @@ func power(u object) string {
 }
 
 // of returns the host as the cache and the API server have it.
-func of(d *ironcore.Driver) *remediation.Host {
+func of(d *host.Driver) *remediation.Host {
 	GinkgoHelper()
 	cached, err := d.Of(ctx, machine())
 	Expect(err).NotTo(HaveOccurred())
@@ -173,7 +173,7 @@ func of(d *ironcore.Driver) *remediation.Host {
 
 var _ = Describe("ServerClaims", func() {
 	DescribeTable("names of hosts on machines", func(id, namespace, name string) {
-		key, ok := (&ironcore.Driver{}).Key(machine(providerID(id)))
+		key, ok := ironcore.Kind{}.Key(machine(providerID(id)))
 		Expect(ok).To(Equal(name != ""))
 		Expect(key).To(Equal(client.ObjectKey{Namespace: namespace, Name: name}))
 	},
@@ -266,7 +266,7 @@ var _ = Describe("ServerClaims", func() {
 	It("X2 X14 has no host for a machine of another name, or without a claim", func() {
 		d, _ := driverOf(interceptor.Funcs{}, hosts())
 		_, err := d.Of(ctx, builder.Machine("n", providerID("ironcore-metal://metal/m")))
-		Expect(err).To(MatchError(host.ErrForeign))
+		Expect(err).To(MatchError(host.ErrNoHost))
 		_, err = d.Of(ctx, builder.Machine("n", providerID("ironcore-metal://metal/n")))
 		Expect(err).To(MatchError(host.ErrNoHost))
 		_, err = d.Of(ctx, builder.Machine("m"))

@@ -2,13 +2,12 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metal3 is the driver of hosts that are BareMetalHosts of Metal3. It needs nothing of them but what is declared here: their
+// Package metal3 knows hosts that are BareMetalHosts of Metal3. It needs nothing of them but what is declared here: their
 // Go module is not used.
 package metal3
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,13 +24,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 const (
-	// Kind is that of the hosts.
-	Kind = "BareMetalHost"
-
 	// annotationHost on a Machine names its host.
 	annotationHost = "metal3.io/BareMetalHost"
 	providerScheme = "baremetalhost://"
@@ -44,7 +38,6 @@ const (
 	annotationPaused   = "baremetalhost.metal3.io/paused"
 	annotationDetached = "baremetalhost.metal3.io/detached"
 
-	// hard does not wait for an operating system that hangs.
 	hard = `{"mode":"hard"}`
 
 	stateProvisioned           = "provisioned"
@@ -54,7 +47,7 @@ const (
 )
 
 var (
-	kind     = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: Kind}
+	kind     = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 	resource = schema.GroupResource{Group: kind.Group, Resource: "baremetalhosts"}
 )
 
@@ -93,22 +86,25 @@ func ByObject() map[client.Object]cache.ByObject {
 func Mapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{kind.GroupVersion()})
 	mapper.Add(kind, meta.RESTScopeNamespace)
-	mapper.Add(kind.GroupVersion().WithKind(Kind+"List"), meta.RESTScopeNamespace)
+	mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), meta.RESTScopeNamespace)
 	return mapper
 }
 
-// PolicyRules returns what the driver must be allowed in the namespaces of the hosts.
+// PolicyRules returns what who drives them must be allowed in the namespaces of the hosts.
 func PolicyRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}, Verbs: []string{"get", "list", "watch", "patch"}}}
 }
 
-// Driver implements host.Driver.
-type Driver struct{ host.Access }
+// Kind implements host.Kind.
+type Kind struct{}
 
-var _ host.Driver = &Driver{}
+var _ host.Kind = Kind{}
+
+// Objects returns a BareMetalHost.
+func (Kind) Objects() []client.Object { return []client.Object{host.New(kind)} }
 
 // Key returns the host that an annotation of the machine names, and else the one of its provider id.
-func (*Driver) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
+func (Kind) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
 	if name, ok := machine.Annotations[annotationHost]; ok {
 		return keyOf(strings.Split(name, "/"), 2)
 	}
@@ -127,129 +123,46 @@ func keyOf(parts []string, most int) (client.ObjectKey, bool) {
 	return client.ObjectKey{Namespace: parts[0], Name: parts[1]}, true
 }
 
-// Of returns the host of a machine from the cache.
-func (d *Driver) Of(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
-	return d.read(ctx, d.Cached, machine)
+// HostOf returns the object itself.
+func (Kind) HostOf(_ context.Context, _ client.Reader, object *unstructured.Unstructured) *unstructured.Unstructured {
+	return object
 }
 
-// Live returns the host of a machine from the API server.
-func (d *Driver) Live(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
-	return host.Live(d.read(ctx, d.APIReader, machine))
-}
-
-func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
-	key, ok := d.Key(machine)
-	if !ok {
-		return nil, host.ErrNoHost
-	}
-	object := host.New(kind)
-	if err := host.Get(ctx, reader, key, object); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("%w: there is no %s %q", host.ErrNoHost, Kind, key)
-		}
-		return nil, err
-	}
+// Consumer returns the consumer, if that is a machine of machine-controller-manager.
+func (Kind) Consumer(object *unstructured.Unstructured, _ string) (client.ObjectKey, bool) {
 	bmh, err := convert(object)
-	if err != nil {
-		return nil, err
-	}
-	if !bmh.isOf(client.ObjectKeyFromObject(machine)) {
-		return nil, fmt.Errorf("%w: %s %q has another consumer", host.ErrForeign, Kind, key)
-	}
-	return host.For(machine, bmh.observe()), nil
-}
-
-// PowerOff annotates a host that is on.
-func (d *Driver) PowerOff(ctx context.Context, before *remediation.Host, owner remediation.Owner) error {
-	object := host.New(kind)
-	if err := host.Get(ctx, d.APIReader, client.ObjectKey{Namespace: before.Namespace, Name: before.Name}, object); err != nil {
-		return err
-	}
-	bmh, err := convert(object)
-	if err != nil {
-		return err
-	}
-	live := bmh.observe()
-	if !bmh.isOf(client.ObjectKey{Namespace: owner.Namespace, Name: owner.Machine}) {
-		live.Taken = "it has another consumer"
-	}
-	if err := host.Changed(resource, before, live); err != nil {
-		return err
-	}
-	owner.On = host.VersionOf(object)
-	return d.Request(ctx, object, owner, hard, nil)
-}
-
-// Release removes the annotations.
-func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
-	object := host.New(kind)
-	object.SetNamespace(h.Namespace)
-	object.SetName(h.Name)
-	return d.TakeBack(ctx, object, h, nil)
-}
-
-// Owned returns the hosts with an owner in a control plane.
-func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error) {
-	objects, err := d.List(ctx, kind)
-	if err != nil {
-		return nil, err
-	}
-	var owned []remediation.Host
-	for i := range objects {
-		if owner := host.OwnerOf(&objects[i]); owner == nil || owner.Seed != seed || owner.Namespace != namespace {
-			continue
-		}
-		bmh, err := convert(&objects[i])
-		if err != nil {
-			return nil, err
-		}
-		owned = append(owned, *bmh.observe())
-	}
-	return owned, nil
-}
-
-// Objects returns a BareMetalHost.
-func (*Driver) Objects() []client.Object { return []client.Object{host.New(kind)} }
-
-// Machine returns the machine whose request a host has, and else its consumer.
-func (d *Driver) Machine(_ context.Context, object client.Object) (client.ObjectKey, bool) {
-	if owner := host.OwnerOf(object); owner != nil {
-		return client.ObjectKey{Namespace: owner.Namespace, Name: owner.Machine}, owner.Namespace == d.Namespace
-	}
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return client.ObjectKey{}, false
-	}
-	bmh, err := convert(u)
 	if err != nil || bmh.Spec.ConsumerRef == nil {
 		return client.ObjectKey{}, false
 	}
-	key := client.ObjectKey{Namespace: bmh.Spec.ConsumerRef.Namespace, Name: bmh.Spec.ConsumerRef.Name}
-	return key, key.Namespace == d.Namespace && bmh.isOf(key)
+	ref := bmh.Spec.ConsumerRef
+	return client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name},
+		ref.Kind == "Machine" && (ref.APIVersion == "" || ref.GroupVersionKind().Group == machinev1alpha1.GroupName)
+}
+
+// Report returns what the BareMetalHost says of itself.
+func (Kind) Report(_ context.Context, _ client.Reader, object *unstructured.Unstructured) (host.Report, error) {
+	bmh, err := convert(object)
+	if err != nil {
+		return host.Report{}, err
+	}
+	report := host.Report{Taken: bmh.taken()}
+	if !bmh.unattended() {
+		report.On, report.By, report.IsAsked = bmh.Status.PoweredOn, object, true
+	}
+	return report, nil
+}
+
+// Switch does not wait for an operating system that hangs.
+func (Kind) Switch(object *unstructured.Unstructured, on bool) error {
+	if on {
+		return nil
+	}
+	return unstructured.SetNestedField(object.Object, hard, "metadata", "annotations", v1alpha1.AnnotationReboot)
 }
 
 func convert(object *unstructured.Unstructured) (*bareMetalHost, error) {
 	bmh := &bareMetalHost{}
 	return bmh, host.Convert(object, bmh)
-}
-
-// isOf says that a machine of machine-controller-manager is the consumer of the host.
-func (b *bareMetalHost) isOf(machine client.ObjectKey) bool {
-	ref := b.Spec.ConsumerRef
-	return ref != nil && ref.Kind == "Machine" && ref.Namespace == machine.Namespace && ref.Name == machine.Name &&
-		(ref.APIVersion == "" || ref.GroupVersionKind().Group == machinev1alpha1.GroupName)
-}
-
-func (b *bareMetalHost) observe() *remediation.Host {
-	h := &remediation.Host{
-		Namespace: b.Namespace, Name: b.Name, UID: b.UID,
-		On: b.Status.PoweredOn, Requested: host.IsRequested(b), Owner: host.OwnerOf(b), Taken: b.taken(),
-	}
-	if b.unattended() {
-		h.On = nil
-	}
-	h.OffSinceRequest = h.Requested && h.Owner != nil && h.On != nil && !*h.On && host.IsLater(b, h.Owner.On)
-	return h
 }
 
 // unattended says that nobody looks at the host: what it reports may have been so long ago.
@@ -261,16 +174,14 @@ func (b *bareMetalHost) detached() bool {
 	return metav1.HasAnnotation(b.ObjectMeta, annotationDetached) || b.Status.OperationalStatus == operationalStatusDetached
 }
 
-// taken says whose the host is if it is not ours to cycle (X14).
+// taken says whose the host is if it is not ours to cycle (X14), whoever has the request of ours.
 func (b *bareMetalHost) taken() string {
 	for _, key := range slices.Sorted(maps.Keys(b.Annotations)) {
-		if isReboot(key) && (key != v1alpha1.AnnotationReboot || host.OwnerOf(b) == nil) {
-			return fmt.Sprintf("somebody else asks for it to be off (annotation %s)", key)
+		if isReboot(key) && key != v1alpha1.AnnotationReboot {
+			return host.TakenBy(key)
 		}
 	}
 	switch state := b.Status.Provisioning.State; {
-	case b.DeletionTimestamp != nil:
-		return "it is being deleted"
 	case b.detached():
 		return "it is detached"
 	case b.unattended():

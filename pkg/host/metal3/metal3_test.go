@@ -94,7 +94,7 @@ func owner() remediation.Owner {
 }
 
 // driverOf returns a driver whose cache keeps what it says, and the client of the API server.
-func driverOf(funcs interceptor.Funcs, objects ...*unstructured.Unstructured) (*metal3.Driver, client.WithWatch) {
+func driverOf(funcs interceptor.Funcs, objects ...*unstructured.Unstructured) (*host.Driver, client.WithWatch) {
 	GinkgoHelper()
 	live, cached := fakeclient.NewClientBuilder().WithInterceptorFuncs(funcs), fakeclient.NewClientBuilder()
 	for _, object := range objects {
@@ -108,7 +108,7 @@ func driverOf(funcs interceptor.Funcs, objects ...*unstructured.Unstructured) (*
 		}
 	}
 	c := live.Build()
-	return &metal3.Driver{Access: host.Access{Namespace: builder.Namespace, Cached: cached.Build(), APIReader: c, Writer: c}}, c
+	return &host.Driver{Kind: metal3.Kind{}, Access: host.Access{Namespace: builder.Namespace, HostNamespace: "hosts", Cached: cached.Build(), APIReader: c, Writer: c}}, c
 }
 
 func read(c client.Client) *unstructured.Unstructured {
@@ -120,7 +120,7 @@ func read(c client.Client) *unstructured.Unstructured {
 
 var _ = Describe("BareMetalHosts", func() {
 	DescribeTable("names of hosts on machines", func(m *machinev1alpha1.Machine, namespace, name string) {
-		key, ok := (&metal3.Driver{}).Key(m)
+		key, ok := metal3.Kind{}.Key(m)
 		Expect(ok).To(Equal(name != ""))
 		Expect(key).To(Equal(client.ObjectKey{Namespace: namespace, Name: name}))
 	},
@@ -255,7 +255,7 @@ var _ = Describe("BareMetalHosts", func() {
 		}), "it is being deleted"),
 	)
 
-	DescribeTable("X2 hosts of other machines", func(e edit) { expectHost(bmh(e), machine(), host.ErrForeign) },
+	DescribeTable("X2 hosts of other machines", func(e edit) { expectHost(bmh(e), machine(), host.ErrNoHost) },
 		Entry("none", without("spec", "consumerRef")),
 		Entry("another kind", with("Metal3Machine", "spec", "consumerRef", "kind")),
 		Entry("another group", with("machine.openshift.io/v1beta1", "spec", "consumerRef", "apiVersion")),

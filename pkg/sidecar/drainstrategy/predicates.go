@@ -7,7 +7,6 @@ package drainstrategy
 import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -29,23 +28,17 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 }
 
 func machineChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.Machine) bool {
+	return shoot.OnUpdate(func(o, n *machinev1alpha1.Machine) bool {
 		return o.DeletionTimestamp.IsZero() != n.DeletionTimestamp.IsZero() || o.Labels[machinev1alpha1.NodeLabelKey] != n.Labels[machinev1alpha1.NodeLabelKey]
 	})
 }
 
 func machineSetChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool { return shoot.RevisionOf(o) != shoot.RevisionOf(n) })
+	return shoot.OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool { return shoot.RevisionOf(o) != shoot.RevisionOf(n) })
 }
 
 func deploymentChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
+	return shoot.OnUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
 		return o.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != n.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes]
 	})
-}
-
-func onUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return changed(e.ObjectOld.(T), e.ObjectNew.(T))
-	}}
 }

@@ -7,83 +7,51 @@ package maintenance
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
-
-// endPage is how many objects are in memory at a time.
-const endPage = 100
 
 // End sets everything back that is under way in a shoot that is to do without maintenances: nodes are uncordoned which a
 // maintenance has cordoned and machine-controller-manager does not empty, annotations and conditions of it removed, finalizers dropped, and the objects are Pending, or
 // gone if they were deleted. No controller may be at work at the same time. The client's scheme and mapper must know the API
 // of maintenances; a shoot that does not is done after its nodes. It returns the errors of all objects, which do not keep
 // others waiting: some are left then, and it may be called again.
-func End(ctx context.Context, shoot client.Client) error {
+func End(ctx context.Context, c client.Client) error {
 	// Nodes come first: a finalizer is what is left of the record that there is something to undo.
-	errs := []error{eachPage(ctx, shoot, &corev1.NodeList{}, endNode)}
+	errs := []error{shoot.EndEach(ctx, c, &corev1.NodeList{}, endNode)}
 	if errs[0] == nil {
-		errs = append(errs, eachPage(ctx, shoot, &v1alpha1.NodeMaintenanceList{}, endMaintenance))
+		errs = append(errs, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, endMaintenance))
 	}
 	return errors.Join(errs...)
 }
 
-func eachPage(ctx context.Context, shoot client.Client, empty client.ObjectList, end func(context.Context, client.Client, client.Object) error) error {
-	var (
-		errs []error
-		next string
-	)
-	for {
-		list := empty.DeepCopyObject().(client.ObjectList)
-		if err := shoot.List(ctx, list, client.Limit(endPage), client.Continue(next)); err != nil {
-			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				return nil
-			}
-			return errors.Join(append(errs, fmt.Errorf("failed to list objects: %w", text.CutError(err)))...)
-		}
-		// Only objects of the API are in these lists.
-		_ = meta.EachListItem(list, func(obj runtime.Object) error {
-			if err := end(ctx, shoot, obj.(client.Object)); client.IgnoreNotFound(err) != nil {
-				errs = append(errs, fmt.Errorf("failed to set %s back: %w", client.ObjectKeyFromObject(obj.(client.Object)), text.CutError(err)))
-			}
-			return nil
-		})
-		if next = list.GetContinue(); next == "" {
-			return errors.Join(errs...)
-		}
-	}
-}
-
-func endNode(ctx context.Context, shoot client.Client, obj client.Object) error {
+func endNode(ctx context.Context, c client.Client, obj client.Object) error {
 	node := obj.(*corev1.Node)
 	if !maintenance.IsMarked(node) {
 		return nil
 	}
 	for _, write := range maintenance.Clean(node) {
-		if _, err := Apply(ctx, shoot, write); err != nil {
+		if _, err := shoot.Apply(ctx, c, write); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func endMaintenance(ctx context.Context, shoot client.Client, obj client.Object) error {
+func endMaintenance(ctx context.Context, c client.Client, obj client.Object) error {
 	nm := obj.(*v1alpha1.NodeMaintenance)
 	if maintenance.InProgress(nm) && nm.DeletionTimestamp == nil {
 		after := nm.DeepCopy()
 		maintenance.SetBack(&after.Status, "Maintenances are switched off.", nm.Generation, time.Now())
-		written, err := Apply(ctx, shoot, maintenance.Write{Before: nm, After: after, Status: true})
+		written, err := shoot.Apply(ctx, c, change.Write{Before: nm, After: after, Status: true})
 		if err != nil {
 			return err
 		}
@@ -94,6 +62,6 @@ func endMaintenance(ctx context.Context, shoot client.Client, obj client.Object)
 	}
 	after := nm.DeepCopy()
 	maintenance.Release(after)
-	_, err := Apply(ctx, shoot, maintenance.Write{Before: nm, After: after})
+	_, err := shoot.Apply(ctx, c, change.Write{Before: nm, After: after})
 	return err
 }

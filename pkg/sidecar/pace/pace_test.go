@@ -5,6 +5,7 @@
 package pace_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -67,5 +68,24 @@ var _ = Describe("P14: Pace", func() {
 
 	It("should let everything through when it is zero", func() {
 		burst(&Pace[string]{}, "a", 100)
+	})
+})
+
+var _ = Describe("P12: Failure", func() {
+	It("should be left alone for longer each time, up to the longest, and be news once", func() {
+		var f Failure
+		for _, seconds := range []int{1, 2, 4, 8, 16, 30, 30} {
+			after, news := f.Again(errors.New("denied"), Start)
+			Expect(after).To(Equal(time.Duration(seconds) * time.Second))
+			Expect(f.Until).To(Equal(Start.Add(after)))
+			Expect(news).To(Equal(seconds == 1))
+		}
+		_, news := f.Again(errors.New("away"), Start)
+		Expect(news).To(BeTrue())
+	})
+
+	It("should know the earliest of times, of which zero is never", func() {
+		Expect(Earliest()).To(BeZero())
+		Expect(Earliest(time.Time{}, Start.Add(1), Start, time.Time{})).To(Equal(Start))
 	})
 })

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -49,8 +50,8 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
-		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(deploymentChanged())).
-		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(machineSetChanged())).
+		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(shoot.DeploymentChanged())).
+		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(shoot.MachineSetChanged())).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToDeployment), builder.WithPredicates(machineChanged())).
 		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -61,7 +62,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 			MaxConcurrentReconciles: 5,
 			NewQueue:                newQueue,
 			// Reads that fail are repeated before a deadline is missed (P12).
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, backoff.Cap),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, pace.MaxRetry),
 		}).
 		Complete(r)
 }

@@ -15,10 +15,8 @@ import (
 
 // What the tests look at beside the exported names.
 var (
-	DeploymentChanged = deploymentChanged
-	MachineSetChanged = machineSetChanged
-	MachineChanged    = machineChanged
-	NodeChanged       = nodeChanged
+	MachineChanged = machineChanged
+	NodeChanged    = nodeChanged
 
 	Patience = &patience
 

@@ -11,24 +11,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 const (
-	// vetoTimeout is for how long the end of a preservation waits for its traces to be removed from a Node that cannot be
-	// written to: the shoot must not keep a machine by denying that (P14).
-	vetoTimeout = 5 * time.Minute
 	// paceBurst and paceInterval bound how often a machine is written to because somebody changes it, or its Node, again and
 	// again: a request that comes back, a protection that is taken away each time (P5). That is tried again sooner than
 	// anything that fails (P12).
 	paceBurst, paceInterval = 10, 10 * time.Second
 )
-
-// backoff says when a failed run is repeated: after 1 s at first, after 30 s in the end (P12).
-var backoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: 30 * time.Second}
 
 // memory is what is remembered of a MachineDeployment from one round to the next. A restarted controller does without:
 // there is no run under way then.
@@ -52,11 +45,8 @@ func newMemory() *memory {
 
 // failure is a run that failed.
 type failure struct {
-	intent  intent
-	text    string
-	backoff wait.Backoff
-	// until is when the back-off ends.
-	until time.Time
+	pace.Failure
+	intent intent
 	// deniedSince is since when all runs failed on the Node; zero if the last one did not.
 	deniedSince time.Time
 }
@@ -109,15 +99,15 @@ func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) [
 	var begun []*run
 	for _, run := range pending {
 		f := failures[run.uid()]
-		if busy[run.uid()] != nil || f != nil && f.intent == intentOf(run.decision) && now.Before(f.until) {
+		if busy[run.uid()] != nil || f != nil && f.intent == intentOf(run.decision) && now.Before(f.Until) {
 			continue
 		}
 		// What failed is repeated at the end of its back-off, and what has a deadline is in time, whatever the pace.
-		repeated := f != nil && !now.Before(f.until)
+		repeated := f != nil && !now.Before(f.Until)
 		urgent := isUrgent(run.decision, now) && (f == nil || f.intent.rule != run.decision.Rule)
 		if !repeated && !urgent {
 			if wait := m.paces.Take(run.uid(), now); wait > 0 {
-				m.postponed = earliest(m.postponed, now.Add(wait))
+				m.postponed = pace.Earliest(m.postponed, now.Add(wait))
 				continue
 			}
 		}
@@ -148,9 +138,9 @@ func (m *memory) denied(d *preservation.Decision, now time.Time) bool {
 	}
 	since := f.deniedSince
 	if d.Current != nil {
-		since = earliest(since, d.Current.Expiry())
+		since = pace.Earliest(since, d.Current.Expiry())
 	}
-	return !now.Before(since.Add(vetoTimeout))
+	return !now.Before(since.Add(pace.VetoTimeout))
 }
 
 // leave parts a round from the runs that it has begun, and returns those that have ended.
@@ -188,11 +178,12 @@ func (m *memory) end(run *run, now time.Time) outcome {
 	}
 	f := m.failures[run.uid()]
 	if f == nil {
-		f = &failure{backoff: backoff}
+		f = &failure{}
 		m.failures[run.uid()] = f
 	}
-	o := outcome{left: run.left, backoff: f.backoff.Step(), news: f.text != err.Error()}
-	f.intent, f.text, f.until = intentOf(run.decision), err.Error(), now.Add(o.backoff)
+	o := outcome{left: run.left}
+	o.backoff, o.news = f.Again(err, now)
+	f.intent = intentOf(run.decision)
 	switch {
 	case run.nodeErr == nil:
 		f.deniedSince = time.Time{}
@@ -209,7 +200,7 @@ func (m *memory) retry() time.Time {
 	first := m.postponed
 	for uid, failure := range m.failures {
 		if m.runs[uid] == nil {
-			first = earliest(first, failure.until)
+			first = pace.Earliest(first, failure.Until)
 		}
 	}
 	return first

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
@@ -20,20 +19,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
-func deploymentChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
-		return o.Spec.Replicas != n.Spec.Replicas || o.Spec.Strategy.Type != n.Spec.Strategy.Type || !maps.Equal(o.Annotations, n.Annotations)
-	})
-}
-
-func machineSetChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return shoot.HasMachines(o) != shoot.HasMachines(n) || shoot.RevisionOf(o) != shoot.RevisionOf(n)
-	})
-}
-
 func machineChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.Machine) bool {
+	return shoot.OnUpdate(func(o, n *machinev1alpha1.Machine) bool {
 		return !apiequality.Semantic.DeepEqual(o.Status.CurrentStatus, n.Status.CurrentStatus) ||
 			!maps.Equal(o.Annotations, n.Annotations) ||
 			(len(o.Status.Conditions) == 0) != (len(n.Status.Conditions) == 0) ||
@@ -68,10 +55,4 @@ func health(node *corev1.Node) sets.Set[string] {
 		}
 	}
 	return result
-}
-
-func onUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return changed(e.ObjectOld.(T), e.ObjectNew.(T))
-	}}
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -26,7 +27,7 @@ var _ = Describe("Predicates", func() {
 	DescribeTable("MachineDeployment", func(change func(*machinev1alpha1.MachineDeployment), want bool) {
 		before, after := Deployment("pool", Share("1")), Deployment("pool", Share("1"))
 		change(after)
-		Expect(DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(want))
+		Expect(shoot.DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(Equal(want))
 	},
 		Entry("T9: the share", Share("2"), true),
 		Entry("the timeout", DeploymentAnnotation(prefix+"machine-preserve-timeout", "1h"), true),
@@ -40,7 +41,7 @@ var _ = Describe("Predicates", func() {
 
 	DescribeTable("P3: MachineSet", func(before, after SetOption, want bool) {
 		o, n := Set("set", Deployment("pool"), before), Set("set", Deployment("pool"), after)
-		Expect(MachineSetChanged().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: n})).To(Equal(want))
+		Expect(shoot.MachineSetChanged().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: n})).To(Equal(want))
 	},
 		Entry("gets its first machine", SetReplicas(0, 0), SetReplicas(1, 0), true),
 		Entry("loses its last machine", SetReplicas(0, 1), SetReplicas(0, 0), true),
@@ -109,11 +110,11 @@ var _ = Describe("Predicates", func() {
 	)
 
 	It("should let all creations and deletions through", func() {
-		Expect(DeploymentChanged().Create(event.CreateEvent{Object: Deployment("pool")})).To(BeTrue())
-		Expect(MachineSetChanged().Create(event.CreateEvent{Object: Set("set", Deployment("pool"))})).To(BeTrue())
+		Expect(shoot.DeploymentChanged().Create(event.CreateEvent{Object: Deployment("pool")})).To(BeTrue())
+		Expect(shoot.MachineSetChanged().Create(event.CreateEvent{Object: Set("set", Deployment("pool"))})).To(BeTrue())
 		Expect(MachineChanged().Create(event.CreateEvent{Object: Machine("m")})).To(BeTrue())
 		Expect(MachineChanged().Delete(event.DeleteEvent{Object: Machine("m")})).To(BeTrue())
-		Expect(DeploymentChanged().Delete(event.DeleteEvent{Object: Deployment("pool")})).To(BeTrue())
+		Expect(shoot.DeploymentChanged().Delete(event.DeleteEvent{Object: Deployment("pool")})).To(BeTrue())
 	})
 })
 

@@ -23,8 +23,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -117,9 +117,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	r.notify(memory, pool, decisions)
 	observe(deployment, group, ended, now)
 
-	next := earliest(memory.retry(), nextOf(decisions))
+	next := pace.Earliest(memory.retry(), nextOf(decisions))
 	if waits {
-		next = earliest(next, now.Add(nodesInterval))
+		next = pace.Earliest(next, now.Add(nodesInterval))
 	}
 	return reconcile.Result{RequeueAfter: until(next, r.Clock.Now())}, nil
 }
@@ -186,17 +186,9 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 }
 
 func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	// End reads it from the shoot.
-	if err := call(ctx, callTimeout, func(ctx context.Context) error {
-		return r.Nodes.Get(ctx, client.ObjectKey{Name: name}, node)
-	}); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("failed to read node %s: %w", name, text.CutError(err))
-	}
-	return node, nil
+	ctx, cancel := context.WithTimeout(ctx, callTimeout) // End reads it from the shoot
+	defer cancel()
+	return shoot.ReadNode(ctx, r.Nodes, name)
 }
 
 // shareOf returns the share of a MachineDeployment; nil if none, or nothing readable, is written on it.
@@ -220,17 +212,9 @@ func timeoutOf(deployment *machinev1alpha1.MachineDeployment) time.Duration {
 func nextOf(decisions []preservation.Decision) time.Time {
 	var next time.Time
 	for _, d := range decisions {
-		next = earliest(next, d.Next)
+		next = pace.Earliest(next, d.Next)
 	}
 	return next
-}
-
-// earliest returns the earlier of two times, of which zero is never.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // until returns the time to the next look, 0 for none.

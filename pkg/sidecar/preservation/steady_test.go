@@ -19,6 +19,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -116,7 +117,7 @@ func (s *steady) heartbeat(ctx context.Context) {
 		before, deployment := &deployments.Items[i], deployments.Items[i].DeepCopy()
 		deployment.Status.Conditions = []machinev1alpha1.MachineDeploymentCondition{{Type: machinev1alpha1.MachineDeploymentAvailable, LastUpdateTime: now}}
 		Expect(s.seed.Update(ctx, deployment)).To(Succeed())
-		if DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: deployment}) {
+		if shoot.DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: deployment}) {
 			s.enqueued++
 			s.serve(ctx, deployment.Name)
 		}

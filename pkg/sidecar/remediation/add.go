@@ -6,7 +6,6 @@ package remediation
 
 import (
 	"context"
-	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +24,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -33,9 +33,6 @@ const (
 	ControllerName = "remediation"
 	// SweeperName is the name of the controller of hosts that no cycle needs off.
 	SweeperName = ControllerName + "-sweeper"
-
-	// What failed is tried again after minRetry at first, and never later than after maxRetry.
-	minRetry, maxRetry = time.Second, 30 * time.Second
 )
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace, with a Sweeper, and what watches the hosts.
@@ -70,7 +67,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	if err := mgr.Add(hosts); err != nil {
 		return err
 	}
-	options := controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry)}
+	options := controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](pace.MinRetry, pace.MaxRetry)}
 	sweep := []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: hosts.Namespace}}}
 	if err := builder.ControllerManagedBy(mgr).
 		Named(SweeperName).
@@ -87,11 +84,11 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	}
 
 	options.MaxConcurrentReconciles = 5
-	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry)
+	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](pace.MinRetry, pace.MaxRetry)
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
-		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(deploymentChanged())).
-		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(machineSetChanged())).
+		For(&machinev1alpha1.MachineDeployment{}, builder.WithPredicates(shoot.DeploymentChanged())).
+		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &machinev1alpha1.MachineDeployment{}, handler.OnlyControllerOwner()), builder.WithPredicates(shoot.MachineSetChanged())).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(r.machineToDeployment), builder.WithPredicates(machineChanged())).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return r.waiting(ctx) }), builder.WithPredicates(phaseChanged())).
 		WatchesRawSource(nodes.Source(r.nodeToDeployment, nodeChanged())).

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -38,8 +39,8 @@ var _ = Describe("Watches", func() {
 
 	It("R6: of MachineDeployments that operators forbid to keep machines of", func() {
 		before, after := builder.Deployment("pool"), builder.Deployment("pool", builder.DeploymentAnnotation(forbidden, "true"))
-		Expect(DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(BeTrue())
-		Expect(DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: builder.Deployment("pool")})).To(BeFalse())
+		Expect(shoot.DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})).To(BeTrue())
+		Expect(shoot.DeploymentChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: builder.Deployment("pool")})).To(BeFalse())
 	})
 
 	DescribeTable("of nodes", func(change func(*corev1.Node), looks, wakes bool) {
@@ -77,7 +78,7 @@ var _ = Describe("Watches", func() {
 		m := e.machine(ctx, "m")
 		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(BeEmpty())
 		m.Finalizers = []string{finalizer}
-		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(ConsistOf(homeless))
+		Expect(MachineToDeployment(e.Reconciler, ctx, m)).To(ConsistOf(noDeployment))
 	})
 
 	It("X8: should wake who waits, in whatever MachineDeployment, and nobody else", func(ctx SpecContext) {

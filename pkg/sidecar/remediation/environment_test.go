@@ -54,10 +54,10 @@ const (
 )
 
 var (
-	request1 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
-	request2 = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
-	homeless = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
-	hostKind = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
+	request1     = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool"}}
+	request2     = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace, Name: "pool-2"}}
+	noDeployment = reconcile.Request{NamespacedName: client.ObjectKey{Namespace: builder.Namespace}}
+	hostKind     = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
 )
 
 // environment is a Reconciler and a Sweeper with the objects of a seed, a shoot and hosts.
@@ -70,8 +70,9 @@ type environment struct {
 	calls, writes []string
 	// fail is asked before each call to an API server.
 	fail func(call string, isWrite bool) error
-	// meanwhile is called before each call to an API server.
+	// meanwhile is called before each call to an API server, and cached before each read from a cache.
 	meanwhile func(call string)
+	cached    func()
 	// remains is what is left on nodes.
 	remains remediation.Remains
 	// away says that the shoot's API server is, back since when it is again, and unknown that hosts are not known.
@@ -101,7 +102,7 @@ func newEnvironment(names ...string) *environment {
 		objects = append(objects, deployment, set)
 	}
 	pool(request1.Name)
-	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(time.Hour)), fail: func(string, bool) error { return nil }, meanwhile: func(string) {}}
+	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(time.Hour)), fail: func(string, bool) error { return nil }, meanwhile: func(string) {}, cached: func() {}}
 	for _, name := range names {
 		if name == "" {
 			pool(request2.Name)
@@ -144,8 +145,8 @@ func (e *environment) newBootID() string {
 // restart throws the controllers away and makes new ones.
 func (e *environment) restart() {
 	cached, direct := e.intercept(false), e.intercept(true)
-	driver := &metal3.Driver{Access: host.Access{Namespace: builder.Namespace, Cached: cached, APIReader: direct, Writer: direct}}
-	known := func() host.Driver {
+	driver := &host.Driver{Kind: metal3.Kind{}, Access: host.Access{Namespace: builder.Namespace, HostNamespace: "hosts", Cached: cached, APIReader: direct, Writer: direct}}
+	known := func() *host.Driver {
 		if e.unknown {
 			return nil
 		}
@@ -182,8 +183,8 @@ func (e *environment) called(call string, isWrite bool) error {
 
 // intercept returns a client whose reads are those of a cache, or of an API server.
 func (e *environment) intercept(live bool) client.WithWatch {
-	patch := func(obj client.Object, do func() error) error {
-		call := fmt.Sprintf("patch %s/%s", kindOf(obj), obj.GetName())
+	patch := func(obj client.Object, suffix string, do func() error) error {
+		call := fmt.Sprintf("patch %s/%s%s", kindOf(obj), obj.GetName(), suffix)
 		if err := e.called(call, true); errors.Is(err, errAnswerLost) {
 			return errors.Join(err, do())
 		} else if err != nil {
@@ -197,6 +198,8 @@ func (e *environment) intercept(live bool) client.WithWatch {
 				if err := e.called(fmt.Sprintf("get %s/%s", kindOf(obj), key.Name), false); err != nil {
 					return err
 				}
+			} else {
+				e.cached()
 			}
 			return c.Get(ctx, key, obj, opts...)
 		},
@@ -216,10 +219,10 @@ func (e *environment) intercept(live bool) client.WithWatch {
 			return err
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, opts ...client.PatchOption) error {
-			return patch(obj, func() error { return c.Patch(ctx, obj, p, opts...) })
+			return patch(obj, "", func() error { return c.Patch(ctx, obj, p, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			return patch(obj, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
+			return patch(obj, "/"+sub, func() error { return c.SubResource(sub).Patch(ctx, obj, p, opts...) })
 		},
 	})
 }
@@ -258,7 +261,7 @@ func (e *environment) Eventf(regarding, _ runtime.Object, eventType, reason, _, 
 // round lets both controllers look once.
 func (e *environment) round(ctx context.Context) (reconcile.Result, error) {
 	result, err := e.Reconciler.Reconcile(ctx, request1)
-	_, sweepErr := e.Sweeper.Reconcile(ctx, homeless)
+	_, sweepErr := e.Sweeper.Reconcile(ctx, noDeployment)
 	e.keep(ctx)
 	return result, errors.Join(err, sweepErr)
 }

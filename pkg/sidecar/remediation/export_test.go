@@ -6,11 +6,10 @@ package remediation
 
 // What the tests look at beside the exported names.
 var (
-	DeploymentChanged = deploymentChanged
-	MachineChanged    = machineChanged
-	NodeChanged       = nodeChanged
-	ReadinessChanged  = readinessChanged
-	PhaseChanged      = phaseChanged
+	MachineChanged   = machineChanged
+	NodeChanged      = nodeChanged
+	ReadinessChanged = readinessChanged
+	PhaseChanged     = phaseChanged
 
 	MachineToDeployment = (*Reconciler).machineToDeployment
 	NodeToDeployment    = (*Reconciler).nodeToDeployment

@@ -35,12 +35,11 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
-		Seed:           r.Seed,
-		AllowAutomatic: true, // the settings say only what operators allow
-		AllowNodes:     r.AllowNodes,
-		Timeouts:       r.Timeouts,
-		ShootAway:      !r.Nodes.Synced(),
-		ShootBack:      r.Nodes.Back(),
+		Seed:       r.Seed,
+		AllowNodes: r.AllowNodes,
+		Timeouts:   r.Timeouts,
+		ShootAway:  !r.Nodes.Synced(),
+		ShootBack:  r.Nodes.Back(),
 	}
 	from := readers{seed: r.Source, shoot: r.Nodes}
 	if live.Len() > 0 {
@@ -57,7 +56,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		}
 	}
 	// What the shoot does not answer in time is not known, and holds nothing else up (P14).
-	patient, cancel := context.WithTimeout(ctx, patience)
+	patient, cancel := context.WithTimeout(ctx, shootTimeout)
 	defer cancel()
 	var errs []error
 	for _, machine := range machines {
@@ -72,8 +71,8 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 				if isLive {
 					nodes = from.shoot
 				}
-				if member.Node, err = node(patient, nodes, name); err != nil {
-					logf.FromContext(ctx).Info("A node is not known", "machine", machine.Name, "reason", text.CutError(err).Error())
+				if member.Node, err = shoot.ReadNode(patient, nodes, name); err != nil {
+					logf.FromContext(ctx).Info("A node is not known", "machine", machine.Name, "reason", err.Error())
 					member.NodeUnknown = true
 				}
 			}
@@ -85,7 +84,9 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		group.Members = append(group.Members, member)
 	}
 	if group.Settings != nil && !group.ShootAway {
-		if group.Others, err = others(patient, req.Namespace, from, group.Members); err != nil {
+		listing, cancel := context.WithTimeout(ctx, listTimeout)
+		defer cancel()
+		if group.Others, err = others(listing, req.Namespace, from, group.Members); err != nil {
 			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", text.CutError(err).Error())
 		}
 	}
@@ -100,7 +101,7 @@ type readers struct {
 }
 
 // others returns the nodes of the shoot that are not those of the members, also of no machine (X8).
-func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (*remediation.Nodes, error) {
+func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (*remediation.NodeCount, error) {
 	known := sets.New[string]()
 	for _, member := range members {
 		if member.Node != nil {
@@ -119,7 +120,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 			machines[name] = machine
 		}
 	}
-	nodes := &remediation.Nodes{}
+	nodes := &remediation.NodeCount{}
 	for next := ""; ; {
 		page := &corev1.NodeList{}
 		if err := from.shoot.List(ctx, page, client.Limit(from.limit), client.Continue(next)); err != nil {
@@ -139,7 +140,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 // machines returns the machines of a MachineDeployment, and completes the group with what is known of that.
 func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader client.Reader, group *remediation.Group) ([]*machinev1alpha1.Machine, error) {
 	if req.Name == "" {
-		return r.homeless(ctx, req.Namespace, reader)
+		return r.ofNoDeployment(ctx, req.Namespace, reader)
 	}
 	deployment := &machinev1alpha1.MachineDeployment{}
 	if err := r.Source.Get(ctx, req.NamespacedName, deployment); err != nil {
@@ -160,9 +161,9 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 	return machines, err
 }
 
-// homeless returns the machines with something of ours that belong to no MachineDeployment any more: nobody would let them go
+// ofNoDeployment returns the machines with something of ours that belong to no MachineDeployment any more: nobody would let them go
 // otherwise.
-func (r *Reconciler) homeless(ctx context.Context, namespace string, reader client.Reader) ([]*machinev1alpha1.Machine, error) {
+func (r *Reconciler) ofNoDeployment(ctx context.Context, namespace string, reader client.Reader) ([]*machinev1alpha1.Machine, error) {
 	list := &machinev1alpha1.MachineList{}
 	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("failed to list the machines: %w", err)
@@ -184,18 +185,6 @@ func (r *Reconciler) homeless(ctx context.Context, namespace string, reader clie
 	return machines, nil
 }
 
-// node returns a node, nil if there is none.
-func node(ctx context.Context, reader client.Reader, name string) (*corev1.Node, error) {
-	node := &corev1.Node{}
-	if err := reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("failed to read node %s: %w", name, err)
-	}
-	return node, nil
-}
-
 // findHost completes a member with its host, or with why it has none.
 func (r *Reconciler) findHost(ctx context.Context, member *remediation.Member, live bool) error {
 	driver := r.Driver()
@@ -208,7 +197,7 @@ func (r *Reconciler) findHost(ctx context.Context, member *remediation.Member, l
 	}
 	var err error
 	member.Host, err = read(ctx, member.Machine)
-	if errors.Is(err, host.ErrNoHost) || errors.Is(err, host.ErrForeign) {
+	if errors.Is(err, host.ErrNoHost) {
 		member.NoHost = fmt.Sprintf("No host can be power-cycled: %s.", err)
 		return nil
 	}

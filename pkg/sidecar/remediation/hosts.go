@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,18 +42,18 @@ type Hosts struct {
 	// Namespace is that of the machines.
 	Namespace string
 	// Kubeconfig is the file for the cluster of the hosts, which may be replaced at any time. The namespace of its context is
-	// that of the hosts; without one, they are looked for in all.
+	// that of the hosts.
 	Kubeconfig string
 	// Config is for the cluster of the machines, where the hosts are in the namespace of these if there is no Kubeconfig.
 	Config *rest.Config
 
 	mutex    sync.Mutex
-	known    host.Driver
+	known    *host.Driver
 	handlers []func(before, after client.Object)
 }
 
 // Driver returns what reads and switches the hosts. It is nil as long as they have not all been read once.
-func (h *Hosts) Driver() host.Driver {
+func (h *Hosts) Driver() *host.Driver {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	return h.known
@@ -148,15 +147,8 @@ func (h *Hosts) read() (content []byte, config *rest.Config, namespace string, e
 	if content, err = os.ReadFile(h.Kubeconfig); err != nil {
 		return nil, nil, "", fmt.Errorf("failed to read the kubeconfig for the hosts: %w", err)
 	}
-	kubeconfig, err := clientcmd.Load(content)
-	if err == nil {
-		config, err = clientcmd.NewDefaultClientConfig(*kubeconfig, &clientcmd.ConfigOverrides{}).ClientConfig()
-	}
-	if err != nil {
+	if config, namespace, err = host.ReadKubeconfig(content); err != nil {
 		return nil, nil, "", fmt.Errorf("failed to use the kubeconfig for the hosts: %w", err)
-	}
-	if current := kubeconfig.Contexts[kubeconfig.CurrentContext]; current != nil {
-		namespace = current.Namespace
 	}
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	config.QPS, config.Burst = h.Config.QPS, h.Config.Burst
@@ -207,6 +199,6 @@ func differ(before, after client.Object) bool {
 	return !apiequality.Semantic.DeepEqual(same, after)
 }
 
-func (h *Hosts) driver(hosts cluster.Cluster, namespace string) host.Driver {
+func (h *Hosts) driver(hosts cluster.Cluster, namespace string) *host.Driver {
 	return h.Kind.New(host.Access{Namespace: h.Namespace, HostNamespace: namespace, Cached: hosts.GetCache(), APIReader: hosts.GetAPIReader(), Writer: hosts.GetClient()})
 }

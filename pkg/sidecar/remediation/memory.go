@@ -9,14 +9,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
-
-// vetoTimeout is for how long the end of all that is ours waits for a Node that cannot be written to: the shoot must not keep
-// it from ending by denying that (P14).
-const vetoTimeout = 5 * time.Minute
 
 // memory is what is remembered of the machines of a MachineDeployment from one round to the next. A restarted controller does
 // without.
@@ -29,9 +25,8 @@ type memory struct {
 
 // denial is since when a Node cannot be written to.
 type denial struct {
-	since, until time.Time
-	text         string
-	backoff      wait.Backoff
+	pace.Failure
+	since time.Time
 }
 
 type remains struct {
@@ -48,14 +43,14 @@ func (m *memory) denied(machine types.UID, now time.Time) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	d, ok := m.denials[machine]
-	return ok && !now.Before(d.since.Add(vetoTimeout))
+	return ok && !now.Before(d.since.Add(pace.VetoTimeout))
 }
 
 // retryAt returns when a Node is to be written to again; zero for now.
 func (m *memory) retryAt(machine types.UID) time.Time {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return m.denials[machine].until
+	return m.denials[machine].Until
 }
 
 // wrote remembers how writing to a Node went, and says whether it did not fail in the same way before.
@@ -68,10 +63,9 @@ func (m *memory) wrote(machine types.UID, err error, now time.Time) (news bool) 
 	}
 	d, ok := m.denials[machine]
 	if !ok {
-		d = denial{since: now, backoff: wait.Backoff{Duration: minRetry, Factor: 2, Steps: 10, Cap: maxRetry}}
+		d.since = now
 	}
-	news = d.text != err.Error()
-	d.text, d.until = err.Error(), now.Add(d.backoff.Step())
+	_, news = d.Again(err, now)
 	m.denials[machine] = d
 	return news
 }

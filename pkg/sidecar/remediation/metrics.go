@@ -5,10 +5,12 @@
 package remediation
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
@@ -17,6 +19,10 @@ import (
 const (
 	namespace       = "machine_preservation"
 	labelDeployment = "machine_deployment"
+
+	// What the label says of hosts whose machine is gone, and of machines of no MachineDeployment, is the name of none. Each of
+	// the two has one owner: the Sweeper, and the Reconciler.
+	machineGone, withoutDeployment = "", "-"
 )
 
 var (
@@ -56,6 +62,9 @@ func count(d *remediation.Decision) {
 		cycles.WithLabelValues(d.Outcome).Inc()
 	}
 }
+
+// labelOf returns what the label says of the machines of a request.
+func labelOf(req reconcile.Request) string { return cmp.Or(req.Name, withoutDeployment) }
 
 // observe replaces the deadlines of the hosts of a MachineDeployment.
 func observe(deployment string, decisions []remediation.Decision) {
@@ -97,9 +106,9 @@ func observeHosts(hosts, orphans []remediation.Host) {
 		}
 	}
 	hostsOff.WithLabelValues().Set(float64(off))
-	forget("")
+	forget(machineGone)
 	for _, h := range orphans {
-		deadlines.WithLabelValues("", h.Owner.Machine, nameOf(&h)).Set(float64(h.Owner.Time.Unix()))
+		deadlines.WithLabelValues(machineGone, h.Owner.Machine, nameOf(&h)).Set(float64(h.Owner.Time.Unix()))
 	}
 }
 

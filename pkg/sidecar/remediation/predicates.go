@@ -11,28 +11,16 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
-func deploymentChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
-		return o.Spec.Replicas != n.Spec.Replicas || o.Spec.Strategy.Type != n.Spec.Strategy.Type || !maps.Equal(o.Annotations, n.Annotations)
-	})
-}
-
-func machineSetChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return shoot.HasMachines(o) != shoot.HasMachines(n) || shoot.RevisionOf(o) != shoot.RevisionOf(n)
-	})
-}
-
 func machineChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.Machine) bool {
+	return shoot.OnUpdate(func(o, n *machinev1alpha1.Machine) bool {
 		return !apiequality.Semantic.DeepEqual(o.Status.CurrentStatus, n.Status.CurrentStatus) ||
 			!maps.Equal(o.Annotations, n.Annotations) ||
 			!slices.Equal(o.Finalizers, n.Finalizers) ||
@@ -58,14 +46,8 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 // readinessChanged is for nodes that begin or cease to be ready, or to be there.
 func readinessChanged() predicate.TypedPredicate[*corev1.Node] {
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return isReady(e.ObjectOld) != isReady(e.ObjectNew)
+		return remediation.IsReady(e.ObjectOld) != remediation.IsReady(e.ObjectNew)
 	}}
-}
-
-func isReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // phaseChanged is for machines that there are no more, and for those whose cycle has gone on.
@@ -76,10 +58,4 @@ func phaseChanged() predicate.Predicate {
 			return e.ObjectOld.GetAnnotations()[v1alpha1.AnnotationPowerCyclePhase] != e.ObjectNew.GetAnnotations()[v1alpha1.AnnotationPowerCyclePhase]
 		},
 	}
-}
-
-func onUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return changed(e.ObjectOld.(T), e.ObjectNew.(T))
-	}}
 }

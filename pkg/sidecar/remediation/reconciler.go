@@ -8,6 +8,7 @@ package remediation
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,13 +23,12 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 const (
 	// awayInterval is when to look again at what waits for the shoot: when its API server is back, nobody tells.
 	awayInterval = 10 * time.Second
-	// remainsInterval is how often it is looked whether a node is safe.
-	remainsInterval = 5 * time.Second
 	// callTimeout bounds each call to an API server.
 	callTimeout = 10 * time.Second
 )
@@ -40,7 +40,7 @@ type Reconciler struct {
 	SourceReader client.Reader
 	Nodes        Nodes
 	// Driver returns what reads and switches the hosts, nil as long as they are not known.
-	Driver func() host.Driver
+	Driver func() *host.Driver
 	// ReadRemains returns what there still is of a node, as the API server of the shoot has it.
 	ReadRemains func(ctx context.Context, node string) (remediation.Remains, error)
 	// Seed is the name by which hosts know the seed.
@@ -81,38 +81,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	decisions, err := r.decide(ctx, req, memory, nil)
 	var runs []run
-	if live := confirmed(decisions); live.Len() > 0 {
-		decisions, runs, err = r.confirm(ctx, req, memory, live)
+	if slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.Confirm }) {
+		decisions, runs, err = r.confirm(ctx, req, memory, decisions)
 	} else {
-		runs = r.hold(ctx, decisions)
+		runs = r.writeMachines(ctx, decisions)
 	}
 	if err != nil && decisions == nil {
 		return reconcile.Result{}, err
 	}
 	if decisions == nil {
-		forget(req.Name)
+		forget(labelOf(req))
 		r.memories.Delete(req)
 		return reconcile.Result{}, nil
 	}
 	result, carryErr := r.carryOn(ctx, memory, runs)
-	observe(req.Name, decisions)
+	observe(labelOf(req), decisions)
 	return result, errors.Join(err, carryErr)
 }
 
-// confirm decides on what is read live until all that was decided rests on that, and holds the machines and their hosts as it was
-// decided. A cache may not know yet what was written last. To let a host on because of that would begin its cycle anew.
-func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) ([]remediation.Decision, []run, error) {
+// confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
+// decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
+func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *memory, decisions []remediation.Decision) ([]remediation.Decision, []run, error) {
 	r.confirming.Lock()
 	defer r.confirming.Unlock()
-	for {
-		decisions, err := r.decide(ctx, req, memory, live)
-		// What could not be read live is not asked for again now.
-		if more := confirmed(decisions); !live.IsSuperset(more) {
-			live = live.Union(more)
-			continue
-		}
-		return decisions, r.hold(ctx, decisions), err
-	}
+	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
+		return r.decide(ctx, req, memory, live)
+	})
+	return decisions, r.writeMachines(ctx, decisions), err
 }
 
 // decide returns the decisions on a group, of which so many machines are read live, nil if there is none. With an error, some
@@ -128,22 +123,11 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *
 	}
 	if group.Settings != nil && group.Others == nil {
 		for i := range decisions { // nobody tells when the nodes are known
-			decisions[i].Next = earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
+			decisions[i].Next = pace.Earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
 		}
 	}
 	memory.forget(group.Members)
 	return decisions, err
-}
-
-// confirmed returns the machines whose decisions must not rest on a cache that may lag.
-func confirmed(decisions []remediation.Decision) sets.Set[types.UID] {
-	live := sets.New[types.UID]()
-	for _, d := range decisions {
-		if d.Confirm {
-			live.Insert(d.Machine.UID)
-		}
-	}
-	return live
 }
 
 // readRemains completes the group with what is left on the nodes that are out of service, and says whether that is more than
@@ -151,12 +135,12 @@ func confirmed(decisions []remediation.Decision) sets.Set[types.UID] {
 func (r *Reconciler) readRemains(ctx context.Context, memory *memory, group *remediation.Group, decisions []remediation.Decision) bool {
 	known := false
 	for i, d := range decisions {
-		if !d.ReadRemains || d.Node == nil || len(d.Writes) > 0 {
+		if !d.ReadRemains {
 			continue
 		}
 		now := r.Clock.Now()
 		left := memory.left(d.Machine.UID)
-		if left.Remains == (remediation.Remains{}) || !now.Before(left.time.Add(remainsInterval)) {
+		if left.Remains == (remediation.Remains{}) || !now.Before(left.time.Add(remediation.PollInterval)) {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
 			read, err := r.ReadRemains(call, d.Node.Name)
 			cancel()

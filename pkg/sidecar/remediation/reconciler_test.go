@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -103,19 +104,19 @@ var _ = Describe("Reconciler", func() {
 			}
 		}
 		Expect(order).To(Equal([]string{
-			"patch Machine/m", // the request is noted
-			"patch Host/m",    // off
-			"patch Node/m",    // condition
-			"patch Machine/m", // whose taint it is
-			"patch Node/m",    // taint, condition
-			"patch Machine/m", // safe
-			"patch Host/m",    // released
-			"patch Node/m",    // condition
-			"patch Machine/m", // on
-			"patch Node/m",    // no taint, condition
-			"patch Machine/m", // forgotten
-			"patch Node/m",
-		}[:len(order)]))
+			"patch Machine/m",     // the request is noted
+			"patch Host/m",        // off
+			"patch Node/m/status", // condition
+			"patch Machine/m",     // whose taint it is
+			"patch Node/m",        // taint
+			"patch Node/m/status", // condition
+			"patch Machine/m",     // safe
+			"patch Host/m",        // released
+			"patch Node/m/status", // condition
+			"patch Machine/m",     // on, and back
+			"patch Node/m",        // no taint
+			"patch Node/m/status", // condition
+		}))
 		Expect(len(e.calls)).To(BeNumerically("<", 50), strings.Join(e.calls, "\n"))
 
 		calls := len(e.calls)
@@ -250,11 +251,63 @@ var _ = Describe("Reconciler", func() {
 		e.settle(ctx)
 		Expect(e.machine(ctx, "m").Finalizers).NotTo(BeEmpty())
 		for range 3 {
-			_, err := e.Reconciler.Reconcile(ctx, homeless)
+			_, err := e.Reconciler.Reconcile(ctx, noDeployment)
 			Expect(err).NotTo(HaveOccurred())
 		}
 		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
 		Expect(e.c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "m"}, &machinev1alpha1.Machine{})).NotTo(Succeed())
+	})
+
+	It("X12: should tell at the same time of hosts whose machine is gone, and of those whose machine belongs to no MachineDeployment", func(ctx SpecContext) {
+		const deadline = "power_cycle_deadline_timestamp_seconds"
+		e := newEnvironment("gone", "left")
+		deployment := &machinev1alpha1.MachineDeployment{}
+		Expect(e.c.Get(ctx, request1.NamespacedName, deployment)).To(Succeed())
+		e.edit(ctx, deployment, func() { deployment.Annotations[settings] = `{"maxConcurrent":2}` })
+		for i := range 8 { // so that two may be off
+			Expect(e.c.Create(ctx, builder.Node(fmt.Sprint("n", i)))).To(Succeed())
+		}
+		e.ask(ctx, "gone")
+		e.ask(ctx, "left")
+		e.settle(ctx)
+		Expect(metric(deadline)).To(HaveLen(2))
+		e.fail = func(call string, _ bool) error {
+			if strings.HasPrefix(call, "patch Host/") {
+				return errors.New("away")
+			}
+			return nil
+		}
+		m := e.machine(ctx, "gone")
+		e.edit(ctx, m, func() { m.Finalizers = nil })
+		Expect(e.c.Delete(ctx, m)).To(Succeed())
+		for _, object := range []client.Object{&machinev1alpha1.MachineSet{}, deployment} {
+			Expect(e.c.DeleteAllOf(ctx, object, client.InNamespace(builder.Namespace))).To(Succeed())
+		}
+		both := SatisfyAll(HaveLen(2), HaveKey("hosts/gone gone "), HaveKey("hosts/left left -"))
+		_, err := e.round(ctx)
+		Expect(err).To(MatchError(ContainSubstring("away")))
+		for range 2 {
+			_, err := e.Reconciler.Reconcile(ctx, noDeployment)
+			Expect(err).To(MatchError(ContainSubstring("away")))
+			Expect(metric(deadline)).To(both)
+			_, err = e.Sweeper.Reconcile(ctx, noDeployment)
+			Expect(err).To(MatchError(ContainSubstring("away")))
+			Expect(metric(deadline)).To(both)
+		}
+		e.fail = func(string, bool) error { return nil }
+		for range 2 {
+			_, err = e.Sweeper.Reconcile(ctx, noDeployment)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(metric(deadline)).To(SatisfyAll(HaveLen(1), HaveKey("hosts/left left -")))
+		for range 3 {
+			_, err = e.Reconciler.Reconcile(ctx, noDeployment)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		e.power(ctx, "left")
+		_, err = e.Reconciler.Reconcile(ctx, noDeployment)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(metric(deadline)).To(BeEmpty())
 	})
 
 	It("X2: should sweep hosts of machines that are gone, or have another one's name, and no others", func(ctx SpecContext) {
@@ -323,6 +376,25 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.machine(ctx, "m").Annotations).To(HaveLen(1), "its host")
 	})
 
+	It("P14: should go on where the shoot denies the condition of the Node only", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.fail = func(call string, _ bool) error {
+			if strings.HasPrefix(call, "patch Node/") && strings.HasSuffix(call, "/status") {
+				return errors.New("denied")
+			}
+			return nil
+		}
+		e.settle(ctx)
+		e.power(ctx, "m")
+		for range 3 {
+			e.settle(ctx)
+			e.pass(time.Minute)
+		}
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOn"))
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+	})
+
 	It("P14: should not write to a node again and again that cannot be written to", func(ctx SpecContext) {
 		e := newEnvironment("m")
 		e.ask(ctx, "m")
@@ -338,7 +410,7 @@ var _ = Describe("Reconciler", func() {
 		}
 		tried := 0
 		for _, write := range e.writes {
-			if write == "patch Node/m" {
+			if strings.HasPrefix(write, "patch Node/m") {
 				tried++
 			}
 		}
@@ -404,7 +476,7 @@ var _ = Describe("Reconciler", func() {
 		e.ask(ctx, "m")
 		e.settle(ctx)
 		e.Sweeper.Source = lagging{e.Reconciler.Source, old}
-		_, err := e.Sweeper.Reconcile(ctx, homeless)
+		_, err := e.Sweeper.Reconcile(ctx, noDeployment)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
 	})
@@ -432,7 +504,7 @@ var _ = Describe("Reconciler", func() {
 			}
 			return nil
 		}
-		Expect(e.Sweeper.Reconcile(ctx, homeless)).To(Equal(reconcile.Result{RequeueAfter: time.Second}))
+		Expect(e.Sweeper.Reconcile(ctx, noDeployment)).To(Equal(reconcile.Result{RequeueAfter: time.Second}))
 		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
 	})
 
@@ -479,21 +551,25 @@ var _ = Describe("Reconciler", func() {
 				e.away = false
 			}
 			var (
-				once  sync.Once
-				other sync.WaitGroup
+				lists       atomic.Int32
+				other       sync.WaitGroup
+				reads, asks = make(chan struct{}, 1000), make(chan struct{}, 1000)
 			)
 			e.meanwhile = func(call string) {
-				if call != "list *v1.NodeList" {
+				if asks <- struct{}{}; call != "list *v1.NodeList" || lists.Add(1) > 1 {
 					return
 				}
-				once.Do(func() {
-					other.Go(func() {
-						defer GinkgoRecover()
-						_, err := e.Reconciler.Reconcile(ctx, request2)
-						Expect(err).NotTo(HaveOccurred())
-					})
-					time.Sleep(100 * time.Millisecond) // the other would have begun by then
+				for len(asks) > 0 {
+					<-asks
+				}
+				e.cached = func() { reads <- struct{}{} } // nobody but the other reads from now on
+				other.Go(func() {
+					defer GinkgoRecover()
+					_, err := e.Reconciler.Reconcile(ctx, request2)
+					Expect(err).NotTo(HaveOccurred())
 				})
+				Eventually(reads).WithTimeout(10*time.Second).Should(Receive(), "the other looks")
+				Consistently(asks, 100*time.Millisecond, time.Millisecond).ShouldNot(Receive(), "and waits before it asks an API server")
 			}
 			_, err := e.Reconciler.Reconcile(ctx, request1)
 			Expect(err).NotTo(HaveOccurred())

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,13 +20,17 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
-	// patience is how long the writes to nodes of one round take at most: a shoot that does not answer must not delay what is
-	// to be done about hosts (P14).
-	patience = 5 * time.Second
+	// shootTimeout is how long reading the nodes of one round takes at most, and writing them once more: a shoot that does not
+	// answer must not delay what is to be done about hosts (P14).
+	shootTimeout = 5 * time.Second
+	// listTimeout bounds the list of all nodes, without which no cycle begins.
+	listTimeout = 15 * time.Second
 	// parallel is how many machines are written to at a time.
 	parallel = 10
 )
@@ -43,19 +46,19 @@ type run struct {
 	err   error
 }
 
-// hold carries out what decisions say of Machines and of hosts, and returns how that went.
-func (r *Reconciler) hold(ctx context.Context, decisions []remediation.Decision) []run {
+// writeMachines carries out what decisions say of Machines and of hosts, and returns how that went.
+func (r *Reconciler) writeMachines(ctx context.Context, decisions []remediation.Decision) []run {
 	runs := make([]run, len(decisions))
 	for i := range decisions {
 		runs[i] = run{Reconciler: r, Decision: &decisions[i]}
 	}
-	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].hold(ctx) })
+	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].writeMachine(ctx) })
 	return runs
 }
 
 // carryOn carries out the rest, and returns when to look again.
 func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (reconcile.Result, error) {
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, shootTimeout)
 	defer cancel()
 	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].writeNode(limited, memory) })
 
@@ -71,16 +74,16 @@ func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (r
 			count(run.Decision)
 		}
 		errs = append(errs, run.err)
-		next = earliest(next, run.Next, run.retry)
+		next = pace.Earliest(next, run.Next, run.retry)
 		if run.conflict {
-			next = earliest(next, now.Add(minRetry))
+			next = pace.Earliest(next, now.Add(pace.MinRetry))
 		}
 		if run.NodeUnknown {
-			next = earliest(next, now.Add(awayInterval))
+			next = pace.Earliest(next, now.Add(awayInterval))
 		}
 	}
 	if limited.Err() != nil {
-		next = earliest(next, now.Add(minRetry))
+		next = pace.Earliest(next, now.Add(pace.MinRetry))
 	}
 	if next.IsZero() {
 		return reconcile.Result{}, errors.Join(errs...)
@@ -88,20 +91,18 @@ func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (r
 	return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, errors.Join(errs...)
 }
 
-// hold releases the host, writes the Machine, and asks for the host to be off.
-func (r *run) hold(ctx context.Context) {
+// writeMachine releases the host, writes the Machine, and asks for the host to be off.
+func (r *run) writeMachine(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	driver := r.Driver()
 	if r.Release && driver != nil {
 		r.failed(ctx, driver.Release(ctx, r.Host))
 	}
-	for _, write := range r.Writes {
-		if _, isMachine := write.Before.(*machinev1alpha1.Machine); isMachine {
-			err := r.apply(ctx, write)
-			r.failed(ctx, err)
-			r.told = err == nil
-		}
+	if r.WriteMachine != nil {
+		err := r.Source.Patch(ctx, r.WriteMachine, client.MergeFromWithOptions(r.Machine, client.MergeFromWithOptimisticLock{}))
+		r.failed(ctx, err)
+		r.told = err == nil
 	}
 	if r.PowerOff != nil && driver != nil && r.goesOn() {
 		r.failed(ctx, driver.PowerOff(ctx, r.Host, *r.PowerOff))
@@ -125,25 +126,18 @@ func (r *run) failed(ctx context.Context, err error) {
 
 // writeNode writes the Node, unless that has failed a short time ago. It holds nothing else up.
 func (r *run) writeNode(ctx context.Context, memory *memory) {
-	var (
-		uid    = r.Machine.UID
-		writes []remediation.Write
-	)
-	for _, write := range r.Writes {
-		if _, isNode := write.Before.(*corev1.Node); isNode {
-			writes = append(writes, write)
-		}
-	}
-	if len(writes) == 0 || !r.goesOn() {
+	if len(r.WriteNode) == 0 || !r.goesOn() {
 		return
 	}
+	uid := r.Machine.UID
 	if at := memory.retryAt(uid); r.Clock.Now().Before(at) {
 		r.retry = at
 		return
 	}
 	var err error
-	for _, write := range writes {
-		if err = r.apply(ctx, write); err != nil {
+	for _, write := range r.WriteNode {
+		if _, err = shoot.Apply(ctx, r.Nodes, write); err != nil {
+			err = text.CutError(err)
 			break
 		}
 	}
@@ -160,24 +154,6 @@ func (r *run) writeNode(ctx context.Context, memory *memory) {
 		logf.FromContext(ctx).Info("Node cannot be written to", "machine", r.Machine.Name, "reason", err.Error())
 	}
 	r.retry = memory.retryAt(uid)
-}
-
-// apply carries a write out.
-func (r *run) apply(ctx context.Context, write remediation.Write) error {
-	before, after := write.Before.(client.Object), write.After.(client.Object)
-	if _, isNode := before.(*corev1.Node); !isNode {
-		return r.Source.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	}
-	var err error
-	if write.Status { // conditions are merged by type
-		err = r.Nodes.Status().Patch(ctx, after, client.StrategicMergeFrom(before))
-	} else {
-		err = r.Nodes.Patch(ctx, after, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{}))
-	}
-	if err != nil {
-		return text.CutError(err)
-	}
-	return nil
 }
 
 // tell tells the Events of a decision on the Machine and on its Node (X12).
@@ -199,15 +175,4 @@ func (r *run) tell(ctx context.Context) {
 		}
 		r.Recorder.Eventf(r.Machine, related, eventType, e.Reason, action, "%s", note)
 	}
-}
-
-// earliest returns the earliest of times, of which zero is never.
-func earliest(times ...time.Time) time.Time {
-	var first time.Time
-	for _, t := range times {
-		if first.IsZero() || !t.IsZero() && t.Before(first) {
-			first = t
-		}
-	}
-	return first
 }

@@ -17,14 +17,15 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-// Sweeper lets hosts on that no cycle needs off, whatever became of the machine they are off for (X2).
+// Sweeper releases hosts that no cycle needs off, whatever became of the machine they are off for (X2).
 type Sweeper struct {
 	// Source reads the control-plane namespace from a cache, SourceReader from the API server.
 	Source, SourceReader client.Reader
 	// Driver returns what reads and switches the hosts, nil as long as they are not known.
-	Driver func() host.Driver
+	Driver func() *host.Driver
 	// Seed is the name by which hosts know the seed.
 	Seed string
 }
@@ -58,7 +59,7 @@ func (s *Sweeper) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		name, owner := nameOf(&orphans[i]), orphans[i].Owner
 		err := driver.Release(ctx, &orphans[i])
 		if apierrors.IsConflict(err) { // somebody else wrote first
-			result.RequeueAfter = minRetry
+			result.RequeueAfter = pace.MinRetry
 			continue
 		}
 		if client.IgnoreNotFound(err) != nil {

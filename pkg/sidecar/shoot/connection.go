@@ -11,26 +11,44 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 // Connection notices whether the shoot's API server answers the requests that keep the nodes up to date. The informer
 // tells nobody when it cannot watch any more: it goes on with what it knows, and tries again.
 type Connection struct {
+	// Clock is a real one if it is nil.
+	Clock clock.PassiveClock
+
 	// answers says that the last request was answered, and back since when they are: before the first it counts as away.
 	answers atomic.Bool
 	back    atomic.Pointer[time.Time]
 }
 
-// Wrap returns a transport that notices the answers to requests that list or watch nodes.
-func (c *Connection) Wrap(next http.RoundTripper) http.RoundTripper {
+// NewCache returns a cluster's cache whose requests are noticed. Only these are: what else is asked for may be given up by who asks,
+// and nothing would say again that the API server answers until the informer watches anew, in minutes.
+func (c *Connection) NewCache(config *rest.Config, opts cache.Options) (cache.Cache, error) {
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	config = rest.CopyConfig(config)
+	config.Wrap(c.wrap)
+	opts.HTTPClient = nil // that of the cluster does not notice them
+	return cache.New(config, opts)
+}
+
+// wrap returns a transport that notices the answers to requests that list or watch nodes.
+func (c *Connection) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(req)
 		if req.Method == http.MethodGet && strings.HasSuffix(req.URL.Path, "/api/v1/nodes") {
 			answers := err == nil && response.StatusCode < http.StatusBadRequest
 			if !c.answers.Swap(answers) && answers {
-				c.back.Store(new(time.Now()))
+				c.back.Store(new(c.Clock.Now()))
 			}
 		}
 		return response, err

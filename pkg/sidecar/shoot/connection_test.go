@@ -16,10 +16,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // server is an API server with no nodes.
@@ -68,10 +70,11 @@ var _ = Describe("Nodes", func() {
 		api.Server = httptest.NewServer(api)
 		DeferCleanup(api.Close)
 
-		connection := &Connection{}
+		clock := testclock.NewFakePassiveClock(Start)
+		connection := &Connection{Clock: clock}
 		config := &rest.Config{Host: api.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
-		config.Wrap(connection.Wrap)
 		shoot, err := cluster.New(config, func(o *cluster.Options) {
+			o.NewCache = connection.NewCache
 			o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 				mapper := meta.NewDefaultRESTMapper(nil)
 				mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
@@ -91,21 +94,23 @@ var _ = Describe("Nodes", func() {
 		Consistently(reported, 200*time.Millisecond).Should(BeZero())
 		Expect(nodes.Back()).To(BeZero())
 
-		first := time.Now()
+		clock.SetTime(Start.Add(time.Minute))
 		api.away.Store(false)
 		Eventually(reported).WithTimeout(20 * time.Second).Should(Equal(1.0))
-		Expect(nodes.Back()).To(BeTemporally(">", first), "X8: nobody knows for how long it was away before the start")
+		Expect(nodes.Back()).To(BeTemporally("==", Start.Add(time.Minute)), "X8: nobody knows for how long it was away before the start")
 
 		api.away.Store(true)
+		Expect(nodes.APIReader().List(ctx, &corev1.NodeList{})).NotTo(Succeed())
+		Expect(nodes.Synced()).To(BeTrue(), "X8: what somebody else asks for says nothing of the watch")
 		api.CloseClientConnections()
 		Eventually(reported).WithTimeout(20 * time.Second).Should(BeZero())
 		Expect(nodes.Known()).To(BeTrue())
 		Expect(nodes.Synced()).To(BeFalse())
-		away := time.Now()
-		Expect(nodes.Back()).To(BeTemporally("<", away))
+		Expect(nodes.Back()).To(BeTemporally("==", Start.Add(time.Minute)))
+		clock.SetTime(Start.Add(time.Hour))
 
 		api.away.Store(false)
 		Eventually(reported).WithTimeout(20 * time.Second).Should(Equal(1.0))
-		Expect(nodes.Back()).To(BeTemporally(">", away), "X8")
+		Expect(nodes.Back()).To(BeTemporally("==", Start.Add(time.Hour)), "X8")
 	}, SpecTimeout(time.Minute))
 })

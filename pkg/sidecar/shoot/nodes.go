@@ -31,14 +31,11 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-const (
-	// IndexNode is the index of Machines by the name of their node.
-	IndexNode = "node"
-	// WriteTimeout is how long a write to the shoot may take.
-	WriteTimeout = 5 * time.Second
-)
+// IndexNode is the index of Machines by the name of their node.
+const IndexNode = "node"
 
 // Nodes reads and writes the nodes of a shoot. Unlike a cluster that is watched in the usual way, it does not keep the
 // manager from starting while the shoot's API server is away (P9).
@@ -110,6 +107,18 @@ func EnqueuePaced[T client.Object](requestsOf func(context.Context, T) []reconci
 			enqueue(ctx, e.Object, queue)
 		},
 	}
+}
+
+// ReadNode returns a node, nil if there is none.
+func ReadNode(ctx context.Context, reader client.Reader, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("failed to read node %s: %w", name, text.CutError(err))
+	}
+	return node, nil
 }
 
 // MachineOf returns the machine of a node from a cache with IndexNode, or nil. Of several, as a name is used again while the

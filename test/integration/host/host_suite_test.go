@@ -24,6 +24,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -53,7 +54,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	crds := filepath.Join(module.Dir, "config", "crd", "bases")
 	definitions = []string{
-		filepath.Join("testdata", "baremetalhosts.yaml"),
+		filepath.Join("..", "..", "landscape", "hosts", "baremetalhost", "crd.yaml"),
 		filepath.Join(crds, "metal.ironcore.dev_serverclaims.yaml"),
 		filepath.Join(crds, "metal.ironcore.dev_servers.yaml"),
 	}
@@ -69,14 +70,14 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 })
 
 // accessOf returns the access of somebody who is allowed what a driver needs, and nothing else.
-func accessOf(ctx context.Context, name string) (drivers.Kind, host.Access) {
+func accessOf(ctx context.Context, name configv1alpha1.HostKind) (drivers.Kind, host.Access) {
 	GinkgoHelper()
 	kind, err := drivers.For(name)
 	Expect(err).NotTo(HaveOccurred())
 
-	user, err := testEnv.AddUser(envtest.User{Name: "sidecar-" + name}, &rest.Config{QPS: 1000, Burst: 2000})
+	user, err := testEnv.AddUser(envtest.User{Name: "sidecar-" + string(name)}, &rest.Config{QPS: 1000, Burst: 2000})
 	Expect(err).NotTo(HaveOccurred())
-	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "sidecar-" + name}}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "sidecar-" + string(name)}}
 	objectMeta := metav1.ObjectMeta{GenerateName: "host-", Namespace: namespace}
 	role := &rbacv1.Role{ObjectMeta: objectMeta, Rules: kind.PolicyRules}
 	Expect(c.Create(ctx, role)).To(Succeed())

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
@@ -186,7 +187,7 @@ func (w crash) Patch(ctx context.Context, obj client.Object, patch client.Patch,
 var _ = Describe("Hosts", Ordered, func() {
 	It("X14 names the kinds that the API server does not serve", func(ctx SpecContext) {
 		for _, w := range worlds {
-			kind, err := drivers.For(w.kind)
+			kind, err := drivers.For(configv1alpha1.HostKind(w.kind))
 			Expect(err).NotTo(HaveOccurred())
 			access := start(ctx, testEnv.Config, kind)
 			driver := kind.New(access)
@@ -217,7 +218,7 @@ var _ = Describe("Hosts", Ordered, func() {
 			var (
 				kind    drivers.Kind
 				access  host.Access
-				driver  host.Driver
+				driver  *host.Driver
 				machine *machinev1alpha1.Machine
 				number  int
 			)
@@ -239,7 +240,7 @@ var _ = Describe("Hosts", Ordered, func() {
 			}
 
 			BeforeAll(func(ctx SpecContext) {
-				kind, access = accessOf(ctx, w.kind)
+				kind, access = accessOf(ctx, configv1alpha1.HostKind(w.kind))
 				driver = kind.New(access)
 			})
 			BeforeEach(func(ctx SpecContext) {
@@ -365,7 +366,7 @@ var _ = Describe("Hosts", Ordered, func() {
 				Expect(only(owned, machine.Name)).To(HaveLen(1))
 				Expect(kind.New(direct).Release(ctx, live(ctx))).To(Succeed())
 
-				direct.HostNamespace = ""
+				direct.HostNamespace = "default"
 				_, err = kind.New(direct).Owned(ctx, "seed", builder.Namespace)
 				Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 			})

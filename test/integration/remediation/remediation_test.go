@@ -254,7 +254,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Expect(s.Create(ctx, m)).To(Succeed())
 		Eventually(func() map[string]string { return machine(ctx, "no-hosts").Annotations }, patient).Should(HaveKey(prefix + "phase"))
 		c.stop()
-		_, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: []string{"../host/testdata/baremetalhosts.yaml"}, ErrorIfPathMissing: true})
+		_, err := envtest.InstallCRDs(s.Config, envtest.CRDInstallOptions{Paths: []string{"../../landscape/hosts/baremetalhost/crd.yaml"}, ErrorIfPathMissing: true})
 		Expect(err).NotTo(HaveOccurred())
 	})
 
@@ -314,7 +314,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		Eventually(phase(ctx, m), patient).Should(Equal("Succeeded"))
 	})
 
-	It("X2: should let the host on when the request is withdrawn in between", func(ctx SpecContext) {
+	It("X2: should release the host when the request is withdrawn in between", func(ctx SpecContext) {
 		p := newPool(ctx, builder.Namespace, "{}", 1)
 		m := p.names[0]
 		release := hold(ctx, m)

@@ -6,6 +6,7 @@ package helper_test
 
 import (
 	"os"
+	"regexp"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	. "github.com/onsi/ginkgo/v2"
@@ -13,14 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("example/shoot.yaml", func() {
-	It("should be valid", func() {
+	read := func(edit func([]byte) []byte) *preservation.MachinePreservationConfig {
+		GinkgoHelper()
 		data, err := os.ReadFile("../../../../example/shoot.yaml")
 		Expect(err).NotTo(HaveOccurred())
+		data = edit(data)
 
 		scheme := runtime.NewScheme()
 		Expect(gardencorev1beta1.AddToScheme(scheme)).To(Succeed())
@@ -38,5 +42,18 @@ var _ = Describe("example/shoot.yaml", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Workers).To(HaveLen(1))
 		Expect(config.Workers[0].MachineControllerManager.AutoPreserveFailedMax).To(HaveValue(BeEquivalentTo(2)))
+		return config
+	}
+
+	It("should be valid", func() {
+		config := read(func(data []byte) []byte { return data })
+		Expect(config.Workers[0].PowerCycle).To(BeNil())
+	})
+
+	It("should be valid with what is commented out as well", func() {
+		commented := regexp.MustCompile(`(?m)^( +)# ( *[a-z]\w+:( .*)?)$`)
+		config := read(func(data []byte) []byte { return commented.ReplaceAll(data, []byte("$1$2")) })
+		Expect(config.Workers[0].MachineControllerManager.ForceDeletePodsWithVolumes).To(HaveValue(BeTrue()))
+		Expect(config.Workers[0].PowerCycle).NotTo(BeNil())
 	})
 })

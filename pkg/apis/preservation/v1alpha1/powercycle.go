@@ -23,8 +23,8 @@ const (
 
 // Keys of this extension for power cycles.
 const (
-	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine: a HostOwner in
-	// JSON. Only hosts with it are ours to release (X2).
+	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine: an Owner of
+	// package remediation in JSON. Only hosts with it are ours to release (X2).
 	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
 	// it (X11).
@@ -64,9 +64,12 @@ const (
 	PowerCycleStarting = "Starting"
 	// PowerCycleSucceeded says that the node is back (X13).
 	PowerCycleSucceeded = "Succeeded"
-	// PowerCycleFailed says that a deadline has passed (X5).
+	// PowerCycleFailed says that a deadline has passed (X5), that the machine has another host than the one that was asked to be
+	// off, that its control plane was restored elsewhere meanwhile, or that somebody else powered the host on, and it must not
+	// be off again now.
 	PowerCycleFailed = "Failed"
-	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn, or the machine is not to be kept.
+	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn before the host was asked to be off, the
+	// machine is not to be kept or is being deleted, or hosts are not power-cycled any more.
 	PowerCycleCancelled = "Cancelled"
 )
 

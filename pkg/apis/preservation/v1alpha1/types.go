@@ -119,9 +119,9 @@ type Worker struct {
 }
 
 // PowerCycle is how the hosts of a worker pool are powered off and on again. While a host is known to be off, its node is
-// made safe: the pods that ran there start elsewhere, and their volumes are detached. All timeouts are between 1m and 1h. They
-// add up, in this order, counted from when it was asked for. A cycle that exceeds one of them has failed, and the host is
-// powered on.
+// made safe: the pods that ran there start elsewhere, and their volumes are detached. All timeouts are between 1m and 1h. The
+// first counts from when the cycle begins, which a request may have to wait for, each other one from when the step before it is
+// done. A cycle that exceeds one of them has failed, and the host is powered on.
 type PowerCycle struct {
 	// Automatic says whether failed machines that are kept without being asked for (`autoPreserveFailedMax`) are power-cycled
 	// without being asked for as well, where the operators allow it. Defaults to false.

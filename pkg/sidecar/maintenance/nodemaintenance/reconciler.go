@@ -224,7 +224,7 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 			write.Before.SetResourceVersion(object.GetResourceVersion())
 			write.After.SetResourceVersion(object.GetResourceVersion())
 		}
-		after, err := maintenance.Apply(ctx, r.Shoot, write)
+		after, err := shoot.Apply(ctx, r.Shoot, write)
 		if err != nil {
 			failed.Insert(uid)
 			if apierrors.IsNotFound(err) {

@@ -28,6 +28,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -247,7 +248,7 @@ func (r *Reconciler) promise(ctx context.Context, config *v1alpha1.MaintenanceOp
 	}
 	after := config.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationRound, strings.Join(promises, ","))
-	if _, err := maintenance.Apply(ctx, r.Shoot, domain.Write{Before: config, After: after}); err != nil {
+	if _, err := shoot.Apply(ctx, r.Shoot, change.Write{Before: config, After: after}); err != nil {
 		return fmt.Errorf("failed to write what is chosen: %w", text.CutError(err))
 	}
 	return nil
@@ -301,7 +302,7 @@ func (r *Reconciler) setPhase(ctx context.Context, request domain.Request, phase
 	}
 	after := nm.DeepCopy()
 	domain.SetPhase(&after.Status, phase, message, nm.Generation, r.Clock.Now())
-	written, err := maintenance.Apply(ctx, r.Shoot, domain.Write{Before: nm, After: after, Status: true})
+	written, err := shoot.Apply(ctx, r.Shoot, change.Write{Before: nm, After: after, Status: true})
 	if err != nil {
 		return nil, err
 	}

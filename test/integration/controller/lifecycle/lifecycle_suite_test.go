@@ -38,7 +38,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	env = environment.StartAll("--config=" + config)
 	env.StartResourceManager(context.WithoutCancel(ctx))
 	_, err := envtest.InstallCRDs(env.Config, envtest.CRDInstallOptions{
-		Paths: []string{filepath.Join("..", "..", "host", "testdata", "baremetalhosts.yaml")}, ErrorIfPathMissing: true,
+		Paths: []string{filepath.Join("..", "..", "..", "landscape", "hosts", "baremetalhost", "crd.yaml")}, ErrorIfPathMissing: true,
 	})
 	Expect(err).NotTo(HaveOccurred())
 })

@@ -77,6 +77,7 @@ func (a *access) Reconcile(ctx context.Context, request reconcile.Request) (reco
 		if err != nil {
 			return err
 		}
+		config.Contexts[config.CurrentContext].Namespace = namespace.Name
 		kubeconfig, err := clientcmd.Write(*config)
 		secret.Data = map[string][]byte{keyKubeconfig: kubeconfig}
 		return err

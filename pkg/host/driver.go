@@ -1,0 +1,197 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+// Driver reads and switches the power of hosts of one kind. Errors of the API server are wrapped; of a kind that is not there it
+// is ErrNoKind, with the kind's name.
+type Driver struct {
+	Access
+	Kind Kind
+}
+
+// Objects are the kinds that are watched.
+func (d *Driver) Objects() []client.Object { return d.Kind.Objects() }
+
+// Of returns the host of a machine as it is in the cache, or ErrNoHost. A request of any other machine is not that machine's, also
+// if it had the same name and the host is its own: that is known from the Owner.
+func (d *Driver) Of(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
+	return d.read(ctx, d.Cached, machine)
+}
+
+// Live is Of as the API server has it now. What cannot be undone must rest on it: a cache may still say that a host is off when it
+// is on again, and its node must not be made safe then (X1). It says so of the host.
+func (d *Driver) Live(ctx context.Context, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
+	h, err := d.read(ctx, d.APIReader, machine)
+	if h != nil {
+		h.Live = true
+	}
+	return h, err
+}
+
+func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (*remediation.Host, error) {
+	kind := d.kind().Kind
+	key, ok := d.Kind.Key(machine)
+	if !ok {
+		return nil, fmt.Errorf("%w: it names no %s", ErrNoHost, kind)
+	}
+	object := New(d.kind())
+	if err := Get(ctx, reader, key, object); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%w: there is no %s %q", ErrNoHost, kind, key)
+		}
+		return nil, err
+	}
+	if !d.isOf(object, client.ObjectKeyFromObject(machine)) {
+		return nil, fmt.Errorf("%w: %s %q is that of somebody else", ErrNoHost, kind, key)
+	}
+	h, _, err := d.observe(ctx, reader, object)
+	if err != nil {
+		return nil, err
+	}
+	if h.Owner != nil && h.Owner.UID != machine.UID {
+		h.OffSinceRequest = false
+		if h.Requested {
+			h.Taken = fmt.Sprintf("it is off for machine %s/%s, which had it before", h.Owner.Namespace, h.Owner.Machine)
+		}
+	}
+	return h, nil
+}
+
+// PowerOff asks for the host to be off, on behalf of an owner, whose On it fills in, in one write. It is refused with a Conflict if
+// the host is not as it was read any more, and if it is not reported to be on (X1): one that is taken, has a request, even that of
+// the same owner, or has another machine.
+func (d *Driver) PowerOff(ctx context.Context, before *remediation.Host, owner remediation.Owner) error {
+	object := New(d.kind())
+	if err := Get(ctx, d.APIReader, client.ObjectKey{Namespace: before.Namespace, Name: before.Name}, object); err != nil {
+		return err
+	}
+	live, by, err := d.observe(ctx, d.APIReader, object)
+	if err != nil {
+		return err
+	}
+	if !d.isOf(object, client.ObjectKey{Namespace: owner.Namespace, Name: owner.Machine}) {
+		live.Taken = "it is that of somebody else"
+	}
+	if reason := conflict(before, live); reason != "" {
+		resource, _ := meta.UnsafeGuessKindToResource(d.kind())
+		return apierrors.NewConflict(resource.GroupResource(), live.Name, errors.New(reason))
+	}
+	owner.On = versionOf(by)
+	return d.request(ctx, object, owner)
+}
+
+// conflict says why a host that was read live must not be asked to be off: it is not the same as before, on, and nobody's (X1, X14).
+func conflict(before, live *remediation.Host) string {
+	switch {
+	case live.UID != before.UID:
+		return "it is another object now"
+	case live.Requested:
+		return "it is asked to be off already"
+	case live.Taken != "":
+		return live.Taken
+	case live.On == nil || !*live.On:
+		return "it is not reported to be on"
+	}
+	return ""
+}
+
+// Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error.
+func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
+	if h.Owner == nil {
+		return nil
+	}
+	object := New(d.kind())
+	if err := Get(ctx, d.APIReader, client.ObjectKey{Namespace: h.Namespace, Name: h.Name}, object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if owner := OwnerOf(object); owner == nil || owner.UID != h.Owner.UID {
+		return nil
+	}
+	return client.IgnoreNotFound(d.takeBack(ctx, object))
+}
+
+// Owned returns all hosts of the HostNamespace, from the cache, that the machines of a control plane own, also those whose request
+// somebody else has taken back: they are to be released as well.
+func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error) {
+	objects, err := d.list(ctx, d.kind())
+	if err != nil {
+		return nil, err
+	}
+	var owned []remediation.Host
+	for i := range objects {
+		if owner := OwnerOf(&objects[i]); owner == nil || owner.Seed != seed || owner.Namespace != namespace {
+			continue
+		}
+		h, _, err := d.observe(ctx, d.Cached, &objects[i])
+		if err != nil {
+			return nil, err
+		}
+		owned = append(owned, *h)
+	}
+	return owned, nil
+}
+
+// Machine returns which machine of the control plane a watched object is to wake, by its namespace and name, and false for none: the
+// one whose request the host has, and else the one that it is for.
+func (d *Driver) Machine(ctx context.Context, object client.Object) (client.ObjectKey, bool) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return client.ObjectKey{}, false
+	}
+	if u = d.Kind.HostOf(ctx, d.Cached, u); u == nil {
+		return client.ObjectKey{}, false
+	}
+	if owner := OwnerOf(u); owner != nil {
+		return client.ObjectKey{Namespace: owner.Namespace, Name: owner.Machine}, owner.Namespace == d.Namespace
+	}
+	key, ok := d.Kind.Consumer(u, d.Namespace)
+	return key, ok && key.Namespace == d.Namespace
+}
+
+func (d *Driver) kind() schema.GroupVersionKind {
+	return d.Kind.Objects()[0].GetObjectKind().GroupVersionKind()
+}
+
+func (d *Driver) isOf(object *unstructured.Unstructured, machine client.ObjectKey) bool {
+	consumer, ok := d.Kind.Consumer(object, d.Namespace)
+	return ok && consumer == machine
+}
+
+// observe returns the host that an object is, and who reports whether it is on.
+func (d *Driver) observe(ctx context.Context, reader client.Reader, object *unstructured.Unstructured) (*remediation.Host, metav1.Object, error) {
+	report, err := d.Kind.Report(ctx, reader, object)
+	if err != nil {
+		return nil, nil, err
+	}
+	h := &remediation.Host{
+		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
+		On: report.On, Requested: isRequested(object), Owner: OwnerOf(object), Taken: report.Taken,
+	}
+	switch {
+	case h.Requested && h.Owner == nil:
+		h.Taken = TakenBy(v1alpha1.AnnotationReboot)
+	case object.GetDeletionTimestamp() != nil:
+		h.Taken = "it is being deleted"
+	}
+	h.OffSinceRequest = h.Requested && h.Owner != nil && report.IsAsked && h.On != nil && !*h.On && isLater(report.By, h.Owner.On)
+	return h, report.By, nil
+}

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package pace
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// MinRetry is after which time what failed is tried again at first (P12).
+	MinRetry = time.Second
+	// MaxRetry is after which time it is in the end (P12).
+	MaxRetry = 30 * time.Second
+	// VetoTimeout is for how long the end of what is ours waits for a Node that cannot be written to: the shoot must not keep
+	// anything by denying that (P14).
+	VetoTimeout = 5 * time.Minute
+)
+
+// Failure is what is remembered of something that fails again and again. The zero Failure has not failed yet.
+type Failure struct {
+	// Until is when it is to be tried again.
+	Until time.Time
+
+	text    string
+	backoff wait.Backoff
+}
+
+// Again counts that it failed once more. It returns for how long it is to be left alone, and whether it did not fail in the same
+// way before.
+func (f *Failure) Again(err error, now time.Time) (after time.Duration, news bool) {
+	if f.Until.IsZero() {
+		f.backoff = wait.Backoff{Duration: MinRetry, Factor: 2, Steps: 10, Cap: MaxRetry}
+	}
+	news = f.text != err.Error()
+	after = f.backoff.Step()
+	f.text, f.Until = err.Error(), now.Add(after)
+	return after, news
+}
+
+// Earliest returns the earliest of times, of which zero is never.
+func Earliest(times ...time.Time) time.Time {
+	var first time.Time
+	for _, t := range times {
+		if first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}

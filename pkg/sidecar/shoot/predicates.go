@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package shoot
+
+import (
+	"maps"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+)
+
+// OnUpdate selects objects that are added or removed, and of the updates those by which something has changed.
+func OnUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return changed(e.ObjectOld.(T), e.ObjectNew.(T))
+	}}
+}
+
+// DeploymentChanged is for MachineDeployments that want other machines, or other things of them.
+func DeploymentChanged() predicate.Predicate {
+	return OnUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
+		return o.Spec.Replicas != n.Spec.Replicas || o.Spec.Strategy.Type != n.Spec.Strategy.Type || !maps.Equal(o.Annotations, n.Annotations)
+	})
+}
+
+// MachineSetChanged is for MachineSets by which a rollout begins or ends (P3).
+func MachineSetChanged() predicate.Predicate {
+	return OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
+		return HasMachines(o) != HasMachines(n) || RevisionOf(o) != RevisionOf(n)
+	})
+}

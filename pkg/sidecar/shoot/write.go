@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package shoot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+const (
+	// WriteTimeout is how long a write to the shoot may take.
+	WriteTimeout = 5 * time.Second
+	// pageSize is how many objects are in memory at a time.
+	pageSize = 100
+)
+
+// Apply carries a write out, and returns the object as it is then.
+func Apply(ctx context.Context, c client.Client, write change.Write) (client.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, WriteTimeout)
+	defer cancel()
+	var (
+		after = write.After.DeepCopyObject().(client.Object)
+		patch client.Patch
+	)
+	switch _, isNode := write.Before.(*corev1.Node); {
+	case isNode && write.Status: // conditions are merged by type
+		patch = client.StrategicMergeFrom(write.Before)
+	case isNode:
+		patch = client.StrategicMergeFrom(write.Before, client.MergeFromWithOptimisticLock{})
+	default:
+		patch = client.MergeFromWithOptions(write.Before, client.MergeFromWithOptimisticLock{})
+	}
+	if write.Status {
+		return after, c.Status().Patch(ctx, after, patch)
+	}
+	return after, c.Patch(ctx, after, patch)
+}
+
+// EndEach does something to each object of the empty list's kind, for a shoot that is to do without. It returns the errors of all
+// objects, which do not keep others waiting, and none of objects that are gone or of a kind that the shoot does not know.
+func EndEach(ctx context.Context, c client.Client, empty client.ObjectList, end func(context.Context, client.Client, client.Object) error) error {
+	var (
+		errs []error
+		next string
+	)
+	for {
+		list := empty.DeepCopyObject().(client.ObjectList)
+		if err := c.List(ctx, list, client.Limit(pageSize), client.Continue(next)); err != nil {
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				return errors.Join(errs...)
+			}
+			return errors.Join(append(errs, fmt.Errorf("failed to list objects: %w", text.CutError(err)))...)
+		}
+		// Only objects of the API are in these lists.
+		_ = meta.EachListItem(list, func(obj runtime.Object) error {
+			if err := end(ctx, c, obj.(client.Object)); client.IgnoreNotFound(err) != nil {
+				errs = append(errs, fmt.Errorf("failed to set %s back: %w", client.ObjectKeyFromObject(obj.(client.Object)), text.CutError(err)))
+			}
+			return nil
+		})
+		if next = list.GetContinue(); next == "" {
+			return errors.Join(errs...)
+		}
+	}
+}
