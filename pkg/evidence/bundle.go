@@ -52,7 +52,7 @@ const (
 	indexName    = "index.md"
 
 	// maxUnpacked, maxFiles and maxManifest are how many bytes and files are read of a bundle, which may be anybody's.
-	maxUnpacked = 256 << 20
+	maxUnpacked = 128 << 20
 	maxFiles    = 1000
 	maxManifest = 1 << 20
 	// minLog is what is left of a log at least before it is left out.
@@ -119,8 +119,8 @@ type Redacted struct {
 type Size struct {
 	// Bytes is its size, and Files how many there are.
 	Bytes, Files int
-	// Cut are logs that are not whole, and what was left out as there was no place.
-	Cut []string
+	// Cut are the paths of logs that are not whole, and LeftOut those of files for which there was no place.
+	Cut, LeftOut []string
 }
 
 // WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then what says the least is left
@@ -131,7 +131,8 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 		return Size{}, err
 	}
 	files = append(files, b.files...)
-	left := b.Snapshot.Missing
+	missing := slices.Clone(b.Snapshot.Missing)
+	var leftOut []string
 	longest := 0
 	for _, f := range files {
 		if f.log {
@@ -139,12 +140,12 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 		}
 	}
 	for {
-		archive, manifest, err := b.pack(files, redacted, left)
+		archive, manifest, err := b.pack(files, redacted, missing)
 		if err != nil {
 			return Size{}, err
 		}
 		if int64(len(archive)) <= maxSize {
-			size := Size{Bytes: len(archive), Files: len(manifest.Files)}
+			size := Size{Bytes: len(archive), Files: len(manifest.Files) + 1, LeftOut: leftOut}
 			for _, f := range manifest.Files {
 				if f.Cut > 0 {
 					size.Cut = append(size.Cut, f.Path)
@@ -170,7 +171,8 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 		longest = 0
 		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool {
 			if rankOf(f) == rank {
-				left = append(slices.Clone(left), Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
+				leftOut = append(leftOut, f.path)
+				missing = append(missing, Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
 				return true
 			}
 			return false
@@ -425,7 +427,7 @@ var errTooLarge = fmt.Errorf("it has more than %d bytes unpacked", maxUnpacked)
 
 // validPath says that a path is one as bundles have them.
 func validPath(name string) bool {
-	if name == "" || path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "..") || len(name) > 512 {
+	if name == "" || name == "." || path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "..") || len(name) > 512 {
 		return false
 	}
 	return !strings.ContainsFunc(name, func(r rune) bool {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -111,7 +112,7 @@ func Timeline(s *Snapshot, node, machine string) []Moment {
 		what := "NodeMaintenance " + m.Namespace + "/" + m.Name
 		add(m.CreationTimestamp, "", what, "Asked for by %s.", m.Spec.RequestorID)
 		for _, c := range m.Status.Conditions {
-			add(c.LastTransitionTime, "", what, "%s became %s: %s", c.Type, c.Status, because(c.Reason, c.Message))
+			add(c.LastTransitionTime, "", what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		}
 		if m.DeletionTimestamp != nil {
 			add(*m.DeletionTimestamp, "", what, "It was deleted.")
@@ -157,7 +158,7 @@ func addNode(n *corev1.Node, add addMoment) {
 		if c.Type == corev1.NodeReady {
 			step = map[corev1.ConditionStatus]string{corev1.ConditionTrue: "ready", corev1.ConditionFalse: "not ready", corev1.ConditionUnknown: "unknown"}[c.Status]
 		}
-		add(c.LastTransitionTime, step, what, "%s became %s: %s", c.Type, c.Status, because(c.Reason, c.Message))
+		add(c.LastTransitionTime, step, what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
 			add(c.LastHeartbeatTime, "", what, "The kubelet was heard of for the last time.")
 		}
@@ -240,7 +241,11 @@ func momentsOfPod(pod *corev1.Pod) []Moment {
 			}
 		}
 	}
-	add(pod.DeletionTimestamp, "The time ended that it had to end, after it was deleted.")
+	if pod.DeletionTimestamp != nil {
+		// It is when its time to end is over.
+		grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+		add(new(metav1.NewTime(pod.DeletionTimestamp.Add(-grace))), fmt.Sprintf("It was deleted, with %s to end.", grace))
+	}
 	return moments
 }
 
@@ -415,7 +420,7 @@ func state(s *Snapshot, node, machine string, p func(string, ...any)) {
 		for _, taint := range n.Spec.Taints {
 			p("- Taint %s:%s", shown(taint.Key), shown(string(taint.Effect)))
 		}
-		p("- %d pods were on it, with %d attached volumes.", len(s.Shoot.Pods), len(s.Shoot.VolumeAttachments))
+		p("- Pods on it: %d. Volumes attached to it: %d.", len(s.Shoot.Pods), len(s.Shoot.VolumeAttachments))
 	}
 	if !found && node != "" {
 		p("- Of the node itself nothing is known.")
