@@ -99,12 +99,16 @@ func (o *evidenceOptions) run(ctx context.Context) error {
 	if o.stored {
 		return o.runStored(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
-	defer cancel()
 	sources, err := o.sources()
 	if err != nil {
 		return err
 	}
+	return o.gather(ctx, sources, size.Value())
+}
+
+func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, maxSize int64) error {
+	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
+	defer cancel()
 	bundle, err := evidence.Collect(ctx, sources)
 	if errors.Is(err, evidence.ErrNotFound) && o.SeedNamespace == "" {
 		return fmt.Errorf("%w. Operators can name the machine of a node that is gone: pass --seed-namespace, and --seed-kubeconfig", err)
@@ -116,7 +120,7 @@ func (o *evidenceOptions) run(ctx context.Context) error {
 		archive bytes.Buffer
 		written evidence.Size
 	)
-	if written, err = bundle.WriteTo(&archive, size.Value()); err != nil {
+	if written, err = bundle.WriteTo(&archive, maxSize); err != nil {
 		return fmt.Errorf("%w: raise --max-size", err)
 	}
 	if err := o.write(archive.Bytes()); err != nil {
