@@ -10,6 +10,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand"
@@ -115,7 +116,7 @@ func unpacked(archive []byte) (map[string]string, []string) {
 	files, names := map[string]string{}, []string{}
 	for tarred := tar.NewReader(zipped); ; {
 		header, err := tarred.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files, names
 		}
 		Expect(err).NotTo(HaveOccurred())

@@ -79,7 +79,7 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
 // ErrNotFound says that there is neither a node nor a machine of the name.
-var ErrNotFound = errors.New("not found")
+var ErrNotFound = errors.New("there is no such node and, as far as can be seen, no such machine")
 
 // collector gathers one bundle. What cannot be had is noted in it.
 type collector struct {
@@ -128,7 +128,9 @@ func (c *collector) readMachines(ctx context.Context) {
 	in := client.InNamespace(c.SeedNamespace)
 	seed := &Seed{Namespace: c.SeedNamespace}
 	if !c.try(ctx, "what the seed knows: machines, their Events and logs", func(ctx context.Context) (err error) {
-		if seed.Machines, err = list(ctx, c.Seed, &machinev1alpha1.MachineList{}, func(l *machinev1alpha1.MachineList) []machinev1alpha1.Machine { return l.Items }, nil, in); err != nil {
+		if seed.Machines, err = list(ctx, c.Seed, &machinev1alpha1.MachineList{}, func(l *machinev1alpha1.MachineList) []machinev1alpha1.Machine { return l.Items }, nil, in); noSuchAPI(err) {
+			return errors.New("it has no such API: is this the seed?")
+		} else if err != nil {
 			return err
 		}
 		if seed.MachineSets, err = list(ctx, c.Seed, &machinev1alpha1.MachineSetList{}, func(l *machinev1alpha1.MachineSetList) []machinev1alpha1.MachineSet { return l.Items }, nil, in); err != nil {
@@ -242,9 +244,9 @@ func (c *collector) find(ctx context.Context) error {
 	case unasked && c.bundle.Snapshot.Seed == nil:
 		return fmt.Errorf("nothing can be learned of %q: %s", c.Name, c.reasons())
 	case unasked:
-		return fmt.Errorf("%w: the seed has no machine %q and none of such a node, and the shoot cannot be asked: %s", ErrNotFound, c.Name, c.reasons())
+		return fmt.Errorf("the seed has no machine %q and none of such a node, and the shoot cannot be asked: %s", c.Name, c.reasons())
 	}
-	return fmt.Errorf("%w: there is no node and, as far as can be seen, no machine %q", ErrNotFound, c.Name)
+	return fmt.Errorf("%w: %q", ErrNotFound, c.Name)
 }
 
 // reasons returns why nothing could be had, each reason once.
@@ -309,13 +311,16 @@ func (c *collector) maintenances(ctx context.Context, node string) {
 	c.try(ctx, "NodeMaintenances of the node", func(ctx context.Context) error {
 		maintenances, err := list(ctx, c.Shoot, &maintenancev1alpha1.NodeMaintenanceList{}, func(l *maintenancev1alpha1.NodeMaintenanceList) []maintenancev1alpha1.NodeMaintenance { return l.Items },
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		if noSuchAPI(err) {
 			return errors.New("the shoot has no such API: node maintenance is not enabled there")
 		}
 		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = err == nil, maintenances })
 		return err
 	})
 }
+
+// noSuchAPI says that an API server does not know what it was asked for.
+func noSuchAPI(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
 // covers says that a budget is one of some pods.
 func covers(budget *policyv1.PodDisruptionBudget, pods []corev1.Pod) bool {

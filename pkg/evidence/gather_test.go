@@ -249,6 +249,16 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Snapshot.Missing).To(ConsistOf(Missing{What: "what the seed knows: machines, their Events and logs", Reason: "without access to the seed"}))
 	})
 
+	It("should say that what has no machines is no seed", func(ctx SpecContext) {
+		s := sources()
+		s.Seed = server(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return &meta.NoKindMatchError{}
+		}})
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(&b.Snapshot, "what the seed knows: machines, their Events and logs")).To(Equal("it has no such API: is this the seed?"))
+	})
+
 	It("should take a machine whose node is gone, and one that never joined", func(ctx SpecContext) {
 		s := sources()
 		s.Name, s.Shoot = "m-1", server(interceptor.Funcs{}, shootObjects()[3:]...)

@@ -108,7 +108,7 @@ $`))
 		o.output = "/does/not/exist/x.tar.gz"
 		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(ContainSubstring(`cannot write to the folder of --output "/does/not/exist/x.tar.gz"`)))
 		o.name = "node-9"
-		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(And(ContainSubstring(`no node and, as far as can be seen, no machine "node-9"`), ContainSubstring("pass --seed-namespace"))))
+		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(And(HavePrefix(`there is no such node and, as far as can be seen, no such machine: "node-9"`), ContainSubstring("pass --seed-namespace"))))
 		o.maxSize, o.stored = "8Mi", true
 		Expect(o.run(ctx)).To(MatchError(errNoSeed))
 	})
