@@ -1,0 +1,244 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What is redacted, in the words of the manifest.
+const (
+	redactedEnv         = "values of environment variables of containers"
+	redactedCommands    = "commands and arguments of containers, their probes and hooks"
+	redactedHeaders     = "values of HTTP headers of probes, hooks and the kubelet's configuration"
+	redactedLastApplied = "annotations " + corev1.LastAppliedConfigAnnotation
+	redactedFields      = "managed fields"
+	redactedState       = "last known states of machines, which are their provider's"
+	redactedImages      = "lists of images of nodes"
+	redactedCredentials = "what looks like a credential, in texts and logs"
+)
+
+// redacted is what stands in the place of what is redacted in a text.
+const redacted = "[redacted]"
+
+// counts is how often what was redacted.
+type counts map[string]int
+
+func (c counts) add(what string, n int) {
+	if n > 0 {
+		c[what] += n
+	}
+}
+
+// credentials are what looks like one. None of them reaches beyond a string in JSON, and what they leave is one still.
+var credentials = []struct {
+	pattern *regexp.Regexp
+	with    string
+}{
+	{regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\\[nr]|[A-Za-z0-9+/=\s])*(?:-----END [A-Z ]*PRIVATE KEY-----)?`), redacted},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?`), redacted},
+	{regexp.MustCompile(`(?i)\b(bearer|authorization: ?[a-z]+)( +)[A-Za-z0-9._~+/=-]{16,}`), "$1$2" + redacted},
+	{regexp.MustCompile(`://[^\s/:@"\\]+:[^\s/@"\\]+@`), "://" + redacted + "@"},
+	{regexp.MustCompile(`(?i)\b(password|passwd|secret|token|api[_-]?key|access[_-]?key|secret[_-]?key)=[^\s"'&,;\\\[][^\s"'&,;\\]*`), "$1=" + redacted},
+}
+
+// scrub returns a text without what looks like a credential, and how many there were.
+func scrub(data []byte) ([]byte, int) {
+	found := 0
+	for _, credential := range credentials {
+		if n := len(credential.pattern.FindAllIndex(data, -1)); n > 0 {
+			found += n
+			data = credential.pattern.ReplaceAll(data, []byte(credential.with))
+		}
+	}
+	return data, found
+}
+
+// redactMeta removes what says nothing of an object, and may say what others are not to know.
+func redactMeta(meta *metav1.ObjectMeta, c counts) {
+	if meta.ManagedFields != nil {
+		meta.ManagedFields = nil
+		c.add(redactedFields, 1)
+	}
+	if _, ok := meta.Annotations[corev1.LastAppliedConfigAnnotation]; ok {
+		delete(meta.Annotations, corev1.LastAppliedConfigAnnotation)
+		c.add(redactedLastApplied, 1)
+	}
+}
+
+// redactNode removes the list of images, which is most of a node.
+func redactNode(node *corev1.Node, c counts) {
+	redactMeta(&node.ObjectMeta, c)
+	if node.Status.Images != nil {
+		node.Status.Images = nil
+		c.add(redactedImages, 1)
+	}
+}
+
+// redactPod leaves the names of environment variables, and where they come from.
+func redactPod(pod *corev1.Pod, c counts) {
+	redactMeta(&pod.ObjectMeta, c)
+	for i := range pod.Spec.InitContainers {
+		redactContainer(&pod.Spec.InitContainers[i], c)
+	}
+	for i := range pod.Spec.Containers {
+		redactContainer(&pod.Spec.Containers[i], c)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		// Both have the same fields, by the same names.
+		container := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		redactContainer(&container, c)
+		pod.Spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(container)
+	}
+}
+
+func redactContainer(container *corev1.Container, c counts) {
+	for i := range container.Env {
+		if container.Env[i].Value != "" {
+			container.Env[i].Value = ""
+			c.add(redactedEnv, 1)
+		}
+	}
+	if len(container.Command)+len(container.Args) > 0 {
+		container.Command, container.Args = nil, nil
+		c.add(redactedCommands, 1)
+	}
+	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe} {
+		if probe != nil {
+			redactHandler(probe.Exec, probe.HTTPGet, c)
+		}
+	}
+	if container.Lifecycle != nil {
+		for _, handler := range []*corev1.LifecycleHandler{container.Lifecycle.PostStart, container.Lifecycle.PreStop} {
+			if handler != nil {
+				redactHandler(handler.Exec, handler.HTTPGet, c)
+			}
+		}
+	}
+}
+
+func redactHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction, c counts) {
+	if exec != nil && exec.Command != nil {
+		exec.Command = nil
+		c.add(redactedCommands, 1)
+	}
+	if get == nil {
+		return
+	}
+	for i := range get.HTTPHeaders {
+		if get.HTTPHeaders[i].Value != "" {
+			get.HTTPHeaders[i].Value = ""
+			c.add(redactedHeaders, 1)
+		}
+	}
+}
+
+// redact removes from what is known what must not be kept.
+func redact(s *Snapshot, c counts) {
+	each := func(metas ...*metav1.ObjectMeta) {
+		for _, meta := range metas {
+			redactMeta(meta, c)
+		}
+	}
+	for i := range s.Shoot.Nodes {
+		redactNode(&s.Shoot.Nodes[i], c)
+	}
+	for i := range s.Shoot.Pods {
+		redactPod(&s.Shoot.Pods[i], c)
+	}
+	for i := range s.Shoot.PodDisruptionBudgets {
+		each(&s.Shoot.PodDisruptionBudgets[i].ObjectMeta)
+	}
+	for i := range s.Shoot.VolumeAttachments {
+		each(&s.Shoot.VolumeAttachments[i].ObjectMeta)
+	}
+	for i := range s.Shoot.Events {
+		each(&s.Shoot.Events[i].ObjectMeta)
+	}
+	for i := range s.Shoot.Maintenances {
+		each(&s.Shoot.Maintenances[i].ObjectMeta)
+	}
+	if s.Seed == nil {
+		return
+	}
+	for i := range s.Seed.Machines {
+		each(&s.Seed.Machines[i].ObjectMeta)
+		if s.Seed.Machines[i].Status.LastKnownState != "" {
+			s.Seed.Machines[i].Status.LastKnownState = ""
+			c.add(redactedState, 1)
+		}
+	}
+	for i := range s.Seed.MachineSets {
+		each(&s.Seed.MachineSets[i].ObjectMeta)
+	}
+	for i := range s.Seed.MachineDeployments {
+		each(&s.Seed.MachineDeployments[i].ObjectMeta)
+	}
+	for i := range s.Seed.Events {
+		each(&s.Seed.Events[i].ObjectMeta)
+	}
+}
+
+// redactConfigz returns a kubelet's configuration without the headers that it sends. What is no JSON is an error, since
+// nobody knows then what it says.
+func redactConfigz(data []byte, c counts) ([]byte, error) {
+	var config any
+	if err := json.Unmarshal(data, &config); err != nil {
+		return nil, err
+	}
+	var walk func(any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for key := range value {
+				if headers, ok := value[key].(map[string]any); ok && key == "staticPodURLHeader" {
+					for header := range headers {
+						headers[header] = redacted
+						c.add(redactedHeaders, 1)
+					}
+					continue
+				}
+				walk(value[key])
+			}
+		case []any:
+			for _, item := range value {
+				walk(item)
+			}
+		}
+	}
+	walk(config)
+	return json.MarshalIndent(config, "", "  ")
+}
+
+// maxLine is how many characters of a text that others wrote are shown in one line.
+const maxLine = 512
+
+// line returns the first characters of a text that others wrote, in one line, without what moves the cursor or looks like a
+// credential.
+func line(text string) string {
+	scrubbed, _ := scrub([]byte(text))
+	var b strings.Builder
+	count := 0
+	for _, r := range string(scrubbed) {
+		switch {
+		case count == maxLine:
+			return b.String() + "..."
+		case unicode.IsPrint(r):
+		case unicode.IsSpace(r):
+			r = ' '
+		default:
+			continue
+		}
+		b.WriteRune(r)
+		count++
+	}
+	return b.String()
+}
