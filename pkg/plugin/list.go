@@ -289,7 +289,11 @@ func listHead(wide bool) line {
 }
 
 func (k *kept) line(wide bool, now time.Time) line {
-	l := line{cells: []string{k.Pool, k.Zone, k.Node, k.Phase, k.Cause, k.Drain, left(k.until(), now), k.AskedBy}}
+	node := k.Node
+	if node == "" {
+		node = "machine " + k.Machine
+	}
+	l := line{cells: []string{k.Pool, k.Zone, node, k.Phase, k.Cause, k.Drain, left(k.until(), now), k.AskedBy}}
 	if k.failed() {
 		l.colour = yellow
 	}

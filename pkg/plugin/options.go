@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"golang.org/x/term"
@@ -51,6 +52,8 @@ type Options struct {
 	shoot, seed client.WithWatch
 	// isTerminal says that a person sits at a stream.
 	isTerminal func(stream any) bool
+	// patience is how long an answer is waited for that takes a running extension a second or two.
+	patience time.Duration
 }
 
 // NewOptions returns options that write to the streams.
@@ -59,6 +62,7 @@ func NewOptions(streams genericiooptions.IOStreams) *Options {
 		IOStreams: streams,
 		Shoot:     genericclioptions.NewConfigFlags(true).WithWarningPrinter(streams),
 		Clock:     clock.RealClock{},
+		patience:  10 * time.Second,
 		isTerminal: func(stream any) bool {
 			file, ok := stream.(*os.File)
 			return ok && term.IsTerminal(int(file.Fd())) // #nosec G115 -- a file descriptor is small
@@ -124,9 +128,6 @@ func (o *Options) snapshot(ctx context.Context) (*evidence.Snapshot, error) {
 	shoot, seed, err := o.clients()
 	if err != nil {
 		return nil, err
-	}
-	if seed == nil { // a nil client in an interface is not nil
-		return evidence.ReadAll(ctx, shoot, nil, "", o.Clock.Now())
 	}
 	return evidence.ReadAll(ctx, shoot, seed, o.SeedNamespace, o.Clock.Now())
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -38,9 +39,9 @@ the host is off. It takes a pool with powerCycle in the Shoot, on a landscape wi
 	return cmd
 }
 
-var errNoPowerCycle = fmt.Errorf(`nobody answered within %s, and the request was withdrawn. Power cycles need
+var errNoPowerCycle = errors.New(`nobody answered, and the request was withdrawn. Power cycles need
 - the extension machine-preservation in the Shoot, with powerCycle for the pool of this node,
-- a landscape with hosts whose power can be switched, where operators allow shoots to ask (shootRequests)`, patience)
+- a landscape with hosts whose power can be switched, where operators allow shoots to ask (shootRequests)`)
 
 // powerCycle asks on the node, and looks for an answer: a request that nobody knows must not lie there until somebody does.
 func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) error {
@@ -57,7 +58,7 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 	}
 
 	taken := false
-	answer, cancel := context.WithTimeout(ctx, patience)
+	answer, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	err = await(answer, shoot, name, func(node *corev1.Node) (bool, error) {
 		if node == nil {
@@ -141,7 +142,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 		}
 		if c.Reason != phase {
 			phase = c.Reason
-			if err := write(o.Out, fmt.Sprintf("node/%s %s %s\n", name, phase, printable(c.Message))); err != nil {
+			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(phase+" "+printable(c.Message)))); err != nil {
 				return false, err
 			}
 		}

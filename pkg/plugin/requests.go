@@ -6,6 +6,7 @@ package plugin
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,10 @@ func (f *facts) lasts(timeout time.Duration) string {
 // costs says what it takes of the share (P1).
 func (f *facts) costs() string {
 	text := "It takes none of the places for failed machines until it fails. Then it is kept in any case, and takes one."
-	if f.failed() {
+	switch {
+	case f.failed() && f.machine != nil && !preservation.ReadRecord(f.machine).HasPlace(f.now):
+		text = "It takes one of the places for failed machines from now on: so far, it is only kept as somebody works on it."
+	case f.failed():
 		text = "It keeps the place among the failed machines that it has."
 	}
 	if p := f.places; p != nil && p.Share != nil {
@@ -257,7 +261,7 @@ func decideRelease(f facts, _ *requestFlags) (change, error) {
 		c = f.letGo(c)
 	case f.kept != nil && f.kept.Cause == v1alpha1.CauseMaintenance:
 		return change{}, fmt.Errorf("its machine is kept as %s works on it: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
-			or(f.kept.AskedBy), f.node.Name, f.node.Name)
+			cmp.Or(f.kept.AskedBy, "somebody"), f.node.Name, f.node.Name)
 	case f.kept != nil && !(f.personal() && f.kept.AskedBy == askedOnNode):
 		c.annotations = asking(v1alpha1.RequestFalse, 0)
 		c.says = append(c.says, "Its machine is kept no longer, and not when it fails either: nobody asked for it on the node, so nothing could be withdrawn there.",
@@ -541,7 +545,7 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 			}
 			confirmed = c.asks
 		}
-		switch err := carryOut(ctx, shoot, seed, f, c, r); {
+		switch err := o.carryOut(ctx, shoot, seed, f, c, r); {
 		case apierrors.IsConflict(err): // it was decided on something else than there is now
 			if seed != nil {
 				if err := evidence.ReadMachines(ctx, seed, o.SeedNamespace, s); err != nil {
@@ -564,14 +568,14 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 			}
 		}
 		if v.takesUntil && c.expiry.IsZero() && !r.dry() {
-			return isLater(ctx, shoot, f)
+			return o.isLater(ctx, shoot, f)
 		}
 		return nil
 	}
 }
 
 // carryOut writes a change.
-func carryOut(ctx context.Context, shoot, seed client.WithWatch, f facts, c change, r *requestFlags) error {
+func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f facts, c change, r *requestFlags) error {
 	if r.dryRun == "client" {
 		return nil
 	}
@@ -583,15 +587,15 @@ func carryOut(ctx context.Context, shoot, seed client.WithWatch, f facts, c chan
 		if err := annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPreserve: "", v1alpha1.AnnotationTimeout: ""}, r.options()); err != nil {
 			return err
 		}
-		return askAnew(ctx, shoot, node.Name, c, r)
+		return o.askAnew(ctx, shoot, node.Name, c, r)
 	}
 	return annotate(ctx, shoot, f.node, c.annotations, r.options())
 }
 
 // askAnew asks for a machine again, once it is seen to be let go of. It asks whatever happens meanwhile, also if the command
 // is interrupted: the machine must not be left without its request.
-func askAnew(ctx context.Context, shoot client.WithWatch, name string, c change, r *requestFlags) error {
-	waiting, cancel := context.WithTimeout(ctx, patience)
+func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, c change, r *requestFlags) error {
+	waiting, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	_ = await(waiting, shoot, name, isReleased) // what else keeps it lasts, and asking adds to that
 	for {
@@ -611,8 +615,8 @@ func askAnew(ctx context.Context, shoot client.WithWatch, name string, c change,
 }
 
 // isLater returns when the node says that its machine is kept for longer than it was.
-func isLater(ctx context.Context, shoot client.WithWatch, was facts) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (o *Options) isLater(ctx context.Context, shoot client.WithWatch, was facts) error {
+	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	err := await(ctx, shoot, was.node.Name, func(node *corev1.Node) (bool, error) {
 		if held, err := isHeld(node); !held || err != nil {
@@ -622,7 +626,7 @@ func isLater(ctx context.Context, shoot client.WithWatch, was facts) error {
 		return until.After(was.kept.until()), nil
 	})
 	if isTimeout(err) {
-		return fmt.Errorf("after %s, its machine is still kept %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", patience, was.since(), was.node.Name)
+		return fmt.Errorf("after %s, its machine is still kept %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, was.since(), was.node.Name)
 	}
 	return err
 }

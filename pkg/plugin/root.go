@@ -26,7 +26,7 @@ func newCommand(o *Options) *cobra.Command {
 	o.Shoot.AddFlags(flags)
 	flags.StringVar(&o.SeedKubeconfig, "seed-kubeconfig", "", "Path to a kubeconfig of the seed, for operators")
 	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
-	flags.StringVar(&o.SeedNamespace, "seed-namespace", "", "Namespace of the shoot's control plane in the seed: what is known there is used as well")
+	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed: what is known there is used as well")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 
 	cmd.AddCommand(newListCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))

@@ -29,9 +29,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
-// patience is how long an answer is waited for that takes a running extension a second or two.
-const patience = 10 * time.Second
-
 // listWatch lists and then watches, which all API servers can do.
 type listWatch struct{ *toolscache.ListWatch }
 
@@ -97,7 +94,9 @@ func awaitObject[T any](ctx context.Context, lw listWatch, key string, kind runt
 }
 
 // isTimeout says that what was waited for did not happen in time.
-func isTimeout(err error) bool { return wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded) }
+func isTimeout(err error) bool {
+	return wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)
+}
 
 // follow calls show with all that is known, now and every second, until the context is done.
 func (o *Options) follow(ctx context.Context, show func(*evidence.Snapshot) error) error {
