@@ -126,7 +126,7 @@ func (o *Options) startMaintenance(ctx context.Context, m *maintenanceFlags) err
 		Spec:       m.spec,
 	}
 	if m.dryRun != "client" {
-		options := []client.CreateOption{client.FieldOwner(fieldOwner)}
+		options := []client.CreateOption{fieldOwner}
 		if m.dryRun == "server" {
 			options = append(options, client.DryRunAll)
 		}

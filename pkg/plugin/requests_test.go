@@ -153,7 +153,7 @@ var _ = Describe("Requests", func() {
 			done := make(chan error)
 			go func() { done <- p.runs("release auto --yes --wait") }()
 			Eventually(p.out.String).Should(ContainSubstring("is let go of"))
-			time.Sleep(time.Second) //nolint:forbidigo // the fake client forgets what happens between a list and a watch
+			time.Sleep(time.Second) // the fake client forgets what happens between a list and a watch
 			Expect(p.options.shoot.Delete(context.Background(), p.node("auto"))).To(Succeed())
 			Eventually(done, 5*time.Second).Should(Receive(BeNil()))
 			Expect(p.out.String()).To(HaveSuffix("node/auto is gone\n"))
