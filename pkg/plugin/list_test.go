@@ -119,7 +119,7 @@ var _ = Describe("list", func() {
 		Entry("to a shoot's user, widely", "list-wide.txt", "list -o wide", false),
 		Entry("to an operator", "list-seed.txt", "list", true),
 		Entry("to an operator, as JSON", "list-seed.json", "list -o json", true),
-		Entry("to an operator, as YAML", "list-seed.yaml", "list -o yaml", true),
+		Entry("to an operator, as YAML", "list-seed-yaml.txt", "list -o yaml", true),
 	)
 
 	It("should take two calls to the shoot and two to the seed", func() {
