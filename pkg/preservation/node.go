@@ -112,6 +112,13 @@ func splitMessage(message string) (drain, until string) {
 	return message, ""
 }
 
+// Shown returns what the condition of a node shows of its drain, and until when its machine is preserved. The time is zero if
+// it cannot be read.
+func Shown(condition *corev1.NodeCondition) (drain string, until time.Time) {
+	drain, at := splitMessage(condition.Message)
+	return strings.TrimSpace(drain), parseTime(strings.TrimSuffix(at, "."))
+}
+
 func isDrainReason(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained:

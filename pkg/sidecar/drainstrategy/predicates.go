@@ -14,7 +14,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 // nodeChanged selects changes of what decides on a drain and comes from outside. Whether a node is cordoned does not (D1).
@@ -35,7 +34,9 @@ func machineChanged() predicate.Predicate {
 }
 
 func machineSetChanged() predicate.Predicate {
-	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool { return shoot.RevisionOf(o) != shoot.RevisionOf(n) })
+	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
+		return preservation.RevisionOf(o) != preservation.RevisionOf(n)
+	})
 }
 
 func deploymentChanged() predicate.Predicate {

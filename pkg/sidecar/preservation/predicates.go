@@ -17,7 +17,6 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 func deploymentChanged() predicate.Predicate {
@@ -28,7 +27,7 @@ func deploymentChanged() predicate.Predicate {
 
 func machineSetChanged() predicate.Predicate {
 	return onUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return shoot.HasMachines(o) != shoot.HasMachines(n) || shoot.RevisionOf(o) != shoot.RevisionOf(n)
+		return preservation.HasMachines(o) != preservation.HasMachines(n) || preservation.RevisionOf(o) != preservation.RevisionOf(n)
 	})
 }
 
