@@ -68,21 +68,37 @@ func WhyBegun(cause string) (Rule, string) {
 	return "", ""
 }
 
-// WhyNot returns the rule that a reason for which a machine is not preserved rests on; nothing for one that is not known.
-func WhyNot(reason string) Rule { return rulesAgainst[reason] }
+// RuleOf returns the rule that a reason rests on; nothing for one that is not known, or that rests on one rule for a machine that
+// failed and on another for one that did not.
+func RuleOf(reason string) Rule { return rulesOf[reason] }
 
-var rulesAgainst = map[string]Rule{
-	reasonForbidden:            RuleForbidden,
-	reasonMaxTimeout:           RuleMaxTimeout,
+var rulesOf = map[string]Rule{
+	reasonNow:          RuleBegin,
+	reasonWhenFailed:   RuleWhenFailed,
+	reasonNative:       RuleAuto,
+	reasonHealthy:      RuleRecover,
+	reasonReplaced:     RuleRollout,
+	reasonDeleted:      RuleDeleted,
+	reasonShareUsedUp:  RuleShareUsedUp,
+	reasonFailedAgain:  RuleShareUsedUp,
+	reasonShareLowered: RuleShareLowered,
+	reasonForbidden:    RuleForbidden,
+	reasonMaxTimeout:   RuleMaxTimeout,
+
 	reasonUpdate:               RuleRollout,
 	reasonNoReplicas:           "P4",
 	reasonDenied:               "R4",
 	reasonComponents:           "H3",
 	reasonLate:                 "H3",
-	reasonNoVM:                 "H3",
+	reasonNoVM:                 "T6",
 	reasonSpent:                RuleReleaseFailed,
 	reasonNoPlace:              RuleShareUsedUp,
 	reasonNoShare:              "T6",
 	reasonShareUnknown:         "T6",
+	reasonMaintenance:          RuleMaintenance,
 	reasonMaintenanceExhausted: RuleMaintenance,
+	reasonMaintenanceOver:      RuleMaintenanceOver,
+	reasonRemediation:          RuleRemediation,
+	reasonRemediationOver:      RuleRemediation,
+	reasonRemediationFailed:    RuleRemediation,
 }
