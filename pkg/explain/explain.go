@@ -67,6 +67,12 @@ func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentenc
 	case e.node != nil:
 		e.explainNode()
 	}
+	for _, missing := range snapshot.Missing {
+		switch missing.What {
+		case MissingNodes, MissingNodeEvents, MissingMachineEvents, MissingMaintenances, MissingController:
+			e.say(Unknown, "", "The %s: %s.", missing.What, printable(missing.Reason))
+		}
+	}
 	slices.SortStableFunc(e.sentences, func(a, b Sentence) int { return slices.Index(Topics, a.Topic) - slices.Index(Topics, b.Topic) })
 	return e.sentences, nil
 }
@@ -168,13 +174,23 @@ func memberOf(snapshot *evidence.Snapshot, m *machinev1alpha1.Machine) preservat
 	member := preservation.Member{Machine: m}
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
 		member.Node = nodeOf(snapshot, node)
-		member.NodeUnknown = member.Node == nil && slices.ContainsFunc(snapshot.Missing, func(missing evidence.Missing) bool { return missing.What == MissingNodes })
+		member.NodeUnknown = member.Node == nil && slices.ContainsFunc(snapshot.Missing, func(missing evidence.Missing) bool {
+			return missing.What == MissingNodes || strings.HasPrefix(missing.What, missingShoot)
+		})
 	}
 	return member
 }
 
-// MissingNodes is what the nodes are called where they could not be had.
-const MissingNodes = "Nodes"
+// What things are called that could not be had.
+const (
+	MissingNodes         = "other nodes of the MachineDeployment"
+	MissingNodeEvents    = "Events of the node"
+	MissingMachineEvents = "Events of the machine"
+	MissingMaintenances  = "NodeMaintenances of the node"
+	MissingController    = "arguments of the preservation controller"
+
+	missingShoot = "what the shoot knows"
+)
 
 func deploymentOf(seed *evidence.Seed, machine *machinev1alpha1.Machine) *machinev1alpha1.MachineDeployment {
 	for i := range seed.MachineSets {

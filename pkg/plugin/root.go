@@ -24,5 +24,7 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	flags.StringVar(&o.SeedKubeconfig, "seed-kubeconfig", "", "Path to a kubeconfig of the seed, for operators")
 	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
 	flags.StringVar(&o.SeedNamespace, "seed-namespace", "", "Namespace of the shoot's control plane in the seed: what is known there is used as well")
+	cmd.AddCommand(newExplainCommand(o))
+	cmd.AddCommand(newForecastCommand(o))
 	return cmd
 }
