@@ -29,7 +29,7 @@ func newCommand(o *Options) *cobra.Command {
 	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed: what is known there is used as well")
 	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 
-	cmd.AddCommand(newListCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
+	cmd.AddCommand(newListCommand(o), newExplainCommand(o), newForecastCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
 	for i := range verbs {
 		cmd.AddCommand(newRequestCommand(o, &verbs[i]))
 	}
