@@ -47,9 +47,10 @@ func StoredName(machine string) string { return "machine-preservation-evidence-"
 const DefaultMaxSize = 8 << 20
 
 const (
-	format       = 1
-	manifestName = "manifest.json"
-	indexName    = "index.md"
+	format         = 1
+	manifestName   = "manifest.json"
+	indexName      = "index.md"
+	controllerName = "seed/controller.json"
 
 	// maxUnpacked, maxFiles and maxManifest are how many bytes and files are read of a bundle, which may be anybody's.
 	maxUnpacked = 128 << 20
@@ -247,6 +248,13 @@ func (b *Bundle) objects() ([]file, counts, error) {
 		add("seed/machinesets.json", machineAPI, "MachineSetList", 0, s.Seed.MachineSets)
 		add("seed/machinedeployments.json", machineAPI, "MachineDeploymentList", 0, s.Seed.MachineDeployments)
 		add("seed/events.json", "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
+		if s.Seed.Controller != nil {
+			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
+			data, n := scrub(append(data, '\n'))
+			count.add(redactedCredentials, n)
+			failure = errors.Join(failure, err)
+			files = append(files, file{path: controllerName, data: data})
+		}
 	}
 	return files, count, failure
 }
@@ -344,6 +352,11 @@ func Read(r io.Reader) (*Snapshot, error) {
 		decode(files, &s.Seed.MachineSets, &failure, "seed/machinesets.json")
 		decode(files, &s.Seed.MachineDeployments, &failure, "seed/machinedeployments.json")
 		decode(files, &s.Seed.Events, &failure, "seed/events.json")
+		if data, ok := files[controllerName]; ok {
+			if err := json.Unmarshal(data, &s.Seed.Controller); err != nil {
+				failure = errors.Join(failure, fmt.Errorf("%s cannot be read: %w", controllerName, err))
+			}
+		}
 	}
 	if failure != nil {
 		return nil, fmt.Errorf("the bundle of evidence is damaged: %w", failure)

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand"
-	"os"
 	"strings"
 	"time"
 
@@ -29,6 +28,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
 var start = time.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
@@ -135,17 +135,6 @@ func manifestOf(archive []byte) *Manifest {
 	return manifest
 }
 
-// golden compares with a file, or writes it if WRITE_GOLDEN is set.
-func golden(path, got string) {
-	GinkgoHelper()
-	if os.Getenv("WRITE_GOLDEN") != "" {
-		Expect(os.WriteFile(path, []byte(got), 0o600)).To(Succeed())
-	}
-	want, err := os.ReadFile(path)
-	Expect(err).NotTo(HaveOccurred())
-	Expect(got).To(Equal(string(want)))
-}
-
 var _ = Describe("Bundle", func() {
 	It("should be read as it was written", func() {
 		b := exampleBundle()
@@ -174,7 +163,7 @@ var _ = Describe("Bundle", func() {
 
 	It("should tell in its index what happened", func() {
 		files, names := unpacked(written(exampleBundle(), DefaultMaxSize))
-		golden("testdata/index.md", files["index.md"])
+		golden.Expect("index.md", files["index.md"])
 		Expect(names[:2]).To(Equal([]string{"manifest.json", "index.md"}))
 	})
 

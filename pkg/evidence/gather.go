@@ -17,12 +17,12 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,8 +41,6 @@ const (
 
 	// labelMachine is the label of a Node with the name of its Machine.
 	labelMachine = "node.gardener.cloud/machine-name"
-	// labelPool is the label of Nodes and MachineDeployments with the name of their worker pool.
-	labelPool = "worker.gardener.cloud/pool"
 )
 
 // How long one question may take.
@@ -89,6 +87,7 @@ type collector struct {
 	redacted counts
 
 	machine     *machinev1alpha1.Machine
+	mcm         *appsv1.Deployment
 	siblings    sets.Set[string]
 	pool        string
 	nodeUnknown bool
@@ -122,26 +121,30 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 // readMachines reads what the seed knows of the machine and of the others of its MachineDeployment, with which it shares places.
 func (c *collector) readMachines(ctx context.Context) {
 	if c.Seed == nil {
-		c.note("what the seed knows: machines, their Events and logs", errors.New("without access to the seed"))
+		c.note(whatSeed, errors.New("without access to the seed"))
 		return
 	}
-	in := client.InNamespace(c.SeedNamespace)
-	seed := &Seed{Namespace: c.SeedNamespace}
-	if !c.try(ctx, "what the seed knows: machines, their Events and logs", func(ctx context.Context) (err error) {
-		if seed.Machines, err = list(ctx, c.Seed, &machinev1alpha1.MachineList{}, func(l *machinev1alpha1.MachineList) []machinev1alpha1.Machine { return l.Items }, nil, in); noSuchAPI(err) {
+	s := &c.bundle.Snapshot
+	if !c.try(ctx, whatSeed, func(ctx context.Context) error {
+		err := ReadMachines(ctx, c.Seed, c.SeedNamespace, s)
+		if err == nil {
+			err = ReadMachineSets(ctx, c.Seed, s)
+		}
+		if HasNoAPI(err) {
 			return errors.New("it has no such API: is this the seed?")
-		} else if err != nil {
-			return err
 		}
-		if seed.MachineSets, err = list(ctx, c.Seed, &machinev1alpha1.MachineSetList{}, func(l *machinev1alpha1.MachineSetList) []machinev1alpha1.MachineSet { return l.Items }, nil, in); err != nil {
-			return err
-		}
-		seed.MachineDeployments, err = list(ctx, c.Seed, &machinev1alpha1.MachineDeploymentList{}, func(l *machinev1alpha1.MachineDeploymentList) []machinev1alpha1.MachineDeployment { return l.Items }, nil, in)
 		return err
 	}) {
+		s.Seed = nil
 		return
 	}
-	c.bundle.Snapshot.Seed = seed
+	seed := s.Seed
+	c.try(ctx, WhatController, func(ctx context.Context) (err error) {
+		if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
+			seed.Controller = controllerOf(c.mcm)
+		}
+		return err
+	})
 	i := slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Name == c.Name })
 	if i < 0 {
 		i = slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Labels[machinev1alpha1.NodeLabelKey] == c.Name })
@@ -159,8 +162,8 @@ func (c *collector) readMachines(ctx context.Context) {
 		}
 	}
 	for i := range seed.MachineDeployments {
-		c.pool = seed.MachineDeployments[i].Labels[labelPool]
-		if pool := seed.MachineDeployments[i].Spec.Template.Spec.NodeTemplateSpec.Labels[labelPool]; pool != "" {
+		c.pool = seed.MachineDeployments[i].Labels[LabelPool]
+		if pool := seed.MachineDeployments[i].Spec.Template.Spec.NodeTemplateSpec.Labels[LabelPool]; pool != "" {
 			c.pool = pool
 		}
 	}
@@ -202,7 +205,7 @@ func (c *collector) find(ctx context.Context) error {
 	}
 	switch {
 	case c.Shoot == nil:
-		c.note("what the shoot knows", errors.New("without access to the shoot"))
+		c.note(WhatShoot, errors.New("without access to the shoot"))
 	case c.bundle.Node == "":
 		c.note("node of machine "+c.bundle.Machine, errors.New("it has none: the machine has not joined"))
 	default:
@@ -217,7 +220,7 @@ func (c *collector) find(ctx context.Context) error {
 			if c.bundle.Machine == "" {
 				c.bundle.Machine = node.Labels[labelMachine]
 			}
-			if pool := node.Labels[labelPool]; pool != "" {
+			if pool := node.Labels[LabelPool]; pool != "" {
 				c.pool = pool
 			}
 		case apierrors.IsNotFound(err):
@@ -229,7 +232,7 @@ func (c *collector) find(ctx context.Context) error {
 		// An API server that does not answer is not asked for all the rest.
 		var status apierrors.APIStatus
 		if c.nodeUnknown && !errors.As(err, &status) {
-			c.note("what the shoot knows, and its kubelet", err)
+			c.note(WhatShoot+", and its kubelet", err)
 			c.Shoot, c.NodeProxy = nil, nil
 		}
 	}
@@ -267,7 +270,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 	}
 	shoot := &c.bundle.Snapshot.Shoot
 	if node := c.bundle.Node; node != "" {
-		c.try(ctx, "pods of the node", func(ctx context.Context) error {
+		c.try(ctx, WhatPods, func(ctx context.Context) error {
 			pods, err := list(ctx, c.Shoot, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, nil, client.MatchingFields{"spec.nodeName": node})
 			c.set(func() { shoot.Pods = pods })
 			return err
@@ -281,7 +284,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 		c.maintenances(ctx, node)
 	}
 	if len(shoot.Pods) > 0 {
-		c.try(ctx, "PodDisruptionBudgets of the pods", func(ctx context.Context) error {
+		c.try(ctx, WhatBudgets, func(ctx context.Context) error {
 			budgets, err := list(ctx, c.Shoot, &policyv1.PodDisruptionBudgetList{}, func(l *policyv1.PodDisruptionBudgetList) []policyv1.PodDisruptionBudget { return l.Items },
 				func(b *policyv1.PodDisruptionBudget) bool { return covers(b, shoot.Pods) })
 			c.set(func() { shoot.PodDisruptionBudgets = budgets })
@@ -289,10 +292,10 @@ func (c *collector) shootObjects(ctx context.Context) {
 		})
 	}
 	if others := c.siblings.Difference(sets.New(c.bundle.Node)); len(others) > 0 {
-		c.try(ctx, "other nodes of the MachineDeployment", func(ctx context.Context) error {
+		c.try(ctx, WhatNodes, func(ctx context.Context) error {
 			var opts []client.ListOption
 			if c.pool != "" {
-				opts = append(opts, client.MatchingLabels{labelPool: c.pool})
+				opts = append(opts, client.MatchingLabels{LabelPool: c.pool})
 			}
 			nodes, err := list(ctx, c.Shoot, &corev1.NodeList{}, func(l *corev1.NodeList) []corev1.Node { return l.Items }, func(n *corev1.Node) bool {
 				// Not kept until the end: there may be many.
@@ -308,19 +311,16 @@ func (c *collector) shootObjects(ctx context.Context) {
 
 func (c *collector) maintenances(ctx context.Context, node string) {
 	shoot := &c.bundle.Snapshot.Shoot
-	c.try(ctx, "NodeMaintenances of the node", func(ctx context.Context) error {
+	c.try(ctx, WhatMaintenances, func(ctx context.Context) error {
 		maintenances, err := list(ctx, c.Shoot, &maintenancev1alpha1.NodeMaintenanceList{}, func(l *maintenancev1alpha1.NodeMaintenanceList) []maintenancev1alpha1.NodeMaintenance { return l.Items },
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
-		if noSuchAPI(err) {
-			return errors.New("the shoot has no such API: node maintenance is not enabled there")
+		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = !HasNoAPI(err), maintenances })
+		if HasNoAPI(err) {
+			return errNoMaintenance
 		}
-		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = err == nil, maintenances })
 		return err
 	})
 }
-
-// noSuchAPI says that an API server does not know what it was asked for.
-func noSuchAPI(err error) bool { return meta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
 
 // covers says that a budget is one of some pods.
 func covers(budget *policyv1.PodDisruptionBudget, pods []corev1.Pod) bool {
@@ -340,11 +340,8 @@ func (c *collector) shootEvents(ctx context.Context) {
 		return
 	}
 	var found []eventsv1.Event
-	c.try(ctx, "Events of the node", func(ctx context.Context) error {
-		events, err := c.eventsOf(ctx, c.Shoot, node)
-		found = append(found, slices.DeleteFunc(events, func(e eventsv1.Event) bool {
-			return e.Regarding.Kind != "Node"
-		})...)
+	c.try(ctx, WhatNodeEvents, func(ctx context.Context) (err error) {
+		found, err = ReadEvents(ctx, c.Shoot, metav1.NamespaceDefault, "Node", node)
 		return err
 	})
 	// Of pods that are gone, the Events tell by the host that reports them, or by what they say.
@@ -368,7 +365,7 @@ func (c *collector) shootEvents(ctx context.Context) {
 	if maintenances := c.bundle.Snapshot.Shoot.Maintenances; len(maintenances) > 0 {
 		c.try(ctx, "Events of the node's maintenances", func(ctx context.Context) error {
 			for i := range maintenances {
-				events, err := c.eventsOf(ctx, c.Shoot, maintenances[i].Name, client.InNamespace(maintenances[i].Namespace))
+				events, err := ReadEvents(ctx, c.Shoot, maintenances[i].Namespace, "NodeMaintenance", maintenances[i].Name)
 				if err != nil {
 					return err
 				}
@@ -393,9 +390,9 @@ func (c *collector) seedEvents(ctx context.Context) {
 	for i := range seed.MachineDeployments {
 		names.Insert(seed.MachineDeployments[i].Name)
 	}
-	c.try(ctx, "Events of the machine", func(ctx context.Context) error {
+	c.try(ctx, WhatMachineEvents, func(ctx context.Context) error {
 		for _, name := range sets.List(names) {
-			events, err := c.eventsOf(ctx, c.Seed, name, client.InNamespace(c.SeedNamespace))
+			events, err := ReadEvents(ctx, c.Seed, c.SeedNamespace, "", name)
 			if err != nil {
 				return err
 			}
@@ -406,11 +403,6 @@ func (c *collector) seedEvents(ctx context.Context) {
 }
 
 func eventsIn(l *eventsv1.EventList) []eventsv1.Event { return l.Items }
-
-// eventsOf returns the Events of what has a name.
-func (c *collector) eventsOf(ctx context.Context, reader client.Reader, name string, opts ...client.ListOption) ([]eventsv1.Event, error) {
-	return list(ctx, reader, &eventsv1.EventList{}, eventsIn, nil, append(opts, client.MatchingFields{"regarding.name": name})...)
-}
 
 // list reads a list in pages, and returns those items that keep says are of interest, also if not all could be read.
 func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader, into L, items func(L) []T, keep func(*T) bool, opts ...client.ListOption) ([]T, error) {

@@ -89,7 +89,13 @@ func seedObjects() []client.Object {
 		owned(&machinev1alpha1.MachineSet{ObjectMeta: named("other")}, "MachineDeployment", "e"),
 		&machinev1alpha1.MachineDeployment{ObjectMeta: named("d")}, &machinev1alpha1.MachineDeployment{ObjectMeta: named("e")},
 		&e, &other,
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-controller-manager"}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "mcm"}}}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-controller-manager"}, Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "mcm"}},
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "machine-controller-manager", Args: []string{"--v=3"}}, {
+				Name: "machine-preservation-controller", Env: []corev1.EnvVar{{Name: "A", Value: "hunter2"}},
+				Args: []string{"--holder=health-timer", "--registry-password=hunter2", "--token", "hunter2", "--url=https://a:hunter2@b", "--power-cycle"},
+			}}}},
+		}},
 		pod(namespace, "mcm-0", "", map[string]string{"role": "mcm"}, "machine-controller-manager", "machine-controller-manager-provider-local", "machine-preservation-controller", "vpn"),
 		pod(namespace, "etcd-0", "", nil, "etcd"),
 		pod(namespace, "machine-m-1", "", map[string]string{"machine": "m-1"}, "node"),
@@ -214,6 +220,8 @@ var _ = Describe("#Collect", func() {
 		Expect(names(s.Seed.MachineSets, func(o *machinev1alpha1.MachineSet) string { return o.Name })).To(Equal([]string{"s-0", "s-1"}))
 		Expect(names(s.Seed.MachineDeployments, func(o *machinev1alpha1.MachineDeployment) string { return o.Name })).To(Equal([]string{"d"}))
 		Expect(names(s.Seed.Events, func(o *eventsv1.Event) string { return o.Name })).To(Equal([]string{"of-machine"}))
+		Expect(s.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{
+			"--holder=health-timer", "--registry-password=[redacted]", "--token", "[redacted]", "--url=https://[redacted]@b", "--power-cycle"}}))
 		Expect(s.Missing).To(ConsistOf(And(
 			HaveField("What", "log of container machine-controller-manager of pod mcm-0"), HaveField("Reason", ContainSubstring("forbidden")))))
 
@@ -247,6 +255,25 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Snapshot.Seed).To(BeNil())
 		Expect(b.Snapshot.Shoot.Nodes).To(HaveLen(1))
 		Expect(b.Snapshot.Missing).To(ConsistOf(Missing{What: "what the seed knows: machines, their Events and logs", Reason: "without access to the seed"}))
+	})
+
+	It("should note that nobody says how the preservation controller runs, or that none does", func(ctx SpecContext) {
+		s := sources()
+		s.Seed = server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("forbidden")
+		}}, seedObjects()...)
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(b.Snapshot.Seed.Controller).To(BeNil())
+		Expect(reasonOf(&b.Snapshot, WhatController)).To(Equal("forbidden"))
+
+		mcm := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-controller-manager"}}
+		s.Seed = server(interceptor.Funcs{}, append(seedObjects()[:9:9], mcm)...)
+		b, err = Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		read, err := Read(bytes.NewReader(written(b, DefaultMaxSize)))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(read.Seed.Controller).To(Equal(&Controller{}))
 	})
 
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
@@ -331,7 +358,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(reasonOf(&b.Snapshot, "pods of the node")).To(ContainSubstring("a viewer of nodes"))
-		Expect(reasonOf(&b.Snapshot, "NodeMaintenances of the node")).To(Equal("the shoot has no such API: node maintenance is not enabled there"))
+		Expect(reasonOf(&b.Snapshot, WhatMaintenances)).To(Equal("the shoot has no node maintenance"))
 		Expect(b.Snapshot.Shoot.HasMaintenances).To(BeFalse())
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
 	})

@@ -19,7 +19,6 @@ import (
 	"strconv"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,11 +35,6 @@ const (
 	maxLogLine = 16 << 10
 	// logLines is how many lines of a log are asked for.
 	logLines = 20000
-
-	// deploymentMCM is the Deployment whose pods look after machines, and the prefix of its containers that do.
-	deploymentMCM = "machine-controller-manager"
-	// containerSidecar is the container that preserves machines.
-	containerSidecar = "machine-preservation-controller"
 )
 
 // services are those of a node whose logs are gathered. Others, above all what cloud-init says, may tell credentials.
@@ -271,15 +265,12 @@ func (c *collector) seedLogs(ctx context.Context) {
 		return
 	}
 	mcm := labels.Nothing()
-	c.try(ctx, "Deployment "+deploymentMCM+" of the seed", func(ctx context.Context) error {
-		deployment := &appsv1.Deployment{}
-		if err := c.Seed.Get(ctx, client.ObjectKey{Namespace: c.SeedNamespace, Name: deploymentMCM}, deployment); err != nil {
-			return err
+	if c.mcm != nil {
+		selector, err := metav1.LabelSelectorAsSelector(c.mcm.Spec.Selector)
+		if err == nil {
+			mcm = selector
 		}
-		selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
-		mcm = selector
-		return err
-	})
+	}
 	var pods []corev1.Pod
 	if !c.try(ctx, "pods of the control plane", func(ctx context.Context) (err error) {
 		pods, err = list(ctx, c.Seed, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, func(pod *corev1.Pod) bool {
@@ -336,7 +327,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 	}
 	c.try(ctx, "Events of the machine's pod", func(ctx context.Context) error {
 		for i := range machinePods {
-			events, err := c.eventsOf(ctx, c.Seed, machinePods[i].Name, client.InNamespace(c.SeedNamespace))
+			events, err := ReadEvents(ctx, c.Seed, c.SeedNamespace, "Pod", machinePods[i].Name)
 			if err != nil {
 				return err
 			}

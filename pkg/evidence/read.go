@@ -6,11 +6,13 @@ package evidence
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,19 +20,39 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
 
-// WhatMaintenances is how Missing names the NodeMaintenances.
-const WhatMaintenances = "node maintenances"
+// What Missing names things that others look for there.
+const (
+	WhatShoot         = "what the shoot knows"
+	WhatMachines      = "machines"
+	WhatNodes         = "other nodes of the MachineDeployment"
+	WhatNodeEvents    = "Events of the node"
+	WhatMachineEvents = "Events of the machine"
+	WhatMaintenances  = "node maintenances"
+	WhatController    = "arguments of the preservation controller"
+	WhatPods          = "pods of the node"
+	WhatBudgets       = "PodDisruptionBudgets of the pods"
 
-// ReadNodes fills in the shoot's nodes, and its node maintenances if it has the API: two calls. What is not known without
-// the nodes is nothing, and so it is an error if they cannot be had.
+	whatSeed = "what the seed knows: machines, their Events and logs"
+)
+
+// LabelPool is the label of Nodes and MachineDeployments with the name of their worker pool.
+const LabelPool = "worker.gardener.cloud/pool"
+
+const (
+	// deploymentMCM is the Deployment whose pods look after machines, and the prefix of its containers that do.
+	deploymentMCM = "machine-controller-manager"
+	// containerSidecar is the container that preserves machines.
+	containerSidecar = "machine-preservation-controller"
+)
+
+var errNoMaintenance = errors.New("the shoot has no node maintenance")
+
+// ReadNodes fills in the shoot's nodes.
 func ReadNodes(ctx context.Context, shoot client.Reader, s *Snapshot) error {
 	nodes := &corev1.NodeList{}
-	if err := shoot.List(ctx, nodes); err != nil {
-		return fmt.Errorf("failed to list the nodes: %w", err)
-	}
+	err := shoot.List(ctx, nodes)
 	s.Shoot.Nodes = nodes.Items
-	ReadMaintenances(ctx, shoot, s)
-	return nil
+	return err
 }
 
 // ReadMaintenances fills in the shoot's node maintenances if it has the API.
@@ -38,40 +60,91 @@ func ReadMaintenances(ctx context.Context, shoot client.Reader, s *Snapshot) {
 	list := &maintenancev1alpha1.NodeMaintenanceList{}
 	err := shoot.List(ctx, list)
 	s.Shoot.HasMaintenances, s.Shoot.Maintenances = !HasNoAPI(err), list.Items
-	switch {
-	case !s.Shoot.HasMaintenances:
-		s.Missing = append(s.Missing, Missing{What: WhatMaintenances, Reason: "the shoot has no node maintenance"})
-	case err != nil:
-		s.Missing = append(s.Missing, Missing{What: WhatMaintenances, Reason: err.Error()})
+	if !s.Shoot.HasMaintenances {
+		err = errNoMaintenance
 	}
+	s.Note(WhatMaintenances, err)
 }
 
 // ReadMachines fills in the machines and MachineDeployments of the shoot's control plane: two calls.
 func ReadMachines(ctx context.Context, seed client.Reader, namespace string, s *Snapshot) error {
 	machines, deployments := &machinev1alpha1.MachineList{}, &machinev1alpha1.MachineDeploymentList{}
-	for what, list := range map[string]client.ObjectList{"machines": machines, "MachineDeployments": deployments} {
-		if err := seed.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("failed to list the %s in namespace %s of the seed: %w", what, namespace, err)
-		}
+	if err := listMachines(ctx, seed, namespace, machines, deployments); err != nil {
+		return err
 	}
 	if s.Seed == nil {
 		s.Seed = &Seed{Namespace: namespace}
 	}
 	s.Seed.Machines, s.Seed.MachineDeployments = machines.Items, deployments.Items
 	if len(deployments.Items) == 0 {
-		s.Missing = append(s.Missing, Missing{What: "machines", Reason: fmt.Sprintf("namespace %s of the seed has no MachineDeployments: is it that of the shoot's control plane?", namespace)})
+		s.Note(WhatMachines, fmt.Errorf("namespace %s of the seed has no MachineDeployments: is it that of the shoot's control plane?", namespace))
 	}
 	return nil
 }
 
-// ReadAll returns the nodes, node maintenances, machines and MachineDeployments of now. The seed may be nil.
-func ReadAll(ctx context.Context, shoot, seed client.Reader, namespace string, now time.Time) (*Snapshot, error) {
-	s := &Snapshot{Time: now}
-	if err := ReadNodes(ctx, shoot, s); err != nil {
-		return nil, err
+// ReadMachineSets fills in what joins machines and MachineDeployments, after ReadMachines.
+func ReadMachineSets(ctx context.Context, seed client.Reader, s *Snapshot) error {
+	sets := &machinev1alpha1.MachineSetList{}
+	err := listMachines(ctx, seed, s.Seed.Namespace, sets)
+	s.Seed.MachineSets = sets.Items
+	return err
+}
+
+func listMachines(ctx context.Context, seed client.Reader, namespace string, lists ...client.ObjectList) error {
+	for _, list := range lists {
+		if err := seed.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("failed to read the machines of namespace %s of the seed: %w", namespace, err)
+		}
 	}
-	if seed != nil {
-		if err := ReadMachines(ctx, seed, namespace, s); err != nil {
+	return nil
+}
+
+// ReadController fills in how the preservation controller runs, after ReadMachines.
+func ReadController(ctx context.Context, seed client.Reader, s *Snapshot) error {
+	deployment, err := readMCM(ctx, seed, s.Seed.Namespace)
+	if err == nil {
+		s.Seed.Controller = controllerOf(deployment)
+	}
+	return err
+}
+
+func readMCM(ctx context.Context, seed client.Reader, namespace string) (*appsv1.Deployment, error) {
+	deployment := &appsv1.Deployment{}
+	return deployment, seed.Get(ctx, client.ObjectKey{Namespace: namespace, Name: deploymentMCM}, deployment)
+}
+
+// controllerOf returns how the preservation controller runs beside machine-controller-manager.
+func controllerOf(deployment *appsv1.Deployment) *Controller {
+	pod := deployment.Spec.Template.Spec
+	for _, containers := range [][]corev1.Container{pod.Containers, pod.InitContainers} {
+		for i := range containers {
+			if containers[i].Name == containerSidecar {
+				return &Controller{Injected: true, Args: containers[i].Args}
+			}
+		}
+	}
+	return &Controller{}
+}
+
+// ReadEvents returns the Events of an object, or of all of a name if the kind is empty. Those of a node are in namespace default.
+func ReadEvents(ctx context.Context, reader client.Reader, namespace, kind, name string) ([]eventsv1.Event, error) {
+	fields := client.MatchingFields{"regarding.name": name}
+	if kind != "" {
+		fields["regarding.kind"] = kind
+	}
+	return list(ctx, reader, &eventsv1.EventList{}, eventsIn, nil, client.InNamespace(namespace), fields)
+}
+
+// ReadAll returns the nodes, node maintenances, machines and MachineDeployments of now: two calls to the shoot, and two to the
+// seed, which may be nil. What is known without the nodes is nothing, and so it is an error if they cannot be had.
+func ReadAll(ctx context.Context, sources Sources) (*Snapshot, error) {
+	s := &Snapshot{Time: sources.Clock.Now()}
+	if err := ReadNodes(ctx, sources.Shoot, s); err != nil {
+		return nil, fmt.Errorf("failed to list the nodes: %w", err)
+	}
+	ReadMaintenances(ctx, sources.Shoot, s)
+	if sources.Seed != nil {
+		if err := ReadMachines(ctx, sources.Seed, sources.SeedNamespace, s); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,7 @@ package evidence
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -184,6 +185,33 @@ func redact(s *Snapshot, c counts) {
 	}
 	for i := range s.Seed.Events {
 		each(&s.Seed.Events[i].ObjectMeta)
+	}
+	if s.Seed.Controller != nil {
+		// They are the Deployment's, which others may have.
+		s.Seed.Controller.Args = slices.Clone(s.Seed.Controller.Args)
+		redactArgs(s.Seed.Controller.Args, c)
+	}
+}
+
+// credentialFlag is a flag whose value is a credential, by its name. What it names may follow in the next argument.
+var credentialFlag = regexp.MustCompile(`(?i)^(--?[a-z0-9_.-]*(?:password|passwd|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)[a-z0-9_.-]*)(=?)`)
+
+// redactArgs removes the values of those arguments that look like credentials.
+func redactArgs(args []string, c counts) {
+	secret := false
+	for i, arg := range args {
+		scrubbed, n := scrub([]byte(arg))
+		found := credentialFlag.FindStringSubmatch(arg)
+		switch {
+		case secret && !strings.HasPrefix(arg, "-"):
+			args[i], n = redacted, 1
+		case found != nil && found[2] == "=":
+			args[i], n = found[1]+"="+redacted, 1
+		default:
+			args[i] = string(scrubbed)
+		}
+		c.add(redactedCredentials, n)
+		secret = found != nil && found[2] == ""
 	}
 }
 

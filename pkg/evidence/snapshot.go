@@ -55,7 +55,7 @@ type Seed struct {
 type Controller struct {
 	// Injected says that it runs beside machine-controller-manager.
 	Injected bool `json:"injected"`
-	// Args are its arguments.
+	// Args are its arguments; of a bundle without the values of those that look like credentials.
 	Args []string `json:"args,omitempty"`
 }
 
@@ -63,4 +63,11 @@ type Controller struct {
 type Missing struct {
 	What   string `json:"what"`
 	Reason string `json:"reason"`
+}
+
+// Note notes what could not be had, unless the error is nil.
+func (s *Snapshot) Note(what string, err error) {
+	if err != nil {
+		s.Missing = append(s.Missing, Missing{What: what, Reason: err.Error()})
+	}
 }

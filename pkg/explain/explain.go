@@ -69,8 +69,17 @@ func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentenc
 	}
 	for _, missing := range snapshot.Missing {
 		switch missing.What {
-		case MissingNodes, MissingNodeEvents, MissingMachineEvents, MissingMaintenances, MissingController:
+		case evidence.WhatMaintenances:
+			if !snapshot.Shoot.HasMaintenances {
+				continue // who has no such feature misses nothing
+			}
+			fallthrough
+		case evidence.WhatNodes, evidence.WhatNodeEvents, evidence.WhatMachineEvents, evidence.WhatController:
 			e.say(Unknown, "", "The %s: %s.", missing.What, printable(missing.Reason))
+		default:
+			if strings.HasPrefix(missing.What, evidence.WhatShoot) {
+				e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
+			}
 		}
 	}
 	slices.SortStableFunc(e.sentences, func(a, b Sentence) int { return slices.Index(Topics, a.Topic) - slices.Index(Topics, b.Topic) })
@@ -175,22 +184,11 @@ func memberOf(snapshot *evidence.Snapshot, m *machinev1alpha1.Machine) preservat
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
 		member.Node = nodeOf(snapshot, node)
 		member.NodeUnknown = member.Node == nil && slices.ContainsFunc(snapshot.Missing, func(missing evidence.Missing) bool {
-			return missing.What == MissingNodes || strings.HasPrefix(missing.What, missingShoot)
+			return missing.What == evidence.WhatNodes || strings.HasPrefix(missing.What, evidence.WhatShoot)
 		})
 	}
 	return member
 }
-
-// What things are called that could not be had.
-const (
-	MissingNodes         = "other nodes of the MachineDeployment"
-	MissingNodeEvents    = "Events of the node"
-	MissingMachineEvents = "Events of the machine"
-	MissingMaintenances  = "NodeMaintenances of the node"
-	MissingController    = "arguments of the preservation controller"
-
-	missingShoot = "what the shoot knows"
-)
 
 func deploymentOf(seed *evidence.Seed, machine *machinev1alpha1.Machine) *machinev1alpha1.MachineDeployment {
 	for i := range seed.MachineSets {

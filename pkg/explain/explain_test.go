@@ -22,6 +22,7 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
 var (
@@ -197,7 +198,7 @@ var _ = Describe("Explain", func() {
 				sentences, err := Explain(s.snapshot(holder), "m", now)
 				Expect(err).NotTo(HaveOccurred())
 				if holder == "health-timer" {
-					expectGolden(name+".txt", textOf(sentences))
+					golden.Expect(name+".txt", textOf(sentences))
 				}
 				if s.noSidecar {
 					return
@@ -243,7 +244,7 @@ var _ = Describe("Explain", func() {
 			snapshot.Seed = nil
 			sentences, err := Explain(snapshot, "m", now)
 			Expect(err).NotTo(HaveOccurred())
-			expectGolden(name+"-shoot.txt", textOf(sentences))
+			golden.Expect(name+"-shoot.txt", textOf(sentences))
 		})
 	}
 

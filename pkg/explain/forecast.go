@@ -31,9 +31,6 @@ func MissingBudgets(namespace string) string { return missingBudgets + " of name
 
 const missingBudgets = "PodDisruptionBudgets"
 
-// MissingPods is what the pods are called where they could not be had.
-const MissingPods = "pods of the node"
-
 // ForecastOptions say what to assume.
 type ForecastOptions struct {
 	// Timeout is the drain timeout. 0 stands for the machine's, or 2h where it is not known.
@@ -109,9 +106,9 @@ func DrainForecastOf(snapshot *evidence.Snapshot, name string, options ForecastO
 
 	for _, missing := range snapshot.Missing {
 		switch missing.What {
-		case MissingPods:
+		case evidence.WhatPods:
 			return nil, fmt.Errorf("the %s are not known: %s", missing.What, printable(missing.Reason))
-		case MissingController:
+		case evidence.WhatController:
 			forecast.note("The %s are not known: that there are no drain strategies is assumed. %s", missing.What, printable(missing.Reason))
 		}
 	}
@@ -254,7 +251,7 @@ func whyStays(p drain.Pod) string {
 // unknown returns why the budgets of a namespace are not known, empty if they are.
 func (s *simulation) unknown(namespace string) string {
 	for _, missing := range s.snapshot.Missing {
-		if missing.What == MissingBudgets(namespace) || missing.What == missingBudgets+" of the pods" {
+		if missing.What == MissingBudgets(namespace) || missing.What == evidence.WhatBudgets {
 			return cmp.Or(missing.Reason, "nobody says why")
 		}
 	}

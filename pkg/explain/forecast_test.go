@@ -19,6 +19,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
 type podOption func(*corev1.Pod)
@@ -111,7 +112,7 @@ var _ = Describe("DrainForecastOf", func() {
 		Expect(err).NotTo(HaveOccurred())
 		b := &strings.Builder{}
 		Expect(forecast.Write(b)).To(Succeed())
-		expectGolden("forecast-"+name+".txt", b.String())
+		golden.Expect("forecast-"+name+".txt", b.String())
 	},
 		Entry("P7: a node that answers", "answers", func() *evidence.Snapshot { return shop() }, ForecastOptions{}),
 		Entry("P7: one that does not", "dead", func() *evidence.Snapshot { return shop(NotReady) }, ForecastOptions{Timeout: 30 * time.Minute}),

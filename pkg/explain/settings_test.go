@@ -66,7 +66,7 @@ var _ = Describe("The controller's settings", func() {
 	It("P9: should know that a node is not known", func() {
 		snapshot := situations["asked"].snapshot("health-timer")
 		snapshot.Shoot.Nodes = nil
-		snapshot.Missing = []evidence.Missing{{What: MissingNodes, Reason: "connection refused"}}
+		snapshot.Missing = []evidence.Missing{{What: evidence.WhatNodes, Reason: "connection refused"}}
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(textOf(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))

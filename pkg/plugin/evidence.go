@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/version"
@@ -71,7 +69,7 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 		Long:              evidenceLong,
 		Example:           evidenceExamples,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.name = args[0]
 			return e.run(cmd.Context())
@@ -99,7 +97,7 @@ func (o *evidenceOptions) run(ctx context.Context) error {
 	if o.stored {
 		return o.runStored(ctx)
 	}
-	sources, err := o.sources()
+	sources, err := o.everyone()
 	if err != nil {
 		return err
 	}
@@ -150,26 +148,24 @@ func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
 	}
 }
 
-// sources returns who is asked.
-func (o *evidenceOptions) sources() (evidence.Sources, error) {
-	sources := evidence.Sources{Tool: "kubectl-preserve " + version.Get().GitVersion, Clock: o.Clock, Name: o.name}
+// everyone returns who is asked: kubelets and logs as well, and with the seed also if the shoot cannot be.
+func (o *evidenceOptions) everyone() (evidence.Sources, error) {
+	sources := evidence.Sources{Tool: "kubectl-preserve " + version.Get().GitVersion, Clock: o.Clock, Name: o.name, SeedNamespace: o.SeedNamespace}
 	shoot, config, err := o.shootClient()
 	if err == nil {
 		sources.Shoot = shoot
 		sources.NodeProxy, err = nodeProxy(config)
 	}
-	if o.SeedNamespace == "" {
+	if !o.wantsSeed() {
 		return sources, err
 	}
 	if err != nil {
 		// The seed may know of the machine all the same.
 		fmt.Fprintln(o.ErrOut, text.Cut(err.Error()))
 	}
-	seed, config, err := o.seedClient()
-	if err != nil {
+	if sources.Seed, config, err = o.seedClient(); err != nil {
 		return sources, err
 	}
-	sources.Seed, sources.SeedNamespace = seed, o.SeedNamespace
 	sources.PodLogs, err = podLogs(config)
 	return sources, err
 }
@@ -269,14 +265,12 @@ func (o *Options) printStored(stored []metav1.PartialObjectMetadata) error {
 		fmt.Fprintf(o.ErrOut, "No evidence is stored in namespace %s. It is where the shoot's configuration has evidence: {enabled: true} and a machine failed since.\n", o.SeedNamespace)
 		return nil
 	}
-	table := tabwriter.NewWriter(o.Out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(table, "MACHINE\tNODE\tSTORED\tAGE")
+	lines := []line{head("MACHINE", "NODE", "STORED", "AGE")}
 	for _, item := range stored {
-		at := item.CreationTimestamp.UTC()
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", text.Cut(machineOf(&item)), text.Cut(cmp.Or(item.Annotations[evidence.AnnotationStoredNode], "<none>")),
-			at.Format(time.RFC3339), duration.HumanDuration(o.Clock.Now().Sub(at)))
+		at := item.CreationTimestamp.Time
+		lines = append(lines, line{cells: []string{machineOf(&item), item.Annotations[evidence.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
 	}
-	return table.Flush()
+	return write(o.Out, o.table(lines...))
 }
 
 // machineOf returns the machine whose bundle a ConfigMap has.

@@ -140,7 +140,7 @@ $`))
 			Expect(o.printStored(list)).To(Succeed())
 			Expect(out.String()).To(Equal(`MACHINE   NODE     STORED                 AGE
 m-1       node-1   2026-06-29T08:00:00Z   2d2h
-m-2       <none>   2026-07-01T09:00:00Z   60m
+m-2       -        2026-07-01T09:00:00Z   60m
 `))
 			for _, name := range []string{"m-1", "node-1"} {
 				Expect(readStored(ctx, seed, list, name)).To(Equal(archive.Bytes()))

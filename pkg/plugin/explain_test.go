@@ -5,18 +5,13 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -24,7 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -89,8 +84,12 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		return reader(deployment, set, machine, mcm, note(Namespace, "Machine", "m"))
 	}
 
+	from := func(shoot, seed client.Reader) evidence.Sources {
+		return evidence.Sources{Clock: testclock.NewFakePassiveClock(at), Name: "m", Shoot: shoot, Seed: seed, SeedNamespace: Namespace}
+	}
+
 	It("should be three calls with the rights of a viewer of nodes", func() {
-		s, err := readExplained(ctx, sources{shoot: shoot(), now: at}, "m")
+		s, err := readExplained(ctx, from(shoot(), nil))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(calls).To(Equal(3))
 		Expect(s.Shoot.Nodes).To(HaveLen(1))
@@ -108,26 +107,27 @@ var _ = Describe("What explain and drain-forecast read", func() {
 			}
 			return apierrors.NewNotFound(schema.GroupResource{Resource: "nodemaintenances"}, "")
 		}
-		s, err := readExplained(ctx, sources{shoot: shoot(), now: at}, "m")
+		s, err := readExplained(ctx, from(shoot(), nil))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Missing).To(ConsistOf(evidence.Missing{What: explain.MissingNodeEvents, Reason: "events are forbidden"}))
+		Expect(s.Missing).To(ConsistOf(evidence.Missing{What: evidence.WhatNodeEvents, Reason: "events are forbidden"},
+			evidence.Missing{What: evidence.WhatMaintenances, Reason: "the shoot has no node maintenance"}))
 		Expect(s.Shoot.HasMaintenances).To(BeFalse())
 		sentences, err := explain.Explain(s, "m", at)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(sentences).To(ContainElement(HaveField("Text", "The Events of the node: events are forbidden.")))
+		Expect(sentences).NotTo(ContainElement(HaveField("Text", ContainSubstring("maintenance:"))))
 	})
 
 	It("should fail without the node, or without the machines where these are asked for", func() {
-		_, err := readExplained(ctx, sources{shoot: shoot(), now: at}, "x")
+		_, err := readExplained(ctx, evidence.Sources{Clock: testclock.NewFakePassiveClock(at), Name: "x", Shoot: shoot()})
 		Expect(err).To(MatchError(ContainSubstring(`failed to read the node: nodes "x" not found`)))
 		deny = func(client.ObjectList) error { return errors.New("machines are forbidden") }
-		_, err = readExplained(ctx, sources{shoot: shoot(), seed: seed(""), namespace: Namespace, now: at}, "m")
+		_, err = readExplained(ctx, from(shoot(), seed("")))
 		Expect(err).To(MatchError("failed to read the machines of namespace shoot--test--one of the seed: machines are forbidden"))
 	})
 
 	It("should be what the seed knows as well", func() {
-		Expect(containerController).To(Equal(preservationcontroller.Name))
-		s, err := readExplained(ctx, sources{shoot: shoot(), seed: seed(containerController), namespace: Namespace, now: at}, "m")
+		s, err := readExplained(ctx, from(shoot(), seed(preservationcontroller.Name)))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(s.Seed.Controller).To(Equal(&evidence.Controller{Injected: true, Args: []string{"--holder=health-timer", "--machine-drain-timeout=1h"}}))
 		Expect(s.Seed.Events).To(HaveLen(1))
@@ -136,13 +136,13 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(sentences).To(ContainElement(And(HaveField("Rule", "R3"), HaveField("Text", ContainSubstring("counts for nothing")))))
 
-		s, err = readExplained(ctx, sources{shoot: shoot(), seed: seed("other"), namespace: Namespace, now: at}, "m")
+		s, err = readExplained(ctx, from(shoot(), seed("other")))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(s.Seed.Controller).To(Equal(&evidence.Controller{}))
 	})
 
 	It("should explain with the seed while the shoot is away", func() {
-		s, err := readExplained(ctx, sources{shoot: away{}, seed: seed(containerController), namespace: Namespace, now: at}, "m")
+		s, err := readExplained(ctx, from(away{}, seed(preservationcontroller.Name)))
 		Expect(err).NotTo(HaveOccurred())
 		sentences, err := explain.Explain(s, "m", at)
 		Expect(err).NotTo(HaveOccurred())
@@ -150,12 +150,12 @@ var _ = Describe("What explain and drain-forecast read", func() {
 	})
 
 	It("should be the node, its pods, and the budgets of their namespaces", func() {
-		s, err := readForecast(ctx, sources{shoot: shoot(), now: at}, "m")
+		s, err := readForecast(ctx, from(shoot(), nil))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(calls).To(Equal(3))
 		Expect(s.Shoot.Pods).To(HaveLen(1))
 		Expect(s.Shoot.PodDisruptionBudgets).To(HaveLen(1))
-		s, err = readForecast(ctx, sources{shoot: shoot(), seed: seed(containerController), namespace: Namespace, now: at}, "m")
+		s, err = readForecast(ctx, from(shoot(), seed(preservationcontroller.Name)))
 		Expect(err).NotTo(HaveOccurred())
 		forecast, err := explain.DrainForecastOf(s, "m", explain.ForecastOptions{}, at)
 		Expect(err).NotTo(HaveOccurred())
@@ -163,51 +163,6 @@ var _ = Describe("What explain and drain-forecast read", func() {
 			And(HaveField("Action", "evict"), HaveField("Outcome", "refused"), HaveField("Obstacles", ConsistOf("budget web allows 0 disruptions (0 healthy of 0 wanted)"))),
 			And(HaveField("Action", "delete by force"), HaveField("After.Duration", time.Hour)),
 		))
-	})
-
-	Context("from a file", func() {
-		var (
-			out  *bytes.Buffer
-			file string
-		)
-		BeforeEach(func() {
-			file = filepath.Join(GinkgoT().TempDir(), "evidence")
-			Expect(os.WriteFile(file, []byte("bundle"), 0o600)).To(Succeed())
-			before := readBundle
-			DeferCleanup(func() { readBundle = before })
-			readBundle = func(r io.Reader) (*evidence.Snapshot, error) {
-				data, err := io.ReadAll(r)
-				Expect(string(data)).To(Equal("bundle"))
-				return &evidence.Snapshot{Time: at, Shoot: evidence.Shoot{Nodes: []corev1.Node{*node}, Pods: []corev1.Pod{*pod}, PodDisruptionBudgets: []policyv1.PodDisruptionBudget{*budget}}}, err
-			}
-			out = &bytes.Buffer{}
-		})
-		run := func(command func(*Options) *cobra.Command, args ...string) error {
-			cmd := command(NewOptions(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: out, ErrOut: out}))
-			cmd.SilenceUsage, cmd.SilenceErrors = true, true
-			cmd.SetArgs(args)
-			return cmd.ExecuteContext(ctx)
-		}
-
-		It("should explain and forecast without any cluster", func() {
-			Expect(run(newExplainCommand, "m", "--from", file)).To(Succeed())
-			Expect(out.String()).To(And(HavePrefix("Why\n"), ContainSubstring("counts for nothing. Valid are now, when-failed, false and true. [R3]")))
-			out.Reset()
-			Expect(run(newForecastCommand, "m", "--from", file, "--timeout", "7m")).To(Succeed())
-			Expect(out.String()).To(MatchRegexp(`7m +shop/web +delete by force +gone`))
-		})
-
-		It("should print for programs, and name what is not valid", func() {
-			Expect(run(newExplainCommand, "m", "--from", file, "-o", "json")).To(Succeed())
-			Expect(out.String()).To(ContainSubstring(`"rule": "R3"`))
-			out.Reset()
-			Expect(run(newForecastCommand, "m", "--from", file, "-o", "yaml")).To(Succeed())
-			Expect(out.String()).To(ContainSubstring("pod: shop/web"))
-			Expect(run(newExplainCommand, "m", "--from", file, "-o", "xml")).To(MatchError("--output=xml: must be json, yaml, or not set"))
-			Expect(run(newForecastCommand, "m", "--from", file, "--timeout", "-1s")).To(MatchError("--timeout=-1s: must be greater than 0, or not set"))
-			Expect(run(newExplainCommand, "m", "--from", file+"x")).To(MatchError(os.ErrNotExist))
-			Expect(run(newExplainCommand, "x", "--from", file)).To(MatchError(`node "x" does not exist`))
-		})
 	})
 })
 

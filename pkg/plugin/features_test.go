@@ -19,6 +19,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
 var _ = Describe("maintenance", func() {
@@ -29,13 +30,13 @@ var _ = Describe("maintenance", func() {
 	It("should be listed", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("maintenance list")).To(Succeed())
-		expectGolden("maintenance-list.txt", p.out.String())
+		golden.Expect("maintenance-list.txt", p.out.String())
 	})
 
 	It("should start, once", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("maintenance start over -n operators --delete-emptydir-data")).To(Succeed())
-		expectGolden("maintenance-start.txt", p.out.String())
+		golden.Expect("maintenance-start.txt", p.out.String())
 		nm := &maintenancev1alpha1.NodeMaintenance{}
 		Expect(p.options.shoot.Get(context.Background(), client.ObjectKey{Namespace: "operators", Name: "kubectl-preserve-over"}, nm)).To(Succeed())
 		Expect(nm.Spec).To(Equal(maintenancev1alpha1.NodeMaintenanceSpec{

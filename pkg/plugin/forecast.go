@@ -7,6 +7,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -33,9 +34,14 @@ finalizer, a volume on a node that does not answer; and what would be lost. Noth
 That of a failed machine is forecast. With --seed-namespace, also that of an update, if the Shoot has drainStrategies: they, and
 the pool's drain timeout, cannot be seen in the shoot.`,
 		Example: `  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde
-  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --not-answering --timeout 30m`,
-		Args: cobra.ExactArgs(1),
+  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --not-answering --timeout 30m
+  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
+				return err
+			}
 			if options.Timeout < 0 {
 				return fmt.Errorf("--timeout=%s: must be greater than 0, or not set", options.Timeout)
 			}
@@ -44,10 +50,21 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 				return err
 			}
 			forecast, err := explain.DrainForecastOf(snapshot, args[0], options, snapshot.Time)
-			if err != nil {
+			switch {
+			case err != nil && from != "":
+				return fmt.Errorf("--from=%s: %w", from, err)
+			case err != nil:
+				return err
+			case output != "":
+				return o.printObject(forecast, output)
+			}
+			var text strings.Builder
+			if err := forecast.Write(&text); err != nil {
 				return err
 			}
-			return printAs(o.Out, output, forecast, func() error { return forecast.Write(o.Out) })
+			return write(o.Out, o.withHeads(text.String(), func(l string) bool {
+				return strings.HasPrefix(l, "What the drain of ") || strings.HasPrefix(l, "AFTER ")
+			}))
 		},
 	}
 	addFromFlag(cmd, &from)
@@ -58,16 +75,13 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 }
 
 // readForecast reads a node, its pods, and the PodDisruptionBudgets of their namespaces; with the seed, the machines.
-func readForecast(ctx context.Context, from sources, name string) (*evidence.Snapshot, error) {
-	s := &evidence.Snapshot{Time: from.now}
-	node := corev1.Node{}
-	if err := from.shoot.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
-		return nil, fmt.Errorf("failed to read the node: %w", err)
+func readForecast(ctx context.Context, from evidence.Sources) (*evidence.Snapshot, error) {
+	s := &evidence.Snapshot{Time: from.Clock.Now()}
+	if err := readNode(ctx, from, s); err != nil {
+		return nil, err
 	}
-	s.Shoot.Nodes = []corev1.Node{node}
-
 	pods := &corev1.PodList{}
-	if err := from.shoot.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
+	if err := from.Shoot.List(ctx, pods, client.MatchingFields{"spec.nodeName": from.Name}); err != nil {
 		return nil, fmt.Errorf("failed to read the pods of the node: %w", err)
 	}
 	s.Shoot.Pods = pods.Items
@@ -77,23 +91,11 @@ func readForecast(ctx context.Context, from sources, name string) (*evidence.Sna
 	}
 	for _, namespace := range sets.List(namespaces) {
 		budgets := &policyv1.PodDisruptionBudgetList{}
-		if err := from.shoot.List(ctx, budgets, client.InNamespace(namespace)); err != nil {
-			s.Missing = append(s.Missing, evidence.Missing{What: explain.MissingBudgets(namespace), Reason: err.Error()})
-			continue
-		}
+		s.Note(explain.MissingBudgets(namespace), from.Shoot.List(ctx, budgets, client.InNamespace(namespace)))
 		s.Shoot.PodDisruptionBudgets = append(s.Shoot.PodDisruptionBudgets, budgets.Items...)
 	}
-
-	if from.seed == nil {
+	if from.Seed == nil {
 		return s, nil
 	}
-	seed, err := readSeed(ctx, from)
-	if err != nil {
-		return nil, err
-	}
-	s.Seed = seed
-	if err := readController(ctx, from, seed); err != nil {
-		s.Missing = append(s.Missing, evidence.Missing{What: explain.MissingController, Reason: err.Error()})
-	}
-	return s, nil
+	return s, readSeed(ctx, from, s)
 }

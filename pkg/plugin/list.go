@@ -6,6 +6,7 @@ package plugin
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,9 +26,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// labelPool is how Gardener labels the nodes of a worker pool.
-const labelPool = "worker.gardener.cloud/pool"
-
 // overview is what list shows.
 type overview struct {
 	Time metav1.Time `json:"time"`
@@ -39,6 +37,8 @@ type overview struct {
 	Missing []evidence.Missing `json:"missing,omitempty"`
 
 	hasSeed, hasMaintenances bool
+	// names are those of nodes and machines that it is about; empty for all.
+	names []string
 }
 
 // kept is a preserved machine. What is not known is empty.
@@ -87,7 +87,18 @@ const (
 
 // overviewOf returns what there is to know about preserved machines.
 func overviewOf(s *evidence.Snapshot) overview {
-	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, Missing: s.Missing, hasSeed: s.Seed != nil, hasMaintenances: s.Shoot.HasMaintenances}
+	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil, hasMaintenances: s.Shoot.HasMaintenances}
+	for _, m := range s.Missing {
+		// A bundle misses logs and more, which say nothing here.
+		switch m.What {
+		case evidence.WhatNodes, evidence.WhatMachines, evidence.WhatMaintenances:
+			o.Missing = append(o.Missing, m)
+		default:
+			if strings.HasPrefix(m.What, evidence.WhatShoot) {
+				o.Missing = append(o.Missing, m)
+			}
+		}
+	}
 	requestors := requestorsOf(s)
 	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
 	for i := range s.Shoot.Nodes {
@@ -135,7 +146,7 @@ func requestorsOf(s *evidence.Snapshot) map[string]string {
 
 // keptNode returns what the shoot alone says of a preserved machine, and whether it is preserved.
 func keptNode(node *corev1.Node, requestors map[string]string) (kept, bool) {
-	k := kept{Pool: node.Labels[labelPool], Zone: node.Labels[corev1.LabelTopologyZone], Node: node.Name}
+	k := kept{Pool: node.Labels[evidence.LabelPool], Zone: node.Labels[corev1.LabelTopologyZone], Node: node.Name}
 	if !k.readCondition(node) {
 		return kept{}, false
 	}
@@ -173,9 +184,9 @@ func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors
 		return kept{}, false
 	}
 	template := machine.Spec.NodeTemplateSpec.Labels
-	k := kept{Pool: template[labelPool], Zone: template[corev1.LabelTopologyZone], Machine: machine.Name}
+	k := kept{Pool: template[evidence.LabelPool], Zone: template[corev1.LabelTopologyZone], Machine: machine.Name}
 	if node != nil {
-		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[labelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
+		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[evidence.LabelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
 		k.readCondition(node)
 	}
 	k.Phase, k.Cause, k.Until = record.Phase(machine.Status.CurrentStatus.Phase), record.Cause(), timeOrNil(record.Expiry())
@@ -222,7 +233,7 @@ func timeOrNil(t time.Time) *metav1.Time {
 // placesOf returns the places of a MachineDeployment (P1).
 func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapshot) places {
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
-	p := places{Pool: cmp.Or(template[labelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
+	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
 	for i := range s.Seed.Machines {
 		if machine := &s.Seed.Machines[i]; belongs(machine, deployment) && preservation.ReadRecord(machine).HasPlace(s.Time) {
 			p.Used++
@@ -310,9 +321,12 @@ func (k *kept) line(wide bool, now time.Time) line {
 // text returns the overview as people read it.
 func (o *Options) text(v *overview, wide bool) string {
 	var b strings.Builder
-	if len(v.Machines) == 0 {
+	switch {
+	case len(v.Machines) == 0 && len(v.names) > 0:
+		b.WriteString("None of these machines is preserved.\n")
+	case len(v.Machines) == 0:
 		b.WriteString("No machine is preserved.\n")
-	} else {
+	default:
 		lines := []line{listHead(wide)}
 		for i := range v.Machines {
 			lines = append(lines, v.Machines[i].line(wide, v.Time.Time))
@@ -344,13 +358,102 @@ func number(n *int32) string {
 	return strconv.Itoa(int(*n))
 }
 
+// only leaves the machines of some names, or all of them if there are no names.
+func (v *overview) only(names []string) {
+	v.names = names
+	if len(names) > 0 {
+		v.Machines = slices.DeleteFunc(v.Machines, func(k kept) bool { return !slices.ContainsFunc(names, k.is) })
+	}
+}
+
+// is says that a name is that of the machine or its node.
+func (k *kept) is(name string) bool { return k.Node == name || k.Machine == name }
+
+// exists says that a name is that of a node, or of a machine where these are known.
+func exists(s *evidence.Snapshot, name string) bool {
+	return slices.ContainsFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == name }) ||
+		s.Seed != nil && slices.ContainsFunc(s.Seed.Machines, func(m machinev1alpha1.Machine) bool {
+			return m.Name == name || m.Labels[machinev1alpha1.NodeLabelKey] == name
+		})
+}
+
+func allExist(s *evidence.Snapshot, names []string) error {
+	for _, name := range names {
+		switch {
+		case exists(s, name):
+		case s.Seed == nil:
+			return fmt.Errorf("node %q does not exist", name)
+		default:
+			return fmt.Errorf("neither node nor machine %q exists", name)
+		}
+	}
+	return nil
+}
+
+// What list --until waits for.
+const (
+	untilHeld     = "held"
+	untilReleased = "released"
+)
+
+type listFlags struct {
+	from, output string
+	names        []string
+
+	watch bool
+	// until is what is waited for, empty for nothing.
+	until string
+	// timeout is for how long is watched, 0 for as long as it takes.
+	timeout time.Duration
+}
+
+func (l *listFlags) wide() bool { return l.output == outputWide }
+
+func (l *listFlags) validate() error {
+	if err := validateOutput(l.output, outputWide, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	if err := oneOf("--until", l.until, untilHeld, untilReleased, ""); err != nil {
+		return err
+	}
+	switch {
+	case l.watch && l.output != "" && l.output != outputWide:
+		return fmt.Errorf("--output=%s: must be %s or not set with --watch", l.output, outputWide)
+	case l.watch && l.from != "":
+		return fmt.Errorf("--from=%s: must not be set with --watch, as nothing changes there", l.from)
+	case l.until != "" && (!l.watch || len(l.names) == 0):
+		return fmt.Errorf("--until=%s: must be set with --watch and the names of nodes, for example 'kubectl preserve list NODE -w --until %s'", l.until, l.until)
+	case l.timeout < 0:
+		return fmt.Errorf("--timeout=%s: must not be negative, for example 10m", l.timeout)
+	case l.timeout > 0 && !l.watch:
+		return fmt.Errorf("--timeout=%s: must be set with --watch only", l.timeout)
+	}
+	return nil
+}
+
+// reached says that what is waited for has happened, or fails if it cannot any more.
+func (l *listFlags) reached(s *evidence.Snapshot, v *overview) (bool, error) {
+	held := func(name string) bool {
+		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) })
+	}
+	switch l.until {
+	case untilReleased:
+		return !slices.ContainsFunc(l.names, held), nil
+	case untilHeld:
+		for _, name := range l.names {
+			if !exists(s, name) {
+				return false, fmt.Errorf("node %s is gone", name)
+			}
+		}
+		return !slices.ContainsFunc(l.names, func(name string) bool { return !held(name) }), nil
+	}
+	return false, nil
+}
+
 func newListCommand(o *Options) *cobra.Command {
-	var (
-		output string
-		watch  bool
-	)
+	l := &listFlags{}
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list [NODE...]",
 		Short: "Show the machines that are kept: why, until when and how far their drain is",
 		Long: `Show the machines that are kept: why, until when and how far their drain is. Below it, the places that failed
 machines have which nobody asked for: how many there are in each pool and zone, and how many are taken.
@@ -358,31 +461,44 @@ machines have which nobody asked for: how many there are in each pool and zone, 
 It takes the rights to list nodes, and node maintenances where the shoot has them.`,
 		Example: `  kubectl preserve list
   kubectl preserve list -w -o wide
+  kubectl preserve list node-1 -w --until released --timeout 2h
+  kubectl preserve list --from evidence.tar.gz
   kubectl preserve list --seed-kubeconfig seed.yaml --seed-namespace shoot--my--shoot`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := validateOutput(output, outputWide, outputJSON, outputYAML); err != nil {
+		ValidArgsFunction: o.completeNodes,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			l.names = names
+			if err := l.validate(); err != nil {
 				return err
 			}
-			if watch {
-				if output != "" && output != outputWide {
-					return fmt.Errorf("--output=%s: must be %s or not set with --watch", output, outputWide)
-				}
-				return o.watchList(cmd.Context(), output == outputWide)
+			if l.watch {
+				return o.watchList(cmd.Context(), l)
 			}
-			snapshot, err := o.snapshot(cmd.Context())
-			if err != nil {
-				return err
-			}
-			v := overviewOf(snapshot)
-			if output == outputJSON || output == outputYAML {
-				return o.printObject(v, output)
-			}
-			_, err = fmt.Fprint(o.Out, o.text(&v, output == outputWide))
-			return err
+			return o.list(cmd.Context(), l)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "How to show it: wide, json or yaml")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on showing it: drawn anew on a terminal, else a line for each change")
+	flags := cmd.Flags()
+	flags.StringVarP(&l.output, "output", "o", "", "How to show it: wide, json or yaml")
+	flags.BoolVarP(&l.watch, "watch", "w", false, "Go on showing it: drawn anew on a terminal, else a line for each change")
+	flags.StringVar(&l.until, "until", "", "With --watch and nodes: until all their machines are held, or released")
+	flags.DurationVar(&l.timeout, "timeout", 0, "How long to watch, 0 for as long as it takes. It ends with an error")
+	addFromFlag(cmd, &l.from)
 	return cmd
+}
+
+func (o *Options) list(ctx context.Context, l *listFlags) error {
+	s, err := o.known(ctx, l.from, "", evidence.ReadAll)
+	if err != nil {
+		return err
+	}
+	if err := allExist(s, l.names); err != nil && l.from != "" {
+		return fmt.Errorf("--from=%s: %w", l.from, err)
+	} else if err != nil {
+		return err
+	}
+	v := overviewOf(s)
+	v.only(l.names)
+	if l.output == outputJSON || l.output == outputYAML {
+		return o.printObject(v, l.output)
+	}
+	return write(o.Out, o.text(&v, l.wide()))
 }

@@ -21,7 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
 const (
@@ -39,7 +41,7 @@ var (
 
 func in(pool, zone string) NodeOption {
 	return func(n *corev1.Node) {
-		n.Labels = map[string]string{labelPool: pool, corev1.LabelTopologyZone: zone}
+		n.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	}
 }
 
@@ -57,14 +59,14 @@ func of(deployment string) MachineOption {
 	return func(m *machinev1alpha1.Machine) {
 		m.Labels["name"] = deployment
 		pool, zone, _ := strings.Cut(deployment, "-")
-		m.Spec.NodeTemplateSpec.Labels = map[string]string{labelPool: pool, corev1.LabelTopologyZone: zone}
+		m.Spec.NodeTemplateSpec.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	}
 }
 
 func deploymentIn(name, pool, zone string, opts ...DeploymentOption) *machinev1alpha1.MachineDeployment {
 	return Deployment(name, append(opts, func(d *machinev1alpha1.MachineDeployment) {
 		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}}
-		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{labelPool: pool, corev1.LabelTopologyZone: zone}
+		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	})...)
 }
 
@@ -113,7 +115,7 @@ var _ = Describe("list", func() {
 		}
 		p := newPerson(shootObjects(), objects)
 		Expect(p.runs(args)).To(Succeed())
-		expectGolden(file, p.out.String())
+		golden.Expect(file, p.out.String())
 	},
 		Entry("to a shoot's user", "list.txt", "list", false),
 		Entry("to a shoot's user, widely", "list-wide.txt", "list -o wide", false),
@@ -188,4 +190,62 @@ var _ = Describe("list", func() {
 		stop()
 		Eventually(ended).Should(Receive(BeNil()))
 	})
+
+	DescribeTable("should end when what is waited for has happened", func(args string, change func(*corev1.Node)) {
+		p := newPerson(shootObjects(), nil)
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		ended := make(chan error, 1)
+		go func() { ended <- p.runs(args) }()
+		tick := func() string { clock.Step(time.Second); return p.out.String() }
+		Eventually(tick).Should(ContainSubstring("POOL"))
+		Consistently(ended).ShouldNot(Receive())
+		node := p.node(strings.Fields(args)[1])
+		change(node)
+		Expect(p.options.shoot.Status().Update(context.Background(), node)).To(Succeed())
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(BeNil()))
+	},
+		Entry("released", "list asked -w --until released", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
+		Entry("held", "list other asked -w --until held", Condition("Preserved", corev1.ConditionTrue, "Preserved", untilText)),
+	)
+
+	It("should end at once if it is so already, and show no others", func() {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs("list asked -w --until held")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring("asked"), Not(ContainSubstring("works"))))
+		Expect(p.runs("list other -w --until released")).To(Succeed())
+		p.out.Reset()
+		Expect(p.runs("list other")).To(Succeed())
+		Expect(p.out.String()).To(HavePrefix("None of these machines is preserved.\n"))
+	})
+
+	It("should fail when what is waited for has not happened in time, or cannot any more", func() {
+		p := newPerson(shootObjects(), seedObjects())
+		Expect(p.runs("list asked works -w --until released --timeout 50ms")).To(MatchError("--timeout=50ms has passed, and not all of asked, works are released: 'kubectl preserve explain NODE' says why"))
+		Expect(p.runs("list -w --timeout 50ms")).To(MatchError("--timeout=50ms has passed"))
+		ctx, stop := context.WithCancel(context.Background())
+		time.AfterFunc(50*time.Millisecond, stop)
+		Expect(p.runsIn(ctx, "list asked -w --until released")).To(MatchError(context.Canceled))
+
+		p = newPerson(shootObjects(), nil)
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		ended := make(chan error, 1)
+		go func() { ended <- p.runs("list other -w --until held") }()
+		Eventually(p.out.String).Should(ContainSubstring("POOL"))
+		Expect(p.options.shoot.Delete(context.Background(), p.node("other"))).To(Succeed())
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(MatchError("node other is gone")))
+	})
+
+	DescribeTable("should say what is valid", func(args, message string) {
+		Expect(newPerson(shootObjects(), nil).runs(args)).To(MatchError(message))
+	},
+		Entry("a node that is not there", "list asked nobody", `node "nobody" does not exist`),
+		Entry("the same, to watch", "list nobody -w", `node "nobody" does not exist`),
+		Entry("something else to wait for", "list asked -w --until gone", "--until=gone: must be one of held, released"),
+		Entry("nobody to wait for", "list -w --until held", "--until=held: must be set with --watch and the names of nodes, for example 'kubectl preserve list NODE -w --until held'"),
+		Entry("nothing to watch", "list --timeout 1m", "--timeout=1m0s: must be set with --watch only"),
+		Entry("a negative time", "list -w --timeout -1m", "--timeout=-1m0s: must not be negative, for example 10m"),
+		Entry("a file to watch", "list -w --from x", "--from=x: must not be set with --watch, as nothing changes there"),
+	)
 })

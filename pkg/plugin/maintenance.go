@@ -235,7 +235,7 @@ func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags) error
 
 // awaitMaintenance returns when a NodeMaintenance, nil for one that is gone, is as it is waited for, and tells its phases.
 func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *maintenanceFlags, nm *v1alpha1.NodeMaintenance, what string, done func(*v1alpha1.NodeMaintenance) (bool, error)) error {
-	ctx, cancel := m.limit(ctx)
+	ctx, cancel := limit(ctx, m.timeout)
 	defer cancel()
 	var told string
 	lw := newListWatch(c, func() *v1alpha1.NodeMaintenanceList { return &v1alpha1.NodeMaintenanceList{} }, client.InNamespace(nm.Namespace))

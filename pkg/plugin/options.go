@@ -13,6 +13,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -123,13 +124,46 @@ func mapper() meta.RESTMapper {
 	return mapper
 }
 
-// snapshot returns what is known of nodes and machines now: two calls to the shoot, and two to the seed for who has access.
-func (o *Options) snapshot(ctx context.Context) (*evidence.Snapshot, error) {
+// sources returns who is asked about a node, or about all of them if the name is empty.
+func (o *Options) sources(name string) (evidence.Sources, error) {
 	shoot, seed, err := o.clients()
 	if err != nil {
-		return nil, err
+		return evidence.Sources{}, err
 	}
-	return evidence.ReadAll(ctx, shoot, seed, o.SeedNamespace, o.Clock.Now())
+	return evidence.Sources{Clock: o.Clock, Name: name, Shoot: shoot, Seed: seed, SeedNamespace: o.SeedNamespace}, nil
+}
+
+// known returns what a bundle of evidence says, or what read reads if no file is named.
+func (o *Options) known(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*evidence.Snapshot, error)) (*evidence.Snapshot, error) {
+	if from == "" {
+		sources, err := o.sources(name)
+		if err != nil {
+			return nil, err
+		}
+		return read(ctx, sources)
+	}
+	if o.wantsSeed() {
+		return nil, fmt.Errorf("--from=%s: must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, as nothing but the file is looked at", from)
+	}
+	file, err := os.Open(from) // #nosec G304 -- the user's own
+	if err != nil {
+		return nil, fmt.Errorf("--from=%s: %w", from, err)
+	}
+	defer file.Close() // #nosec G307 -- only read
+	s, err := evidence.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("--from=%s: %w", from, err)
+	}
+	return s, nil
+}
+
+func addFromFlag(cmd *cobra.Command, from *string) {
+	cmd.Flags().StringVar(from, "from", "", "Bundle of evidence to look at, instead of the clusters: a file of 'kubectl preserve evidence'")
+}
+
+// wantsSeed says that somebody wants what the seed knows.
+func (o *Options) wantsSeed() bool {
+	return o.SeedNamespace != "" || o.SeedKubeconfig != "" || o.SeedContext != ""
 }
 
 // clients returns the shoot's client, and the seed's, which is nil for who did not name a control plane.
@@ -137,11 +171,9 @@ func (o *Options) clients() (shoot, seed client.WithWatch, err error) {
 	if shoot, _, err = o.shootClient(); err != nil {
 		return nil, nil, err
 	}
-	if seed, _, err = o.seedClient(); errors.Is(err, errNoSeed) {
-		if o.SeedKubeconfig != "" || o.SeedContext != "" {
-			return nil, nil, err
-		}
+	if !o.wantsSeed() {
 		return shoot, nil, nil
 	}
+	seed, _, err = o.seedClient()
 	return shoot, seed, err
 }

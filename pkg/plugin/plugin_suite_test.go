@@ -8,8 +8,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,6 +78,9 @@ func (p *person) client(objects []client.Object) client.WithWatch {
 	return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).
 		WithIndex(&corev1.Node{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&eventsv1.Event{}, "regarding.kind", func(o client.Object) []string { return []string{o.(*eventsv1.Event).Regarding.Kind} }).
+		WithIndex(&eventsv1.Event{}, "regarding.name", func(o client.Object) []string { return []string{o.(*eventsv1.Event).Regarding.Name} }).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				count("list", list)
@@ -109,17 +111,4 @@ func (p *person) node(name string) *corev1.Node {
 	node := &corev1.Node{}
 	Expect(p.options.shoot.Get(context.Background(), client.ObjectKey{Name: name}, node)).To(Succeed())
 	return node
-}
-
-// expectGolden compares what was written with a file in testdata. With WRITE_GOLDEN=true, it writes the file and fails.
-func expectGolden(file, text string) {
-	GinkgoHelper()
-	path := filepath.Join("testdata", file)
-	if os.Getenv("WRITE_GOLDEN") == "true" {
-		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
-		Fail("wrote " + path)
-	}
-	golden, err := os.ReadFile(path) // #nosec G304 -- a file of the test
-	Expect(err).NotTo(HaveOccurred())
-	Expect(text).To(Equal(string(golden)))
 }

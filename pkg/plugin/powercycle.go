@@ -129,7 +129,7 @@ func isNewer(node *corev1.Node, before *corev1.NodeCondition) bool {
 
 // waitForPowerCycle says how the power cycle goes: at once, or with --wait at its end.
 func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch, w *writeFlags, name string) error {
-	ctx, cancel := w.limit(ctx)
+	ctx, cancel := limit(ctx, w.timeout)
 	defer cancel()
 	var phase string
 	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {

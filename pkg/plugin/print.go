@@ -49,7 +49,7 @@ func (o *Options) table(lines ...line) string {
 	_ = w.Flush()
 
 	// Colours are put on whole lines, so that they do not count for the columns.
-	colours := o.isTerminal(o.Out) && os.Getenv("NO_COLOR") == ""
+	colours := o.colours()
 	var text strings.Builder
 	for i, l := range strings.SplitAfter(out.String(), "\n") {
 		content := strings.TrimRight(l, " \n")
@@ -62,6 +62,24 @@ func (o *Options) table(lines ...line) string {
 		text.WriteString(content + "\n")
 	}
 	return text.String()
+}
+
+// colours says that there may be some: on a terminal, unless NO_COLOR is set.
+func (o *Options) colours() bool { return o.isTerminal(o.Out) && os.Getenv("NO_COLOR") == "" }
+
+// withHeads returns a text whose heads are shown as those of tables are.
+func (o *Options) withHeads(text string, isHead func(line string) bool) string {
+	if !o.colours() {
+		return text
+	}
+	var shown strings.Builder
+	for l := range strings.Lines(text) {
+		if content := strings.TrimRight(l, " \n"); content != "" && isHead(content) {
+			l = bold + content + reset + "\n"
+		}
+		shown.WriteString(l)
+	}
+	return shown.String()
 }
 
 func head(cells ...string) line { return line{colour: bold, cells: cells} }

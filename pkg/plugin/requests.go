@@ -400,12 +400,12 @@ func (w *writeFlags) options() *client.PatchOptions {
 	return options
 }
 
-// limit returns a context that ends when it has been waited for long enough.
-func (w *writeFlags) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	if w.timeout == 0 {
+// limit returns a context that ends when it has been waited for long enough: 0 is never.
+func limit(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, w.timeout)
+	return context.WithTimeout(ctx, timeout)
 }
 
 // confirm asks a person. Where nobody sits at a terminal, --yes says it.
@@ -518,7 +518,7 @@ func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names [
 		return errors.Join(errs...)
 	}
 
-	ctx, cancel := r.limit(ctx)
+	ctx, cancel := limit(ctx, r.timeout)
 	defer cancel()
 	for _, name := range waitFor {
 		errs = append(errs, o.waitForOne(ctx, shoot, v, r, name))

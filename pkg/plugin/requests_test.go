@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
 // answers has a node of a person become something, as soon as it has an annotation of some value.
@@ -45,7 +46,7 @@ var _ = Describe("Requests", func() {
 		}
 		p := newPerson(shootObjects(), objects)
 		Expect(p.runs(args)).To(Succeed())
-		expectGolden(file, p.out.String())
+		golden.Expect(file, p.out.String())
 		var name string
 		_, err := fmt.Sscanf(p.out.String(), "node/%s", &name)
 		Expect(err).NotTo(HaveOccurred())
@@ -173,7 +174,7 @@ var _ = Describe("Requests", func() {
 			p.answers(preserve, "now", later)
 			Expect(p.runs("extend auto --for 1h")).To(Succeed())
 			Expect(p.node("auto").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
-			expectGolden("extend.txt", p.out.String())
+			golden.Expect("extend.txt", p.out.String())
 		})
 
 		It("P6: should let go of a machine that was asked for and has not failed, and ask anew", func() {
@@ -182,7 +183,7 @@ var _ = Describe("Requests", func() {
 			p.answers(preserve, "now", later)
 			Expect(p.runs("extend asked --until 2026-03-02T14:00:00Z")).To(Succeed())
 			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
-			expectGolden("extend-anew.txt", p.out.String())
+			golden.Expect("extend-anew.txt", p.out.String())
 		})
 
 		DescribeTable("P6: should write the end on the Machine for who has access to the seed", func(node, args string, expect func(*machinev1alpha1.Machine)) {

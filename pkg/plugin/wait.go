@@ -104,7 +104,7 @@ func (o *Options) follow(ctx context.Context, show func(*evidence.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	first, err := o.snapshot(ctx)
+	first, err := evidence.ReadAll(ctx, evidence.Sources{Clock: o.Clock, Shoot: shoot, Seed: seed, SeedNamespace: o.SeedNamespace})
 	if err != nil {
 		return err
 	}
@@ -178,24 +178,54 @@ func (i *informer[T]) items() []T {
 	return items
 }
 
-// watchList goes on showing the list: drawn anew on a terminal, else with a line for each change.
-func (o *Options) watchList(ctx context.Context, wide bool) error {
+// errReached ends watching as what was waited for has happened.
+var errReached = errors.New("it has happened")
+
+// watchList goes on showing the list: drawn anew on a terminal, else with a line for each change. It ends without an error when
+// what is waited for has happened, or if it is interrupted and nothing is waited for.
+func (o *Options) watchList(ctx context.Context, l *listFlags) error {
+	limited, cancel := limit(ctx, l.timeout)
+	defer cancel()
 	var last string
 	shown := map[string]kept{}
-	return o.follow(ctx, func(s *evidence.Snapshot) error {
+	err := o.follow(limited, func(s *evidence.Snapshot) error {
 		v := overviewOf(s)
-		text := o.text(&v, wide)
-		first := last == ""
-		switch {
-		case o.isTerminal(o.Out) && text == last:
-			return nil
-		case o.isTerminal(o.Out):
-			last = text
-			return write(o.Out, redraw+text)
+		v.only(l.names)
+		text := o.text(&v, l.wide())
+		first, terminal := last == "", o.isTerminal(o.Out)
+		if first {
+			if err := allExist(s, l.names); err != nil {
+				return err
+			}
 		}
-		last = text
-		return write(o.Out, o.changes(&v, shown, first, wide))
+		switch {
+		case terminal && text == last:
+			text = ""
+		case terminal:
+			last, text = text, redraw+text
+		default:
+			last, text = text, o.changes(&v, shown, first, l.wide())
+		}
+		if err := write(o.Out, text); err != nil {
+			return err
+		}
+		reached, err := l.reached(s, &v)
+		if reached {
+			err = errReached
+		}
+		return err
 	})
+	switch {
+	case errors.Is(err, errReached):
+		return nil
+	case errors.Is(limited.Err(), context.DeadlineExceeded) && l.until == "":
+		return fmt.Errorf("--timeout=%s has passed", brief(l.timeout))
+	case errors.Is(limited.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("--timeout=%s has passed, and not all of %s are %s: 'kubectl preserve explain NODE' says why", brief(l.timeout), strings.Join(l.names, ", "), l.until)
+	case err == nil && l.until != "":
+		return ctx.Err()
+	}
+	return err
 }
 
 // changes returns the lines of those machines that are shown otherwise than before, and remembers how they are.
