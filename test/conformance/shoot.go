@@ -208,8 +208,8 @@ func leftover(machine *machinev1alpha1.Machine, node *corev1.Node) (what string,
 		return "phase " + string(status.Phase), true
 	case machine.Annotations[v1alpha1.AnnotationCause] == v1alpha1.CauseAuto:
 		return "auto-preserved", true
-	case machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] != "":
-		return "power-cycled", true // which is forgotten when the node was ready for five minutes
+	case metav1.HasAnnotation(machine.ObjectMeta, v1alpha1.AnnotationPowerCycleRecord):
+		return "power-cycled", true // the cycles of a day are remembered
 	case metav1.HasAnnotation(machine.ObjectMeta, v1alpha1.AnnotationNeedsRemediation):
 		return "annotation " + v1alpha1.AnnotationNeedsRemediation, true
 	case node == nil:

@@ -113,7 +113,7 @@ var _ = Describe("Shoot", func() {
 		Entry("a request", builder.Machine("m"), builder.Node("m", builder.NodeAnnotation("node.machine.sapcloud.io/preserve", "")), "annotation node.machine.sapcloud.io/preserve", false),
 		Entry("protection", builder.Machine("m"), builder.Node("m", builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", "true")),
 			"annotation cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", false),
-		Entry("a machine that was power-cycled", builder.Machine("m", builder.Annotation("machine-preservation.extensions.gardener.cloud/power-cycle-phase", "Succeeded")), builder.Node("m"), "power-cycled", true),
+		Entry("a machine that was power-cycled", builder.Machine("m", builder.Annotation("machine-preservation.extensions.gardener.cloud/power-cycle-record", "{}")), builder.Node("m"), "power-cycled", true),
 		Entry("a request for a power cycle", builder.Machine("m", builder.Annotation("host.metal3.io/external-remediation", "")), builder.Node("m"), "annotation host.metal3.io/external-remediation", true),
 		Entry("a cordon", builder.Machine("m"), &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}, "cordon", true),
 	)

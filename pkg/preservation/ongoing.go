@@ -1,0 +1,244 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// decideOngoing decides on a preserved machine: T2, T3, T7, T8.
+func (d *Decision) decideOngoing(g Group, now time.Time) {
+	d.Target = d.Current.clone()
+	for i := range d.Target.Claims {
+		claim := &d.Target.Claims[i]
+		if claim.Expiry.IsZero() { // made unreadable by hand
+			claim.Expiry = d.expiry(g, claim.Cause, now)
+		}
+		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends in time. Else only an
+		// operator can have put it beyond the limit (P6).
+		if !d.Current.Provisional && !d.Current.onlyProtected() && d.Current.Since.IsZero() || isNative(d.Machine) {
+			claim.Expiry = earlier(claim.Expiry, d.limit)
+		}
+	}
+	changed := d.followRemediation(g, now)
+	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil {
+		if d.Target.onlyRemediated() && !changed && d.stopped() { // the end is the same whoever sees it first
+			claim.Expiry = earlier(claim.Expiry, now)
+		}
+		if !now.Before(claim.Expiry) {
+			d.exhaustRemediation(g, now)
+		}
+	}
+	switch {
+	case g.Disabled:
+		d.release(reasonDisabled)
+	case d.forbidden(g):
+		d.end(RuleForbidden, reasonForbidden)
+		d.ConsumeRequest = true
+	case !now.Before(d.Target.Expiry()) && !d.Target.onlyRemediated():
+		d.expire(g, now)
+	case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):
+		d.release(reasonFalse)
+	case (d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn()) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
+		d.exhaustMaintenance(g, now)
+		d.exhaustRemediation(g, now)
+		d.ConsumeRequest = !d.Target.onlyWorkedOn()
+		d.release(reasonStopped)
+	default:
+		switch {
+		case changed && d.stopped():
+			d.exhaustMaintenance(g, now)
+			d.dropOthers()
+		case d.Request.Value == v1alpha1.RequestFalse:
+			d.dropOthers()
+		default:
+			d.settleMaintenance(g, now)
+		}
+		d.settleRemediation(g, now)
+		d.settleClaims(g, now)
+		switch {
+		case len(d.Target.Claims) == 0 && (d.Rule == RuleMaintenanceOver || d.Rule == RuleRemediationOver || d.Rule == RuleMaxTimeout):
+			d.end(d.Rule, d.Reason)
+		case !now.Before(d.Target.Expiry()): // of what is left, if anything
+			d.ConsumeRequest = d.Target.personal() != nil
+			d.release(d.Reason)
+		case d.near && cannotBeHeld(d):
+			d.release(reasonComponents)
+			d.ConsumeRequest = true
+		default:
+			d.settleFailure(now)
+		}
+	}
+}
+
+// settleClaims drops the claim of a person who withdrew the request, and adds that of one who asks for a machine which is
+// kept for another reason. Claims add up: the machine is kept until the last one's expiry, and each ends by its own rule.
+// The request of one that has had its time is deleted with the last.
+func (d *Decision) settleClaims(g Group, now time.Time) {
+	target := d.Target
+	switch claim := target.personal(); {
+	case claim != nil && d.withdrawn(*claim):
+		target.drop(claim.Cause)
+		d.Rule, d.Reason = RuleClaims, reasonWithdrawn
+	case claim != nil && d.Request.explicit():
+		claim.Cause = causeOf(d.Request.Value)
+	case claim == nil && now.Before(d.limit) && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
+		if target.Provisional { // nothing has failed that the share could have a claim for
+			target.Claims = nil
+			target.Provisional = d.Request.Value == v1alpha1.RequestWhenFailed
+		}
+		target.Claims = append(target.Claims, Claim{Cause: causeOf(d.Request.Value), Expiry: d.expiry(g, causeOf(d.Request.Value), now)})
+		if !target.Provisional {
+			d.Rule, d.Reason = RuleClaims, reasonNow
+		}
+	}
+	claim := target.personal()
+	d.asked = claim != nil && now.Before(claim.Expiry)
+}
+
+// withdrawn says that the request which a person's claim rests on is gone: also when now, on a machine that has not
+// failed, became when-failed. An invalid value withdraws nothing (R3).
+func (d *Decision) withdrawn(claim Claim) bool {
+	if d.Request.Invalid != "" {
+		return false
+	}
+	return !d.Request.explicit() ||
+		claim.Cause == v1alpha1.CauseNow && d.Request.Value == v1alpha1.RequestWhenFailed && !d.Current.Failed
+}
+
+// settleFailure follows the health of a preserved machine: T2, T7, P3, H1, H4.
+func (d *Decision) settleFailure(now time.Time) {
+	switch {
+	case d.Target.Failed:
+		d.settleFailed()
+	case !d.Target.FailsAt.IsZero():
+		d.settleFailing(now)
+	case d.near && (d.due || !d.rolling):
+		d.settleDoubted(now)
+	}
+}
+
+// recovered says that the machine is healthy, and that machine-controller-manager knows it. Until both agree, the hold would
+// not be seen to be needed again (H1).
+func (d *Decision) recovered() bool {
+	return d.healthy && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+}
+
+// settleFailed is for a machine in Failed:Preserved.
+func (d *Decision) settleFailed() {
+	switch {
+	case d.rolling:
+		d.replace()
+	case d.recovered():
+		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
+		d.Rule, d.Reason = RuleRecover, reasonHealthy
+	}
+}
+
+// settleFailing is for a machine that is held because its deadline is near (H4).
+func (d *Decision) settleFailing(now time.Time) {
+	switch {
+	case d.recovered():
+		d.Deadline = time.Time{}
+		if d.Target.Provisional {
+			d.end(RuleMargin, reasonNotFailed)
+			return
+		}
+		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
+		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn() { // what was asked for in case it failed came with the deadline
+			d.Target.drop(v1alpha1.CauseWhenFailed)
+		}
+		if !now.Before(d.Target.Expiry()) {
+			d.release(reasonExpired)
+		}
+	case !d.due, d.healthy: // machine-controller-manager has yet to see it
+	case d.rolling:
+		d.replace()
+	default:
+		d.fail()
+	}
+}
+
+// settleDoubted is for a preserved machine whose deadline has come near.
+func (d *Decision) settleDoubted(now time.Time) {
+	if d.rolling {
+		d.replace()
+		return
+	}
+	d.Target.FailedSince, d.Target.FailsAt = failedSince(d.Machine), d.Deadline
+	if d.Rule == "" {
+		d.Rule, d.Reason = RuleMargin, reasonMargin
+	}
+	auto := d.Target.claim(v1alpha1.CauseAuto)
+	if d.claims = !d.asked && (!d.Target.workedOn() || auto != nil && now.Before(auto.Expiry)); d.asked {
+		d.Target.Share = 0 // the place was given back with the recovery (P1)
+	}
+	if d.due {
+		d.fail()
+	}
+}
+
+// replace lets go of a machine that failed during an update of its MachineDeployment (P3).
+func (d *Decision) replace() {
+	d.end(RuleRollout, reasonReplaced)
+	d.ConsumeRequest = true
+}
+
+// fail is the transition at the deadline itself (H4).
+func (d *Decision) fail() {
+	d.Rule, d.Reason = RuleFail, reasonAuto
+	if cause := d.Target.Cause(); d.Target.Provisional && (cause == v1alpha1.CauseWhenFailed || cause == v1alpha1.CauseAuto) {
+		d.Rule, d.Reason = WhyBegun(cause)
+	}
+	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
+}
+
+// stopped says that what was written into the Machine's status has been removed from there together with the annotation
+// that it goes with. machine-controller-manager >= 0.62 does both at an expiry that an operator brought forward while
+// nobody saw it (P6).
+func (d *Decision) stopped() bool {
+	onNode := d.Request.OnNode
+	if d.Node != nil { // the pool's request comes back after it was removed from there
+		_, onNode = d.Node.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	_, onMachine := d.Machine.Annotations[v1alpha1.AnnotationPreserve]
+	return isStopped(d.Machine) && !onMachine && !onNode && !d.forged()
+}
+
+// isStopped says that of what goes with the annotation nothing is left on the Machine.
+func isStopped(machine *machinev1alpha1.Machine) bool {
+	_, synced := machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
+	return expiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil && !synced
+}
+
+// expire ends a preservation whose time is over.
+func (d *Decision) expire(g Group, now time.Time) {
+	d.exhaustMaintenance(g, now)
+	d.ConsumeRequest = !d.Target.onlyWorkedOn() // a maintenance is no request
+	if d.release(reasonExpired); !now.Before(d.limit) {
+		d.end(RuleMaxTimeout, reasonMaxTimeout)
+	}
+}
+
+// release ends the preservation: T8 for a failed machine, T3 for any other.
+func (d *Decision) release(reason string) {
+	rule := RuleRelease
+	if d.Current.Failed {
+		rule = RuleReleaseFailed
+	}
+	d.end(rule, reason)
+}
+
+// end ends the preservation by a rule.
+func (d *Decision) end(rule Rule, reason string) {
+	if d.Current.Provisional { // nobody was told that it had begun
+		rule = RuleMargin
+	}
+	d.Rule, d.Reason, d.Target, d.claims = rule, reason, nil, false
+}
