@@ -143,6 +143,11 @@ func (r *Record) FailedAt(machine *machinev1alpha1.Machine, defaults Timeouts) t
 	}
 }
 
+// HasEvidence says that the evidence of the failure is stored.
+func (r *Record) HasEvidence(machine *machinev1alpha1.Machine) bool {
+	return r.Failed && machine.Annotations[v1alpha1.AnnotationEvidence] == formatTime(r.FailedSince)
+}
+
 func (r *Record) clone() *Record {
 	c := *r
 	c.Claims = slices.Clone(r.Claims)
