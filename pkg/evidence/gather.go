@@ -78,6 +78,9 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 // PodLogs returns the log of a container.
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
+// NoMaintenances is why there are no NodeMaintenances in a shoot without their API.
+const NoMaintenances = "the shoot has no such API: node maintenance is not enabled there"
+
 // ErrNotFound says that there is neither a node nor a machine of the name.
 var ErrNotFound = errors.New("there is no such node and, as far as can be seen, no such machine")
 
@@ -312,7 +315,7 @@ func (c *collector) maintenances(ctx context.Context, node string) {
 		maintenances, err := list(ctx, c.Shoot, &maintenancev1alpha1.NodeMaintenanceList{}, func(l *maintenancev1alpha1.NodeMaintenanceList) []maintenancev1alpha1.NodeMaintenance { return l.Items },
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
 		if noSuchAPI(err) {
-			return errors.New("the shoot has no such API: node maintenance is not enabled there")
+			return errors.New(NoMaintenances)
 		}
 		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = err == nil, maintenances })
 		return err
