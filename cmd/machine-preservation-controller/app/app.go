@@ -19,9 +19,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -216,7 +213,11 @@ func run(ctx context.Context, opts *Options) error {
 	}
 
 	if opts.Evidence.Enabled {
-		if err := addEvidence(opts, mgr, controlConfig, targetConfig); err != nil {
+		clients, err := evidence.NewClients(controlConfig, targetConfig, opts.NodeMaintenance.Enabled)
+		if err != nil {
+			return err
+		}
+		if err := (&evidence.Reconciler{Retention: opts.Evidence.Retention}).AddToManager(mgr, opts.Namespace, clients); err != nil {
 			return fmt.Errorf("failed to add the controller of evidence: %w", err)
 		}
 	}
@@ -259,48 +260,6 @@ func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods
 		Kubeconfig: opts.PowerCycle.HostKubeconfig,
 		Config:     controlConfig,
 	})
-}
-
-// addEvidence gives the controller clients of its own, which ask the API servers and know more kinds than the caches.
-func addEvidence(opts *Options, mgr manager.Manager, controlConfig, targetConfig *rest.Config) error {
-	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, eventsv1.AddToScheme, policyv1.AddToScheme, storagev1.AddToScheme, machinev1alpha1.AddToScheme, maintenancev1alpha1.AddToScheme,
-	} {
-		utilruntime.Must(add(known))
-	}
-	connect := func(config *rest.Config, kinds map[schema.GroupVersion][]string) (client.Client, error) {
-		mapper, err := mapperFor(kinds)(nil, nil)
-		if err != nil {
-			return nil, err
-		}
-		return client.New(config, client.Options{Scheme: known, Mapper: mapper})
-	}
-	seed, err := connect(controlConfig, map[schema.GroupVersion][]string{
-		corev1.SchemeGroupVersion:          {"ConfigMap"},
-		eventsv1.SchemeGroupVersion:        {"Event"},
-		machinev1alpha1.SchemeGroupVersion: {"Machine", "MachineSet", "MachineDeployment"},
-	})
-	if err != nil {
-		return fmt.Errorf("failed to create the client for the seed: %w", err)
-	}
-	kinds := map[schema.GroupVersion][]string{
-		corev1.SchemeGroupVersion:    {"Node", "Pod"},
-		eventsv1.SchemeGroupVersion:  {"Event"},
-		policyv1.SchemeGroupVersion:  {"PodDisruptionBudget"},
-		storagev1.SchemeGroupVersion: {"VolumeAttachment"},
-	}
-	if opts.NodeMaintenance.Enabled {
-		kinds[maintenancev1alpha1.SchemeGroupVersion] = []string{"NodeMaintenance"}
-	}
-	target, err := connect(targetConfig, kinds)
-	if err != nil {
-		return fmt.Errorf("failed to create the client for the shoot: %w", err)
-	}
-	return (&evidence.Reconciler{
-		Retention:       opts.Evidence.Retention,
-		HasMaintenances: opts.NodeMaintenance.Enabled,
-	}).AddToManager(mgr, opts.Namespace, seed, target)
 }
 
 // serveProbes answers the health probes as long as the process lives, also before there is a manager: the pod is that of
@@ -363,7 +322,7 @@ func mapperFor(kinds map[schema.GroupVersion][]string) func(*rest.Config, *http.
 		for version, names := range kinds {
 			for _, name := range names {
 				var scope meta.RESTScope = meta.RESTScopeNamespace
-				if version == corev1.SchemeGroupVersion && name == "Node" || version == storagev1.SchemeGroupVersion && name == "VolumeAttachment" {
+				if version == corev1.SchemeGroupVersion && name == "Node" {
 					scope = meta.RESTScopeRoot
 				}
 				mapper.Add(version.WithKind(name), scope)

@@ -33,13 +33,13 @@ const (
 	parallel = 2
 )
 
-// AddToManager adds the Reconciler to a manager of a control-plane namespace. seed and shoot ask the API servers.
-func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, seed client.Client, shoot client.Reader) error {
+// AddToManager adds the Reconciler to a manager of a control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients *Clients) error {
 	if r.Source == nil {
 		r.Source = mgr.GetClient()
 	}
 	if r.Store == nil {
-		r.Store = seed
+		r.Store = clients.seed
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
@@ -53,12 +53,13 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, seed cl
 				Tool:          "machine-preservation-controller " + version.Get().GitVersion,
 				Clock:         r.Clock,
 				Name:          machine,
-				Shoot:         shoot,
-				Seed:          seed,
+				Shoot:         clients.shoot,
+				Seed:          clients.seed,
 				SeedNamespace: namespace,
 			})
 		}
 	}
+	r.HasMaintenances = clients.maintenances
 	serveZeros()
 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
