@@ -110,6 +110,12 @@ build: ## Build all binaries into bin/
 	@ldflags="$$(hack/ldflags.sh)"; \
 	go build -trimpath -ldflags "$$ldflags" -o bin/ ./cmd/...
 
+.PHONY: plugin
+plugin: ## Build kubectl preserve for all platforms into archives in bin/, as krew has them
+	@for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do \
+	  hack/plugin-archive.sh "$${platform%/*}" "$${platform#*/}" bin; \
+	done
+
 .PHONY: generate
 generate: ## Generate what is derived from the API types, the rules and the version
 	@hack/update-codegen.sh

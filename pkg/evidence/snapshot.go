@@ -47,6 +47,16 @@ type Seed struct {
 	MachineSets        []machinev1alpha1.MachineSet
 	MachineDeployments []machinev1alpha1.MachineDeployment
 	Events             []eventsv1.Event
+	// Controller is how the preservation controller runs; nil if nobody knows.
+	Controller *Controller
+}
+
+// Controller is how the preservation controller runs.
+type Controller struct {
+	// Injected says that it runs beside machine-controller-manager.
+	Injected bool `json:"injected"`
+	// Args are its arguments.
+	Args []string `json:"args,omitempty"`
 }
 
 // Missing is a thing that could not be had, and why.

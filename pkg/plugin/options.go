@@ -6,12 +6,18 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	kubernetesscheme "k8s.io/client-go/kubernetes/scheme"
@@ -21,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
 // scheme knows what the plugin reads and writes.
@@ -40,6 +47,13 @@ type Options struct {
 	// SeedKubeconfig and SeedContext are how the seed is reached, and SeedNamespace is that of the shoot's control plane there.
 	SeedKubeconfig, SeedContext, SeedNamespace string
 	Clock                                      clock.WithTicker
+
+	// shoot and seed are used instead of what the flags lead to, if set.
+	shoot, seed client.WithWatch
+	// isTerminal says that a person sits at a stream.
+	isTerminal func(stream any) bool
+	// patience is how long an answer is waited for that takes a running extension a second or two.
+	patience time.Duration
 }
 
 // NewOptions returns options that write to the streams.
@@ -48,6 +62,11 @@ func NewOptions(streams genericiooptions.IOStreams) *Options {
 		IOStreams: streams,
 		Shoot:     genericclioptions.NewConfigFlags(true).WithWarningPrinter(streams),
 		Clock:     clock.RealClock{},
+		patience:  10 * time.Second,
+		isTerminal: func(stream any) bool {
+			file, ok := stream.(*os.File)
+			return ok && term.IsTerminal(int(file.Fd())) // #nosec G115 -- a file descriptor is small
+		},
 	}
 }
 
@@ -56,12 +75,14 @@ var errNoSeed = errors.New("this needs access to the seed: pass --seed-namespace
 
 // shootClient returns a client for the shoot.
 func (o *Options) shootClient() (client.WithWatch, *rest.Config, error) {
+	if o.shoot != nil {
+		return o.shoot, nil, nil
+	}
 	config, err := o.Shoot.ToRESTConfig()
 	if err != nil {
 		return nil, nil, fmt.Errorf("no access to the shoot: %w", err)
 	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
-	return c, config, err
+	return newClient(config)
 }
 
 // seedClient returns a client for the seed. Whoever did not name a control plane gets errNoSeed.
@@ -69,12 +90,58 @@ func (o *Options) seedClient() (client.WithWatch, *rest.Config, error) {
 	if o.SeedNamespace == "" {
 		return nil, nil, errNoSeed
 	}
+	if o.seed != nil {
+		return o.seed, nil, nil
+	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.SeedKubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.SeedContext}).ClientConfig()
 	if err != nil {
 		return nil, nil, fmt.Errorf("no access to the seed: %w", err)
 	}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	return newClient(config)
+}
+
+// newClient returns a client that asks an API server for nothing but objects: it knows which kinds there are.
+func newClient(config *rest.Config) (client.WithWatch, *rest.Config, error) {
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper()})
 	return c, config, err
+}
+
+// clusterScoped are the kinds of the scheme that the plugin reads and that are in no namespace.
+var clusterScoped = sets.New("Node", "VolumeAttachment", "PersistentVolume", "Namespace")
+
+func mapper() meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for gvk := range scheme.AllKnownTypes() {
+		scope := meta.RESTScopeNamespace
+		if clusterScoped.Has(gvk.Kind) {
+			scope = meta.RESTScopeRoot
+		}
+		mapper.Add(gvk, scope)
+	}
+	return mapper
+}
+
+// snapshot returns what is known of nodes and machines now: two calls to the shoot, and two to the seed for who has access.
+func (o *Options) snapshot(ctx context.Context) (*evidence.Snapshot, error) {
+	shoot, seed, err := o.clients()
+	if err != nil {
+		return nil, err
+	}
+	return evidence.ReadAll(ctx, shoot, seed, o.SeedNamespace, o.Clock.Now())
+}
+
+// clients returns the shoot's client, and the seed's, which is nil for who did not name a control plane.
+func (o *Options) clients() (shoot, seed client.WithWatch, err error) {
+	if shoot, _, err = o.shootClient(); err != nil {
+		return nil, nil, err
+	}
+	if seed, _, err = o.seedClient(); errors.Is(err, errNoSeed) {
+		if o.SeedKubeconfig != "" || o.SeedContext != "" {
+			return nil, nil, err
+		}
+		return shoot, nil, nil
+	}
+	return shoot, seed, err
 }

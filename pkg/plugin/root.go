@@ -11,7 +11,10 @@ import (
 
 // NewCommand returns kubectl preserve.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	o := NewOptions(streams)
+	return newCommand(NewOptions(streams))
+}
+
+func newCommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "kubectl-preserve",
 		Short:         "Keep machines that fail, and find out why they did",
@@ -23,7 +26,12 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	o.Shoot.AddFlags(flags)
 	flags.StringVar(&o.SeedKubeconfig, "seed-kubeconfig", "", "Path to a kubeconfig of the seed, for operators")
 	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
-	flags.StringVar(&o.SeedNamespace, "seed-namespace", "", "Namespace of the shoot's control plane in the seed: what is known there is used as well")
-	cmd.AddCommand(newEvidenceCommand(o))
+	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed: what is known there is used as well")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
+
+	cmd.AddCommand(newListCommand(o), newExplainCommand(o), newForecastCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
+	for i := range verbs {
+		cmd.AddCommand(newRequestCommand(o, &verbs[i]))
+	}
 	return cmd
 }

@@ -99,6 +99,8 @@ type Decision struct {
 	// Refused says that the machine failed and is not preserved, for the Reason, although it might have been (T6, P3, H3,
 	// R6, P13).
 	Refused bool
+	// Untold says in words what keeps the machine from being preserved where nobody asked for that, and so nobody is told (T6).
+	Untold string
 	// Ignored says that the machine has not failed, and that its request, or a maintenance, is not heeded, for the Reason (R6,
 	// P13, M12).
 	Ignored bool
@@ -165,7 +167,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {
-			d.Rule, d.Reason = RuleDeleted, "the machine is being deleted"
+			d.Rule, d.Reason = RuleDeleted, reasonDeleted
 		}
 		return d
 	}
@@ -225,14 +227,15 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	switch {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
+		d.Untold = reasonNoReplicas
 	case d.forbidden(g): // R6
 		d.refuse(g, reasonForbidden)
 	case !now.Before(d.limit): // P13
 		d.refuse(g, reasonMaxTimeout)
 	case d.near && d.rolling: // P3
-		d.refuseRequest("its MachineDeployment is being updated")
+		d.refuseRequest(reasonUpdate)
 	case d.near && cannotBeHeld(d):
-		d.refuseRequest("its node is there, and the critical components on it are not ready")
+		d.refuseRequest(reasonComponents)
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(reasonLate)
 		d.late = d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != ""
@@ -240,31 +243,29 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case d.Request.Value == v1alpha1.RequestNow:
 		d.begin(g, v1alpha1.CauseNow, now)
 		d.Confirm = true
-		d.Rule, d.Reason = RuleBegin, "it was asked for"
 	case !released && d.remediable(g, now):
 		d.begin(g, v1alpha1.CauseRemediation, now)
-		d.Rule, d.Reason = RuleRemediation, reasonRemediation
 	case d.Request.Value == v1alpha1.RequestFalse: // T6
+		d.Untold = reasonDenied
 	case !released && d.maintainable(g, now):
 		d.begin(g, v1alpha1.CauseMaintenance, now)
-		d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
 	case !d.near:
 		d.refuseMaintenance(g, now)
 	case released: // T8
-		d.refuseRequest("it has had its time")
+		d.refuseRequest(reasonSpent)
 	case d.Request.Value == v1alpha1.RequestWhenFailed:
 		d.begin(g, v1alpha1.CauseWhenFailed, now)
-		d.Rule, d.Reason = RuleWhenFailed, reasonWhenFailed
 	case d.autoPreservedNatively() && g.Share == nil:
 		d.left = true // to machine-controller-manager, until the share is known
 	case d.autoPreservedNatively():
 		d.begin(g, v1alpha1.CauseAuto, now)
 		d.Target.Claims[0].Expiry = earlier(d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time, d.limit)
-		d.Rule, d.Reason, d.claims = RuleAuto, "machine-controller-manager had preserved it", true
+		d.Reason, d.claims = reasonNative, true
 	case d.Machine.Spec.ProviderID == "": // no VM, no evidence
+		d.Untold = reasonNoVM
 	default:
 		d.begin(g, v1alpha1.CauseAuto, now)
-		d.Rule, d.Reason, d.claims = RuleAuto, reasonAuto, true
+		d.claims = true
 	}
 	if d.Target != nil && d.Target.Provisional {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
@@ -297,17 +298,6 @@ func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
 	return status.PreserveExpiryTime.Time, true
 }
 
-// The reasons of transitions that are told at the deadline, and not when they are decided (H4).
-const (
-	reasonWhenFailed = "it was asked for in case the machine fails"
-	reasonAuto       = "the machine failed"
-	reasonLate       = "machine-controller-manager had marked it Failed before it could be held"
-	reasonMargin     = "the machine is about to fail"
-	reasonForbidden  = "operators forbid it with " + v1alpha1.AnnotationForbidden
-	reasonFalse      = "the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse
-	reasonMaxTimeout = "the machine has been kept for as long as operators allow"
-)
-
 // tooLate says that machine-controller-manager has marked the machine Failed and does not hold it by itself: then it is
 // being terminated (H3).
 func (d *Decision) tooLate(g Group, now time.Time) bool {
@@ -339,7 +329,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 	}
 	switch {
 	case g.Disabled:
-		d.release("preservation was disabled for the shoot")
+		d.release(reasonDisabled)
 	case d.forbidden(g):
 		d.end(RuleForbidden, reasonForbidden)
 		d.ConsumeRequest = true
@@ -351,7 +341,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.exhaustMaintenance(g, now)
 		d.exhaustRemediation(g, now)
 		d.ConsumeRequest = !d.Target.onlyWorkedOn()
-		d.release("machine-controller-manager had ended it")
+		d.release(reasonStopped)
 	default:
 		switch {
 		case changed && d.stopped():
@@ -371,7 +361,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			d.ConsumeRequest = d.Target.personal() != nil
 			d.release(d.Reason)
 		case d.near && cannotBeHeld(d):
-			d.release("its node is there, and the critical components on it are not ready")
+			d.release(reasonComponents)
 			d.ConsumeRequest = true
 		default:
 			d.settleFailure(now)
@@ -387,7 +377,7 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 	switch claim := target.personal(); {
 	case claim != nil && d.withdrawn(*claim):
 		target.drop(claim.Cause)
-		d.Rule, d.Reason = RuleClaims, "the request was withdrawn"
+		d.Rule, d.Reason = RuleClaims, reasonWithdrawn
 	case claim != nil && d.Request.explicit():
 		claim.Cause = causeOf(d.Request.Value)
 	case claim == nil && now.Before(d.limit) && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
@@ -397,7 +387,7 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 		}
 		target.Claims = append(target.Claims, Claim{Cause: causeOf(d.Request.Value), Expiry: d.expiry(g, causeOf(d.Request.Value), now)})
 		if !target.Provisional {
-			d.Rule, d.Reason = RuleClaims, "it was asked for"
+			d.Rule, d.Reason = RuleClaims, reasonNow
 		}
 	}
 	claim := target.personal()
@@ -439,7 +429,7 @@ func (d *Decision) settleFailed() {
 		d.replace()
 	case d.recovered():
 		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
-		d.Rule, d.Reason = RuleRecover, "the node is healthy again"
+		d.Rule, d.Reason = RuleRecover, reasonHealthy
 	}
 }
 
@@ -449,7 +439,7 @@ func (d *Decision) settleFailing(now time.Time) {
 	case d.recovered():
 		d.Deadline = time.Time{}
 		if d.Target.Provisional {
-			d.end(RuleMargin, "the machine did not fail")
+			d.end(RuleMargin, reasonNotFailed)
 			return
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
@@ -457,7 +447,7 @@ func (d *Decision) settleFailing(now time.Time) {
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
-			d.release("the preservation expired")
+			d.release(reasonExpired)
 		}
 	case !d.due, d.healthy: // machine-controller-manager has yet to see it
 	case d.rolling:
@@ -488,20 +478,15 @@ func (d *Decision) settleDoubted(now time.Time) {
 
 // replace lets go of a machine that failed during an update of its MachineDeployment (P3).
 func (d *Decision) replace() {
-	d.end(RuleRollout, "the machine failed and its MachineDeployment is being updated")
+	d.end(RuleRollout, reasonReplaced)
 	d.ConsumeRequest = true
 }
 
 // fail is the transition at the deadline itself (H4).
 func (d *Decision) fail() {
-	d.Rule, d.Reason = RuleFail, "the machine failed"
-	if d.Target.Provisional {
-		switch d.Target.Cause() {
-		case v1alpha1.CauseWhenFailed:
-			d.Rule, d.Reason = RuleWhenFailed, reasonWhenFailed
-		case v1alpha1.CauseAuto:
-			d.Rule, d.Reason = RuleAuto, reasonAuto
-		}
+	d.Rule, d.Reason = RuleFail, reasonAuto
+	if cause := d.Target.Cause(); d.Target.Provisional && (cause == v1alpha1.CauseWhenFailed || cause == v1alpha1.CauseAuto) {
+		d.Rule, d.Reason = WhyBegun(cause)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 }
@@ -528,6 +513,7 @@ func isStopped(machine *machinev1alpha1.Machine) bool {
 // exist until its deadline (H4).
 func (d *Decision) begin(g Group, cause string, now time.Time) {
 	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, cause, now)}}}
+	d.Rule, d.Reason = WhyBegun(cause)
 	if cause == v1alpha1.CauseRemediation {
 		d.Target.RemediatedUntil, _ = d.remediation(g)
 	}
@@ -548,7 +534,7 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 func (d *Decision) expire(g Group, now time.Time) {
 	d.exhaustMaintenance(g, now)
 	d.ConsumeRequest = !d.Target.onlyWorkedOn() // a maintenance is no request
-	if d.release("the preservation expired"); !now.Before(d.limit) {
+	if d.release(reasonExpired); !now.Before(d.limit) {
 		d.end(RuleMaxTimeout, reasonMaxTimeout)
 	}
 }

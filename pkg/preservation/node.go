@@ -112,6 +112,13 @@ func splitMessage(message string) (drain, until string) {
 	return message, ""
 }
 
+// ReadCondition returns what the condition Preserved of a node says in its message: what its drain does, empty if there is none,
+// and until when the machine is preserved, zero if it does not say.
+func ReadCondition(c *corev1.NodeCondition) (drain string, until time.Time) {
+	drain, end := splitMessage(c.Message)
+	return strings.TrimSpace(drain), parseTime(strings.TrimSuffix(end, "."))
+}
+
 func isDrainReason(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained:

@@ -1,0 +1,251 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// explainNode explains with nothing but the node: the condition and the Events say what is, and the domain what would be.
+func (e *explanation) explainNode() {
+	node := e.node
+	e.guess()
+	c := preservation.PreservedCondition(node)
+	switch {
+	case c == nil:
+		e.say(Why, "", "The machine of node %s is not kept, as far as its node shows: there is no condition %s. It may also be that the shoot has no preservation controller.", node.Name, v1alpha1.ConditionPreserved)
+	case c.Status == corev1.ConditionTrue:
+		e.say(Why, "P11", "The machine of node %s is kept: condition %s is True.", node.Name, v1alpha1.ConditionPreserved)
+		if _, tainted := preservation.TaintedSince(node); tainted {
+			e.say(Why, preservation.RuleFail, "The machine failed: the node has taint %s, and takes no further pods.", v1alpha1.TaintPreserved)
+		}
+		if _, until := preservation.ReadCondition(c); until.IsZero() {
+			e.say(Unknown, "", "Until when it is kept: the condition does not say so.")
+		} else {
+			e.untilThen(until)
+		}
+	default:
+		e.say(Why, "P11", "The machine of node %s is not kept any longer: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
+	}
+	d := e.world.decide()
+	if d.Rule != "" && d.Current != nil {
+		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Reason)
+	}
+	e.requests(d.Request, nil)
+	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
+		e.say(Why, preservation.RuleMaintenance, "Its node is under maintenance since %s.", printable(since))
+	}
+	e.drain(node, d.Target, nil)
+	e.worked(node)
+	e.told(nil)
+	if d.Current == nil && d.Target != nil {
+		e.say(Unknown, "", "Why it is not kept although %s: the controller has yet to look, or something forbids it that only the seed knows. An Event of the node would say so.", d.Reason)
+	} else {
+		e.changes()
+	}
+	e.unknownAnnotations("Node", node.Annotations, nodeKeys)
+}
+
+// guess makes of a node a machine as it might be, in a group of which nothing is known.
+func (e *explanation) guess() {
+	settings, _ := settingsOf(nil)
+	machine := &machinev1alpha1.Machine{
+		ObjectMeta: metav1.ObjectMeta{Name: e.name, CreationTimestamp: e.node.CreationTimestamp, Labels: map[string]string{machinev1alpha1.NodeLabelKey: e.name}, Annotations: map[string]string{}},
+		Spec:       machinev1alpha1.MachineSpec{ProviderID: e.node.Spec.ProviderID},
+		Status: machinev1alpha1.MachineStatus{
+			Conditions:    e.node.Status.Conditions,
+			CurrentStatus: machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineRunning, LastUpdateTime: e.node.CreationTimestamp},
+		},
+	}
+	_, failed := preservation.TaintedSince(e.node)
+	if !preservation.IsHealthy(preservation.Member{Machine: machine, Node: e.node}, settings.group.NodeConditions) {
+		machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown
+		machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(e.world.now)
+		if _, ready := nodeutil.GetNodeCondition(&e.node.Status, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
+			machine.Status.CurrentStatus.LastUpdateTime = ready.LastTransitionTime
+		}
+		since := machine.Status.CurrentStatus.LastUpdateTime.Time
+		failed = failed || !e.world.now.Before(since.Add(settings.group.Timeouts.Health))
+	}
+	if c := preservation.PreservedCondition(e.node); c != nil && c.Status == corev1.ConditionTrue {
+		_, until := preservation.ReadCondition(c)
+		if until.IsZero() {
+			until = e.world.now.Add(v1alpha1.DefaultMachinePreserveTimeout)
+		}
+		phase := string(machinev1alpha1.MachineRunning) + ":Preserved"
+		if failed {
+			phase = preservation.PhaseFailedPreserved
+			machine.Annotations[v1alpha1.AnnotationFailedSince] = machine.Status.CurrentStatus.LastUpdateTime.UTC().Format(time.RFC3339)
+		}
+		machine.Annotations[v1alpha1.AnnotationPhase] = phase
+		machine.Annotations[v1alpha1.AnnotationCause] = e.causeTold()
+		machine.Annotations[v1alpha1.AnnotationExpiryTime] = until.UTC().Format(time.RFC3339)
+		machine.Annotations[v1alpha1.AnnotationPreservedSince] = c.LastTransitionTime.UTC().Format(time.RFC3339)
+		if isPowerCycled(e.node) {
+			machine.Annotations[v1alpha1.AnnotationRemediation] = until.UTC().Format(time.RFC3339)
+			machine.Annotations[v1alpha1.AnnotationRemediatedUntil] = until.UTC().Format(time.RFC3339)
+		}
+	}
+	e.world.group = settings.group
+	e.world.group.Holder = preservation.HealthTimer{}
+	e.world.group.Timeout = v1alpha1.DefaultMachinePreserveTimeout
+	e.world.group.Replicas = 1
+	e.world.group.Members = []preservation.Member{{Machine: machine, Node: e.node}}
+	e.world.guessed = true
+}
+
+// causeTold returns why the machine of the node is kept, as the Events say, or else as the node lets one guess.
+func (e *explanation) causeTold() string {
+	for _, event := range slices.Backward(e.events(nil)) {
+		if _, cause := parseNote(event.Note); cause != "" {
+			return cause
+		}
+	}
+	request := preservation.RequestOf(preservation.Member{Machine: &machinev1alpha1.Machine{}, Node: e.node}, v1alpha1.DefaultMaxMachinePreserveTimeout)
+	_, maintained := e.node.Annotations[v1alpha1.AnnotationMaintenance]
+	switch {
+	case request.Value == v1alpha1.RequestNow, request.Value == v1alpha1.RequestWhenFailed:
+		return request.Value
+	case isPowerCycled(e.node):
+		return v1alpha1.CauseRemediation
+	case maintained:
+		return v1alpha1.CauseMaintenance
+	}
+	return v1alpha1.CauseAuto
+}
+
+func isPowerCycled(node *corev1.Node) bool {
+	_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// eventAction is the action of the Events about the preservation of a machine.
+const eventAction = "Preserve"
+
+// events returns those about the preservation of the node's machine, the last one last.
+func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event {
+	var found []eventsv1.Event
+	add := func(events []eventsv1.Event, kind, name string) {
+		for _, event := range events {
+			if event.Action == eventAction && event.Regarding.Kind == kind && event.Regarding.Name == name {
+				found = append(found, event)
+			}
+		}
+	}
+	if e.node != nil {
+		add(e.snapshot.Shoot.Events, "Node", e.node.Name)
+	}
+	if machine != nil && e.snapshot.Seed != nil {
+		add(e.snapshot.Seed.Events, "Machine", machine.Name)
+	}
+	slices.SortStableFunc(found, func(a, b eventsv1.Event) int { return eventTime(a).Compare(eventTime(b)) })
+	return found
+}
+
+func eventTime(event eventsv1.Event) time.Time {
+	switch {
+	case event.Series != nil && !event.Series.LastObservedTime.IsZero():
+		return event.Series.LastObservedTime.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
+	case !event.DeprecatedLastTimestamp.IsZero():
+		return event.DeprecatedLastTimestamp.Time
+	}
+	return event.CreationTimestamp.Time
+}
+
+// told says what the controller told last.
+func (e *explanation) told(machine *machinev1alpha1.Machine) {
+	events := e.events(machine)
+	if len(events) == 0 {
+		return
+	}
+	last := events[len(events)-1]
+	e.say(Why, ruleTold(last.Note), "At %s the controller said: %s.", e.at(eventTime(last)), strings.TrimSuffix(printable(last.Note), "."))
+}
+
+var noteFormat = regexp.MustCompile(`^Machine .*? as (.*?)(?: \(cause (?:was )?([a-z-]+)\))?$`)
+
+// parseNote returns the reason and the cause in the note of an Event, empty where it has none.
+func parseNote(note string) (reason, cause string) {
+	if match := noteFormat.FindStringSubmatch(note); match != nil {
+		return match[1], match[2]
+	}
+	return "", ""
+}
+
+func ruleTold(note string) preservation.Rule {
+	reason, cause := parseNote(note)
+	if rule, begun := preservation.WhyBegun(cause); reason != "" && begun == reason {
+		return rule
+	}
+	return preservation.RuleOf(reason)
+}
+
+// nodeKeys and machineKeys are the annotations of this extension that a Node and a Machine may have.
+var (
+	nodeKeys    = []string{v1alpha1.AnnotationTimeout, v1alpha1.AnnotationMaintenance, v1alpha1.AnnotationPowerCycle}
+	machineKeys = []string{
+		v1alpha1.AnnotationTimeout, v1alpha1.AnnotationForbidden, v1alpha1.AnnotationExpiryTime, v1alpha1.AnnotationPhase,
+		v1alpha1.AnnotationCause, v1alpha1.AnnotationClaims, v1alpha1.AnnotationFailsAt, v1alpha1.AnnotationShare,
+		v1alpha1.AnnotationRequest, v1alpha1.AnnotationSpentRequest, v1alpha1.AnnotationNodeUncleaned,
+		v1alpha1.AnnotationExpiryInStatus, v1alpha1.AnnotationFailedSince, v1alpha1.AnnotationReleased,
+		v1alpha1.AnnotationPreservedSince, v1alpha1.AnnotationMaintainedSince, v1alpha1.AnnotationMaintenanceOver,
+		v1alpha1.AnnotationReplacedPriority, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.AnnotationPowerCycleAttempt,
+		v1alpha1.AnnotationPowerCycleRecord, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationRemediatedUntil,
+	}
+)
+
+// unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.
+func (e *explanation) unknownAnnotations(kind string, annotations map[string]string, known []string) {
+	var keys []string
+	for key := range annotations {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") && !slices.Contains(known, key) {
+			keys = append(keys, printable(key))
+		}
+	}
+	if slices.Sort(keys); len(keys) > 0 {
+		e.say(Unknown, "", "What %s of the %s means: whoever wrote it is of another version than this kubectl preserve, or has mistyped it.", strings.Join(text.First(keys, 5), ", "), kind)
+	}
+}
+
+// printable returns what of a text of others a terminal can be given.
+func printable(s string) string {
+	return text.Note(strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return -1
+	}, s))
+}
+
+// short writes a duration without the units that are 0.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}

@@ -1,0 +1,99 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+)
+
+// newForecastCommand returns kubectl preserve drain-forecast.
+func newForecastCommand(o *Options) *cobra.Command {
+	var (
+		from, output string
+		options      explain.ForecastOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "drain-forecast NODE",
+		Short: "Say what a drain of a node would do, before anybody starts one",
+		Long: `Say what a drain of a node would do with its pods, at which time after its begin, and what would be in the way: a budget, a
+finalizer, a volume on a node that does not answer; and what would be lost. Nothing is changed.
+
+That of a failed machine is forecast. With --seed-namespace, also that of an update, if the Shoot has drainStrategies: they, and
+the pool's drain timeout, cannot be seen in the shoot.`,
+		Example: `  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde
+  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --not-answering --timeout 30m`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if options.Timeout < 0 {
+				return fmt.Errorf("--timeout=%s: must be greater than 0, or not set", options.Timeout)
+			}
+			snapshot, err := o.known(cmd.Context(), from, args[0], readForecast)
+			if err != nil {
+				return err
+			}
+			forecast, err := explain.DrainForecastOf(snapshot, args[0], options, snapshot.Time)
+			if err != nil {
+				return err
+			}
+			return printAs(o.Out, output, forecast, func() error { return forecast.Write(o.Out) })
+		},
+	}
+	addFromFlag(cmd, &from)
+	addOutputFlag(cmd, &output)
+	cmd.Flags().DurationVar(&options.Timeout, "timeout", 0, "Drain timeout of the machine, after which pods are deleted by force; by default the pool's where it is known, or 2h")
+	cmd.Flags().BoolVar(&options.NotAnswering, "not-answering", false, "Forecast as if the node did not answer, as one whose machine has failed")
+	return cmd
+}
+
+// readForecast reads a node, its pods, and the PodDisruptionBudgets of their namespaces; with the seed, the machines.
+func readForecast(ctx context.Context, from sources, name string) (*evidence.Snapshot, error) {
+	s := &evidence.Snapshot{Time: from.now}
+	node := corev1.Node{}
+	if err := from.shoot.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return nil, fmt.Errorf("failed to read the node: %w", err)
+	}
+	s.Shoot.Nodes = []corev1.Node{node}
+
+	pods := &corev1.PodList{}
+	if err := from.shoot.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
+		return nil, fmt.Errorf("failed to read the pods of the node: %w", err)
+	}
+	s.Shoot.Pods = pods.Items
+	namespaces := sets.New[string]()
+	for _, pod := range pods.Items {
+		namespaces.Insert(pod.Namespace)
+	}
+	for _, namespace := range sets.List(namespaces) {
+		budgets := &policyv1.PodDisruptionBudgetList{}
+		if err := from.shoot.List(ctx, budgets, client.InNamespace(namespace)); err != nil {
+			s.Missing = append(s.Missing, evidence.Missing{What: explain.MissingBudgets(namespace), Reason: err.Error()})
+			continue
+		}
+		s.Shoot.PodDisruptionBudgets = append(s.Shoot.PodDisruptionBudgets, budgets.Items...)
+	}
+
+	if from.seed == nil {
+		return s, nil
+	}
+	seed, err := readSeed(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	s.Seed = seed
+	if err := readController(ctx, from, seed); err != nil {
+		s.Missing = append(s.Missing, evidence.Missing{What: explain.MissingController, Reason: err.Error()})
+	}
+	return s, nil
+}

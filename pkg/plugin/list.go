@@ -1,0 +1,388 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// labelPool is how Gardener labels the nodes of a worker pool.
+const labelPool = "worker.gardener.cloud/pool"
+
+// overview is what list shows.
+type overview struct {
+	Time metav1.Time `json:"time"`
+	// Machines are those that are kept.
+	Machines []kept `json:"machines"`
+	// Places are those of the shares.
+	Places []places `json:"places"`
+	// Missing is what could not be had.
+	Missing []evidence.Missing `json:"missing,omitempty"`
+
+	hasSeed, hasMaintenances bool
+}
+
+// kept is a preserved machine. What is not known is empty.
+type kept struct {
+	Pool    string `json:"pool,omitempty"`
+	Zone    string `json:"zone,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Machine string `json:"machine,omitempty"`
+	Phase   string `json:"phase"`
+	Cause   string `json:"cause,omitempty"`
+	// Drain is the reason of the node's condition Preserved, where there is a drain, and Message what it says of it.
+	Drain   string       `json:"drain,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Until   *metav1.Time `json:"until,omitempty"`
+	AskedBy string       `json:"askedBy,omitempty"`
+}
+
+func (k *kept) failed() bool { return k.Phase == preservation.PhaseFailedPreserved }
+
+func (k *kept) until() time.Time {
+	if k.Until == nil {
+		return time.Time{}
+	}
+	return k.Until.Time
+}
+
+// places are how many failed machines of a pool and zone may be kept without being asked for, and are kept. Share and Free
+// are nil for who has no access to the seed.
+type places struct {
+	Pool  string `json:"pool"`
+	Zone  string `json:"zone,omitempty"`
+	Share *int32 `json:"share,omitempty"`
+	Used  int32  `json:"used"`
+	Free  *int32 `json:"free,omitempty"`
+}
+
+// Who asked for a machine.
+const (
+	askedOnNode    = "shoot user"
+	askedOnMachine = "operator"
+	askedByPool    = "pool"
+	askedByNobody  = "nobody"
+	// causeUnasked is shown to who sees the shoot only: nobody asked on the node, but an operator may have in the seed.
+	causeUnasked = "auto/operator"
+)
+
+// overviewOf returns what there is to know about preserved machines.
+func overviewOf(s *evidence.Snapshot) overview {
+	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, Missing: s.Missing, hasSeed: s.Seed != nil, hasMaintenances: s.Shoot.HasMaintenances}
+	requestors := requestorsOf(s)
+	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
+	for i := range s.Shoot.Nodes {
+		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
+	}
+
+	if s.Seed == nil {
+		for i := range s.Shoot.Nodes {
+			if k, ok := keptNode(&s.Shoot.Nodes[i], requestors); ok {
+				o.Machines = append(o.Machines, k)
+			}
+		}
+		o.Places = usedPlaces(o.Machines)
+	} else {
+		for i := range s.Seed.Machines {
+			machine := &s.Seed.Machines[i]
+			if k, ok := keptMachine(machine, nodes[machine.Labels[machinev1alpha1.NodeLabelKey]], requestors); ok {
+				o.Machines = append(o.Machines, k)
+			}
+		}
+		for i := range s.Seed.MachineDeployments {
+			if p := placesOf(&s.Seed.MachineDeployments[i], s); p.Used > 0 || p.Share != nil && *p.Share > 0 {
+				o.Places = append(o.Places, p)
+			}
+		}
+	}
+	slices.SortFunc(o.Machines, func(a, b kept) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Machine, b.Machine))
+	})
+	slices.SortStableFunc(o.Places, func(a, b places) int { return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone)) })
+	return o
+}
+
+// requestorsOf returns who works on which node.
+func requestorsOf(s *evidence.Snapshot) map[string]string {
+	requestors := map[string]string{}
+	for i := range s.Shoot.Maintenances {
+		m := &s.Shoot.Maintenances[i]
+		if phase := maintenance.PhaseOf(m); phase != "" && phase != maintenancev1alpha1.PhasePending {
+			requestors[m.Spec.NodeName] = m.Spec.RequestorID
+		}
+	}
+	return requestors
+}
+
+// keptNode returns what the shoot alone says of a preserved machine, and whether it is preserved.
+func keptNode(node *corev1.Node, requestors map[string]string) (kept, bool) {
+	k := kept{Pool: node.Labels[labelPool], Zone: node.Labels[corev1.LabelTopologyZone], Node: node.Name}
+	if !k.readCondition(node) {
+		return kept{}, false
+	}
+
+	_, tainted := preservation.TaintedSince(node)
+	k.Phase = "Unknown:Preserved"
+	switch {
+	case tainted:
+		k.Phase = preservation.PhaseFailedPreserved
+	case isReady(node):
+		k.Phase = "Running:Preserved"
+	}
+	worked := ""
+	switch {
+	case isConditionTrue(node, v1alpha1.ConditionPowerCycle):
+		worked = v1alpha1.CauseRemediation
+	case node.Annotations[v1alpha1.AnnotationMaintenance] != "":
+		worked = v1alpha1.CauseMaintenance
+	}
+	switch request := requestOn(node); {
+	case request == v1alpha1.RequestNow, request == v1alpha1.RequestWhenFailed && (tainted || worked == ""):
+		k.Cause, k.AskedBy = request, askedOnNode
+	case worked != "":
+		k.Cause, k.AskedBy = worked, requestors[node.Name]
+	default:
+		k.Cause = causeUnasked
+	}
+	return k, true
+}
+
+// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node.
+func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors map[string]string) (kept, bool) {
+	record := preservation.ReadRecord(machine)
+	if record == nil {
+		return kept{}, false
+	}
+	template := machine.Spec.NodeTemplateSpec.Labels
+	k := kept{Pool: template[labelPool], Zone: template[corev1.LabelTopologyZone], Machine: machine.Name}
+	if node != nil {
+		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[labelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
+		k.readCondition(node)
+	}
+	k.Phase, k.Cause, k.Until = record.Phase(machine.Status.CurrentStatus.Phase), record.Cause(), timeOrNil(record.Expiry())
+	switch k.Cause {
+	case v1alpha1.CauseNow, v1alpha1.CauseWhenFailed:
+		request := preservation.RequestOf(preservation.Member{Machine: machine, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout)
+		switch {
+		case request.Templated:
+			k.AskedBy = askedByPool
+		case request.OnNode:
+			k.AskedBy = askedOnNode
+		default:
+			k.AskedBy = askedOnMachine
+		}
+	case v1alpha1.CauseAuto:
+		k.AskedBy = askedByNobody
+	case v1alpha1.CauseMaintenance:
+		k.AskedBy = requestors[k.Node]
+	}
+	return k, true
+}
+
+// readCondition takes over what the node's condition says, and returns whether that says that the machine is preserved.
+func (k *kept) readCondition(node *corev1.Node) bool {
+	c := preservation.PreservedCondition(node)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return false
+	}
+	drain, until := preservation.ReadCondition(c)
+	k.Until, k.Message = timeOrNil(until), drain
+	if c.Reason != v1alpha1.ReasonPreserved {
+		k.Drain = c.Reason
+	}
+	return true
+}
+
+func timeOrNil(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}
+
+// placesOf returns the places of a MachineDeployment (P1).
+func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapshot) places {
+	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
+	p := places{Pool: cmp.Or(template[labelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
+	for i := range s.Seed.Machines {
+		if machine := &s.Seed.Machines[i]; belongs(machine, deployment) && preservation.ReadRecord(machine).HasPlace(s.Time) {
+			p.Used++
+		}
+	}
+	if share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32); err == nil && share >= 0 {
+		p.Share, p.Free = new(int32(share)), new(max(int32(share)-p.Used, 0))
+	}
+	return p
+}
+
+func belongs(machine *machinev1alpha1.Machine, deployment *machinev1alpha1.MachineDeployment) bool {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	return err == nil && machine.Namespace == deployment.Namespace && selector.Matches(labels.Set(machine.Labels))
+}
+
+// usedPlaces returns the places that are taken, as far as the shoot shows: a node that somebody works on is not tainted.
+func usedPlaces(machines []kept) []places {
+	used := []places{}
+	for i := range machines {
+		k := &machines[i]
+		if !k.failed() {
+			continue
+		}
+		at := slices.IndexFunc(used, func(p places) bool { return p.Pool == k.Pool && p.Zone == k.Zone })
+		if at < 0 {
+			at, used = len(used), append(used, places{Pool: k.Pool, Zone: k.Zone})
+		}
+		used[at].Used++
+	}
+	return used
+}
+
+// requestOn returns what is asked for on a node (R1).
+func requestOn(node *corev1.Node) string {
+	if request := node.Annotations[v1alpha1.AnnotationPreserve]; request != v1alpha1.RequestTrue {
+		return request
+	}
+	return v1alpha1.RequestNow
+}
+
+func isReady(node *corev1.Node) bool { return isConditionTrue(node, corev1.NodeReady) }
+
+func isConditionTrue(node *corev1.Node, conditionType corev1.NodeConditionType) bool {
+	c := conditionOf(node, conditionType)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func conditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == conditionType {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func listHead(wide bool) line {
+	h := head("POOL", "ZONE", "NODE", "PHASE", "CAUSE", "DRAIN", "LEFT", "ASKED BY")
+	if wide {
+		h.cells = append(h.cells, "UNTIL", "MACHINE", "MESSAGE")
+	}
+	return h
+}
+
+func (k *kept) line(wide bool, now time.Time) line {
+	node := k.Node
+	if node == "" {
+		node = "machine " + k.Machine
+	}
+	l := line{cells: []string{k.Pool, k.Zone, node, k.Phase, k.Cause, k.Drain, left(k.until(), now), k.AskedBy}}
+	if k.failed() {
+		l.colour = yellow
+	}
+	if wide {
+		until := ""
+		if k.Until != nil {
+			until = stamp(k.Until.Time)
+		}
+		l.cells = append(l.cells, until, k.Machine, k.Message)
+	}
+	return l
+}
+
+// text returns the overview as people read it.
+func (o *Options) text(v *overview, wide bool) string {
+	var b strings.Builder
+	if len(v.Machines) == 0 {
+		b.WriteString("No machine is preserved.\n")
+	} else {
+		lines := []line{listHead(wide)}
+		for i := range v.Machines {
+			lines = append(lines, v.Machines[i].line(wide, v.Time.Time))
+		}
+		b.WriteString(o.table(lines...))
+	}
+	if len(v.Places) > 0 {
+		lines := []line{head("POOL", "ZONE", "SHARE", "USED", "FREE")}
+		for _, p := range v.Places {
+			lines = append(lines, line{cells: []string{p.Pool, p.Zone, number(p.Share), strconv.Itoa(int(p.Used)), number(p.Free)}})
+		}
+		b.WriteString("\n" + o.table(lines...))
+	}
+	if !v.hasSeed {
+		b.WriteString("\nShares, free places and machines without a node are known in the seed only (--seed-namespace).\n")
+	}
+	for _, m := range v.Missing {
+		if m.What != evidence.WhatMaintenances || v.hasMaintenances { // who has no such feature misses nothing
+			fmt.Fprintf(&b, "Not known: %s: %s\n", m.What, m.Reason)
+		}
+	}
+	return b.String()
+}
+
+func number(n *int32) string {
+	if n == nil {
+		return "?"
+	}
+	return strconv.Itoa(int(*n))
+}
+
+func newListCommand(o *Options) *cobra.Command {
+	var (
+		output string
+		watch  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the machines that are kept: why, until when and how far their drain is",
+		Long: `Show the machines that are kept: why, until when and how far their drain is. Below it, the places that failed
+machines have which nobody asked for: how many there are in each pool and zone, and how many are taken.
+
+It takes the rights to list nodes, and node maintenances where the shoot has them.`,
+		Example: `  kubectl preserve list
+  kubectl preserve list -w -o wide
+  kubectl preserve list --seed-kubeconfig seed.yaml --seed-namespace shoot--my--shoot`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := validateOutput(output, outputWide, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			if watch {
+				if output != "" && output != outputWide {
+					return fmt.Errorf("--output=%s: must be %s or not set with --watch", output, outputWide)
+				}
+				return o.watchList(cmd.Context(), output == outputWide)
+			}
+			snapshot, err := o.snapshot(cmd.Context())
+			if err != nil {
+				return err
+			}
+			v := overviewOf(snapshot)
+			if output == outputJSON || output == outputYAML {
+				return o.printObject(v, output)
+			}
+			_, err = fmt.Fprint(o.Out, o.text(&v, output == outputWide))
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "How to show it: wide, json or yaml")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on showing it: drawn anew on a terminal, else a line for each change")
+	return cmd
+}

@@ -1,0 +1,191 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+const (
+	preserve = "node.machine.sapcloud.io/preserve"
+	ours     = "machine-preservation.extensions.gardener.cloud/"
+	timeout  = ours + "timeout"
+	drained  = "node.machine.sapcloud.io/preserved"
+)
+
+// until is the end of all preservations here, untilText what a condition says of it.
+var (
+	until     = Start.Add(25 * time.Hour)
+	untilText = "Machine preserved until 2026-03-02T13:00:00Z."
+)
+
+func in(pool, zone string) NodeOption {
+	return func(n *corev1.Node) {
+		n.Labels = map[string]string{labelPool: pool, corev1.LabelTopologyZone: zone}
+	}
+}
+
+func preservedNode(reason, drain string) NodeOption {
+	return Condition("Preserved", corev1.ConditionTrue, reason, drain+untilText)
+}
+
+func failedNode(n *corev1.Node) {
+	NotReady(n)
+	Taint(drained, Start)(n)
+	preservedNode("DrainBlocked", "Pods: 1 blocked by budget web/api\x1b[31m. ")(n)
+}
+
+func of(deployment string) MachineOption {
+	return func(m *machinev1alpha1.Machine) {
+		m.Labels["name"] = deployment
+		pool, zone, _ := strings.Cut(deployment, "-")
+		m.Spec.NodeTemplateSpec.Labels = map[string]string{labelPool: pool, corev1.LabelTopologyZone: zone}
+	}
+}
+
+func deploymentIn(name, pool, zone string, opts ...DeploymentOption) *machinev1alpha1.MachineDeployment {
+	return Deployment(name, append(opts, func(d *machinev1alpha1.MachineDeployment) {
+		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": name}}
+		d.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{labelPool: pool, corev1.LabelTopologyZone: zone}
+	})...)
+}
+
+func maintenanceOf(node, requestor, phase string) *maintenancev1alpha1.NodeMaintenance {
+	return &maintenancev1alpha1.NodeMaintenance{
+		ObjectMeta: metav1.ObjectMeta{Name: requestor + "-" + node, Namespace: "operators", UID: "nm", CreationTimestamp: metav1.NewTime(Start)},
+		Spec:       maintenancev1alpha1.NodeMaintenanceSpec{NodeName: node, RequestorID: requestor},
+		Status: maintenancev1alpha1.NodeMaintenanceStatus{Conditions: []metav1.Condition{{
+			Type: "Ready", Status: metav1.ConditionFalse, Reason: phase, Message: "Waits for 2 pods."}}},
+	}
+}
+
+func shootObjects() []client.Object {
+	return []client.Object{
+		Node("auto", in("a", "z1"), failedNode),
+		Node("asked", in("a", "z2"), preservedNode("Preserved", ""), NodeAnnotation(preserve, "true")),
+		Node("failed-asked", in("a", "z2"), failedNode, NodeAnnotation(preserve, "when-failed")),
+		Node("works", in("b", "z1"), preservedNode("Preserved", ""), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
+		Node("cycled", in("b", "z1"), NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
+		Node("over", in("a", "z1"), Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
+		Node("other", in("a", "z1"), NodeAnnotation(preserve, "when-failed")),
+		maintenanceOf("works", "firmware", "Draining"),
+	}
+}
+
+func seedObjects() []client.Object {
+	return []client.Object{
+		deploymentIn("a-z1", "a", "z1", Share("2"), DeploymentAnnotation(ours+"machine-preserve-timeout", "48h")),
+		deploymentIn("a-z2", "a", "z2", Share("0")),
+		deploymentIn("b-z1", "b", "z1"),
+		Machine("auto", of("a-z1"), Preserved("Failed:Preserved", "auto", until)),
+		Machine("never-joined", of("a-z1"), func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }, NeverJoined, Preserved("Failed:Preserved", "now", until), Annotation(preserve, "now")),
+		Machine("asked", of("a-z2"), Preserved("Running:Preserved", "now", until)),
+		Machine("failed-asked", of("a-z2"), Preserved("Failed:Preserved", "when-failed", until), ExpiryInStatus(until.Add(time.Hour))),
+		Machine("works", of("b-z1"), Preserved("Running:Preserved", "maintenance", until)),
+		Machine("cycled", of("b-z1"), Preserved("Failed:Preserved", "remediation", until)),
+		Machine("over", of("a-z1")),
+	}
+}
+
+var _ = Describe("list", func() {
+	DescribeTable("should show what there is", func(file, args string, seed bool) {
+		var objects []client.Object
+		if seed {
+			objects = seedObjects()
+		}
+		p := newPerson(shootObjects(), objects)
+		Expect(p.runs(args)).To(Succeed())
+		expectGolden(file, p.out.String())
+	},
+		Entry("to a shoot's user", "list.txt", "list", false),
+		Entry("to a shoot's user, widely", "list-wide.txt", "list -o wide", false),
+		Entry("to an operator", "list-seed.txt", "list", true),
+		Entry("to an operator, as JSON", "list-seed.json", "list -o json", true),
+		Entry("to an operator, as YAML", "list-seed-yaml.txt", "list -o yaml", true),
+	)
+
+	It("should take two calls to the shoot and two to the seed", func() {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.calls).To(ConsistOf("list *v1.NodeList", "list *v1alpha1.NodeMaintenanceList"))
+		p = newPerson(shootObjects(), seedObjects())
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.calls).To(HaveLen(4))
+	})
+
+	It("should say that there is nothing", func() {
+		p := newPerson([]client.Object{Node("one")}, []client.Object{deploymentIn("a-z1", "a", "z1")})
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(Equal("No machine is preserved.\n"))
+	})
+
+	It("should colour lines on a terminal only, and not if NO_COLOR is set", func() {
+		p := newPerson(shootObjects(), nil)
+		p.options.isTerminal = func(any) bool { return true }
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(ContainSubstring(yellow + "a "))
+		GinkgoT().Setenv("NO_COLOR", "1")
+		p.out = &lockedBuffer{}
+		p.options.Out = p.out
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).NotTo(ContainSubstring("\x1b"))
+	})
+
+	DescribeTable("should go on without maintenances", func(answer error, note string) {
+		p := newPerson(shootObjects(), nil)
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*maintenancev1alpha1.NodeMaintenanceList); ok {
+					return answer
+				}
+				return c.List(ctx, list, opts...)
+			},
+		})
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(ContainSubstring("maintenance"))
+		if note == "" {
+			Expect(p.out.String()).NotTo(ContainSubstring("Not known"))
+		} else {
+			Expect(p.out.String()).To(ContainSubstring(note))
+		}
+	},
+		Entry("that the shoot does not have", apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "", 0, true), ""),
+		Entry("that one may not see", apierrors.NewForbidden(schema.GroupResource{Resource: "nodemaintenances"}, "", nil), "Not known: node maintenances: "),
+	)
+
+	It("should go on, with a line for each change", func() {
+		p := newPerson(shootObjects(), nil)
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- p.runsIn(ctx, "list -w") }()
+		tick := func() string { clock.Step(time.Second); return p.out.String() }
+
+		Eventually(tick).Should(ContainSubstring("asked"))
+		asked := p.node("asked")
+		Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")(asked)
+		Expect(p.options.shoot.Status().Update(ctx, asked)).To(Succeed())
+		Eventually(tick, 10*time.Second).Should(MatchRegexp(`(?m)^a +z2 +asked +Released +now`))
+		stop()
+		Eventually(ended).Should(Receive(BeNil()))
+	})
+})

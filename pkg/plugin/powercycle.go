@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+func newPowerCycleCommand(o *Options) *cobra.Command {
+	w := &writeFlags{}
+	cmd := &cobra.Command{
+		Use:   "power-cycle NODE",
+		Short: "Have the host of a node powered off and on again",
+		Long: `Have the host of a node powered off and on again. Its machine is kept meanwhile, and its pods start elsewhere while
+the host is off. It takes a pool with powerCycle in the Shoot, on a landscape with hosts whose operators allow shoots to ask.`,
+		Example:           "  kubectl preserve power-cycle node-1 --wait --timeout 30m",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: o.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := w.validate(); err != nil {
+				return err
+			}
+			return o.powerCycle(cmd.Context(), w, args[0])
+		},
+	}
+	w.add(cmd.Flags(), "the power cycle has come to its end")
+	return cmd
+}
+
+var errNoPowerCycle = errors.New(`nobody answered, and the request was withdrawn. Power cycles need
+- the extension machine-preservation in the Shoot, with powerCycle for the pool of this node,
+- a landscape with hosts whose power can be switched, where operators allow shoots to ask (shootRequests)`)
+
+// powerCycle asks on the node, and looks for an answer: a request that nobody knows must not lie there until somebody does.
+func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) error {
+	shoot, _, err := o.shootClient()
+	if err != nil {
+		return err
+	}
+	asked, err := o.askPowerCycle(ctx, shoot, w, name)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", name, err)
+	}
+	if err := write(o.Out, fmt.Sprintf("node/%s is asked to be power-cycled%s\n  Its machine is kept meanwhile, whatever the places for failed machines, and takes none of them.\n", name, w.suffix())); err != nil || w.dry() {
+		return err
+	}
+
+	taken := false
+	answer, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	err = await(answer, shoot, name, func(node *corev1.Node) (bool, error) {
+		if node == nil {
+			return false, errors.New("it is gone")
+		}
+		taken = node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
+		return isNewer(node, asked), nil
+	})
+	switch {
+	case isTimeout(err) && taken:
+		return fmt.Errorf("node %s: the request was taken away and nothing follows: operators do not allow shoots to ask (shootRequests), see 'kubectl events --for node/%s'", name, name)
+	case isTimeout(err):
+		return fmt.Errorf("node %s: %w", name, errors.Join(errNoPowerCycle, withdrawPowerCycle(context.WithoutCancel(ctx), shoot, name)))
+	case err != nil:
+		return fmt.Errorf("node %s: %w", name, err)
+	}
+	return o.waitForPowerCycle(ctx, shoot, w, name)
+}
+
+// askPowerCycle writes the request, and returns the condition that there was before.
+func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *writeFlags, name string) (*corev1.NodeCondition, error) {
+	for confirmed := false; ; {
+		node := &corev1.Node{}
+		if err := shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+			return nil, err
+		}
+		if isReady(node) && !confirmed {
+			if err := o.confirm(fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
+				return nil, err
+			}
+			confirmed = true
+		}
+		before := conditionOf(node, v1alpha1.ConditionPowerCycle)
+		if w.dryRun == "client" {
+			return before, nil
+		}
+		err := annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())
+		if !apierrors.IsConflict(err) {
+			return before, err
+		}
+	}
+}
+
+func withdrawPowerCycle(ctx context.Context, shoot client.Client, name string) error {
+	for {
+		node := &corev1.Node{}
+		err := shoot.Get(ctx, client.ObjectKey{Name: name}, node)
+		if err == nil {
+			err = annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner)
+		}
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+}
+
+// isNewer says that the node shows a power cycle that is under way, or that has come to its end since.
+func isNewer(node *corev1.Node, before *corev1.NodeCondition) bool {
+	c := conditionOf(node, v1alpha1.ConditionPowerCycle)
+	switch {
+	case c == nil:
+		return false
+	case c.Status == corev1.ConditionTrue || before == nil:
+		return true
+	}
+	return c.LastHeartbeatTime != before.LastHeartbeatTime
+}
+
+// waitForPowerCycle says how the power cycle goes: at once, or with --wait at its end.
+func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch, w *writeFlags, name string) error {
+	ctx, cancel := w.limit(ctx)
+	defer cancel()
+	var phase string
+	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
+		c := &corev1.NodeCondition{}
+		if node != nil {
+			c = conditionOf(node, v1alpha1.ConditionPowerCycle)
+		}
+		if node == nil || c == nil {
+			return false, errors.New("it is gone, or its power cycle is: the machine was not kept")
+		}
+		if c.Reason != phase {
+			phase = c.Reason
+			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(phase+" "+printable(c.Message)))); err != nil {
+				return false, err
+			}
+		}
+		return !w.wait || c.Status != corev1.ConditionTrue, nil
+	})
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case isTimeout(err):
+		return fmt.Errorf("node %s: waited for %s in vain until the power cycle has come to its end: it is %s", name, w.timeout, phase)
+	case err != nil:
+		return fmt.Errorf("node %s: %w", name, err)
+	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
+		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, phase, name)
+	}
+	return nil
+}

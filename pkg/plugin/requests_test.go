@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// answers has a node of a person become something, as soon as it has an annotation of some value.
+func (p *person) answers(key, value string, options ...NodeOption) {
+	p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if err := c.Patch(ctx, object, patch, opts...); err != nil || object.GetAnnotations()[key] != value {
+				return err
+			}
+			node := object.DeepCopyObject().(*corev1.Node)
+			for _, option := range options {
+				option(node)
+			}
+			return c.Status().Update(ctx, node)
+		},
+	})
+}
+
+var _ = Describe("Requests", func() {
+	DescribeTable("should be written and explained", func(file, args, preserved, timed string, seed bool) {
+		var objects []client.Object
+		if seed {
+			objects = seedObjects()
+		}
+		p := newPerson(shootObjects(), objects)
+		Expect(p.runs(args)).To(Succeed())
+		expectGolden(file, p.out.String())
+		var name string
+		_, err := fmt.Sscanf(p.out.String(), "node/%s", &name)
+		Expect(err).NotTo(HaveOccurred())
+		annotations := p.node(name).Annotations
+		Expect(annotations[preserve]).To(Equal(preserved))
+		Expect(annotations[timeout]).To(Equal(timed))
+	},
+		Entry("now", "now.txt", "now over", "now", "", false),
+		Entry("R5: now, for a time", "now-for.txt", "now over --for 6h", "now", "6h0m0s", false),
+		Entry("now, of an operator", "now-seed.txt", "now over", "now", "", true),
+		Entry("now, of a machine that failed", "now-failed.txt", "now auto --for 6h", "now", "6h0m0s", true),
+		Entry("now, of one that was asked for", "now-again.txt", "now asked", "now", "", false),
+		Entry("when-failed", "when-failed.txt", "when-failed over --for 90m", "when-failed", "1h30m0s", true),
+		Entry("when-failed, of one that is kept now", "when-failed-asked.txt", "when-failed asked", "when-failed", "", false),
+		Entry("release of what was asked for", "release.txt", "release asked", "", "", false),
+		Entry("release of a machine that failed", "release-failed.txt", "release auto --yes", "false", "", false),
+		Entry("release of one that nobody asked for", "release-unasked.txt", "release cycled", "false", "", false),
+		Entry("release of one that is not kept", "release-nothing.txt", "release over", "", "", false),
+		Entry("forbid", "forbid.txt", "forbid over", "false", "", false),
+		Entry("client dry run", "dry-run-client.txt", "release auto --dry-run=client", "", "", false),
+		Entry("server dry run", "dry-run-server.txt", "now over --dry-run=server", "", "", false),
+	)
+
+	DescribeTable("should be refused", func(args, message string, seed bool) {
+		var objects []client.Object
+		if seed {
+			objects = append(seedObjects(), Machine("other", of("a-z1"), Annotation(ours+"forbidden", "true")))
+		}
+		p := newPerson(shootObjects(), objects)
+		Expect(p.runs(args)).To(MatchError(ContainSubstring(message)))
+		Expect(p.out.String()).To(BeEmpty())
+	},
+		Entry("R5: a time that is too short", "now over --for 9s", "--for=9s: must be a duration from 10s to 336h, for example 6h or 90m", false),
+		Entry("R5: a time that is too long", "now over --for 337h", "--for=337h: must be", false),
+		Entry("R5: no time at all", "when-failed over --for soon", "--for=soon: must be", false),
+		Entry("a dry run of another kind", "now over --dry-run=maybe", "--dry-run=maybe: must be one of none, server, client", false),
+		Entry("a dry run of no kind", "now over --dry-run", "--dry-run: must be followed by", false),
+		Entry("P6: a time for what was asked for", "now asked --for 6h", "asking again does not change that. Use 'kubectl preserve extend asked'", false),
+		Entry("R6: what operators forbid", "now other", "operators forbid", true),
+		Entry("release of a failed machine, as nobody can be asked", "release auto", "Pass --yes", false),
+		Entry("forbid of a failed machine, as nobody can be asked", "forbid auto", "Pass --yes", false),
+		Entry("release of a maintenance", "release works", "as somebody works on it: end that with 'kubectl preserve maintenance done works'", false),
+		Entry("a node that does not exist", "now nobody", `nodes "nobody" not found`, false),
+		Entry("extend without a time", "extend auto", "one of --for and --until must be set", false),
+		Entry("extend to the past", "extend auto --until 2026-03-02T13:00:00Z", "must be later than 2026-03-02T13:00:00Z", false),
+		Entry("extend to no time", "extend auto --until tomorrow", "--until=tomorrow: must be a time in RFC 3339", false),
+		Entry("extend for too long", "extend auto --for 320h", "--for=320h: must not keep its machine for longer than 336h from now on", false),
+		Entry("extend of what is not kept", "extend over --for 1h", "is not kept: ask for it with 'kubectl preserve now over", false),
+		Entry("P6: extend of a failed machine that was asked for", "extend failed-asked --for 1h", "Operators can move it", false),
+	)
+
+	It("should ask before a failed machine is let go of, and heed the answer", func() {
+		p := newPerson(shootObjects(), nil)
+		p.options.isTerminal = func(stream any) bool { return stream == p.options.In }
+		p.in.WriteString("n\n")
+		Expect(p.runs("release auto")).To(MatchError(ContainSubstring("nothing was changed")))
+		Expect(p.errOut.String()).To(ContainSubstring("Let go of it? It is terminated, with all that is on it. [y/N]"))
+		Expect(p.node("auto").Annotations).NotTo(HaveKey(preserve))
+		p.in.Reset()
+		p.in.WriteString("y\n")
+		Expect(p.runs("release auto")).To(Succeed())
+		Expect(p.node("auto").Annotations).To(HaveKeyWithValue(preserve, "false"))
+	})
+
+	It("should decide again if the node has changed meanwhile", func() {
+		p := newPerson(shootObjects(), nil)
+		conflicts := 0
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				data, err := patch.Data(object)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(string(data)).To(ContainSubstring("resourceVersion"))
+				if conflicts++; conflicts == 1 {
+					status := p.node("over")
+					failedNode(status)
+					Expect(c.Status().Update(ctx, status)).To(Succeed())
+					taints := p.node("over")
+					Taint(drained, Start)(taints)
+					Expect(c.Update(ctx, taints)).To(Succeed())
+					return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "over", nil)
+				}
+				return c.Patch(ctx, object, patch, opts...)
+			},
+		})
+		Expect(p.runs("forbid over")).To(MatchError(ContainSubstring("Pass --yes")))
+		Expect(p.node("over").Annotations).NotTo(HaveKey(preserve))
+	})
+
+	It("should go on with the other nodes if one fails", func() {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs("now nobody over")).To(MatchError(ContainSubstring("node nobody: ")))
+		Expect(p.node("over").Annotations).To(HaveKeyWithValue(preserve, "now"))
+	})
+
+	Context("--wait", func() {
+		It("should end when the machine is kept", func() {
+			p := newPerson(shootObjects(), nil)
+			p.answers(preserve, "now", preservedNode("Preserved", ""))
+			Expect(p.runs("now over --wait")).To(Succeed())
+			Expect(p.out.String()).To(HaveSuffix("node/over is kept until 2026-03-02T13:00:00Z\n"))
+		})
+
+		It("should end when the node is gone", func() {
+			p := newPerson(shootObjects(), nil)
+			done := make(chan error)
+			go func() { done <- p.runs("release auto --yes --wait") }()
+			Eventually(p.out.String).Should(ContainSubstring("is let go of"))
+			time.Sleep(time.Second) // the fake client forgets what happens between a list and a watch
+			Expect(p.options.shoot.Delete(context.Background(), p.node("auto"))).To(Succeed())
+			Eventually(done, 5*time.Second).Should(Receive(BeNil()))
+			Expect(p.out.String()).To(HaveSuffix("node/auto is gone\n"))
+		})
+
+		It("should end with an error when the time has passed", func() {
+			p := newPerson(shootObjects(), nil)
+			Expect(p.runs("now over --wait --timeout 50ms")).To(MatchError(ContainSubstring("node over: waited for 50ms in vain until they are kept: is machine preservation enabled")))
+		})
+	})
+
+	Context("extend", func() {
+		later := Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until 2026-03-02T14:00:05Z.")
+
+		It("P6: should ask for a machine that nobody asked for, so that it ends later", func() {
+			p := newPerson(shootObjects(), nil)
+			p.answers(preserve, "now", later)
+			Expect(p.runs("extend auto --for 1h")).To(Succeed())
+			Expect(p.node("auto").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
+			expectGolden("extend.txt", p.out.String())
+		})
+
+		It("P6: should let go of a machine that was asked for and has not failed, and ask anew", func() {
+			p := newPerson(shootObjects(), nil)
+			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
+			p.answers(preserve, "now", later)
+			Expect(p.runs("extend asked --until 2026-03-02T14:00:00Z")).To(Succeed())
+			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
+			expectGolden("extend-anew.txt", p.out.String())
+		})
+
+		DescribeTable("P6: should write the end on the Machine for who has access to the seed", func(node, args string, expect func(*machinev1alpha1.Machine)) {
+			p := newPerson(shootObjects(), seedObjects())
+			Expect(p.runs("extend " + node + " " + args)).To(Succeed())
+			machine := &machinev1alpha1.Machine{}
+			Expect(p.options.seed.Get(context.Background(), client.ObjectKey{Namespace: Namespace, Name: node}, machine)).To(Succeed())
+			expect(machine)
+			Expect(p.node(node).Annotations).NotTo(HaveKey(timeout))
+		},
+			Entry("in its annotation", "auto", "--for 1h", func(m *machinev1alpha1.Machine) {
+				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-02T14:00:00Z"))
+			}),
+			Entry("in its status", "failed-asked", "--until 2026-03-05T00:00:00Z", func(m *machinev1alpha1.Machine) {
+				Expect(m.Status.CurrentStatus.PreserveExpiryTime.UTC().Format(time.RFC3339)).To(Equal("2026-03-05T00:00:00Z"))
+				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-02T13:00:00Z"))
+			}),
+		)
+	})
+
+	It("should complete names of nodes", func() {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs("__complete release over a")).To(Succeed())
+		Expect(p.out.String()).To(HavePrefix("asked\nauto\n:4\n"))
+	})
+})

@@ -1,0 +1,241 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+)
+
+// listWatch lists and then watches, which all API servers can do.
+type listWatch struct{ *toolscache.ListWatch }
+
+// IsWatchListSemanticsUnSupported implements what reflectors look for.
+func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
+
+func newListWatch[L client.ObjectList](c client.WithWatch, newList func() L, opts ...client.ListOption) listWatch {
+	with := func(raw metav1.ListOptions) []client.ListOption {
+		raw.FieldSelector = "" // opts has it
+		return append(slices.Clone(opts), rawOptions{&raw})
+	}
+	return listWatch{&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
+			list := newList()
+			return list, c.List(ctx, list, with(raw)...)
+		},
+		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, newList(), with(raw)...)
+		},
+	}}
+}
+
+// rawOptions are options as a reflector makes them.
+type rawOptions struct{ *metav1.ListOptions }
+
+// ApplyToList implements client.ListOption.
+func (r rawOptions) ApplyToList(o *client.ListOptions) {
+	o.Raw, o.Limit, o.Continue = r.ListOptions, r.Limit, r.Continue
+}
+
+func namedNode(name string) client.ListOption {
+	return client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
+}
+
+// await returns when a node is as it is waited for, or an error if it cannot get so any more. The node is nil once it is
+// gone.
+func await(ctx context.Context, c client.WithWatch, name string, done func(*corev1.Node) (bool, error)) error {
+	return awaitObject(ctx, newListWatch(c, func() *corev1.NodeList { return &corev1.NodeList{} }, namedNode(name)), name, &corev1.Node{}, done)
+}
+
+// awaitObject does it for the object of a key.
+func awaitObject[T any](ctx context.Context, lw listWatch, key string, kind runtime.Object, done func(*T) (bool, error)) error {
+	_, err := watchtools.UntilWithSync(ctx, lw, kind, func(store toolscache.Store) (bool, error) {
+		object, there, err := store.GetByKey(key)
+		switch {
+		case err != nil:
+			return false, err
+		case !there:
+			return done(nil)
+		}
+		return done(object.(*T))
+	}, func(event watch.Event) (bool, error) {
+		is, err := toolscache.MetaNamespaceKeyFunc(event.Object)
+		switch {
+		case err != nil || is != key:
+			return false, err
+		case event.Type == watch.Deleted:
+			return done(nil)
+		}
+		return done(any(event.Object).(*T))
+	})
+	return err
+}
+
+// isTimeout says that what was waited for did not happen in time.
+func isTimeout(err error) bool {
+	return wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// follow calls show with all that is known, now and every second, until the context is done.
+func (o *Options) follow(ctx context.Context, show func(*evidence.Snapshot) error) error {
+	shoot, seed, err := o.clients()
+	if err != nil {
+		return err
+	}
+	first, err := o.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+
+	nodes := inform[corev1.Node](ctx, newListWatch(shoot, func() *corev1.NodeList { return &corev1.NodeList{} }), &corev1.Node{})
+	sources := []interface{ hasSynced() bool }{nodes}
+	var maintenances *informer[maintenancev1alpha1.NodeMaintenance]
+	if first.Shoot.HasMaintenances && !slices.ContainsFunc(first.Missing, func(m evidence.Missing) bool { return m.What == evidence.WhatMaintenances }) {
+		maintenances = inform[maintenancev1alpha1.NodeMaintenance](ctx, newListWatch(shoot, func() *maintenancev1alpha1.NodeMaintenanceList { return &maintenancev1alpha1.NodeMaintenanceList{} }), &maintenancev1alpha1.NodeMaintenance{})
+		sources = append(sources, maintenances)
+	}
+	var (
+		machines    *informer[machinev1alpha1.Machine]
+		deployments *informer[machinev1alpha1.MachineDeployment]
+	)
+	if seed != nil {
+		in := client.InNamespace(o.SeedNamespace)
+		machines = inform[machinev1alpha1.Machine](ctx, newListWatch(seed, func() *machinev1alpha1.MachineList { return &machinev1alpha1.MachineList{} }, in), &machinev1alpha1.Machine{})
+		deployments = inform[machinev1alpha1.MachineDeployment](ctx, newListWatch(seed, func() *machinev1alpha1.MachineDeploymentList { return &machinev1alpha1.MachineDeploymentList{} }, in), &machinev1alpha1.MachineDeployment{})
+		sources = append(sources, machines, deployments)
+	}
+
+	ticker := o.Clock.NewTicker(time.Second)
+	defer ticker.Stop()
+	for s := first; ; {
+		if err := show(s); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+		s = &evidence.Snapshot{Time: o.Clock.Now(), Shoot: first.Shoot, Seed: first.Seed, Missing: first.Missing}
+		if slices.ContainsFunc(sources, func(i interface{ hasSynced() bool }) bool { return !i.hasSynced() }) {
+			continue // with what was read first
+		}
+		s.Shoot.Nodes = nodes.items()
+		if maintenances != nil {
+			s.Shoot.Maintenances = maintenances.items()
+		}
+		if seed != nil {
+			s.Seed = &evidence.Seed{Namespace: o.SeedNamespace, Machines: machines.items(), MachineDeployments: deployments.items()}
+		}
+	}
+}
+
+// informer has the objects of a kind as they are now.
+type informer[T any] struct {
+	store      toolscache.Store
+	controller toolscache.Controller
+}
+
+func inform[T any](ctx context.Context, lw listWatch, object runtime.Object) *informer[T] {
+	store, controller := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: lw, ObjectType: object, Handler: toolscache.ResourceEventHandlerFuncs{},
+	})
+	go controller.RunWithContext(ctx)
+	return &informer[T]{store, controller}
+}
+
+func (i *informer[T]) hasSynced() bool { return i.controller.HasSynced() }
+
+func (i *informer[T]) items() []T {
+	var items []T
+	for _, object := range i.store.List() {
+		items = append(items, *object.(*T))
+	}
+	return items
+}
+
+// watchList goes on showing the list: drawn anew on a terminal, else with a line for each change.
+func (o *Options) watchList(ctx context.Context, wide bool) error {
+	var last string
+	shown := map[string]kept{}
+	return o.follow(ctx, func(s *evidence.Snapshot) error {
+		v := overviewOf(s)
+		text := o.text(&v, wide)
+		first := last == ""
+		switch {
+		case o.isTerminal(o.Out) && text == last:
+			return nil
+		case o.isTerminal(o.Out):
+			last = text
+			return write(o.Out, redraw+text)
+		}
+		last = text
+		return write(o.Out, o.changes(&v, shown, first, wide))
+	})
+}
+
+// changes returns the lines of those machines that are shown otherwise than before, and remembers how they are.
+func (o *Options) changes(v *overview, shown map[string]kept, first, wide bool) string {
+	var lines []line
+	before := maps.Clone(shown)
+	clear(shown)
+	for _, k := range v.Machines {
+		id := k.Machine + "/" + k.Node
+		was, there := before[id]
+		delete(before, id)
+		shown[id] = k
+		if !there || !same(&was, &k) {
+			lines = append(lines, k.line(wide, v.Time.Time))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		k := before[id]
+		k.Phase, k.Drain, k.Until, k.Message = "Released", "", nil, ""
+		lines = append(lines, k.line(wide, v.Time.Time))
+	}
+	if len(lines) == 0 && !first {
+		return ""
+	}
+	// The head is a line of each of these tables, so that the columns are those of the first.
+	text := o.table(append([]line{listHead(wide)}, lines...)...)
+	if !first {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return text
+}
+
+func same(a, b *kept) bool {
+	x, y := *a, *b
+	equal := a.until().Equal(b.until())
+	x.Until, y.Until = nil, nil
+	return equal && x == y
+}
+
+func write(w io.Writer, text string) error {
+	_, err := fmt.Fprint(w, text)
+	return err
+}
