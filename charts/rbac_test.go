@@ -125,6 +125,6 @@ var _ = Describe("Permissions", func() {
 				}
 			}
 		}
-		Expect(nameless).To(ConsistOf("extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "events"))
+		Expect(nameless).To(ConsistOf("extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "configmaps", "events"))
 	})
 })

@@ -76,6 +76,9 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 // PodLogs returns the log of a container.
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
+// NoMaintenances is why there are no NodeMaintenances in a shoot without their API.
+const NoMaintenances = "the shoot has no node maintenance"
+
 // ErrNotFound says that there is neither a node nor a machine of the name.
 var ErrNotFound = errors.New("there is no such node and, as far as can be seen, no such machine")
 
@@ -316,7 +319,7 @@ func (c *collector) maintenances(ctx context.Context, node string) {
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
 		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = !HasNoAPI(err), maintenances })
 		if HasNoAPI(err) {
-			return errNoMaintenance
+			return errors.New(NoMaintenances)
 		}
 		return err
 	})

@@ -45,8 +45,6 @@ const (
 	containerSidecar = "machine-preservation-controller"
 )
 
-var errNoMaintenance = errors.New("the shoot has no node maintenance")
-
 // ReadNodes fills in the shoot's nodes.
 func ReadNodes(ctx context.Context, shoot client.Reader, s *Snapshot) error {
 	nodes := &corev1.NodeList{}
@@ -61,7 +59,7 @@ func ReadMaintenances(ctx context.Context, shoot client.Reader, s *Snapshot) {
 	err := shoot.List(ctx, list)
 	s.Shoot.HasMaintenances, s.Shoot.Maintenances = !HasNoAPI(err), list.Items
 	if !s.Shoot.HasMaintenances {
-		err = errNoMaintenance
+		err = errors.New(NoMaintenances)
 	}
 	s.Note(WhatMaintenances, err)
 }

@@ -143,6 +143,12 @@ func (r *Record) FailedAt(machine *machinev1alpha1.Machine, defaults Timeouts) t
 	}
 }
 
+// HasEvidence says that the evidence of the failure is stored.
+func (r *Record) HasEvidence(machine *machinev1alpha1.Machine) bool {
+	evidence, ok := machine.Annotations[v1alpha1.AnnotationEvidence]
+	return ok && r.Failed && evidence == machine.Annotations[v1alpha1.AnnotationFailedSince]
+}
+
 func (r *Record) clone() *Record {
 	c := *r
 	c.Claims = slices.Clone(r.Claims)

@@ -25,6 +25,8 @@ const (
 	// maxAutomatic is how many cycles a Machine has had within a day when it gets no request of ours any more. What its
 	// host went through for a Machine before does not count (X9).
 	maxAutomatic = 3
+	// evidenceTime is for how long an automatic cycle waits for evidence after the failure: as long as it may take to gather (X9).
+	evidenceTime = time.Minute
 )
 
 // decision is one that is being taken.
@@ -217,6 +219,10 @@ func (d *decision) ask() {
 		return
 	}
 	if at := preserved.FailedAt(d.Machine, d.group.Timeouts); d.now.Before(at) {
+		d.wake(at)
+		return
+	}
+	if at := preserved.FailedAt(d.Machine, d.group.Timeouts).Add(evidenceTime); d.group.Evidence && !preserved.HasEvidence(d.Machine) && d.now.Before(at) {
 		d.wake(at)
 		return
 	}

@@ -688,6 +688,25 @@ var _ = Describe("Decide", func() {
 			Expect(m.begun).To(Equal(1))
 			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
 		})
+		It("X9: waits for the evidence where it is stored, for a minute", func() {
+			w.Evidence = true
+			failed("auto", w.now.Add(-healthTimeout))
+			m.annotate(prefix+"evidence", w.now.Add(-24*time.Hour).Format(time.RFC3339)) // of a failure before
+			w.run()
+			Expect(w.steps).To(BeEmpty())
+			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Minute)))
+			w.after(59 * time.Second)
+			Expect(m.phase()).To(BeEmpty())
+			w.after(time.Second)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X9: does not wait for evidence that is there", func() {
+			w.Evidence = true
+			failed("auto", w.now.Add(-healthTimeout))
+			m.annotate(prefix+"evidence", w.now.Add(-healthTimeout).Format(time.RFC3339))
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
 		DescribeTable("X9: does not ask", func(edit func()) {
 			failed("auto", w.now.Add(-healthTimeout))
 			edit()

@@ -53,6 +53,7 @@ var metrics = []string{
 	"machine_preservation_power_cycle_duration_seconds_sum",
 	"machine_preservation_power_cycle_deadline_timestamp_seconds",
 	"machine_preservation_hosts_off",
+	"machine_preservation_evidence_total",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",

@@ -49,6 +49,9 @@ const (
 	// AnnotationNodeMaintenance on the access secret is "true" if the container is to take care of NodeMaintenances.
 	AnnotationNodeMaintenance = v1alpha1.GroupName + "/node-maintenance"
 
+	// AnnotationEvidence on the access secret is "true" if there may be stored evidence.
+	AnnotationEvidence = v1alpha1.GroupName + "/evidence"
+
 	// AnnotationPowerCycle on the access secret is "true" if the container is to power-cycle hosts.
 	AnnotationPowerCycle = v1alpha1.GroupName + "/power-cycle"
 	// AnnotationPowerCycleSeed on the access secret is the name by which hosts know this seed. It is there as long as the
@@ -80,6 +83,8 @@ type Values struct {
 	NodeMaintenance MaintenanceStage
 	// PowerCycle is what is done about hosts, nil for nothing.
 	PowerCycle *PowerCycle
+	// Evidence says that evidence is stored. Without it, what was stored is deleted.
+	Evidence bool
 }
 
 // PowerCycle is what the container, and who acts for it, has to do with hosts.
@@ -114,6 +119,9 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 	if err := p.deployMonitoring(ctx); err != nil {
 		return err
 	}
+	if err := p.leaveEvidence(ctx); err != nil {
+		return err
+	}
 	return p.deployAccessSecret(ctx)
 }
 
@@ -127,11 +135,14 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := Resources(p.client, p.namespace).Destroy(ctx); err != nil {
 		return err
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service())
+	if err := kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service()); err != nil {
+		return err
+	}
+	return p.deleteEvidence(ctx)
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
-// leader election with a Lease of our own, and hosts that are in its namespace.
+// leader election with a Lease of our own, hosts that are in its namespace, and stored evidence.
 func (p *preservationController) deployRole(ctx context.Context) error {
 	role := p.role()
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
@@ -150,6 +161,7 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 		}
 		rules, err := hostRules(p.values.PowerCycle)
 		role.Rules = append(role.Rules, rules...)
+		role.Rules = append(role.Rules, evidenceRules(p.values.Evidence)...)
 		return err
 	}); err != nil {
 		return fmt.Errorf("failed to deploy Role: %w", err)
@@ -199,6 +211,10 @@ func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationNodeMaintenance, "true")
 	} else {
 		delete(access.Secret.Annotations, AnnotationNodeMaintenance)
+	}
+	delete(access.Secret.Annotations, AnnotationEvidence)
+	if p.values.Evidence {
+		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationEvidence, "true")
 	}
 	delete(access.Secret.Annotations, AnnotationPowerCycle)
 	delete(access.Secret.Annotations, AnnotationPowerCycleSeed)
@@ -271,6 +287,7 @@ func (p *preservationController) shootResources() []client.Object {
 		)
 	}
 	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
+	clusterRole.Rules = append(clusterRole.Rules, shootEvidenceRules(p.values.Evidence)...)
 	if p.values.PowerCycle != nil {
 		clusterRole.Rules = append(clusterRole.Rules,
 			rbacv1.PolicyRule{

@@ -141,6 +141,55 @@ var _ = Describe("PreservationController", func() {
 		Expect(role()).To(Equal(without), "and takes it away again")
 	})
 
+	It("should allow what evidence needs only where it is stored, and delete it where it no longer is", func() {
+		stored := func() []string {
+			list := &corev1.ConfigMapList{}
+			Expect(c.List(ctx, list)).To(Succeed())
+			var names []string
+			for _, item := range list.Items {
+				names = append(names, item.Namespace+"/"+item.Name)
+			}
+			return names
+		}
+		inSeed := func() []rbacv1.PolicyRule {
+			return get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role).Rules
+		}
+		store := func(namespace, name string, labels map[string]string) {
+			Expect(c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}})).To(Succeed())
+		}
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		without, withoutInSeed := role(), inSeed()
+
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(slices.Concat(without, []rbacv1.PolicyRule{
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"list"}},
+			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
+			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
+		})))
+		Expect(inSeed()).To(Equal(slices.Concat(withoutInSeed, []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "list", "patch", "delete"}},
+		})))
+
+		ours := map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"}
+		store(namespace, "ours", ours)
+		store(namespace, "other", nil)
+		store("shoot--foo--other", "ours", ours)
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(stored()).To(ContainElement(namespace + "/ours"))
+
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(without), "and takes it away again")
+		Expect(inSeed()).To(Equal(withoutInSeed))
+		Expect(stored()).To(ConsistOf(namespace+"/other", namespace+"/machine-preservation-controller-dashboards", "shoot--foo--other/ours"))
+		Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/evidence"))
+
+		store(namespace, "ours", ours)
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		Expect(stored()).To(ContainElement(namespace+"/ours"), "nobody looks where nothing was ever stored")
+		Expect(controller.Destroy(ctx)).To(Succeed())
+		Expect(stored()).To(ConsistOf(namespace+"/other", "shoot--foo--other/ours"))
+	})
+
 	It("M17: should allow what node maintenance needs only while it is on, or comes to its end", func() {
 		const annotation = "machine-preservation.extensions.gardener.cloud/node-maintenance"
 		annotations := func() map[string]string {

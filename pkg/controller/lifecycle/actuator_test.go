@@ -280,6 +280,25 @@ var _ = Describe("Actuator", func() {
 		Entry("nothing but the rest is not valid", `,"drainStrategies":{},"workers":[{"name":"x"}]`, true),
 	)
 
+	It("should store evidence as it is configured, and as before if that is not valid", func() {
+		for _, step := range []struct {
+			fields string
+			stores bool
+		}{
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, false},
+			{`,"evidence":{"enabled":true}`, true},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, true},
+			{`,"evidence":{"enabled":true},"workers":[{"name":"x"}]`, true},
+			{`,"evidence":{}`, false},
+		} {
+			ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + step.fields + `}`)}
+			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
+			role := &rbacv1.Role{}
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: container}, role)).To(Succeed())
+			Expect(slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "configmaps") })).To(Equal(step.stores), step.fields)
+		}
+	})
+
 	Describe("#Restore", func() {
 		It("should do what Reconcile does", func() {
 			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())

@@ -117,6 +117,11 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
 
+	evidence, err := helper.ReadEvidence(extension)
+	if err != nil {
+		log.Info("Injecting without evidence, its settings are not valid", "reason", err.Error())
+	}
+
 	// It is on when the shoot has what it takes, not when the Shoot says so. What is not valid changes nothing: without the
 	// flags, what is in progress would stand still.
 	var maintenanceFlags []string
@@ -143,6 +148,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		ProviderFlags:             providerFlags(pod.Containers),
 		DrainStrategies:           strategies,
 		MaintenanceFlags:          maintenanceFlags,
+		Evidence:                  evidence,
 		Hosts:                     hosts,
 		Seed:                      secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed],
 	})

@@ -318,6 +318,26 @@ var _ = Describe("Ensurer", func() {
 			Entry("what cannot be decoded", `,"drainStrategies":true`),
 		)
 
+		DescribeTable("should pass on valid settings of evidence, with their defaults, and nothing of others", func(fields string, want ...string) {
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
+			Expect(c.Update(ctx, extension)).To(Succeed())
+			ensure()
+			var actual []string
+			for _, arg := range container().Args {
+				if strings.Contains(arg, "evidence") {
+					actual = append(actual, arg)
+				}
+			}
+			Expect(actual).To(HaveExactElements(want))
+		},
+			Entry("none", ``),
+			Entry("the defaults", `,"evidence":{}`),
+			Entry("disabled", `,"evidence":{"enabled":false,"retention":"24h"}`),
+			Entry("enabled", `,"evidence":{"enabled":true}`, "--evidence", "--evidence-retention=168h0m0s"),
+			Entry("another retention", `,"evidence":{"enabled":true,"retention":"24h"}`, "--evidence", "--evidence-retention=24h0m0s"),
+			Entry("what is not valid", `,"evidence":{"enabled":true,"retention":"1s"}`),
+		)
+
 		DescribeTable("M17: should pass on valid settings of node maintenance where the shoot has what it takes", func(isOn string, fields string, want ...string) {
 			secret.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = isOn
 			Expect(c.Update(ctx, secret)).To(Succeed())

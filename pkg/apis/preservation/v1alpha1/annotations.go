@@ -96,6 +96,9 @@ const (
 	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is when the timer was started that it misses, in
 	// RFC 3339: the status.currentStatus.lastUpdateTime of the health timer, which the release puts back, or the creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
+	// AnnotationEvidence on a Machine in Failed:Preserved says that the evidence of a failure is stored: the one with that
+	// AnnotationFailedSince.
+	AnnotationEvidence = annotationPrefix + "evidence"
 	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
 	// preserved once more for the same failure.
 	AnnotationReleased = annotationPrefix + "released"
@@ -167,3 +170,11 @@ const DefaultMaxMachinePreserveTimeout = 14 * 24 * time.Hour
 // DefaultMaxHoldTime is for how long the machine of a node under maintenance is kept at most where nobody says otherwise
 // (M12).
 const DefaultMaxHoldTime = 24 * time.Hour
+
+// DefaultEvidenceRetention is for how long evidence is kept after its machine is gone, where nobody says otherwise, and the
+// others are the shortest and the longest time that can be set.
+const (
+	DefaultEvidenceRetention = 7 * 24 * time.Hour
+	MinEvidenceRetention     = time.Hour
+	MaxEvidenceRetention     = 30 * 24 * time.Hour
+)

@@ -141,6 +141,8 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 			g.Expect(shoot.extension.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("there is no pod"))))
 		}).WithTimeout(10 * time.Second).Should(Succeed())
 
+		By("Enabling evidence")
+		shoot.configure(ctx, `,"evidence":{"enabled":true}`)
 		role := &rbacv1.Role{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: sidecar}, role)).To(Succeed())
 		granted = rollout.Permissions(shoot.namespace, role.Rules)

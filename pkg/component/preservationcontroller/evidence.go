@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservationcontroller
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+)
+
+// leaveEvidence deletes what was stored, once nothing more is to be. Nobody can store anything by then: the Role does not allow
+// it any more. That there may be something, the access secret says, which is written after this.
+func (p *preservationController) leaveEvidence(ctx context.Context) error {
+	if p.values.Evidence {
+		return nil
+	}
+	secret := p.accessSecret().Secret
+	if err := p.client.Get(ctx, client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("failed to get access secret: %w", err)
+	}
+	if secret.Annotations[AnnotationEvidence] != "true" {
+		return nil
+	}
+	return p.deleteEvidence(ctx)
+}
+
+func (p *preservationController) deleteEvidence(ctx context.Context) error {
+	// Only the metadata: a bundle has nearly a MiB.
+	stored := &metav1.PartialObjectMetadataList{}
+	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := p.client.List(ctx, stored, client.InNamespace(p.namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
+		return fmt.Errorf("failed to list stored evidence: %w", err)
+	}
+	for i := range stored.Items {
+		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: stored.Items[i].Name, Namespace: p.namespace}}
+		if err := p.client.Delete(ctx, configMap); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("failed to delete stored evidence: %w", err)
+		}
+	}
+	return nil
+}
+
+// evidenceRules returns what storing evidence takes in the control-plane namespace. The names follow the machines: a Role cannot
+// restrict them.
+func evidenceRules(enabled bool) []rbacv1.PolicyRule {
+	if !enabled {
+		return nil
+	}
+	return []rbacv1.PolicyRule{{
+		APIGroups: []string{corev1.GroupName},
+		Resources: []string{"configmaps"},
+		Verbs:     []string{"create", "list", "patch", "delete"},
+	}}
+}
+
+// shootEvidenceRules returns what gathering evidence takes in the shoot beyond what everybody has.
+func shootEvidenceRules(enabled bool) []rbacv1.PolicyRule {
+	if !enabled {
+		return nil
+	}
+	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{eventsv1.GroupName},
+			Resources: []string{"events"},
+			Verbs:     []string{"list"},
+		},
+		{
+			APIGroups: []string{storagev1.GroupName},
+			Resources: []string{"volumeattachments"},
+			Verbs:     []string{"list"},
+		},
+		{
+			APIGroups: []string{policyv1.GroupName},
+			Resources: []string{"poddisruptionbudgets"},
+			Verbs:     []string{"list"},
+		},
+	}
+}

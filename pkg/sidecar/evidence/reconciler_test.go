@@ -1,0 +1,320 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// environment is a Reconciler of a control plane.
+type environment struct {
+	seed     client.WithWatch
+	clock    *testclock.FakePassiveClock
+	recorder *events.FakeRecorder
+	// gathered counts how often evidence was gathered, and missing is what could not be had.
+	gathered int
+	missing  []evidence.Missing
+	// denied are the verbs that the API server refuses on ConfigMaps, and crashed says that no Machine can be written.
+	denied     []string
+	crashed    bool
+	controller *Reconciler
+}
+
+func newEnvironment(objects ...client.Object) *environment {
+	GinkgoHelper()
+	scheme := runtime.NewScheme()
+	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+	Expect(corev1.AddToScheme(scheme)).To(Succeed())
+	e := &environment{clock: testclock.NewFakePassiveClock(now), recorder: events.NewFakeRecorder(100)}
+	refuse := func(verb string, obj client.Object) error {
+		if _, ok := obj.(*machinev1alpha1.Machine); ok && e.crashed {
+			return errors.New("crashed")
+		}
+		if _, ok := obj.(*corev1.ConfigMap); ok && slices.Contains(e.denied, verb) {
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), obj.GetName(), errors.New("denied"))
+		}
+		return nil
+	}
+	e.seed = interceptor.NewClient(fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+			return cmpError(refuse("create", obj), func() error { return c.Create(ctx, obj, opts...) })
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			return cmpError(refuse("patch", obj), func() error { return c.Patch(ctx, obj, patch, opts...) })
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			return cmpError(refuse("delete", obj), func() error { return c.Delete(ctx, obj, opts...) })
+		},
+	})
+	e.restart()
+	Bundles.Reset()
+	return e
+}
+
+func cmpError(err error, otherwise func() error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise()
+}
+
+// restart throws the Reconciler away and makes a new one.
+func (e *environment) restart() {
+	e.controller = &Reconciler{
+		Source: e.seed, Store: e.seed, Retention: 168 * time.Hour, Clock: e.clock, Recorder: e.recorder,
+		Collect: func(ctx context.Context, machine string) (*evidence.Bundle, error) {
+			e.gathered++
+			deadline, ok := ctx.Deadline()
+			Expect(ok).To(BeTrue())
+			Expect(time.Until(deadline)).To(BeNumerically("<=", 50*time.Second))
+			found := Machine(machine)
+			return &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: evidence.Snapshot{
+				Time:    e.clock.Now(),
+				Seed:    &evidence.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*found}},
+				Missing: e.missing,
+			}}, nil
+		},
+	}
+}
+
+func (e *environment) reconcile(ctx context.Context, name string) (time.Duration, error) {
+	result, err := e.controller.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: Namespace, Name: name}})
+	return result.RequeueAfter, err
+}
+
+// configMaps returns those of the control plane by name.
+func (e *environment) configMaps(ctx context.Context) map[string]corev1.ConfigMap {
+	GinkgoHelper()
+	list := &corev1.ConfigMapList{}
+	Expect(e.seed.List(ctx, list)).To(Succeed())
+	result := map[string]corev1.ConfigMap{}
+	for _, item := range list.Items {
+		result[item.Name] = item
+	}
+	return result
+}
+
+func (e *environment) told() []string {
+	var told []string
+	for len(e.recorder.Events) > 0 {
+		told = append(told, <-e.recorder.Events)
+	}
+	return told
+}
+
+func counted(outcome string) float64 { return testutil.ToFloat64(Bundles.WithLabelValues(outcome)) }
+
+var _ = Describe("Reconciler", func() {
+	const name = "machine-preservation-evidence-m"
+	var ctx = context.Background()
+
+	It("should store what is known of a failed machine once, and say so on it", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+
+		configMap := e.configMaps(ctx)[name]
+		Expect(configMap.Namespace).To(Equal(Namespace))
+		Expect(configMap.Labels).To(Equal(map[string]string{evidenceKey: "true"}))
+		Expect(configMap.Annotations).To(Equal(map[string]string{
+			prefix + "evidence-machine": "m", prefix + "evidence-node": "m", prefix + "evidence-failed-since": failure,
+		}))
+		Expect(configMap.Immutable).To(HaveValue(BeTrue()))
+		Expect(configMap.BinaryData).To(HaveLen(1))
+		Expect(len(configMap.BinaryData["bundle.tar.gz"])).To(BeNumerically("<=", 900<<10))
+		snapshot, err := evidence.Read(bytes.NewReader(configMap.BinaryData["bundle.tar.gz"]))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(snapshot.Seed.Machines).To(HaveLen(1))
+
+		machine := &machinev1alpha1.Machine{}
+		Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "m"}, machine)).To(Succeed())
+		Expect(machine.Annotations).To(HaveKeyWithValue(evidenceKey, failure))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Normal EvidenceStored The evidence of the failure is stored in ConfigMap " + name)))
+		Expect(counted("stored")).To(Equal(1.0))
+
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.gathered).To(Equal(1))
+		Expect(e.told()).To(BeEmpty())
+	})
+
+	It("should not gather once more what was stored before a crash", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		e.crashed = true
+		_, err := e.reconcile(ctx, "m")
+		Expect(err).To(MatchError(ContainSubstring("crashed")))
+		e.crashed = false
+		e.restart()
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.gathered).To(Equal(1))
+		machine := &machinev1alpha1.Machine{}
+		Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "m"}, machine)).To(Succeed())
+		Expect(machine.Annotations).To(HaveKey(evidenceKey))
+	})
+
+	It("should replace the evidence of a failure before", func() {
+		former := &corev1.ConfigMap{ObjectMeta: stored("m", Start).ObjectMeta}
+		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, stamp(Start))), former)
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.configMaps(ctx)).To(HaveLen(1))
+		Expect(e.configMaps(ctx)[name].Annotations).To(HaveKeyWithValue(AnnotationFailedSince, failure))
+		Expect(e.configMaps(ctx)[name].BinaryData).To(HaveLen(1))
+	})
+
+	It("should not touch a ConfigMap that is not ours, and say why nothing is stored", func() {
+		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: func() (m corev1.ConfigMap) {
+			m.Name, m.Namespace = name, Namespace
+			return m
+		}().ObjectMeta})
+		_, err := e.reconcile(ctx, "m")
+		Expect(err).To(MatchError(apierrors.IsAlreadyExists, "IsAlreadyExists"))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure could not be stored: failed to create ConfigMap")))
+		Expect(counted("failed")).To(Equal(1.0))
+	})
+
+	It("should try again what could not be stored", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		e.denied = []string{"create"}
+		_, err := e.reconcile(ctx, "m")
+		Expect(err).To(HaveOccurred())
+		e.denied = nil
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.configMaps(ctx)).To(HaveKey(name))
+	})
+
+	It("should tell what could not be had", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		e.missing = []evidence.Missing{{What: "node m", Reason: "no answer within 10s"}, {What: "NodeMaintenances of the node", Reason: evidence.NoMaintenances}}
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (no answer within 10s)."))))
+		Expect(counted("incomplete")).To(Equal(1.0))
+	})
+
+	It("should not be incomplete without an API that the shoot does not have", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		e.missing = []evidence.Missing{{What: "NodeMaintenances of the node", Reason: evidence.NoMaintenances}}
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.told()).To(ConsistOf(HavePrefix("Normal EvidenceStored")))
+
+		e = newEnvironment(Machine("m", failed, kept))
+		e.missing = []evidence.Missing{{What: "NodeMaintenances of the node", Reason: evidence.NoMaintenances}}
+		e.controller.HasMaintenances = true
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceIncomplete")))
+	})
+
+	It("should have nothing to do for machines that are gone or have not failed", func() {
+		e := newEnvironment(Machine("m"))
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.reconcile(ctx, "gone")).To(BeZero())
+		Expect(e.gathered).To(BeZero())
+	})
+
+	Describe("what is stored", func() {
+		It("should be deleted when its time after the machine is over, whatever happens in between", func() {
+			machine := Machine("m", failed, kept)
+			e := newEnvironment(machine)
+			Expect(e.reconcile(ctx, "m")).To(BeZero())
+			Expect(e.reconcile(ctx, "")).To(BeZero(), "the machine is there")
+			Expect(e.seed.Delete(ctx, machine)).To(Succeed())
+
+			Expect(e.reconcile(ctx, "")).To(Equal(168 * time.Hour))
+			Expect(e.configMaps(ctx)[name].Annotations).To(HaveKeyWithValue(AnnotationExpires, stamp(now.Add(168*time.Hour))))
+			Expect(e.configMaps(ctx)[name].BinaryData).NotTo(BeEmpty())
+			e.clock.SetTime(now.Add(167 * time.Hour))
+			e.restart()
+			Expect(e.reconcile(ctx, "")).To(Equal(time.Hour))
+			Expect(e.configMaps(ctx)).To(HaveKey(name))
+			e.clock.SetTime(now.Add(168 * time.Hour))
+			Expect(e.reconcile(ctx, "")).To(BeZero())
+			Expect(e.configMaps(ctx)).To(BeEmpty())
+		})
+
+		It("should leave what is not ours", func() {
+			other := &corev1.ConfigMap{}
+			other.Name, other.Namespace = "other", Namespace
+			elsewhere := &corev1.ConfigMap{ObjectMeta: stored("gone", Start, Start).ObjectMeta}
+			elsewhere.Namespace = "shoot--test--two"
+			e := newEnvironment(other, elsewhere)
+			Expect(e.reconcile(ctx, "")).To(BeZero())
+			Expect(e.configMaps(ctx)).To(HaveLen(2))
+		})
+
+		It("should not become too much, and tell of what had to go", func() {
+			objects := []client.Object{Machine("m", failed, kept)}
+			for i := range MaxStored {
+				objects = append(objects, &corev1.ConfigMap{ObjectMeta: stored(fmt.Sprintf("gone-%02d", i), Start, now.Add(time.Duration(i+1)*time.Hour)).ObjectMeta})
+			}
+			e := newEnvironment(objects...)
+			Expect(e.reconcile(ctx, "m")).To(BeZero())
+			e.told()
+			Expect(e.reconcile(ctx, "")).To(Equal(2 * time.Hour))
+			names := slices.Collect(maps.Keys(e.configMaps(ctx)))
+			Expect(names).To(HaveLen(MaxStored))
+			Expect(names).To(ContainElement(name))
+			Expect(names).NotTo(ContainElement(evidence.StoredName("gone-00")))
+			Expect(e.told()).To(Equal([]string{"Warning EvidenceEvicted The evidence of machine gone-00 is deleted before its time: there may be that of 50 machines."}))
+		})
+
+		It("should go on with the others if one cannot be deleted", func() {
+			e := newEnvironment(
+				&corev1.ConfigMap{ObjectMeta: stored("a", Start, Start).ObjectMeta},
+				&corev1.ConfigMap{ObjectMeta: stored("b", Start).ObjectMeta})
+			e.denied = []string{"delete"}
+			_, err := e.reconcile(ctx, "")
+			Expect(err).To(MatchError(ContainSubstring("failed to delete ConfigMap")))
+			Expect(e.configMaps(ctx)[evidence.StoredName("b")].Annotations).To(HaveKey(AnnotationExpires))
+		})
+	})
+
+	It("should look when a machine fails, when evidence of it was stored, and when it comes or goes", func() {
+		var (
+			running  = Machine("m")
+			broken   = Machine("m", failed, kept)
+			recorded = Machine("m", failed, kept, Annotation(evidenceKey, failure))
+			changed  = func(before, after *machinev1alpha1.Machine) bool {
+				return MachineChanged().Update(event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+			}
+			requests = func(machine *machinev1alpha1.Machine) string {
+				var names []string
+				for _, request := range RequestsFor(ctx, machine) {
+					names = append(names, request.Name)
+				}
+				return strings.Join(names, ",")
+			}
+		)
+		Expect(changed(running, broken)).To(BeTrue())
+		Expect(changed(broken, recorded)).To(BeTrue())
+		Expect(changed(running, Machine("m", Annotation("other", "x")))).To(BeFalse())
+		Expect(MachineChanged().Delete(event.DeleteEvent{Object: running})).To(BeTrue())
+		Expect(MachineChanged().Create(event.CreateEvent{Object: running})).To(BeTrue())
+		Expect(requests(broken)).To(Equal(",m"))
+		Expect(requests(recorded)).To(BeEmpty())
+	})
+})
