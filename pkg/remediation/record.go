@@ -109,6 +109,12 @@ func UnderWay(machine *machinev1alpha1.Machine) bool {
 	return state{phase: machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]}.underWay()
 }
 
+// MayPowerOff says that the host of a machine can still be asked to be off for the first time, or again: its cycle has not begun
+// or is not beyond that.
+func MayPowerOff(machine *machinev1alpha1.Machine) bool {
+	return !UnderWay(machine) || machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCyclePoweringOff
+}
+
 // forget returns the state without the cycle that was last.
 func (s state) forget() state {
 	to := state{needs: s.needs, finalizer: s.finalizer, record: record{Asked: s.record.Asked, Cycles: s.record.Cycles}}

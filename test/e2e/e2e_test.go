@@ -9,6 +9,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -47,11 +48,40 @@ const (
 	expectedDrainTime         = 2 * time.Second
 )
 
-func TestMCM061(t *testing.T) { run(t, "0.61") }
-func TestMCM062(t *testing.T) { run(t, "0.62") }
+// In this order they start, the longest first: what is long and comes last is waited for alone.
+
+func TestMCM061(t *testing.T)       { run(t, "0.61") }
+func TestMCM062(t *testing.T)       { run(t, "0.62") }
+func TestSwitch(t *testing.T)       { switchAndMigrate(t) }
+func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
+func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
+func TestGarden(t *testing.T)       { runGarden(t) }
+
+var (
+	landscapes = flag.Int("landscapes", 3, "how many landscapes run at the same time")
+	// slots has an entry for each landscape that runs.
+	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
+	// turn is closed when the test before has started.
+	turn chan struct{}
+)
+
+// inTurn runs the test beside others. Go starts parallel tests in any order: those with landscapes start in that in which
+// they are in the source.
+func inTurn(t *testing.T) {
+	t.Helper()
+	before, mine := turn, make(chan struct{})
+	turn = mine
+	t.Parallel()
+	if before != nil {
+		<-before
+	}
+	slots() <- struct{}{}
+	close(mine)
+	t.Cleanup(func() { <-slots() })
+}
 
 func run(t *testing.T, generation string) {
-	t.Parallel()
+	inTurn(t)
 	g := NewWithT(t)
 	ctx := t.Context()
 

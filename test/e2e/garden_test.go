@@ -29,10 +29,10 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
-// TestGarden goes the way of a shoot owner: from `kubectl apply` of the example Shoot to a machine in Failed:Preserved,
+// runGarden goes the way of a shoot owner: from `kubectl apply` of the example Shoot to a machine in Failed:Preserved,
 // and to `kubectl delete`.
-func TestGarden(t *testing.T) {
-	t.Parallel()
+func runGarden(t *testing.T) {
+	inTurn(t)
 	g := NewWithT(t)
 	ctx := t.Context()
 

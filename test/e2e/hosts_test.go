@@ -31,7 +31,7 @@ import (
 
 // TestLongIronCore power-cycles Servers with the real metal-operator.
 func TestLongIronCore(t *testing.T) {
-	t.Parallel()
+	inTurn(t)
 	g := NewWithT(t)
 	ctx := t.Context()
 

@@ -45,11 +45,8 @@ type life struct {
 	shoot     *gardencorev1beta1.Shoot
 }
 
-func TestLifecycle061(t *testing.T) { runLifecycle(t, "0.61") }
-func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
-
 func runLifecycle(t *testing.T, generation string) {
-	t.Parallel()
+	inTurn(t)
 	g := NewWithT(t)
 	ctx := t.Context()
 

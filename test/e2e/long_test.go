@@ -39,7 +39,7 @@ func TestLongMCM061(t *testing.T) { runLong(t, "0.61") }
 func TestLongMCM062(t *testing.T) { runLong(t, "0.62") }
 
 func runLong(t *testing.T, generation string) {
-	t.Parallel()
+	inTurn(t)
 	g := NewWithT(t)
 	ctx := t.Context()
 

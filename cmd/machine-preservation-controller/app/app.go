@@ -93,6 +93,10 @@ const (
 	probeTimeout = 5 * time.Second
 	// configInterval is how often it is looked whether the kubeconfig of the shoot has come.
 	configInterval = 5 * time.Second
+	// leaseDuration is so much shorter than the 15 seconds of machine-controller-manager, that after a crash of both the
+	// machines are held before it looks at them: one of a generation that does not know how they are held terminates them.
+	leaseDuration = 9 * time.Second
+	renewDeadline = 7 * time.Second
 )
 
 func run(ctx context.Context, opts *Options) error {
@@ -139,6 +143,8 @@ func run(ctx context.Context, opts *Options) error {
 		LeaderElectionID:              Name,
 		LeaderElectionNamespace:       opts.Namespace,
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration),
+		RenewDeadline:                 new(renewDeadline),
 		Metrics:                       metricsserver.Options{BindAddress: opts.MetricsBindAddress},
 	})
 	if err != nil {

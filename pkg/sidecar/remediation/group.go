@@ -29,8 +29,8 @@ import (
 
 // group returns a MachineDeployment with those of its machines that matter, and nil if there are none: as the cache has them, or,
 // if any are to be read live, as the API server has all of them. The nodes and the hosts of the live ones, and of all whose host
-// may be kept off, are read live as well; those of the others are as they are in the cache. With an error and a group, some
-// hosts are not known.
+// may be kept off, are read live as well; those of the others are as they are in the cache, as are the Others where none of the
+// live ones may be switched off. With an error and a group, some hosts are not known.
 func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) (*remediation.Group, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -42,7 +42,8 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		ShootAway:  !r.Nodes.Synced(),
 		ShootBack:  r.Nodes.Back(),
 	}
-	from := readers{seed: r.Source, shoot: r.Nodes}
+	cached := readers{seed: r.Source, shoot: r.Nodes}
+	from := cached
 	if live.Len() > 0 {
 		from = readers{seed: r.SourceReader, shoot: r.Nodes.APIReader(), limit: pageSize}
 	}
@@ -85,6 +86,10 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		group.Members = append(group.Members, member)
 	}
 	if group.Settings != nil && !group.ShootAway {
+		// Only what may be switched off has to wait for a shoot that hangs.
+		if !slices.ContainsFunc(machines, func(m *machinev1alpha1.Machine) bool { return live.Has(m.UID) && remediation.MayPowerOff(m) }) {
+			from = cached
+		}
 		listing, cancel := context.WithTimeout(ctx, listTimeout)
 		defer cancel()
 		if group.Others, err = others(listing, req.Namespace, from, group.Members); err != nil {

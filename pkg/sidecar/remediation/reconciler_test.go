@@ -594,6 +594,23 @@ var _ = Describe("Reconciler", func() {
 		})
 	})
 
+	It("P14: should release a host without a list of the shoot's nodes", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.calls).To(ContainElement("list *v1.NodeList"), "X8: before it is asked to be off")
+		e.remains = remediation.Remains{Pods: 1}
+		e.power(ctx, "m")
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("MakingNodeSafe"))
+		e.calls = nil
+		m := e.machine(ctx, "m")
+		Expect(e.c.Delete(ctx, m)).To(Succeed())
+		e.settle(ctx)
+		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.calls).NotTo(ContainElement("list *v1.NodeList"))
+	})
+
 	It("X8: should see live that a maintenance of the node has begun", func(ctx SpecContext) {
 		e := newEnvironment("m")
 		old := e.node(ctx, "m")
