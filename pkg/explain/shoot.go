@@ -59,7 +59,7 @@ func (e *explanation) explainNode() {
 	} else {
 		e.changes()
 	}
-	e.unknownAnnotations("Node", node.Annotations, nodeKeys)
+	e.unknownAnnotations("Node", node.Annotations, v1alpha1.NodeAnnotations)
 }
 
 // guess makes of a node a machine as it might be, in a group of which nothing is known.
@@ -197,20 +197,6 @@ func ruleTold(note string) preservation.Rule {
 	}
 	return preservation.RuleOf(reason)
 }
-
-// nodeKeys and machineKeys are the annotations of this extension that a Node and a Machine may have.
-var (
-	nodeKeys    = []string{v1alpha1.AnnotationTimeout, v1alpha1.AnnotationMaintenance, v1alpha1.AnnotationPowerCycle}
-	machineKeys = []string{
-		v1alpha1.AnnotationTimeout, v1alpha1.AnnotationForbidden, v1alpha1.AnnotationExpiryTime, v1alpha1.AnnotationPhase,
-		v1alpha1.AnnotationCause, v1alpha1.AnnotationClaims, v1alpha1.AnnotationFailsAt, v1alpha1.AnnotationShare,
-		v1alpha1.AnnotationRequest, v1alpha1.AnnotationSpentRequest, v1alpha1.AnnotationNodeUncleaned,
-		v1alpha1.AnnotationExpiryInStatus, v1alpha1.AnnotationFailedSince, v1alpha1.AnnotationReleased,
-		v1alpha1.AnnotationPreservedSince, v1alpha1.AnnotationMaintainedSince, v1alpha1.AnnotationMaintenanceOver,
-		v1alpha1.AnnotationReplacedPriority, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.AnnotationPowerCycleAttempt,
-		v1alpha1.AnnotationPowerCycleRecord, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationRemediatedUntil,
-	}
-)
 
 // unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.
 func (e *explanation) unknownAnnotations(kind string, annotations map[string]string, known []string) {
