@@ -5,7 +5,6 @@
 package explain
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -113,7 +112,7 @@ func (e *explanation) guess() {
 // causeTold returns why the machine of the node is kept, as the Events say, or else as the node lets one guess.
 func (e *explanation) causeTold() string {
 	for _, event := range slices.Backward(e.events(nil)) {
-		if _, cause := parseNote(event.Note); cause != "" {
+		if _, cause := preservation.ReadNote(event.Note); cause != "" {
 			return cause
 		}
 	}
@@ -135,15 +134,12 @@ func isPowerCycled(node *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// eventAction is the action of the Events about the preservation of a machine.
-const eventAction = "Preserve"
-
 // events returns those about the preservation of the node's machine, the last one last.
 func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event {
 	var found []eventsv1.Event
 	add := func(events []eventsv1.Event, kind, name string) {
 		for _, event := range events {
-			if event.Action == eventAction && event.Regarding.Kind == kind && event.Regarding.Name == name {
+			if event.Action == preservation.EventAction && event.Regarding.Kind == kind && event.Regarding.Name == name {
 				found = append(found, event)
 			}
 		}
@@ -180,18 +176,8 @@ func (e *explanation) told(machine *machinev1alpha1.Machine) {
 	e.say(Why, ruleTold(last.Note), "At %s the controller said: %s.", e.at(eventTime(last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 
-var noteFormat = regexp.MustCompile(`^Machine .*? as (.*?)(?: \(cause (?:was )?([a-z-]+)\))?$`)
-
-// parseNote returns the reason and the cause in the note of an Event, empty where it has none.
-func parseNote(note string) (reason, cause string) {
-	if match := noteFormat.FindStringSubmatch(note); match != nil {
-		return match[1], match[2]
-	}
-	return "", ""
-}
-
 func ruleTold(note string) preservation.Rule {
-	reason, cause := parseNote(note)
+	reason, cause := preservation.ReadNote(note)
 	if rule, begun := preservation.WhyBegun(cause); reason != "" && begun == reason {
 		return rule
 	}
