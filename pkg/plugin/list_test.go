@@ -55,6 +55,13 @@ func failedNode(n *corev1.Node) {
 	preservedNode("DrainBlocked", "Pods: 1 blocked by budget web/api\x1b[31m. ")(n)
 }
 
+func notReadySince(since time.Time) NodeOption {
+	return func(n *corev1.Node) {
+		NotReady(n)
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
+	}
+}
+
 func of(deployment string) MachineOption {
 	return func(m *machinev1alpha1.Machine) {
 		m.Labels["name"] = deployment
@@ -85,7 +92,7 @@ func shootObjects() []client.Object {
 		Node("asked", in("a", "z2"), preservedNode("Preserved", ""), NodeAnnotation(preserve, "true")),
 		Node("failed-asked", in("a", "z2"), failedNode, NodeAnnotation(preserve, "when-failed")),
 		Node("works", in("b", "z1"), preservedNode("Preserved", ""), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
-		Node("cycled", in("b", "z1"), NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
+		Node("cycled", in("b", "z1"), notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
 		Node("over", in("a", "z1"), Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
 		Node("other", in("a", "z1"), NodeAnnotation(preserve, "when-failed")),
 		maintenanceOf("works", "firmware", "Draining"),
@@ -123,6 +130,27 @@ var _ = Describe("list", func() {
 		Entry("to an operator, as JSON", "list-seed.json", "list -o json", true),
 		Entry("to an operator, as YAML", "list-seed-yaml.txt", "list -o yaml", true),
 	)
+
+	It("should tell the reason and the phase that explain tells", func() {
+		for name, options := range map[string][]NodeOption{
+			"maintenance": {preservedNode("Preserved", ""), NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"when-failed": {failedNode, NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"now":         {preservedNode("Preserved", ""), NodeAnnotation(preserve, "now"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"remediation": {NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")},
+		} {
+			p := newPerson([]client.Object{Node("n", options...)}, nil)
+			Expect(p.runs("list")).To(Succeed())
+			Expect(p.out.String()).To(MatchRegexp(`(?m)^- +- +n +\w+:Preserved +`+name+` `), name)
+			p.out.Reset()
+			Expect(p.runs("explain n")).To(Succeed())
+			if name == "maintenance" {
+				Expect(p.out.String()).To(And(ContainSubstring("If the maintenance ended now, the machine would be an ordinary one again"), Not(ContainSubstring("the request was withdrawn"))))
+			}
+		}
+		p := newPerson([]client.Object{Node("n", NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", ""))}, nil)
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring("Failed:Preserved"), Not(ContainSubstring("SHARE"))), "it failed long ago, and has no place while somebody works on it")
+	})
 
 	It("should take two calls to the shoot and two to the seed", func() {
 		p := newPerson(shootObjects(), nil)

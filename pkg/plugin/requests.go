@@ -47,7 +47,7 @@ type facts struct {
 func factsOf(s *evidence.Snapshot, node *corev1.Node) facts {
 	f := facts{node: node, now: s.Time}
 	if s.Seed == nil {
-		if k, ok := keptNode(node, requestorsOf(s)); ok {
+		if k, ok := keptNode(node, requestorsOf(s), s.Time); ok {
 			f.kept = &k
 		}
 		return f
