@@ -59,6 +59,7 @@ func of(deployment string) MachineOption {
 	return func(m *machinev1alpha1.Machine) {
 		m.Labels["name"] = deployment
 		pool, zone, _ := strings.Cut(deployment, "-")
+		Of(Set(deployment, deploymentIn(deployment, pool, zone)))(m)
 		m.Spec.NodeTemplateSpec.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	}
 }
@@ -93,10 +94,13 @@ func shootObjects() []client.Object {
 }
 
 func seedObjects() []client.Object {
+	var (
+		a1 = deploymentIn("a-z1", "a", "z1", Share("2"), DeploymentAnnotation(ours+"machine-preserve-timeout", "48h"))
+		a2 = deploymentIn("a-z2", "a", "z2", Share("0"))
+		b1 = deploymentIn("b-z1", "b", "z1")
+	)
 	return []client.Object{
-		deploymentIn("a-z1", "a", "z1", Share("2"), DeploymentAnnotation(ours+"machine-preserve-timeout", "48h")),
-		deploymentIn("a-z2", "a", "z2", Share("0")),
-		deploymentIn("b-z1", "b", "z1"),
+		a1, a2, b1, Set("a-z1", a1), Set("a-z2", a2), Set("b-z1", b1),
 		Machine("auto", of("a-z1"), Preserved("Failed:Preserved", "auto", until)),
 		Machine("never-joined", of("a-z1"), func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }, NeverJoined, Preserved("Failed:Preserved", "now", until), Annotation(preserve, "now")),
 		Machine("asked", of("a-z2"), Preserved("Running:Preserved", "now", until)),
