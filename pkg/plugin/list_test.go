@@ -7,6 +7,7 @@ package plugin
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -191,6 +192,32 @@ var _ = Describe("list", func() {
 		Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")(asked)
 		Expect(p.options.shoot.Status().Update(ctx, asked)).To(Succeed())
 		Eventually(tick, 10*time.Second).Should(MatchRegexp(`(?m)^a +z2 +asked +Released +now`))
+		stop()
+		Eventually(ended).Should(Receive(BeNil()))
+	})
+
+	It("should go on with what can be had by then", func() {
+		p := newPerson(shootObjects(), nil)
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		var allowed atomic.Bool
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*maintenancev1alpha1.NodeMaintenanceList); ok && !allowed.Load() {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "nodemaintenances"}, "", nil)
+				}
+				return c.List(ctx, list, opts...)
+			},
+		})
+		p.options.isTerminal = func(any) bool { return true }
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- p.runsIn(ctx, "list -w") }()
+		tick := func() string { clock.Step(time.Second); return p.out.String() }
+		Eventually(tick).Should(ContainSubstring("Not known: node maintenances"))
+		Expect(p.out.String()).NotTo(ContainSubstring("firmware"))
+		allowed.Store(true)
+		Eventually(tick).Should(ContainSubstring("firmware"))
 		stop()
 		Eventually(ended).Should(Receive(BeNil()))
 	})
