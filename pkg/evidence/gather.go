@@ -65,7 +65,10 @@ type Sources struct {
 	// Seed is nil where there is no access to the seed.
 	Seed          client.Reader
 	SeedNamespace string
-	// PodLogs are those of the seed. Where it is nil, neither they nor the provider's Pod of the machine are looked at.
+	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
+	Controller *Controller
+	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
+	// are looked at.
 	PodLogs PodLogs
 }
 
@@ -142,12 +145,16 @@ func (c *collector) readMachines(ctx context.Context) {
 		return
 	}
 	seed := s.Seed
-	c.try(ctx, WhatController, func(ctx context.Context) (err error) {
-		if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
-			seed.Controller = controllerOf(c.mcm)
-		}
-		return err
-	})
+	if c.Controller != nil {
+		seed.Controller = new(*c.Controller) // others may be gathering with it
+	} else {
+		c.try(ctx, WhatController, func(ctx context.Context) (err error) {
+			if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
+				seed.Controller = controllerOf(c.mcm)
+			}
+			return err
+		})
+	}
 	i := slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Name == c.Name })
 	if i < 0 {
 		i = slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Labels[machinev1alpha1.NodeLabelKey] == c.Name })

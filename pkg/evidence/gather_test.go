@@ -267,6 +267,14 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Snapshot.Seed.Controller).To(BeNil())
 		Expect(reasonOf(&b.Snapshot, WhatController)).To(Equal("forbidden"))
 
+		s.PodLogs, s.Controller = nil, &Controller{Injected: true, Args: []string{"--token=hunter2"}}
+		b, err = Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(b.Snapshot.Missing).To(BeEmpty(), "who knows asks nobody")
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(s.Controller.Args).To(Equal([]string{"--token=hunter2"}))
+		s = sources()
+
 		mcm := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-controller-manager"}}
 		s.Seed = server(interceptor.Funcs{}, append(seedObjects()[:9:9], mcm)...)
 		b, err = Collect(ctx, s)
