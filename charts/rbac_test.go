@@ -115,16 +115,38 @@ var _ = Describe("Permissions", func() {
 		Expect(verbs(map[string]any{"kind": "BareMetalHost", "kubeconfigSecretName": "metal"})).To(BeEmpty())
 	})
 
-	// The changes that names cannot be given for are those that create, and these.
-	It("should allow the extension to change by name what it changes in all namespaces", func() {
-		var nameless []string
-		for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, nil)) {
-			for _, rule := range role.Rules {
-				if len(rule.ResourceNames) == 0 && sets.New(rule.Verbs...).HasAny("update", "patch", "delete") {
-					nameless = append(nameless, rule.Resources...)
+	It("should allow the extension to see and change ConfigMaps of all names only where evidence is stored, or was", func() {
+		verbs := func(evidence map[string]any) []string {
+			var verbs []string
+			for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, map[string]any{"config": map[string]any{"evidence": evidence}})) {
+				for _, rule := range role.Rules {
+					if slices.Contains(rule.Resources, "configmaps") && len(rule.ResourceNames) == 0 {
+						verbs = append(verbs, rule.Verbs...)
+					}
 				}
 			}
+			return verbs
 		}
-		Expect(nameless).To(ConsistOf("extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "configmaps", "events"))
+		Expect(verbs(nil)).To(ConsistOf("create"), "for the dashboards")
+		Expect(verbs(map[string]any{"enabled": false})).To(ConsistOf("create", "list", "delete"))
+		Expect(verbs(map[string]any{"enabled": true})).To(ConsistOf("create", "list", "delete", "patch"))
+	})
+
+	// The changes that names cannot be given for are those that create, and these.
+	It("should allow the extension to change by name what it changes in all namespaces", func() {
+		nameless := func(values map[string]any) []string {
+			var nameless []string
+			for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, values)) {
+				for _, rule := range role.Rules {
+					if len(rule.ResourceNames) == 0 && sets.New(rule.Verbs...).HasAny("update", "patch", "delete") {
+						nameless = append(nameless, rule.Resources...)
+					}
+				}
+			}
+			return nameless
+		}
+		always := []string{"extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "events"}
+		Expect(nameless(nil)).To(ConsistOf(always))
+		Expect(nameless(map[string]any{"config": map[string]any{"evidence": map[string]any{"enabled": true}}})).To(ConsistOf(append(always, "configmaps")))
 	})
 })

@@ -102,6 +102,13 @@ func extensionSettings() map[string]setting {
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-private-networks": Equal("allowed"),
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-public-networks":  Equal("allowed"),
 		}},
+		"config.evidence": {map[string]any{"enabled": true}, Keys{
+			"ConfigMap[config].data.config.yaml":          ContainSubstring("\nevidence:\n  enabled: true\n"),
+			annotations + "checksum/config":               HaveLen(64),
+			"ClusterRole.rules[configmaps].verbs[list]":   Equal("list"),
+			"ClusterRole.rules[configmaps].verbs[patch]":  Equal("patch"),
+			"ClusterRole.rules[configmaps].verbs[delete]": Equal("delete"),
+		}},
 		"config.injectionMaxFailedPercent":           {20, config(ContainSubstring("\ninjectionMaxFailedPercent: 20\n"))},
 		"controllers.lifecycle.concurrentSyncs":      {7, Keys{container + "args[--lifecycle-max-concurrent-reconciles]": Equal("7")}},
 		"controllers.worker.concurrentSyncs":         {8, Keys{container + "args[--worker-max-concurrent-reconciles]": Equal("8")}},
@@ -152,6 +159,7 @@ func admissionRuntimeSettings() map[string]setting {
 		"config.maxMachinePreserveTimeout":          {"100h", Keys{pod + "containers[" + name + "].args[--max-machine-preserve-timeout]": Equal("100h")}},
 		"config.hosts.enabled":                      {true, Keys{pod + "containers[" + name + "].args[--hosts]": Equal("true")}},
 		"config.hosts.automatic":                    {true, Keys{pod + "containers[" + name + "].args[--hosts-automatic]": Equal("true")}},
+		"config.evidence.enabled":                   {true, Keys{pod + "containers[" + name + "].args[--evidence]": Equal("true")}},
 		"config.maxAutoPreserveFailed":              {0, Keys{pod + "containers[" + name + "].args[--max-auto-preserve-failed]": Equal("0")}},
 		"gardener.runtimeCluster.priorityClassName": {"foo", Keys{pod + "priorityClassName": Equal("foo")}},
 		"gardener.virtualCluster.namespace": {"foo", Keys{

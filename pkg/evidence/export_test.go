@@ -34,8 +34,9 @@ func Scrub(text string) string {
 	return string(data)
 }
 
-// ReadLog, Naming and RedactConfigz are for tests.
+// ReadLog, Naming, Steps and RedactConfigz are for tests.
 var (
+	Steps   = steps
 	ReadLog = readLog
 	Naming  = naming
 )

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -65,7 +66,10 @@ type Sources struct {
 	// Seed is nil where there is no access to the seed.
 	Seed          client.Reader
 	SeedNamespace string
-	// PodLogs are those of the seed. Where it is nil, neither they nor the provider's Pod of the machine are looked at.
+	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
+	Controller *Controller
+	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
+	// are looked at.
 	PodLogs PodLogs
 }
 
@@ -142,12 +146,16 @@ func (c *collector) readMachines(ctx context.Context) {
 		return
 	}
 	seed := s.Seed
-	c.try(ctx, WhatController, func(ctx context.Context) (err error) {
-		if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
-			seed.Controller = controllerOf(c.mcm)
-		}
-		return err
-	})
+	if c.Controller != nil {
+		seed.Controller = new(*c.Controller) // others may be gathering with it
+	} else {
+		c.try(ctx, WhatController, func(ctx context.Context) (err error) {
+			if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
+				seed.Controller = controllerOf(c.mcm)
+			}
+			return err
+		})
+	}
 	i := slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Name == c.Name })
 	if i < 0 {
 		i = slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Labels[machinev1alpha1.NodeLabelKey] == c.Name })
@@ -195,9 +203,10 @@ func keepGroup(seed *Seed, machine *machinev1alpha1.Machine) {
 		}
 		return !keep
 	})
-	seed.Machines = slices.DeleteFunc(seed.Machines, func(m machinev1alpha1.Machine) bool {
+	// A copy, as the bundle would keep the room for all machines otherwise.
+	seed.Machines = slices.Clone(slices.DeleteFunc(seed.Machines, func(m machinev1alpha1.Machine) bool {
 		return m.Name != machine.Name && !group.Has(owner(&m))
-	})
+	}))
 }
 
 // find learns which node it is about.
@@ -408,18 +417,21 @@ func (c *collector) seedEvents(ctx context.Context) {
 func eventsIn(l *eventsv1.EventList) []eventsv1.Event { return l.Items }
 
 // list reads a list in pages, and returns those items that keep says are of interest, also if not all could be read.
-func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader, into L, items func(L) []T, keep func(*T) bool, opts ...client.ListOption) ([]T, error) {
+func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader, empty L, items func(L) []T, keep func(*T) bool, opts ...client.ListOption) ([]T, error) {
 	var kept []T
-	for {
-		if err := reader.List(ctx, into, append(slices.Clone(opts), client.Limit(pageSize), client.Continue(into.GetContinue()))...); err != nil {
+	for next := ""; ; {
+		// Each page has a list of its own: JSON is decoded over what is there, which are the items that are kept.
+		into := empty.DeepCopyObject().(L)
+		if err := reader.List(ctx, into, append(slices.Clone(opts), client.Limit(pageSize), client.Continue(next))...); err != nil {
 			return kept, err
 		}
-		for _, item := range items(into) {
-			if keep == nil || keep(&item) {
-				kept = append(kept, item)
+		page := items(into)
+		for i := range page {
+			if keep == nil || keep(&page[i]) {
+				kept = append(kept, page[i])
 			}
 		}
-		if into.GetContinue() == "" {
+		if next = into.GetContinue(); next == "" {
 			return kept, nil
 		}
 	}
@@ -503,10 +515,11 @@ func sortSnapshot(s *Snapshot) {
 	s.Seed.Events = sortEvents(s.Seed.Events)
 }
 
+// byName sorts in place. Its function is not given copies of objects: of 1,000 that would be many megabytes.
 func byName[T any](items []T, of func(*T) *metav1.ObjectMeta) {
-	slices.SortFunc(items, func(a, b T) int {
-		x, y := of(&a), of(&b)
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	sort.Slice(items, func(i, j int) bool {
+		x, y := of(&items[i]), of(&items[j])
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name)) < 0
 	})
 }
 

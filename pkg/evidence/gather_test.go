@@ -7,6 +7,7 @@ package evidence_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -246,6 +247,27 @@ var _ = Describe("#Collect", func() {
 		Expect(written(again, DefaultMaxSize)).To(Equal(archive))
 	})
 
+	It("should read pages as if they were one, as JSON is decoded", func(ctx SpecContext) {
+		s := sources()
+		shoot := s.Shoot.(client.WithWatch)
+		s.Shoot = interceptor.NewClient(shoot, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*maintenancev1alpha1.NodeMaintenanceList); !ok {
+				return c.List(ctx, list, opts...)
+			}
+			page := `{"metadata":{"continue":"more"},"items":[{"metadata":{"name":"a","labels":{"a":"a"},"annotations":{"a":"a"}},"spec":{"nodeName":"node-1"}}]}`
+			if (&client.ListOptions{}).ApplyOptions(opts).Continue == "more" {
+				page = `{"metadata":{},"items":[{"metadata":{"name":"b","labels":{"b":"b"}},"spec":{"nodeName":"node-1"}}]}`
+			}
+			return json.Unmarshal([]byte(page), list)
+		}})
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(b.Snapshot.Shoot.Maintenances).To(HaveExactElements(
+			HaveField("ObjectMeta", metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "a"}, Annotations: map[string]string{"a": "a"}}),
+			HaveField("ObjectMeta", metav1.ObjectMeta{Name: "b", Labels: map[string]string{"b": "b"}}),
+		))
+	})
+
 	It("should do without the seed, and say so", func(ctx SpecContext) {
 		s := sources()
 		s.Seed, s.SeedNamespace, s.PodLogs = nil, "", nil
@@ -266,6 +288,14 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Seed.Controller).To(BeNil())
 		Expect(reasonOf(&b.Snapshot, WhatController)).To(Equal("forbidden"))
+
+		s.PodLogs, s.Controller = nil, &Controller{Injected: true, Args: []string{"--token=hunter2"}}
+		b, err = Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(b.Snapshot.Missing).To(BeEmpty(), "who knows asks nobody")
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(s.Controller.Args).To(Equal([]string{"--token=hunter2"}))
+		s = sources()
 
 		mcm := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-controller-manager"}}
 		s.Seed = server(interceptor.Funcs{}, append(seedObjects()[:9:9], mcm)...)

@@ -18,6 +18,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 // maxPodMoments is how many moments of pods are told, the last ones.
@@ -34,36 +37,57 @@ type Moment struct {
 
 // steps are what reasons of Events stand for.
 var steps = map[string]string{
-	"NodeNotReady":                "not ready",
-	"NodeReady":                   "ready",
-	"Rebooted":                    "rebooted",
-	"MachinePreserved":            "held",
-	"PreservedMachineFailed":      "failed",
-	"PreservedMachineRecovered":   "recovered",
-	"MachinePreservationEnded":    "released",
-	"MachinePreservationRefused":  "refused",
+	preservation.EventPreserved:      "held",
+	preservation.EventFailed:         "failed",
+	preservation.EventRecovered:      "recovered",
+	preservation.EventReleased:       "released",
+	preservation.EventRefused:        "refused",
+	preservation.EventNodeDenied:     "denied",
+	preservation.EventInvalidRequest: "invalid request",
+	preservation.EventInvalidTimeout: "invalid request",
+
+	maintenance.EventRefused:       "maintenance refused",
+	maintenance.EventSetBack:       "maintenance set back",
+	maintenance.EventDrainTimedOut: "drain timed out",
+
+	remediation.EventPrefix + v1alpha1.PowerCycleWaiting:        "power cycle waits",
+	remediation.EventPrefix + v1alpha1.PowerCyclePoweringOff:    "powering off",
+	remediation.EventPrefix + v1alpha1.PowerCycleMakingNodeSafe: "making the node safe",
+	remediation.EventPrefix + v1alpha1.PowerCyclePoweringOn:     "powering on",
+	remediation.EventPrefix + v1alpha1.PowerCycleStarting:       "starting",
+	remediation.EventPrefix + v1alpha1.PowerCycleSucceeded:      "power cycle succeeded",
+	remediation.EventPrefix + v1alpha1.PowerCycleFailed:         "power cycle failed",
+	remediation.EventPrefix + v1alpha1.PowerCycleCancelled:      "power cycle cancelled",
+	remediation.EventOutOfAttempts:                              "out of power cycles",
+	remediation.EventRefused:                                    "power cycle refused",
+
+	// Those of reconcilers, whose packages are none for who only looks.
 	"PreservedNodeDrained":        "drained",
 	"PreservedNodeDrainBlocked":   "drain blocked",
 	"PreservedNodePodsKept":       "pods kept",
 	"PreservedNodeDrainForced":    "drain forced",
-	"PreservedNodeDenied":         "denied",
-	"MaintenanceDrainTimedOut":    "drain timed out",
+	"DrainTimedOut":               "drain timed out",
+	"DrainStrategyFailed":         "drain strategy failed",
 	"MaintenanceGarbageCollected": "maintenance ended",
-	"DeletingNode":                "node deleted",
-	"RemovingNode":                "node deleted",
-	"InvalidPreserveRequest":      "invalid request",
-	"InvalidPreserveTimeout":      "invalid request",
-	"MaintenanceRefused":          "maintenance refused",
-	"MaintenanceSetBack":          "maintenance set back",
-	"SystemOOM":                   "out of memory",
-	"KernelOops":                  "kernel oops",
-	"OOMKilling":                  "out of memory",
-	"TaskHung":                    "task hung",
-	"FilesystemIsReadOnly":        "read-only file system",
-	"FreeDiskSpaceFailed":         "low disk space",
-	"EvictionThresholdMet":        "eviction threshold met",
-	"NodeHasInsufficientMemory":   "low memory",
-	"NodeHasDiskPressure":         "low disk space",
+	"EvidenceStored":              "evidence stored",
+	"EvidenceIncomplete":          "evidence stored",
+	"EvidenceFailed":              "evidence not stored",
+
+	// Those of Kubernetes and of node problem detectors.
+	"NodeNotReady":              "not ready",
+	"NodeReady":                 "ready",
+	"Rebooted":                  "rebooted",
+	"DeletingNode":              "node deleted",
+	"RemovingNode":              "node deleted",
+	"SystemOOM":                 "out of memory",
+	"KernelOops":                "kernel oops",
+	"OOMKilling":                "out of memory",
+	"TaskHung":                  "task hung",
+	"FilesystemIsReadOnly":      "read-only file system",
+	"FreeDiskSpaceFailed":       "low disk space",
+	"EvictionThresholdMet":      "eviction threshold met",
+	"NodeHasInsufficientMemory": "low memory",
+	"NodeHasDiskPressure":       "low disk space",
 }
 
 // annotationsOfTime are annotations of Machines that are times, with what happened then.
@@ -190,7 +214,8 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 	what := "Machine " + m.Name
 	add(m.CreationTimestamp, "created", what, "The machine was asked for.")
 	// While it is held, the time of its phase may be one that keeps machine-controller-manager from acting.
-	if m.Annotations[v1alpha1.AnnotationExpiryTime] == "" && m.Status.CurrentStatus.Phase != "" {
+	record := preservation.ReadRecord(m)
+	if record == nil && m.Status.CurrentStatus.Phase != "" {
 		add(m.Status.CurrentStatus.LastUpdateTime, map[machinev1alpha1.MachinePhase]string{
 			machinev1alpha1.MachineFailed: "failed", machinev1alpha1.MachineUnknown: "unknown", machinev1alpha1.MachineTerminating: "terminating",
 		}[m.Status.CurrentStatus.Phase], what, "Its phase became %s.", m.Status.CurrentStatus.Phase)
@@ -203,21 +228,12 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 			add(metav1.NewTime(t), a.step, what, "%s", a.text)
 		}
 	}
-	if t, ok := expiryOf(m); ok {
-		add(metav1.NewTime(t), "kept until", what, "Its preservation ends, if nobody changes that.")
+	if record != nil {
+		add(metav1.NewTime(record.Expiry()), "kept until", what, "Its preservation ends, if nobody changes that.")
 	}
 	if m.DeletionTimestamp != nil {
 		add(*m.DeletionTimestamp, "terminating", what, "It was deleted.")
 	}
-}
-
-// expiryOf returns the end of a machine's preservation.
-func expiryOf(m *machinev1alpha1.Machine) (time.Time, bool) {
-	if t := m.Status.CurrentStatus.PreserveExpiryTime; t != nil {
-		return t.UTC(), true
-	}
-	t, err := time.Parse(time.RFC3339, m.Annotations[v1alpha1.AnnotationExpiryTime])
-	return t, err == nil
 }
 
 func momentsOfPod(pod *corev1.Pod) []Moment {
@@ -434,12 +450,17 @@ func state(s *Snapshot, node, machine string, p func(string, ...any)) {
 		if m.Name != machine {
 			continue
 		}
-		p("- The machine is %s.", shown(cmp.Or(m.Annotations[v1alpha1.AnnotationPhase], string(m.Status.CurrentStatus.Phase), "in no phase yet")))
-		if cause := m.Annotations[v1alpha1.AnnotationCause]; cause != "" {
-			p("- It is kept because of \"%s\".", shown(cause))
-		}
-		if t, ok := expiryOf(m); ok {
-			p("- It is kept until %s.", clockTime(t))
+		phase := m.Status.CurrentStatus.Phase
+		switch record := preservation.ReadRecord(m); {
+		case record == nil:
+			p("- The machine is %s.", shown(cmp.Or(string(phase), "in no phase yet")))
+		case record.Expiry().IsZero():
+			p("- The machine is %s.", shown(record.Phase(phase)))
+			p("- It is kept because of \"%s\", until a time that cannot be read.", shown(record.Cause()))
+		default:
+			p("- The machine is %s.", shown(record.Phase(phase)))
+			p("- It is kept because of \"%s\".", shown(record.Cause()))
+			p("- It is kept until %s.", clockTime(record.Expiry()))
 		}
 		if d := m.Status.LastOperation.Description; d != "" {
 			p("- The last operation on it: %s", shown(d))

@@ -245,9 +245,9 @@ func (e *explanation) explainMachine() {
 	}
 	e.told(d.Machine)
 	e.changes()
-	e.unknownAnnotations("Machine", d.Machine.Annotations, machineKeys)
+	e.unknownAnnotations("Machine", d.Machine.Annotations, v1alpha1.MachineAnnotations)
 	if e.node != nil {
-		e.unknownAnnotations("Node", e.node.Annotations, nodeKeys)
+		e.unknownAnnotations("Node", e.node.Annotations, v1alpha1.NodeAnnotations)
 	}
 }
 

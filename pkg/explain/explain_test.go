@@ -149,7 +149,7 @@ var (
 
 // situations are those that the explanation is looked at in.
 var situations = map[string]situation{
-	"held-by-share": {machine: held("auto"), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
+	"held-by-share": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationEvidence, failedAt.Format(time.RFC3339))), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
 		note: "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as the machine failed (cause auto)"},
 	"refused": {machine: failed, node: deadly, other: held("auto"),
 		note: "Machine failed and is replaced as the share of its MachineDeployment is used up"},

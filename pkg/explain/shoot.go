@@ -5,7 +5,6 @@
 package explain
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -59,47 +57,21 @@ func (e *explanation) explainNode() {
 	} else {
 		e.changes()
 	}
-	e.unknownAnnotations("Node", node.Annotations, nodeKeys)
+	e.unknownAnnotations("Node", node.Annotations, v1alpha1.NodeAnnotations)
 }
 
 // guess makes of a node a machine as it might be, in a group of which nothing is known.
 func (e *explanation) guess() {
 	settings, _ := settingsOf(nil)
-	machine := &machinev1alpha1.Machine{
-		ObjectMeta: metav1.ObjectMeta{Name: e.name, CreationTimestamp: e.node.CreationTimestamp, Labels: map[string]string{machinev1alpha1.NodeLabelKey: e.name}, Annotations: map[string]string{}},
-		Spec:       machinev1alpha1.MachineSpec{ProviderID: e.node.Spec.ProviderID},
-		Status: machinev1alpha1.MachineStatus{
-			Conditions:    e.node.Status.Conditions,
-			CurrentStatus: machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineRunning, LastUpdateTime: e.node.CreationTimestamp},
-		},
-	}
-	_, failed := preservation.TaintedSince(e.node)
-	if !preservation.IsHealthy(preservation.Member{Machine: machine, Node: e.node}, settings.group.NodeConditions) {
-		machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown
-		machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(e.world.now)
-		if _, ready := nodeutil.GetNodeCondition(&e.node.Status, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
-			machine.Status.CurrentStatus.LastUpdateTime = ready.LastTransitionTime
+	machine := preservation.Shown(e.node, e.world.now)
+	if record := preservation.ReadRecord(machine); record != nil {
+		if record.Expiry().IsZero() {
+			machine.Annotations[v1alpha1.AnnotationExpiryTime] = e.world.now.Add(v1alpha1.DefaultMachinePreserveTimeout).UTC().Format(time.RFC3339)
+			delete(machine.Annotations, v1alpha1.AnnotationClaims)
 		}
-		since := machine.Status.CurrentStatus.LastUpdateTime.Time
-		failed = failed || !e.world.now.Before(since.Add(settings.group.Timeouts.Health))
-	}
-	if c := preservation.PreservedCondition(e.node); c != nil && c.Status == corev1.ConditionTrue {
-		_, until := preservation.ReadCondition(c)
-		if until.IsZero() {
-			until = e.world.now.Add(v1alpha1.DefaultMachinePreserveTimeout)
-		}
-		phase := string(machinev1alpha1.MachineRunning) + ":Preserved"
-		if failed {
-			phase = preservation.PhaseFailedPreserved
-			machine.Annotations[v1alpha1.AnnotationFailedSince] = machine.Status.CurrentStatus.LastUpdateTime.UTC().Format(time.RFC3339)
-		}
-		machine.Annotations[v1alpha1.AnnotationPhase] = phase
-		machine.Annotations[v1alpha1.AnnotationCause] = e.causeTold()
-		machine.Annotations[v1alpha1.AnnotationExpiryTime] = until.UTC().Format(time.RFC3339)
-		machine.Annotations[v1alpha1.AnnotationPreservedSince] = c.LastTransitionTime.UTC().Format(time.RFC3339)
-		if isPowerCycled(e.node) {
-			machine.Annotations[v1alpha1.AnnotationRemediation] = until.UTC().Format(time.RFC3339)
-			machine.Annotations[v1alpha1.AnnotationRemediatedUntil] = until.UTC().Format(time.RFC3339)
+		if cause := e.causeTold(); cause != "" && cause != record.Cause() {
+			machine.Annotations[v1alpha1.AnnotationCause] = cause
+			delete(machine.Annotations, v1alpha1.AnnotationClaims)
 		}
 	}
 	e.world.group = settings.group
@@ -110,24 +82,14 @@ func (e *explanation) guess() {
 	e.world.guessed = true
 }
 
-// causeTold returns why the machine of the node is kept, as the Events say, or else as the node lets one guess.
+// causeTold returns why the machine of the node is kept, as the Events say; empty if they do not.
 func (e *explanation) causeTold() string {
 	for _, event := range slices.Backward(e.events(nil)) {
-		if _, cause := parseNote(event.Note); cause != "" {
+		if _, cause := preservation.ReadNote(event.Note); cause != "" {
 			return cause
 		}
 	}
-	request := preservation.RequestOf(preservation.Member{Machine: &machinev1alpha1.Machine{}, Node: e.node}, v1alpha1.DefaultMaxMachinePreserveTimeout)
-	_, maintained := e.node.Annotations[v1alpha1.AnnotationMaintenance]
-	switch {
-	case request.Value == v1alpha1.RequestNow, request.Value == v1alpha1.RequestWhenFailed:
-		return request.Value
-	case isPowerCycled(e.node):
-		return v1alpha1.CauseRemediation
-	case maintained:
-		return v1alpha1.CauseMaintenance
-	}
-	return v1alpha1.CauseAuto
+	return ""
 }
 
 func isPowerCycled(node *corev1.Node) bool {
@@ -135,15 +97,12 @@ func isPowerCycled(node *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// eventAction is the action of the Events about the preservation of a machine.
-const eventAction = "Preserve"
-
 // events returns those about the preservation of the node's machine, the last one last.
 func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event {
 	var found []eventsv1.Event
 	add := func(events []eventsv1.Event, kind, name string) {
 		for _, event := range events {
-			if event.Action == eventAction && event.Regarding.Kind == kind && event.Regarding.Name == name {
+			if event.Action == preservation.EventAction && event.Regarding.Kind == kind && event.Regarding.Name == name {
 				found = append(found, event)
 			}
 		}
@@ -180,37 +139,13 @@ func (e *explanation) told(machine *machinev1alpha1.Machine) {
 	e.say(Why, ruleTold(last.Note), "At %s the controller said: %s.", e.at(eventTime(last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 
-var noteFormat = regexp.MustCompile(`^Machine .*? as (.*?)(?: \(cause (?:was )?([a-z-]+)\))?$`)
-
-// parseNote returns the reason and the cause in the note of an Event, empty where it has none.
-func parseNote(note string) (reason, cause string) {
-	if match := noteFormat.FindStringSubmatch(note); match != nil {
-		return match[1], match[2]
-	}
-	return "", ""
-}
-
 func ruleTold(note string) preservation.Rule {
-	reason, cause := parseNote(note)
+	reason, cause := preservation.ReadNote(note)
 	if rule, begun := preservation.WhyBegun(cause); reason != "" && begun == reason {
 		return rule
 	}
 	return preservation.RuleOf(reason)
 }
-
-// nodeKeys and machineKeys are the annotations of this extension that a Node and a Machine may have.
-var (
-	nodeKeys    = []string{v1alpha1.AnnotationTimeout, v1alpha1.AnnotationMaintenance, v1alpha1.AnnotationPowerCycle}
-	machineKeys = []string{
-		v1alpha1.AnnotationTimeout, v1alpha1.AnnotationForbidden, v1alpha1.AnnotationExpiryTime, v1alpha1.AnnotationPhase,
-		v1alpha1.AnnotationCause, v1alpha1.AnnotationClaims, v1alpha1.AnnotationFailsAt, v1alpha1.AnnotationShare,
-		v1alpha1.AnnotationRequest, v1alpha1.AnnotationSpentRequest, v1alpha1.AnnotationNodeUncleaned,
-		v1alpha1.AnnotationExpiryInStatus, v1alpha1.AnnotationFailedSince, v1alpha1.AnnotationReleased,
-		v1alpha1.AnnotationPreservedSince, v1alpha1.AnnotationMaintainedSince, v1alpha1.AnnotationMaintenanceOver,
-		v1alpha1.AnnotationReplacedPriority, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.AnnotationPowerCycleAttempt,
-		v1alpha1.AnnotationPowerCycleRecord, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationRemediatedUntil,
-	}
-)
 
 // unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.
 func (e *explanation) unknownAnnotations(kind string, annotations map[string]string, known []string) {

@@ -5,6 +5,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -64,8 +66,8 @@ func (w *world) fail() {
 	})
 }
 
-// recover makes the machine a healthy one, and machine-controller-manager see that.
-func (w *world) recover() {
+// heal makes the machine a healthy one, and machine-controller-manager see that.
+func (w *world) heal() {
 	w.edit(func(m *preservation.Member) {
 		if m.Node == nil {
 			m.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Machine.Name}}
@@ -86,13 +88,20 @@ func (w *world) recover() {
 
 // ask writes a request where it counts, and withdraws it if it is empty.
 func (w *world) ask(value string) {
+	w.annotate(map[string]string{v1alpha1.AnnotationPreserve: value})
+}
+
+// annotate sets annotations where a request counts, and removes those that are empty.
+func (w *world) annotate(values map[string]string) {
 	w.edit(func(m *preservation.Member) {
 		annotations := m.Machine.Annotations
 		if m.Node != nil {
 			annotations = m.Node.Annotations
 		}
-		if delete(annotations, v1alpha1.AnnotationPreserve); value != "" {
-			annotations[v1alpha1.AnnotationPreserve] = value
+		for key, value := range values {
+			if delete(annotations, key); value != "" {
+				annotations[key] = value
+			}
 		}
 	})
 }
@@ -107,12 +116,17 @@ func setReady(node *corev1.Node, status corev1.ConditionStatus) {
 	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: status})
 }
 
-// settled returns the world once the decision on the machine is carried out.
+// settled returns the world once the decision on the machine is carried out, if that keeps it.
 func (w world) settled() world {
-	d := w.decide()
-	if d.Rule == "" || d.Target == nil {
+	if d := w.decide(); d.Rule == "" || d.Target == nil {
 		return w
 	}
+	return w.done()
+}
+
+// done returns the world once the decision on the machine is carried out.
+func (w world) done() world {
+	d := w.decide()
 	w.edit(func(m *preservation.Member) {
 		for _, step := range preservation.Steps(w.group.Holder, d, w.group.Timeouts, w.now) {
 			switch {
@@ -126,12 +140,18 @@ func (w world) settled() world {
 	return w
 }
 
+// failed says that the machine has failed, whether it is kept or not.
+func (w world) failed(d preservation.Decision) bool {
+	return w.failing(d) || d.Current != nil && d.Current.Failed
+}
+
 // ahead returns the world when the machine has failed, and what is decided then. It is the same if it has failed already.
-func (e *explanation) ahead() (world, preservation.Decision) {
-	w := e.world.settled()
+func (e *explanation) ahead() (world, preservation.Decision) { return e.world.settled().ahead() }
+
+func (w world) ahead() (world, preservation.Decision) {
 	d := w.decide()
 	switch {
-	case w.failing(d), d.Current != nil && d.Current.Failed:
+	case w.failed(d):
 		return w, d
 	case !d.Deadline.IsZero():
 		w.now = d.Deadline
@@ -150,7 +170,7 @@ func (e *explanation) changes() {
 		before      = e.world.settled()
 		d           = before.decide()
 		ahead, told = e.ahead()
-		failed      = before.failing(d) || d.Current != nil && d.Current.Failed
+		failed      = before.failed(d)
 	)
 	if outcome := e.outcome(ahead, told); !failed && outcome != "" && (told.Target != nil || d.Target != nil || d.Reason+d.Untold == "") {
 		format := "If the machine failed now, it would be %s."
@@ -165,7 +185,7 @@ func (e *explanation) changes() {
 	}
 	if d.Target != nil && d.Target.Failing() {
 		then := before
-		then.recover()
+		then.heal()
 		e.differ("If its node gets healthy, the machine is %s.", d, then)
 	}
 
@@ -303,10 +323,13 @@ func (e *explanation) outcome(w world, d preservation.Decision) string {
 func (e *explanation) kept(w world, d preservation.Decision) string {
 	var b strings.Builder
 	b.WriteString("kept ")
-	if w.guessed && d.Current == nil && d.Request.Timeout == 0 {
+	switch until := d.Target.Expiry(); {
+	case !w.guessed || d.Request.Timeout > 0 || d.Current != nil && d.Current.Expiry().Equal(until):
+		b.WriteString("until " + rfc3339(until))
+	case d.Current == nil:
 		b.WriteString("for as long as its pool says")
-	} else {
-		b.WriteString("until " + d.Target.Expiry().UTC().Format(time.RFC3339))
+	default:
+		b.WriteString("for as long as its pool says, and until " + rfc3339(d.Current.Expiry()) + " at least")
 	}
 	b.WriteString(", as " + d.Reason)
 	drained := d.Current != nil && d.Current.Drains()
@@ -318,3 +341,138 @@ func (e *explanation) kept(w world, d preservation.Decision) string {
 	}
 	return b.String()
 }
+
+// Ask is what somebody writes on a node: a request, empty to withdraw it, and its timeout, 0 for that of the pool.
+type Ask struct {
+	Request string
+	Timeout time.Duration
+}
+
+// Annotations returns what is written. What is empty is removed.
+func (a Ask) Annotations() map[string]string {
+	annotations := map[string]string{v1alpha1.AnnotationPreserve: a.Request, v1alpha1.AnnotationTimeout: ""}
+	if a.Timeout > 0 {
+		annotations[v1alpha1.AnnotationTimeout] = a.Timeout.String()
+	}
+	return annotations
+}
+
+// Answer is what becomes of a machine.
+type Answer struct {
+	// Machine is nil if the seed does not say which it is.
+	Machine *machinev1alpha1.Machine
+	// Before is decided without what is asked for, After with it, and Then when the machine fails.
+	Before, After, Then preservation.Decision
+	// Failed says that the machine has failed, whether it is kept or not. Then is After in that case.
+	Failed bool
+	// Sentences say what happens, until when, and what it takes of the share.
+	Sentences []Sentence
+}
+
+// IfAsked says what becomes of the machine of a node if somebody asks for it, as often as there are asks, each of them once the one
+// before is carried out. It needs what Explain needs. It returns an error if there is no such node, or if what is asked for counts
+// for nothing.
+func IfAsked(snapshot *evidence.Snapshot, name string, asks ...Ask) (*Answer, error) {
+	e := &explanation{snapshot: snapshot, name: name, node: nodeOf(snapshot, name), world: world{now: snapshot.Time}}
+	if e.node == nil {
+		return nil, fmt.Errorf("node %q does not exist", name)
+	}
+	found, err := e.find()
+	if err != nil {
+		return nil, err
+	}
+	a := &Answer{}
+	if !found {
+		e.guess()
+	} else if a.Machine = e.world.member().Machine; !e.controlled() {
+		return nil, fmt.Errorf("no preservation controller runs beside machine-controller-manager in namespace %s: nobody heeds what is asked for", a.Machine.Namespace)
+	}
+	e.sentences = nil
+
+	before := e.world.settled()
+	after := before
+	for i, ask := range asks {
+		if i > 0 {
+			after = after.done()
+		}
+		after.annotate(ask.Annotations())
+	}
+	a.Before, a.After = before.decide(), after.decide()
+	if r := a.After.Request; len(asks) > 0 && (r.Templated || r.Invalid != "" || r.InvalidTimeout != "" || r.Spent != "") {
+		e.requests(r, a.Machine)
+		return nil, errors.New(e.sentences[len(e.sentences)-1].String())
+	}
+	a.Failed = before.failed(a.Before)
+	failing, then := after, a.After
+	if !a.Failed {
+		failing, then = after.done().ahead()
+	}
+	a.Then = then
+
+	var (
+		now   = e.outcome(after, a.After)
+		later = e.outcome(failing, then)
+	)
+	switch {
+	case a.Before.Target != nil && a.After.Rule == "":
+		rule, reason := preservation.WhyBegun(a.Before.Target.Cause())
+		e.say(Change, rule, "Its machine is kept until %s as before, as %s.", rfc3339(a.Before.Target.Expiry()), reason)
+	case sameEnd(a.Before, a.After) && a.After.Request.Value != v1alpha1.RequestFalse:
+		e.say(Change, "P6", "Its machine is kept until %s as before: what is asked for now ends no later.", rfc3339(a.After.Target.Expiry()))
+	case now != "" && (a.After.Rule != "" || a.After.Ignored || a.Failed):
+		e.say(Change, e.ruleOf(a.After), "Its machine is %s.", now)
+	}
+	switch {
+	case a.Failed || later == "":
+	case sameEnd(a.After, then) && then.Target.Drains():
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be kept as long, and its node drained.")
+	default:
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be %s.", later)
+	}
+	e.costs(a)
+	a.Sentences = e.sentences
+	return a, nil
+}
+
+// sameEnd says that two decisions keep the machine until the same time.
+func sameEnd(a, b preservation.Decision) bool {
+	return a.Target != nil && b.Target != nil && a.Target.Expiry().Equal(b.Target.Expiry())
+}
+
+// costs says what is taken of the share (P1).
+func (e *explanation) costs(a *Answer) {
+	had, has, will := a.Before.Target.HasPlace(e.world.now), a.After.Target.HasPlace(e.world.now), a.Then.Target.HasPlace(e.world.now)
+	text := ""
+	switch {
+	case had && has:
+		text = "It keeps the place among the failed machines that it has."
+	case had:
+		text = "The place that it had is free for the next one that fails."
+	case has:
+		text = "It takes one of the places for failed machines from now on."
+	case will:
+		text = "It takes none of the places for failed machines until it fails. Then it takes one."
+	default:
+		return
+	}
+	if e.world.group.Share != nil {
+		used := 0
+		for _, d := range preservation.Decide(e.world.group, e.world.now) {
+			if d.Target.HasPlace(e.world.now) {
+				used++
+			}
+		}
+		text += fmt.Sprintf(" Of those of %s, %d of %d are taken.", e.deployment.Name, used, *e.world.group.Share)
+	}
+	e.say(Change, preservation.RuleShareUsedUp, "%s", text)
+}
+
+// String returns the sentence with its rule in brackets.
+func (s Sentence) String() string {
+	if s.Rule == "" {
+		return s.Text
+	}
+	return s.Text + " [" + s.Rule + "]"
+}
+
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }

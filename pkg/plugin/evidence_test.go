@@ -53,7 +53,7 @@ var _ = Describe("evidence", func() {
 	BeforeEach(func() {
 		var streams genericiooptions.IOStreams
 		streams, _, out, errOut = genericiooptions.NewTestIOStreams()
-		o = &evidenceOptions{Options: NewOptions(streams), name: "node-1", maxSize: "8Mi"}
+		o = &evidenceOptions{Options: newOptions(streams), name: "node-1", maxSize: "8Mi"}
 		o.Clock = testclock.NewFakeClock(now)
 	})
 

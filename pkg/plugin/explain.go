@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
@@ -101,11 +100,11 @@ func readExplained(ctx context.Context, from evidence.Sources) (*evidence.Snapsh
 
 // readNode fills in the node.
 func readNode(ctx context.Context, from evidence.Sources, s *evidence.Snapshot) error {
-	node := corev1.Node{}
-	if err := from.Shoot.Get(ctx, client.ObjectKey{Name: from.Name}, &node); err != nil {
-		return fmt.Errorf("failed to read the node: %w", err)
+	node, err := getNode(ctx, from.Shoot, from.Name)
+	if err != nil {
+		return err
 	}
-	s.Shoot.Nodes = []corev1.Node{node}
+	s.Shoot.Nodes = []corev1.Node{*node}
 	return nil
 }
 

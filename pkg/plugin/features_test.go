@@ -44,6 +44,12 @@ var _ = Describe("maintenance", func() {
 		Expect(p.runs("maintenance start over -n operators")).To(MatchError(ContainSubstring("kubectl-preserve works on node over already")))
 	})
 
+	It("should not be asked for on a node that does not exist", func() {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs("maintenance start nobody -n operators")).To(MatchError(ContainSubstring(`node "nobody" does not exist: see 'kubectl get nodes', and 'kubectl preserve list'`)))
+		Expect(apierrors.IsNotFound(get(p, "kubectl-preserve-nobody"))).To(BeTrue())
+	})
+
 	It("should wait until it is ready, and tell the phases", func() {
 		p := newPerson(append(shootObjects(), maintenanceOf("over", "me", "Draining")), nil)
 		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{

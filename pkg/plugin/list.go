@@ -54,6 +54,9 @@ type kept struct {
 	Message string       `json:"message,omitempty"`
 	Until   *metav1.Time `json:"until,omitempty"`
 	AskedBy string       `json:"askedBy,omitempty"`
+
+	// place says that it has a place of the share, as far as the shoot shows.
+	place bool
 }
 
 func (k *kept) failed() bool { return k.Phase == preservation.PhaseFailedPreserved }
@@ -107,7 +110,7 @@ func overviewOf(s *evidence.Snapshot) overview {
 
 	if s.Seed == nil {
 		for i := range s.Shoot.Nodes {
-			if k, ok := keptNode(&s.Shoot.Nodes[i], requestors); ok {
+			if k, ok := keptNode(&s.Shoot.Nodes[i], requestors, s.Time); ok {
 				o.Machines = append(o.Machines, k)
 			}
 		}
@@ -145,36 +148,14 @@ func requestorsOf(s *evidence.Snapshot) map[string]string {
 }
 
 // keptNode returns what the shoot alone says of a preserved machine, and whether it is preserved.
-func keptNode(node *corev1.Node, requestors map[string]string) (kept, bool) {
-	k := kept{Pool: node.Labels[evidence.LabelPool], Zone: node.Labels[corev1.LabelTopologyZone], Node: node.Name}
-	if !k.readCondition(node) {
-		return kept{}, false
+func keptNode(node *corev1.Node, requestors map[string]string, now time.Time) (kept, bool) {
+	machine := preservation.Shown(node, now)
+	k, ok := keptMachine(machine, node, requestors)
+	k.place = preservation.ReadRecord(machine).HasPlace(now)
+	if k.Machine = ""; k.Cause == v1alpha1.CauseAuto {
+		k.Cause, k.AskedBy = causeUnasked, ""
 	}
-
-	_, tainted := preservation.TaintedSince(node)
-	k.Phase = "Unknown:Preserved"
-	switch {
-	case tainted:
-		k.Phase = preservation.PhaseFailedPreserved
-	case isReady(node):
-		k.Phase = "Running:Preserved"
-	}
-	worked := ""
-	switch {
-	case isConditionTrue(node, v1alpha1.ConditionPowerCycle):
-		worked = v1alpha1.CauseRemediation
-	case node.Annotations[v1alpha1.AnnotationMaintenance] != "":
-		worked = v1alpha1.CauseMaintenance
-	}
-	switch request := requestOn(node); {
-	case request == v1alpha1.RequestNow, request == v1alpha1.RequestWhenFailed && (tainted || worked == ""):
-		k.Cause, k.AskedBy = request, askedOnNode
-	case worked != "":
-		k.Cause, k.AskedBy = worked, requestors[node.Name]
-	default:
-		k.Cause = causeUnasked
-	}
-	return k, true
+	return k, ok
 }
 
 // keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node.
@@ -250,12 +231,12 @@ func belongs(machine *machinev1alpha1.Machine, deployment *machinev1alpha1.Machi
 	return err == nil && machine.Namespace == deployment.Namespace && selector.Matches(labels.Set(machine.Labels))
 }
 
-// usedPlaces returns the places that are taken, as far as the shoot shows: a node that somebody works on is not tainted.
+// usedPlaces returns the places that are taken, as far as the shoot shows.
 func usedPlaces(machines []kept) []places {
 	used := []places{}
 	for i := range machines {
 		k := &machines[i]
-		if !k.failed() {
+		if !k.place {
 			continue
 		}
 		at := slices.IndexFunc(used, func(p places) bool { return p.Pool == k.Pool && p.Zone == k.Zone })

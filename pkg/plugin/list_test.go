@@ -7,6 +7,7 @@ package plugin
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -55,10 +56,18 @@ func failedNode(n *corev1.Node) {
 	preservedNode("DrainBlocked", "Pods: 1 blocked by budget web/api\x1b[31m. ")(n)
 }
 
+func notReadySince(since time.Time) NodeOption {
+	return func(n *corev1.Node) {
+		NotReady(n)
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
+	}
+}
+
 func of(deployment string) MachineOption {
 	return func(m *machinev1alpha1.Machine) {
 		m.Labels["name"] = deployment
 		pool, zone, _ := strings.Cut(deployment, "-")
+		Of(Set(deployment, deploymentIn(deployment, pool, zone)))(m)
 		m.Spec.NodeTemplateSpec.Labels = map[string]string{evidence.LabelPool: pool, corev1.LabelTopologyZone: zone}
 	}
 }
@@ -85,7 +94,7 @@ func shootObjects() []client.Object {
 		Node("asked", in("a", "z2"), preservedNode("Preserved", ""), NodeAnnotation(preserve, "true")),
 		Node("failed-asked", in("a", "z2"), failedNode, NodeAnnotation(preserve, "when-failed")),
 		Node("works", in("b", "z1"), preservedNode("Preserved", ""), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
-		Node("cycled", in("b", "z1"), NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
+		Node("cycled", in("b", "z1"), notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
 		Node("over", in("a", "z1"), Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
 		Node("other", in("a", "z1"), NodeAnnotation(preserve, "when-failed")),
 		maintenanceOf("works", "firmware", "Draining"),
@@ -93,10 +102,13 @@ func shootObjects() []client.Object {
 }
 
 func seedObjects() []client.Object {
+	var (
+		a1 = deploymentIn("a-z1", "a", "z1", Share("2"), DeploymentAnnotation(ours+"machine-preserve-timeout", "48h"))
+		a2 = deploymentIn("a-z2", "a", "z2", Share("0"))
+		b1 = deploymentIn("b-z1", "b", "z1")
+	)
 	return []client.Object{
-		deploymentIn("a-z1", "a", "z1", Share("2"), DeploymentAnnotation(ours+"machine-preserve-timeout", "48h")),
-		deploymentIn("a-z2", "a", "z2", Share("0")),
-		deploymentIn("b-z1", "b", "z1"),
+		a1, a2, b1, Set("a-z1", a1), Set("a-z2", a2), Set("b-z1", b1),
 		Machine("auto", of("a-z1"), Preserved("Failed:Preserved", "auto", until)),
 		Machine("never-joined", of("a-z1"), func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }, NeverJoined, Preserved("Failed:Preserved", "now", until), Annotation(preserve, "now")),
 		Machine("asked", of("a-z2"), Preserved("Running:Preserved", "now", until)),
@@ -123,6 +135,27 @@ var _ = Describe("list", func() {
 		Entry("to an operator, as JSON", "list-seed.json", "list -o json", true),
 		Entry("to an operator, as YAML", "list-seed-yaml.txt", "list -o yaml", true),
 	)
+
+	It("should tell the reason and the phase that explain tells", func() {
+		for name, options := range map[string][]NodeOption{
+			"maintenance": {preservedNode("Preserved", ""), NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"when-failed": {failedNode, NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"now":         {preservedNode("Preserved", ""), NodeAnnotation(preserve, "now"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"remediation": {NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")},
+		} {
+			p := newPerson([]client.Object{Node("n", options...)}, nil)
+			Expect(p.runs("list")).To(Succeed())
+			Expect(p.out.String()).To(MatchRegexp(`(?m)^- +- +n +\w+:Preserved +`+name+` `), name)
+			p.out.Reset()
+			Expect(p.runs("explain n")).To(Succeed())
+			if name == "maintenance" {
+				Expect(p.out.String()).To(And(ContainSubstring("If the maintenance ended now, the machine would be an ordinary one again"), Not(ContainSubstring("the request was withdrawn"))))
+			}
+		}
+		p := newPerson([]client.Object{Node("n", NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", ""))}, nil)
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring("Failed:Preserved"), Not(ContainSubstring("SHARE"))), "it failed long ago, and has no place while somebody works on it")
+	})
 
 	It("should take two calls to the shoot and two to the seed", func() {
 		p := newPerson(shootObjects(), nil)
@@ -187,6 +220,32 @@ var _ = Describe("list", func() {
 		Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")(asked)
 		Expect(p.options.shoot.Status().Update(ctx, asked)).To(Succeed())
 		Eventually(tick, 10*time.Second).Should(MatchRegexp(`(?m)^a +z2 +asked +Released +now`))
+		stop()
+		Eventually(ended).Should(Receive(BeNil()))
+	})
+
+	It("should go on with what can be had by then", func() {
+		p := newPerson(shootObjects(), nil)
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		var allowed atomic.Bool
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*maintenancev1alpha1.NodeMaintenanceList); ok && !allowed.Load() {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "nodemaintenances"}, "", nil)
+				}
+				return c.List(ctx, list, opts...)
+			},
+		})
+		p.options.isTerminal = func(any) bool { return true }
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- p.runsIn(ctx, "list -w") }()
+		tick := func() string { clock.Step(time.Second); return p.out.String() }
+		Eventually(tick).Should(ContainSubstring("Not known: node maintenances"))
+		Expect(p.out.String()).NotTo(ContainSubstring("firmware"))
+		allowed.Store(true)
+		Eventually(tick).Should(ContainSubstring("firmware"))
 		stop()
 		Eventually(ended).Should(Receive(BeNil()))
 	})

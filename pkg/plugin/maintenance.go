@@ -93,7 +93,7 @@ in the namespace of your context, or -n. Give the node back with 'done'.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := m.validate(); err != nil {
+			if err := m.validate(cmd.Flags()); err != nil {
 				return err
 			}
 			m.spec.NodeName, m.spec.RequestorID, m.spec.Cordon = args[0], m.requestor, &cordon
@@ -108,13 +108,20 @@ in the namespace of your context, or -n. Give the node back with 'done'.`,
 	cmd.Flags().BoolVar(&m.noDrain, "no-drain", false, "Leave all pods on the node")
 	cmd.Flags().BoolVar(&m.drain.Force, "force", false, "Evict also pods without a controller, which nobody starts again")
 	cmd.Flags().BoolVar(&m.drain.DeleteEmptyDir, "delete-emptydir-data", false, "Evict also pods with emptyDir volumes, whose content is lost")
-	m.add(cmd.Flags(), "the node is ready to be worked on")
+	if o.Shoot.Namespace != nil {
+		cmd.Flags().StringVarP(o.Shoot.Namespace, "namespace", "n", *o.Shoot.Namespace, "Namespace to make the NodeMaintenance in")
+		_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
+	}
+	m.add(cmd.Flags(), "the node is ready to be worked on", false)
 	return cmd
 }
 
 func (o *Options) startMaintenance(ctx context.Context, m *maintenanceFlags) error {
 	shoot, _, err := o.shootClient()
 	if err != nil {
+		return err
+	}
+	if _, err := getNode(ctx, shoot, m.spec.NodeName); err != nil {
 		return err
 	}
 	namespace, _, err := o.Shoot.ToRawKubeConfigLoader().Namespace()
@@ -175,7 +182,7 @@ func newMaintenanceDoneCommand(o *Options) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := m.validate(); err != nil {
+			if err := m.validate(cmd.Flags()); err != nil {
 				return err
 			}
 			m.spec.NodeName = args[0]
@@ -183,7 +190,7 @@ func newMaintenanceDoneCommand(o *Options) *cobra.Command {
 		},
 	}
 	m.addRequestor(cmd)
-	m.add(cmd.Flags(), "the node is given back")
+	m.add(cmd.Flags(), "the node is given back", false)
 	return cmd
 }
 
@@ -251,13 +258,7 @@ func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *m
 		}
 		return done(is)
 	})
-	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return ctx.Err()
-	case isTimeout(err):
-		return fmt.Errorf("waited for %s in vain until %s: %s", m.timeout, what, or(told))
-	}
-	return err
+	return m.inVain(ctx, err, what+": "+or(told))
 }
 
 func listMaintenances(ctx context.Context, c client.Client) ([]v1alpha1.NodeMaintenance, error) {

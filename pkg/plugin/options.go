@@ -57,8 +57,8 @@ type Options struct {
 	patience time.Duration
 }
 
-// NewOptions returns options that write to the streams.
-func NewOptions(streams genericiooptions.IOStreams) *Options {
+// newOptions returns options that write to the streams.
+func newOptions(streams genericiooptions.IOStreams) *Options {
 	return &Options{
 		IOStreams: streams,
 		Shoot:     genericclioptions.NewConfigFlags(true).WithWarningPrinter(streams),

@@ -63,7 +63,7 @@ func (b *lockedBuffer) String() string {
 
 func newPerson(shoot, seed []client.Object) *person {
 	p := &person{out: &lockedBuffer{}, errOut: &lockedBuffer{}}
-	p.options = NewOptions(genericiooptions.IOStreams{In: &p.in, Out: p.out, ErrOut: p.errOut})
+	p.options = newOptions(genericiooptions.IOStreams{In: &p.in, Out: p.out, ErrOut: p.errOut})
 	p.options.Clock = testclock.NewFakeClock(now)
 	p.options.isTerminal = func(any) bool { return false }
 	p.options.shoot = p.client(shoot)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -29,13 +29,13 @@ the host is off. It takes a pool with powerCycle in the Shoot, on a landscape wi
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := w.validate(); err != nil {
+			if err := w.validate(cmd.Flags()); err != nil {
 				return err
 			}
 			return o.powerCycle(cmd.Context(), w, args[0])
 		},
 	}
-	w.add(cmd.Flags(), "the power cycle has come to its end")
+	w.add(cmd.Flags(), "the power cycle has come to its end", true)
 	return cmd
 }
 
@@ -71,7 +71,7 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 	case isTimeout(err) && taken:
 		return fmt.Errorf("node %s: the request was taken away and nothing follows: operators do not allow shoots to ask (shootRequests), see 'kubectl events --for node/%s'", name, name)
 	case isTimeout(err):
-		return fmt.Errorf("node %s: %w", name, errors.Join(errNoPowerCycle, withdrawPowerCycle(context.WithoutCancel(ctx), shoot, name)))
+		return fmt.Errorf("node %s: %w", name, errors.Join(errNoPowerCycle, annotate(context.WithoutCancel(ctx), shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner)))
 	case err != nil:
 		return fmt.Errorf("node %s: %w", name, err)
 	}
@@ -79,40 +79,25 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 }
 
 // askPowerCycle writes the request, and returns the condition that there was before.
-func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *writeFlags, name string) (*corev1.NodeCondition, error) {
-	for confirmed := false; ; {
-		node := &corev1.Node{}
-		if err := shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
-			return nil, err
+func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *writeFlags, name string) (before *corev1.NodeCondition, err error) {
+	confirmed := false
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // whether to ask a person hangs on the node
+		node, err := getNode(ctx, shoot, name)
+		if err != nil {
+			return err
 		}
 		if isReady(node) && !confirmed {
 			if err := o.confirm(fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
-				return nil, err
+				return err
 			}
 			confirmed = true
 		}
-		before := conditionOf(node, v1alpha1.ConditionPowerCycle)
-		if w.dryRun == "client" {
-			return before, nil
+		if before = conditionOf(node, v1alpha1.ConditionPowerCycle); w.dryRun == "client" {
+			return nil
 		}
-		err := annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())
-		if !apierrors.IsConflict(err) {
-			return before, err
-		}
-	}
-}
-
-func withdrawPowerCycle(ctx context.Context, shoot client.Client, name string) error {
-	for {
-		node := &corev1.Node{}
-		err := shoot.Get(ctx, client.ObjectKey{Name: name}, node)
-		if err == nil {
-			err = annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner)
-		}
-		if !apierrors.IsConflict(err) {
-			return err
-		}
-	}
+		return annotate(ctx, shoot, name, node.ResourceVersion, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())
+	})
+	return before, err
 }
 
 // isNewer says that the node shows a power cycle that is under way, or that has come to its end since.
@@ -149,12 +134,8 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 		return !w.wait || c.Status != corev1.ConditionTrue, nil
 	})
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return ctx.Err()
-	case isTimeout(err):
-		return fmt.Errorf("node %s: waited for %s in vain until the power cycle has come to its end: it is %s", name, w.timeout, phase)
 	case err != nil:
-		return fmt.Errorf("node %s: %w", name, err)
+		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+or(phase)))
 	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
 		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, phase, name)
 	}

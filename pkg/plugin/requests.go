@@ -8,9 +8,9 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,115 +20,64 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
 // fieldOwner is who has written what the plugin writes.
 const fieldOwner = client.FieldOwner("kubectl-preserve")
 
-// facts are what a request is decided on.
+// facts are what a request is decided on: what is known, and what the domain says would be.
 type facts struct {
-	node *corev1.Node
-	// kept is nil if the machine is not preserved.
-	kept *kept
-	// machine and deployment are nil without access to the seed.
-	machine    *machinev1alpha1.Machine
-	deployment *machinev1alpha1.MachineDeployment
-	// places are those of the deployment.
-	places *places
-	now    time.Time
+	snapshot *evidence.Snapshot
+	node     *corev1.Node
+	// as is what becomes of the machine as it is.
+	as *explain.Answer
 }
 
-// factsOf returns what a snapshot says of a node.
-func factsOf(s *evidence.Snapshot, node *corev1.Node) facts {
-	f := facts{node: node, now: s.Time}
-	if s.Seed == nil {
-		if k, ok := keptNode(node, requestorsOf(s)); ok {
-			f.kept = &k
-		}
-		return f
-	}
-	for i := range s.Seed.Machines {
-		if machine := &s.Seed.Machines[i]; machine.Labels[machinev1alpha1.NodeLabelKey] == node.Name && (f.machine == nil || machine.DeletionTimestamp == nil) {
-			f.machine = machine
-		}
-	}
-	if f.machine == nil {
-		return f
-	}
-	if k, ok := keptMachine(f.machine, node, requestorsOf(s)); ok {
-		f.kept = &k
-	}
-	for i := range s.Seed.MachineDeployments {
-		if deployment := &s.Seed.MachineDeployments[i]; belongs(f.machine, deployment) {
-			f.deployment, f.places = deployment, new(placesOf(deployment, s))
-		}
-	}
-	return f
-}
-
-// failed says that the machine is kept after it failed: it is gone when it is let go of (T8).
-func (f *facts) failed() bool { return f.kept != nil && f.kept.failed() }
-
-// personal says that the claim of a person stands, which asking again does not change (P6).
-func (f *facts) personal() bool {
-	return f.kept != nil && (f.kept.Cause == v1alpha1.CauseNow || f.kept.Cause == v1alpha1.CauseWhenFailed)
-}
-
-// forbidden says that operators forbid it (R6), as far as that is known.
-func (f *facts) forbidden() bool {
-	return f.machine != nil && f.machine.Annotations[v1alpha1.AnnotationForbidden] == "true" ||
-		f.deployment != nil && f.deployment.Annotations[v1alpha1.AnnotationForbidden] == "true"
-}
-
-// templated says that the request is that of the pool, which comes back as often as it is changed on the node.
-func (f *facts) templated() bool {
-	return f.machine != nil && f.machine.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve] != ""
-}
-
-// lasts says for how long a machine is kept that is asked for.
-func (f *facts) lasts(timeout time.Duration) string {
-	switch {
-	case timeout > 0:
-		return brief(timeout)
-	case f.deployment == nil:
-		return "as long as its pool is set to (machinePreserveTimeout)"
-	}
-	if set, err := time.ParseDuration(f.deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout]); err == nil && set > 0 {
-		timeout = set
+func factsOf(s *evidence.Snapshot, name string) (f facts, err error) {
+	if i := slices.IndexFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
+		f.node, f.snapshot = &s.Shoot.Nodes[i], s
 	} else {
-		timeout = v1alpha1.DefaultMachinePreserveTimeout
+		for _, missing := range s.Missing {
+			if missing.What == evidence.WhatNodes {
+				return f, fmt.Errorf("failed to list the nodes: %s", missing.Reason)
+			}
+		}
+		return f, errNoNode(name)
 	}
-	return brief(timeout) + ", as its pool is set to"
+	f.as, err = explain.IfAsked(s, name)
+	return f, err
 }
 
-// costs says what it takes of the share (P1).
-func (f *facts) costs() string {
-	text := "It takes none of the places for failed machines until it fails. Then it is kept in any case, and takes one."
-	switch {
-	case f.failed() && f.machine != nil && !preservation.ReadRecord(f.machine).HasPlace(f.now):
-		text = "It takes one of the places for failed machines from now on: so far, it is only kept as somebody works on it."
-	case f.failed():
-		text = "It keeps the place among the failed machines that it has."
-	}
-	if p := f.places; p != nil && p.Share != nil {
-		text += fmt.Sprintf(" Of %s, %d of %d are taken.", inZone(p), p.Used, *p.Share)
-	}
-	return text
+func (f *facts) ifAsked(asks ...explain.Ask) (*explain.Answer, error) {
+	return explain.IfAsked(f.snapshot, f.node.Name, asks...)
 }
 
-func inZone(p *places) string {
-	if p.Zone == "" {
-		return "pool " + p.Pool
+// until returns until when the machine is kept, zero if nobody can know.
+func (f *facts) until() time.Time {
+	if f.as.Before.Target == nil {
+		return time.Time{}
 	}
-	return fmt.Sprintf("pool %s in zone %s", p.Pool, p.Zone)
+	if f.as.Machine == nil {
+		return shownUntil(f.node)
+	}
+	return f.as.Before.Target.Expiry()
 }
 
-func (f *facts) since() string { return "until " + stamp(f.kept.until()) }
+// asked says that the claim of a person stands, which asking again does not change (P6).
+func asked(record *preservation.Record) bool {
+	return record != nil && slices.ContainsFunc(record.Claims, func(c preservation.Claim) bool {
+		return c.Cause == v1alpha1.CauseNow || c.Cause == v1alpha1.CauseWhenFailed
+	})
+}
 
 // brief returns a duration without what is zero in the end.
 func brief(d time.Duration) string {
@@ -144,8 +93,8 @@ func brief(d time.Duration) string {
 
 // change is what is written because of a request, and what is said of it.
 type change struct {
-	// annotations are set on the node, or removed if empty.
-	annotations map[string]string
+	// ask is written on the node; nil for nothing.
+	ask *explain.Ask
 	// expiry is written on the Machine instead, unless it is zero.
 	expiry time.Time
 	// anew says that what is asked for on the node is withdrawn first.
@@ -154,25 +103,27 @@ type change struct {
 	says []string
 	// asks is what has to be confirmed.
 	asks string
+	// arrived says whether a node, or nil for one that is gone, is as it is waited for.
+	arrived func(*corev1.Node) (bool, error)
+	// doubtful says that the change is told of once it has arrived only.
+	doubtful bool
 }
 
-func asking(request string, timeout time.Duration) map[string]string {
-	annotations := map[string]string{v1alpha1.AnnotationPreserve: request, v1alpha1.AnnotationTimeout: ""}
-	if timeout > 0 {
-		annotations[v1alpha1.AnnotationTimeout] = timeout.String()
+func (c *change) say(sentences ...explain.Sentence) {
+	for _, s := range sentences {
+		c.says = append(c.says, s.String())
 	}
-	return annotations
 }
 
 // verb is a command that asks for something on nodes.
 type verb struct {
 	use, short, long, example string
-	takesFor, takesUntil      bool
+	// loses says that it may have to be confirmed.
+	takesFor, takesUntil, loses bool
 	// decide is pure.
 	decide func(f facts, r *requestFlags) (change, error)
-	// waits says until what --wait waits, and arrived whether a node, or nil for one that is gone, is like that.
-	waits   string
-	arrived func(*corev1.Node) (bool, error)
+	// waits says until what --wait waits.
+	waits string
 }
 
 var verbs = []verb{{
@@ -181,25 +132,25 @@ var verbs = []verb{{
 One that fails is drained and kept, and not replaced. A machine that has failed before it is asked for is replaced all the
 same, and so is one that fails while its pool is updated. No machine is kept for longer than operators allow.`,
 	example:  "  kubectl preserve now node-1 --for 6h --wait",
-	takesFor: true, decide: decideNow, waits: "they are kept", arrived: isHeld,
+	takesFor: true, decide: ask(v1alpha1.RequestNow, "is asked for"), waits: "they are kept",
 }, {
 	use: "when-failed NODE...", short: "Keep machines when they fail",
 	long: `Keep machines when they fail, for --for or for as long as their pool is set to, also where there is no place for
 failed machines any more. Nothing happens until then.`,
 	example:  "  kubectl preserve when-failed node-1 node-2",
-	takesFor: true, decide: decideWhenFailed, waits: "they have failed and are kept (see --timeout)", arrived: isHeld,
+	takesFor: true, decide: ask(v1alpha1.RequestWhenFailed, "is asked for in case it fails"), waits: "they have failed and are kept (see --timeout)",
 }, {
 	use: "release NODE...", short: "Let go of machines",
 	long: `Let go of machines: what was asked for on their nodes is withdrawn, and they are kept no longer. A machine that has
 failed is terminated then, with all that is on it. After 'forbid', it allows them to be kept again.`,
 	example: "  kubectl preserve release node-1 --yes --wait",
-	decide:  decideRelease, waits: "they are kept no longer, or gone", arrived: isReleased,
+	loses:   true, decide: decideRelease, waits: "they are kept no longer, or gone",
 }, {
 	use: "forbid NODE...", short: "Never keep machines",
 	long: `Never keep machines: they are replaced when they fail, as if there was no preservation. One that is kept is let go of.
 'release' takes it back.`,
 	example: "  kubectl preserve forbid node-1",
-	decide:  decideForbid, waits: "they are kept no longer, or gone", arrived: isReleased,
+	loses:   true, decide: decideForbid, waits: "they are kept no longer, or gone",
 }, {
 	use: "extend NODE... (--for DURATION | --until TIME)", short: "Keep machines longer that are kept",
 	long: `Keep machines for --for longer than they are kept now, or --until a time. With access to the seed, the end is written on
@@ -212,97 +163,101 @@ the Machine. Without, asking is all there is, and what was asked for once keeps 
 	takesFor: true, takesUntil: true, decide: decideExtend,
 }}
 
-func decideNow(f facts, r *requestFlags) (change, error) {
-	switch {
-	case f.forbidden():
-		return change{}, errForbidden
-	case f.personal() && r.duration > 0:
-		return change{}, fmt.Errorf("its machine was asked for before and is kept %s: asking again does not change that. Use 'kubectl preserve extend %s'", f.since(), f.node.Name)
+// ask returns what decides on a request to keep a machine.
+func ask(request, done string) func(f facts, r *requestFlags) (change, error) {
+	return func(f facts, r *requestFlags) (change, error) {
+		c := change{ask: &explain.Ask{Request: request, Timeout: r.duration}, done: done}
+		a, err := f.ifAsked(*c.ask)
+		if err != nil {
+			return change{}, err
+		}
+		c.say(a.Sentences...)
+		now := request == v1alpha1.RequestNow
+		switch {
+		case a.After.Target == nil && (now || a.Failed || a.After.Ignored):
+			return change{}, fmt.Errorf("nothing was asked for, as it would be in vain. %s", strings.Join(c.says, " "))
+		case asked(a.Before.Target) && asked(a.After.Target) && r.duration > 0:
+			return change{}, fmt.Errorf("its machine was asked for before and is kept until %s: asking again does not change that. Use 'kubectl preserve extend %s'", stamp(f.until()), f.node.Name)
+		case now || a.Failed:
+			if c.arrived = isHeld; a.Before.Target != nil && a.After.Target.Expiry().After(a.Before.Target.Expiry()) && (a.Machine != nil || r.duration > 0) {
+				c.arrived = isHeldBeyond(f.until())
+			}
+		default:
+			later := isHeldBeyond(f.until())
+			c.arrived = func(node *corev1.Node) (bool, error) {
+				if held, err := isHeld(node); !held || err != nil {
+					return false, err
+				}
+				if _, tainted := preservation.TaintedSince(node); tainted || f.until().IsZero() {
+					return tainted, nil
+				}
+				return later(node)
+			}
+		}
+		return c, nil
 	}
-	c := change{annotations: asking(v1alpha1.RequestNow, r.duration), done: "is asked for"}
-	switch {
-	case f.personal():
-		c.says = append(c.says, fmt.Sprintf("Its machine was asked for before, and is kept %s as it was.", f.since()))
-	case f.kept != nil:
-		c.says = append(c.says, fmt.Sprintf("Its machine is kept %s already. Now it is kept for %s from now on, if that is longer.", f.since(), f.lasts(r.duration)))
-	default:
-		c.says = append(c.says, fmt.Sprintf("Its machine is kept from now on, for %s. The cluster-autoscaler leaves it alone.", f.lasts(r.duration)))
-	}
-	c.says = append(c.says, f.costs())
-	return c, nil
-}
-
-func decideWhenFailed(f facts, r *requestFlags) (change, error) {
-	if f.forbidden() {
-		return change{}, errForbidden
-	}
-	if f.personal() && r.duration > 0 && (f.failed() || f.kept.Cause == v1alpha1.CauseWhenFailed) {
-		return change{}, fmt.Errorf("its machine was asked for before and is kept %s: asking again does not change that. Use 'kubectl preserve extend %s'", f.since(), f.node.Name)
-	}
-	c := change{annotations: asking(v1alpha1.RequestWhenFailed, r.duration), done: "is asked for in case it fails"}
-	switch {
-	case f.failed():
-		c.says = append(c.says, fmt.Sprintf("Its machine has failed and is kept %s.", f.since()))
-	case f.personal() && f.kept.Cause == v1alpha1.CauseNow:
-		c.says = append(c.says, fmt.Sprintf("Its machine is kept %s as it was asked for: that ends now.", f.since()),
-			fmt.Sprintf("When it fails, it is kept for %s from then on.", f.lasts(r.duration)))
-	default:
-		c.says = append(c.says, fmt.Sprintf("Nothing happens until its machine fails. Then it is kept for %s.", f.lasts(r.duration)))
-	}
-	c.says = append(c.says, f.costs())
-	return c, nil
 }
 
 func decideRelease(f facts, _ *requestFlags) (change, error) {
-	request, written := f.node.Annotations[v1alpha1.AnnotationPreserve]
-	c := change{done: "is let go of"}
-	switch {
-	case f.failed():
-		c = f.letGo(c)
-	case f.kept != nil && f.kept.Cause == v1alpha1.CauseMaintenance:
-		return change{}, fmt.Errorf("its machine is kept as %s works on it: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
-			cmp.Or(f.kept.AskedBy, "somebody"), f.node.Name, f.node.Name)
-	case f.kept != nil && !(f.personal() && f.kept.AskedBy == askedOnNode):
-		c.annotations = asking(v1alpha1.RequestFalse, 0)
-		c.says = append(c.says, "Its machine is kept no longer, and not when it fails either: nobody asked for it on the node, so nothing could be withdrawn there.",
-			fmt.Sprintf("To allow that again, run 'kubectl preserve release %s' once more.", f.node.Name))
-	case written:
-		c.annotations = map[string]string{v1alpha1.AnnotationPreserve: "", v1alpha1.AnnotationTimeout: ""}
-		if c.says = []string{"What was asked for is withdrawn. If nothing else keeps its machine, it is like any other from now on."}; request == v1alpha1.RequestFalse {
-			c.done, c.says = "may be kept again", []string{"Its machine is like any other from now on: it may be kept when it fails."}
-		}
-	default:
-		c.done, c.says = "is not kept", []string{"Its machine is not kept, and nothing is asked for: there is nothing to be done."}
+	request := f.node.Annotations[v1alpha1.AnnotationPreserve]
+	c := change{ask: &explain.Ask{}, done: "is let go of", arrived: isReleased}
+	a, err := f.ifAsked(*c.ask)
+	if err != nil {
+		return change{}, err
 	}
-	return c, nil
-}
-
-// letGo is the end of a machine that has failed.
-func (f *facts) letGo(c change) change {
-	c.annotations = asking(v1alpha1.RequestFalse, 0)
-	c.asks = fmt.Sprintf("The machine of node %s has failed and is kept %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, f.since())
-	c.says = append(c.says, "Its machine is terminated and replaced. The place that it had is free for the next one that fails.")
-	return c
+	switch {
+	case f.as.Before.Target == nil && request == "":
+		c.ask, c.done, c.says = nil, "is not kept", []string{"Its machine is not kept, and nothing is asked for: there is nothing to be done."}
+		return c, nil
+	case f.as.Before.Target == nil && request == v1alpha1.RequestFalse:
+		c.done = "may be kept again"
+		fallthrough
+	case f.as.Before.Target == nil, !f.as.Failed && request != "" && asked(f.as.Before.Target):
+		c.say(a.Sentences...)
+		return c, nil
+	case !f.as.Failed && f.as.Before.Target.Cause() == v1alpha1.CauseMaintenance:
+		return change{}, fmt.Errorf("its machine is kept as %s works on it: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
+			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
+	}
+	// Nobody asked on the node, or what is withdrawn there may not be all that keeps a machine which has failed.
+	if a, err = c.forbid(f); err == nil && a.After.Target != nil {
+		return change{}, fmt.Errorf("nothing was changed, as that cannot be ended on the node. %s", strings.Join(c.says, " "))
+	}
+	if !a.Failed {
+		c.says = append(c.says, fmt.Sprintf("Nobody asked for it on the node, so it is forbidden to keep it. 'kubectl preserve release %s' once more allows it.", f.node.Name))
+	}
+	return c, err
 }
 
 func decideForbid(f facts, _ *requestFlags) (change, error) {
-	c := change{annotations: asking(v1alpha1.RequestFalse, 0), done: "is not to be kept"}
-	if f.failed() {
-		return f.letGo(c), nil
+	c := change{done: "is not to be kept", arrived: isReleased}
+	a, err := c.forbid(f)
+	if err == nil && !a.Failed {
+		c.says = append(c.says, fmt.Sprintf("'kubectl preserve release %s' takes this back.", f.node.Name))
 	}
-	if f.kept != nil {
-		c.says = append(c.says, "Its machine is kept no longer.")
+	return c, err
+}
+
+// forbid forbids to keep the machine. That is the end of one that has failed, and has to be confirmed.
+func (c *change) forbid(f facts) (*explain.Answer, error) {
+	c.ask = &explain.Ask{Request: v1alpha1.RequestFalse}
+	a, err := f.ifAsked(*c.ask)
+	if err != nil {
+		return nil, err
 	}
-	c.says = append(c.says, fmt.Sprintf("When its machine fails, it is replaced as ever. It takes no place. 'kubectl preserve release %s' takes this back.", f.node.Name))
-	return c, nil
+	c.say(a.Sentences...)
+	if a.Failed && a.Before.Target != nil && a.After.Target == nil {
+		c.asks = fmt.Sprintf("The machine of node %s has failed and is kept until %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+	}
+	return a, nil
 }
 
 func decideExtend(f facts, r *requestFlags) (change, error) {
-	if f.kept == nil {
+	is := f.until()
+	switch {
+	case f.as.Before.Target == nil:
 		return change{}, fmt.Errorf("its machine is not kept: ask for it with 'kubectl preserve now %s --for DURATION'", f.node.Name)
-	}
-	is := f.kept.until()
-	if is.IsZero() {
+	case is.IsZero():
 		return change{}, errors.New("its machine is kept, but the node does not say until when: operators can see that in the seed")
 	}
 	to := r.untilTime
@@ -313,30 +268,37 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 		return change{}, fmt.Errorf("--until=%s: must be later than %s, until when its machine is kept", r.until, stamp(is))
 	}
 	c := change{done: "is kept longer", says: []string{fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(to), stamp(is))}}
-	if f.machine != nil {
+	if f.as.Machine != nil {
 		c.expiry = to
 		return c, nil
 	}
-	timeout := to.Sub(f.now).Round(time.Second)
-	switch {
-	case timeout > v1alpha1.DefaultMaxMachinePreserveTimeout:
-		return change{}, fmt.Errorf("%s: must not keep its machine for longer than %s from now on, until %s would be %s. Operators can (--seed-namespace)",
-			r.given(), brief(v1alpha1.DefaultMaxMachinePreserveTimeout), stamp(to), brief(timeout))
-	case f.personal() && (f.failed() || !isReady(f.node)):
-		return change{}, fmt.Errorf("its machine has failed and is kept %s as it was asked for. That end cannot be moved from the shoot: to ask anew, it would have to be let go of, and it would be gone. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
-			f.since(), f.node.Name)
-	case f.personal():
-		c.anew = true
+	c.doubtful, c.arrived = true, isHeldBeyond(is)
+	c.ask = &explain.Ask{Request: v1alpha1.RequestNow, Timeout: to.Sub(f.snapshot.Time).Round(time.Second)}
+	asks := []explain.Ask{*c.ask}
+	if c.anew = asked(f.as.Before.Target); c.anew {
+		if f.as.Failed || !isReady(f.node) {
+			return change{}, fmt.Errorf("its machine has failed and is kept until %s as it was asked for. That end cannot be moved from the shoot: to ask anew, it would have to be let go of, and it would be gone. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
+				stamp(is), f.node.Name)
+		}
 		c.says = append(c.says, "It is let go of for some seconds and asked for anew: an end that was asked for cannot be moved from the shoot.")
-	default:
-		c.says = append(c.says, "It is asked for now, beside what keeps it already.")
+		asks = []explain.Ask{{}, *c.ask}
 	}
-	c.annotations = asking(v1alpha1.RequestNow, timeout)
-	c.says = append(c.says, f.costs())
+	limit := f.snapshot.Time.Add(v1alpha1.DefaultMaxMachinePreserveTimeout)
+	if !to.After(limit) {
+		a, err := f.ifAsked(asks...)
+		if err != nil {
+			return change{}, err
+		}
+		c.say(a.Sentences...)
+		if limit = is; a.After.Target != nil {
+			limit = a.After.Target.Expiry()
+		}
+	}
+	if to.Sub(limit) > time.Second { // whole seconds are written
+		return change{}, fmt.Errorf("%s: nobody can ask to keep its machine until %s, but until %s at most. Operators can (--seed-namespace)", r.given(), stamp(to), stamp(limit))
+	}
 	return c, nil
 }
-
-var errForbidden = errors.New("operators forbid to keep its machine: ask them to remove " + v1alpha1.AnnotationForbidden + " from the Machine or MachineDeployment")
 
 func isHeld(node *corev1.Node) (bool, error) {
 	if node == nil {
@@ -345,8 +307,26 @@ func isHeld(node *corev1.Node) (bool, error) {
 	return isConditionTrue(node, v1alpha1.ConditionPreserved), nil
 }
 
+// isHeldBeyond says that a node shows another end than it did, a later one.
+func isHeldBeyond(was time.Time) func(*corev1.Node) (bool, error) {
+	return func(node *corev1.Node) (bool, error) {
+		held, err := isHeld(node)
+		return held && shownUntil(node).After(was), err
+	}
+}
+
 func isReleased(node *corev1.Node) (bool, error) {
 	return node == nil || !isConditionTrue(node, v1alpha1.ConditionPreserved), nil
+}
+
+// shownUntil returns until when a node says that its machine is kept, zero if it does not.
+func shownUntil(node *corev1.Node) time.Time {
+	c := preservation.PreservedCondition(node)
+	if c == nil {
+		return time.Time{}
+	}
+	_, until := preservation.ReadCondition(c)
+	return until
 }
 
 // writeFlags are those of all commands that write.
@@ -358,21 +338,26 @@ type writeFlags struct {
 	yes     bool
 }
 
-func (w *writeFlags) add(flags *pflag.FlagSet, waits string) {
+// add adds the flags: those for what has to be confirmed if it loses something, and those to wait if there is something to wait for.
+func (w *writeFlags) add(flags *pflag.FlagSet, waits string, loses bool) {
 	flags.StringVar(&w.dryRun, "dry-run", "none", `Must be "none", "server" or "client": with client, only say what would be written; with server, have it checked by the API server as well`)
 	flags.Lookup("dry-run").NoOptDefVal = "unchanged"
-	flags.BoolVarP(&w.yes, "yes", "y", false, "Do not ask before something is lost")
+	if loses {
+		flags.BoolVarP(&w.yes, "yes", "y", false, "Do not ask before something is lost")
+	}
 	if waits != "" {
 		flags.BoolVar(&w.wait, "wait", false, "Wait until "+waits)
 		flags.DurationVar(&w.timeout, "timeout", time.Minute, "How long to wait, 0 for as long as it takes. It ends with an error")
 	}
 }
 
-func (w *writeFlags) validate() error {
-	if w.timeout < 0 {
+func (w *writeFlags) validate(flags *pflag.FlagSet) error {
+	switch {
+	case flags.Changed("timeout") && !w.wait:
+		return fmt.Errorf("--timeout=%s: must be set with --wait only", w.timeout)
+	case w.timeout < 0:
 		return fmt.Errorf("--timeout=%s: must not be negative, for example 10m", w.timeout)
-	}
-	if w.dryRun == "unchanged" {
+	case w.dryRun == "unchanged":
 		return errors.New("--dry-run: must be followed by =none, =server or =client")
 	}
 	return oneOf("--dry-run", w.dryRun, "none", "server", "client")
@@ -406,6 +391,17 @@ func limit(ctx context.Context, timeout time.Duration) (context.Context, context
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, timeout)
+}
+
+// inVain says what was waited for if it has not happened in time, and by what else a wait was ended.
+func (w *writeFlags) inVain(ctx context.Context, err error, until string) error {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case isTimeout(err):
+		return fmt.Errorf("waited for %s in vain until %s", w.timeout, until)
+	}
+	return err
 }
 
 // confirm asks a person. Where nobody sits at a terminal, --yes says it.
@@ -442,9 +438,9 @@ func (r *requestFlags) given() string {
 	return "--for=" + r.forText
 }
 
-// parse fills in duration and untilTime (R5).
-func (r *requestFlags) parse(takesUntil bool) error {
-	if err := r.validate(); err != nil {
+// parse fills in duration and untilTime (R5). What is to be added to an end may be longer than what can be asked for.
+func (r *requestFlags) parse(flags *pflag.FlagSet, takesUntil bool) error {
+	if err := r.validate(flags); err != nil {
 		return err
 	}
 	if takesUntil && (r.forText == "") == (r.until == "") {
@@ -457,15 +453,23 @@ func (r *requestFlags) parse(takesUntil bool) error {
 		}
 		r.untilTime = t.Truncate(time.Second)
 	}
-	if r.forText != "" {
-		d, err := time.ParseDuration(r.forText)
-		if err != nil || d < v1alpha1.MinMachinePreserveTimeout || d > v1alpha1.DefaultMaxMachinePreserveTimeout {
-			return fmt.Errorf("--for=%s: must be a duration from %s to %s, for example 6h or 90m", r.forText,
-				v1alpha1.MinMachinePreserveTimeout, brief(v1alpha1.DefaultMaxMachinePreserveTimeout))
-		}
-		r.duration = d
+	if r.forText == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(r.forText)
+	switch r.duration = d; {
+	case err != nil, d < v1alpha1.MinMachinePreserveTimeout, d > v1alpha1.DefaultMaxMachinePreserveTimeout && !takesUntil:
+		return fmt.Errorf("--for=%s: must be a duration %s, for example 6h or 90m", r.forText, howLong(takesUntil))
 	}
 	return nil
+}
+
+// howLong says which durations are valid.
+func howLong(takesUntil bool) string {
+	if takesUntil {
+		return fmt.Sprintf("of at least %s", v1alpha1.MinMachinePreserveTimeout)
+	}
+	return fmt.Sprintf("from %s to %s", v1alpha1.MinMachinePreserveTimeout, brief(v1alpha1.DefaultMaxMachinePreserveTimeout))
 }
 
 func newRequestCommand(o *Options, v *verb) *cobra.Command {
@@ -474,7 +478,7 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 		Use: v.use, Short: v.short, Long: v.long, Example: v.example,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, nodes []string) error {
-			if err := r.parse(v.takesUntil); err != nil {
+			if err := r.parse(cmd.Flags(), v.takesUntil); err != nil {
 				return err
 			}
 			return o.request(cmd.Context(), v, r, nodes)
@@ -482,12 +486,12 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 		ValidArgsFunction: o.completeNodes,
 	}
 	if v.takesFor {
-		cmd.Flags().StringVar(&r.forText, "for", "", "How long, from 10s to 336h, for example 6h")
+		cmd.Flags().StringVar(&r.forText, "for", "", "How long, "+howLong(v.takesUntil)+", for example 6h")
 	}
 	if v.takesUntil {
 		cmd.Flags().StringVar(&r.until, "until", "", "Until when, for example 2026-01-31T18:00:00Z")
 	}
-	r.add(cmd.Flags(), v.waits)
+	r.add(cmd.Flags(), v.waits, v.loses)
 	return cmd
 }
 
@@ -497,46 +501,41 @@ func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names [
 	if err != nil {
 		return err
 	}
-	s := &evidence.Snapshot{}
-	if seed != nil {
-		if err := evidence.ReadMachines(ctx, seed, o.SeedNamespace, s); err != nil {
-			return err
-		}
-	}
 	var (
 		errs    []error
-		waitFor []string
+		arrived = map[string]func(*corev1.Node) (bool, error){}
 	)
 	for _, name := range names {
-		if err := o.requestOne(ctx, shoot, seed, s, v, r, name); err != nil {
+		c, err := o.requestOne(ctx, shoot, seed, v, r, name)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("node %s: %w", name, err))
-			continue
+		} else if r.wait && !r.dry() {
+			arrived[name] = c.arrived
 		}
-		waitFor = append(waitFor, name)
-	}
-	if !r.wait || r.dry() {
-		return errors.Join(errs...)
 	}
 
 	ctx, cancel := limit(ctx, r.timeout)
 	defer cancel()
-	for _, name := range waitFor {
-		errs = append(errs, o.waitForOne(ctx, shoot, v, r, name))
+	for _, name := range names {
+		if done := arrived[name]; done != nil {
+			errs = append(errs, o.waitForOne(ctx, shoot, v, r, name, done))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, s *evidence.Snapshot, v *verb, r *requestFlags, name string) error {
+func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (c change, err error) {
 	confirmed := ""
-	for {
-		node := &corev1.Node{}
-		if err := shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // it was decided on something else than there is now
+		s, err := o.known(ctx, "", name, readExplained)
+		if err != nil {
 			return err
 		}
-		s.Time = o.Clock.Now()
-		f := factsOf(s, node)
-		c, err := v.decide(f, r)
+		f, err := factsOf(s, name)
 		if err != nil {
+			return err
+		}
+		if c, err = v.decide(f, r); err != nil {
 			return err
 		}
 		if c.asks != confirmed && c.asks != "" {
@@ -545,133 +544,112 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 			}
 			confirmed = c.asks
 		}
-		switch err := o.carryOut(ctx, shoot, seed, f, c, r); {
-		case apierrors.IsConflict(err): // it was decided on something else than there is now
-			if seed != nil {
-				if err := evidence.ReadMachines(ctx, seed, o.SeedNamespace, s); err != nil {
-					return err
-				}
-			}
-			continue
-		case err != nil:
-			return err
-		}
-		if f.templated() && len(c.annotations) > 0 {
-			c.says = append(c.says, "Mind that the pool's annotations carry a request, too: it comes back.")
-		}
-		if err := write(o.Out, fmt.Sprintf("node/%s %s%s\n", name, c.done, r.suffix())); err != nil {
-			return err
-		}
-		for _, sentence := range c.says {
-			if err := write(o.Out, "  "+sentence+"\n"); err != nil {
-				return err
-			}
-		}
-		if v.takesUntil && c.expiry.IsZero() && !r.dry() {
-			return o.isLater(ctx, shoot, f)
-		}
-		return nil
+		return o.carryOut(ctx, shoot, seed, f, c, r)
+	})
+	if err == nil && c.doubtful && !r.dry() {
+		err = o.ensure(ctx, shoot, name, c.arrived)
 	}
+	if err != nil {
+		return change{}, err
+	}
+	said := append([]string{fmt.Sprintf("node/%s %s%s", name, c.done, r.suffix())}, c.says...)
+	return c, write(o.Out, strings.Join(said, "\n  ")+"\n")
 }
 
 // carryOut writes a change.
 func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f facts, c change, r *requestFlags) error {
-	if r.dryRun == "client" {
+	switch {
+	case r.dryRun == "client":
 		return nil
-	}
-	if !c.expiry.IsZero() {
-		return extendMachine(ctx, seed, f.machine, c.expiry, r.options())
-	}
-	if c.anew && !r.dry() {
-		node := f.node.DeepCopy()
-		if err := annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPreserve: "", v1alpha1.AnnotationTimeout: ""}, r.options()); err != nil {
+	case !c.expiry.IsZero():
+		return extendMachine(ctx, seed, f.as.Machine, c.expiry, r.options())
+	case c.ask == nil:
+		return nil
+	case c.anew && !r.dry():
+		if err := annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations(), r.options()); err != nil {
 			return err
 		}
-		return o.askAnew(ctx, shoot, node.Name, c, r)
+		return o.askAnew(ctx, shoot, f.node.Name, *c.ask, r)
 	}
-	return annotate(ctx, shoot, f.node, c.annotations, r.options())
+	return annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, c.ask.Annotations(), r.options())
 }
-
-// askAnew asks for a machine again, once it is seen to be let go of. It asks whatever happens meanwhile, also if the command
+// askAnew asks for a machine again, once it is seen to be let go of. It asks whatever has changed meanwhile, also if the command
 // is interrupted: the machine must not be left without its request.
-func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, c change, r *requestFlags) error {
+func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, ask explain.Ask, r *requestFlags) error {
 	waiting, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	_ = await(waiting, shoot, name, isReleased) // what else keeps it lasts, and asking adds to that
-	for {
-		node := &corev1.Node{}
-		err := shoot.Get(context.WithoutCancel(ctx), client.ObjectKey{Name: name}, node)
-		if err == nil {
-			err = annotate(context.WithoutCancel(ctx), shoot, node, c.annotations, r.options())
-		}
-		switch {
-		case apierrors.IsConflict(err):
-			continue
-		case err != nil:
-			return fmt.Errorf("what was asked for was withdrawn, but it could not be asked for anew, run 'kubectl preserve now %s --for %s': %w", name, c.annotations[v1alpha1.AnnotationTimeout], err)
-		}
-		return nil
+	if err := annotate(context.WithoutCancel(ctx), shoot, name, "", ask.Annotations(), r.options()); err != nil {
+		return fmt.Errorf("what was asked for was withdrawn, but it could not be asked for anew, run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
 	}
+	return nil
 }
 
-// isLater returns when the node says that its machine is kept for longer than it was.
-func (o *Options) isLater(ctx context.Context, shoot client.WithWatch, was facts) error {
+// ensure returns when what was written can be seen to have the effect that it is to have.
+func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, arrived func(*corev1.Node) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	err := await(ctx, shoot, was.node.Name, func(node *corev1.Node) (bool, error) {
-		if held, err := isHeld(node); !held || err != nil {
-			return false, err
-		}
-		_, until := preservation.ReadCondition(preservation.PreservedCondition(node))
-		return until.After(was.kept.until()), nil
-	})
+	err := await(ctx, shoot, name, arrived)
 	if isTimeout(err) {
-		return fmt.Errorf("after %s, its machine is still kept %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, was.since(), was.node.Name)
+		return fmt.Errorf("it was asked for, but %s later its end is still the same: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, name)
 	}
 	return err
 }
 
 // waitForOne returns when what was asked for has happened.
-func (o *Options) waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *requestFlags, name string) error {
+func (o *Options) waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *requestFlags, name string, arrived func(*corev1.Node) (bool, error)) error {
 	var last *corev1.Node
 	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
 		last = node
-		return v.arrived(node)
+		return arrived(node)
 	})
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		return ctx.Err()
-	case isTimeout(err):
-		return fmt.Errorf("node %s: waited for %s in vain until %s: is machine preservation enabled for the shoot? 'kubectl preserve explain %s' says more", name, r.timeout, v.waits, name)
 	case err != nil:
-		return fmt.Errorf("node %s: %w", name, err)
+		return fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s: is machine preservation enabled for the shoot? 'kubectl preserve explain %s' says more", v.waits, name)))
 	case last == nil:
 		return write(o.Out, fmt.Sprintf("node/%s is gone\n", name))
 	case !isConditionTrue(last, v1alpha1.ConditionPreserved):
 		return write(o.Out, fmt.Sprintf("node/%s is kept no longer\n", name))
 	}
-	_, until := preservation.ReadCondition(preservation.PreservedCondition(last))
-	return write(o.Out, fmt.Sprintf("node/%s is kept until %s\n", name, stamp(until)))
+	return write(o.Out, fmt.Sprintf("node/%s is kept until %s\n", name, stamp(shownUntil(last))))
 }
 
-// annotate sets the annotations of a node, and removes those that are empty, in one patch that fails if the node is not the
-// one that was read.
-func annotate(ctx context.Context, c client.Client, node *corev1.Node, annotations map[string]string, options client.PatchOption) error {
-	before := node.DeepCopy()
-	if node.Annotations == nil {
-		node.Annotations = map[string]string{}
+// getNode returns a node.
+func getNode(ctx context.Context, c client.Reader, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	err := c.Get(ctx, client.ObjectKey{Name: name}, node)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = errNoNode(name)
+	case err != nil:
+		err = fmt.Errorf("failed to read the node: %w", err)
 	}
+	return node, err
+}
+
+// errNoNode says where the names of nodes are to be found.
+func errNoNode(name string) error {
+	return fmt.Errorf("node %q does not exist: see 'kubectl get nodes', and 'kubectl preserve list' for those whose machines are kept", name)
+}
+
+// annotate sets the annotations of a node, and removes those that are empty, in one patch. It fails if the node is of another
+// version than the given one, if any.
+func annotate(ctx context.Context, c client.Client, name, version string, annotations map[string]string, options client.PatchOption) error {
+	values := map[string]any{}
 	for key, value := range annotations {
-		if value == "" {
-			delete(node.Annotations, key)
-			continue
+		if values[key] = value; value == "" {
+			values[key] = nil
 		}
-		node.Annotations[key] = value
 	}
-	if maps.Equal(before.Annotations, node.Annotations) {
-		return nil
+	metadata := map[string]any{"annotations": values}
+	if version != "" {
+		metadata["resourceVersion"] = version
 	}
-	return c.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), options)
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, patch), options)
 }
 
 // extendMachine moves the end of a preservation where operators do: in the status of the Machine if it is there, else in its

@@ -7,6 +7,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -29,11 +30,16 @@ func (p *person) answers(key, value string, options ...NodeOption) {
 			if err := c.Patch(ctx, object, patch, opts...); err != nil || object.GetAnnotations()[key] != value {
 				return err
 			}
-			node := object.DeepCopyObject().(*corev1.Node)
+			node, status := object.DeepCopyObject().(*corev1.Node), object.DeepCopyObject().(*corev1.Node)
 			for _, option := range options {
 				option(node)
+				option(status)
 			}
-			return c.Status().Update(ctx, node)
+			if err := c.Update(ctx, node); err != nil {
+				return err
+			}
+			status.ResourceVersion = node.ResourceVersion
+			return c.Status().Update(ctx, status)
 		},
 	})
 }
@@ -44,7 +50,7 @@ var _ = Describe("Requests", func() {
 		if seed {
 			objects = seedObjects()
 		}
-		p := newPerson(shootObjects(), objects)
+		p := newPerson(append(shootObjects(), Node("unasked", in("a", "z1"), preservedNode("Preserved", ""))), objects)
 		Expect(p.runs(args)).To(Succeed())
 		golden.Expect(file, p.out.String())
 		var name string
@@ -63,7 +69,7 @@ var _ = Describe("Requests", func() {
 		Entry("when-failed, of one that is kept now", "when-failed-asked.txt", "when-failed asked", "when-failed", "", false),
 		Entry("release of what was asked for", "release.txt", "release asked", "", "", false),
 		Entry("release of a machine that failed", "release-failed.txt", "release auto --yes", "false", "", false),
-		Entry("release of one that nobody asked for", "release-unasked.txt", "release cycled", "false", "", false),
+		Entry("release of one that nobody asked for", "release-unasked.txt", "release unasked", "false", "", false),
 		Entry("release of one that is not kept", "release-nothing.txt", "release over", "", "", false),
 		Entry("forbid", "forbid.txt", "forbid over", "false", "", false),
 		Entry("client dry run", "dry-run-client.txt", "release auto --dry-run=client", "", "", false),
@@ -73,9 +79,14 @@ var _ = Describe("Requests", func() {
 	DescribeTable("should be refused", func(args, message string, seed bool) {
 		var objects []client.Object
 		if seed {
-			objects = append(seedObjects(), Machine("other", of("a-z1"), Annotation(ours+"forbidden", "true")))
+			updated := deploymentIn("c-z1", "c", "z1")
+			objects = append(seedObjects(), updated, Set("c-z1", updated, Revision("1")), Set("new", updated, Revision("2")),
+				Machine("other", of("a-z1"), Annotation(ours+"forbidden", "true")),
+				Machine("spent", of("a-z1"), Annotation(ours+"preserved-since", now.Add(-15*24*time.Hour).Format(time.RFC3339))),
+				Machine("rolled", of("c-z1"), Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))),
+				Machine("templated", of("a-z1"), Templated("now")))
 		}
-		p := newPerson(shootObjects(), objects)
+		p := newPerson(append(shootObjects(), Node("spent"), Node("rolled", NotReady), Node("templated")), objects)
 		Expect(p.runs(args)).To(MatchError(ContainSubstring(message)))
 		Expect(p.out.String()).To(BeEmpty())
 	},
@@ -86,14 +97,24 @@ var _ = Describe("Requests", func() {
 		Entry("a dry run of no kind", "now over --dry-run", "--dry-run: must be followed by", false),
 		Entry("P6: a time for what was asked for", "now asked --for 6h", "asking again does not change that. Use 'kubectl preserve extend asked'", false),
 		Entry("R6: what operators forbid", "now other", "operators forbid", true),
+		Entry("P13: what has been kept for as long as operators allow", "now spent", "as the machine has been kept for as long as operators allow. [P13]", true),
+		Entry("P3: a failed machine whose pool is being updated", "now rolled", "replaced, as its MachineDeployment is being updated. [P3]", true),
+		Entry("R2: what the pool asks for", "forbid templated", "is that of the pool: it comes back when it is changed on the Node. [R2]", true),
+		Entry("a time to wait without waiting", "now over --timeout 5m", "--timeout=5m0s: must be set with --wait only", false),
+		Entry("a time to wait for a power cycle without waiting", "power-cycle over --timeout 5m", "--timeout=5m0s: must be set with --wait only", false),
+		Entry("to confirm what loses nothing", "now over --yes", "unknown flag: --yes", false),
+		Entry("to confirm a maintenance", "maintenance start over --yes", "unknown flag: --yes", false),
+		Entry("a namespace where there is none", "release over -n shoot--test--one", "unknown shorthand flag: 'n'", true),
+		Entry("an increment that is too short", "extend auto --for 1s", "--for=1s: must be a duration of at least 10s", false),
 		Entry("release of a failed machine, as nobody can be asked", "release auto", "Pass --yes", false),
 		Entry("forbid of a failed machine, as nobody can be asked", "forbid auto", "Pass --yes", false),
-		Entry("release of a maintenance", "release works", "as somebody works on it: end that with 'kubectl preserve maintenance done works'", false),
-		Entry("a node that does not exist", "now nobody", `nodes "nobody" not found`, false),
+		Entry("release of a maintenance", "release works", "as firmware works on it: end that with 'kubectl preserve maintenance done works'", false),
+		Entry("X10: release of a power cycle, which nothing on the node ends", "release cycled", "nothing was changed, as that cannot be ended on the node. Its machine is kept until", false),
+		Entry("a node that does not exist", "now nobody", `node "nobody" does not exist: see 'kubectl get nodes', and 'kubectl preserve list'`, false),
 		Entry("extend without a time", "extend auto", "one of --for and --until must be set", false),
 		Entry("extend to the past", "extend auto --until 2026-03-02T13:00:00Z", "must be later than 2026-03-02T13:00:00Z", false),
 		Entry("extend to no time", "extend auto --until tomorrow", "--until=tomorrow: must be a time in RFC 3339", false),
-		Entry("extend for too long", "extend auto --for 320h", "--for=320h: must not keep its machine for longer than 336h from now on", false),
+		Entry("extend for too long", "extend auto --for 320h", "--for=320h: nobody can ask to keep its machine until 2026-03-15T21:00:00Z, but until 2026-03-15T13:00:00Z at most. Operators can", false),
 		Entry("extend of what is not kept", "extend over --for 1h", "is not kept: ask for it with 'kubectl preserve now over", false),
 		Entry("P6: extend of a failed machine that was asked for", "extend failed-asked --for 1h", "Operators can move it", false),
 	)
@@ -135,6 +156,19 @@ var _ = Describe("Requests", func() {
 		Expect(p.node("over").Annotations).NotTo(HaveKey(preserve))
 	})
 
+	It("should give up if the node changes all the time", func() {
+		p := newPerson(shootObjects(), nil)
+		conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "over", nil)
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error { return conflict },
+		})
+		for _, args := range []string{"forbid over", "power-cycle over --yes"} {
+			failed := make(chan error, 1)
+			go func() { failed <- p.runs(args) }()
+			Eventually(failed, 5*time.Second).Should(Receive(MatchError(ContainSubstring(conflict.Error()))))
+		}
+	})
+
 	It("should go on with the other nodes if one fails", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("now nobody over")).To(MatchError(ContainSubstring("node nobody: ")))
@@ -148,6 +182,17 @@ var _ = Describe("Requests", func() {
 			Expect(p.runs("now over --wait")).To(Succeed())
 			Expect(p.out.String()).To(HaveSuffix("node/over is kept until 2026-03-02T13:00:00Z\n"))
 		})
+
+		DescribeTable("should not end with what was so before", func(args string, then ...NodeOption) {
+			p := newPerson(shootObjects(), nil)
+			Expect(p.runs(args + " --wait --timeout 100ms")).To(MatchError(ContainSubstring("waited for 100ms in vain")))
+			p = newPerson(shootObjects(), nil)
+			p.answers(preserve, strings.Fields(args)[0], then...)
+			Expect(p.runs(args + " --wait --timeout 5s")).To(Succeed())
+		},
+			Entry("of a machine that is asked for in case it fails", "when-failed asked", Taint(drained, now)),
+			Entry("of one that nobody asked for, for longer", "now auto --for 200h", Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until 2026-03-09T21:00:00Z.")),
+		)
 
 		It("should end when the node is gone", func() {
 			p := newPerson(shootObjects(), nil)
@@ -186,6 +231,13 @@ var _ = Describe("Requests", func() {
 			golden.Expect("extend-anew.txt", p.out.String())
 		})
 
+		It("P6: should say nothing but that the end has not changed, where it has not", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 50 * time.Millisecond
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still the same")))
+			Expect(p.out.String()).To(BeEmpty())
+		})
+
 		DescribeTable("P6: should write the end on the Machine for who has access to the seed", func(node, args string, expect func(*machinev1alpha1.Machine)) {
 			p := newPerson(shootObjects(), seedObjects())
 			Expect(p.runs("extend " + node + " " + args)).To(Succeed())
@@ -196,6 +248,9 @@ var _ = Describe("Requests", func() {
 		},
 			Entry("in its annotation", "auto", "--for 1h", func(m *machinev1alpha1.Machine) {
 				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-02T14:00:00Z"))
+			}),
+			Entry("for longer than anybody can ask for", "auto", "--for 400h", func(m *machinev1alpha1.Machine) {
+				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-19T05:00:00Z"))
 			}),
 			Entry("in its status", "failed-asked", "--until 2026-03-05T00:00:00Z", func(m *machinev1alpha1.Machine) {
 				Expect(m.Status.CurrentStatus.PreserveExpiryTime.UTC().Format(time.RFC3339)).To(Equal("2026-03-05T00:00:00Z"))

@@ -11,7 +11,7 @@ import (
 
 // NewCommand returns kubectl preserve.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	return newCommand(NewOptions(streams))
+	return newCommand(newOptions(streams))
 }
 
 func newCommand(o *Options) *cobra.Command {
@@ -23,11 +23,13 @@ func newCommand(o *Options) *cobra.Command {
 		SilenceErrors: true,
 	}
 	flags := cmd.PersistentFlags()
+	namespace := o.Shoot.Namespace
+	o.Shoot.Namespace = nil // nodes have none: only what makes something in one has the flag
 	o.Shoot.AddFlags(flags)
+	o.Shoot.Namespace = namespace
 	flags.StringVar(&o.SeedKubeconfig, "seed-kubeconfig", "", "Path to a kubeconfig of the seed, for operators")
 	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
 	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed: what is known there is used as well")
-	_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
 
 	cmd.AddCommand(newListCommand(o), newExplainCommand(o), newForecastCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
 	for i := range verbs {

@@ -14,18 +14,21 @@ import (
 	"strings"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
@@ -100,39 +103,34 @@ func isTimeout(err error) bool {
 
 // follow calls show with all that is known, now and every second, until the context is done.
 func (o *Options) follow(ctx context.Context, show func(*evidence.Snapshot) error) error {
-	shoot, seed, err := o.clients()
-	if err != nil {
-		return err
-	}
-	first, err := evidence.ReadAll(ctx, evidence.Sources{Clock: o.Clock, Shoot: shoot, Seed: seed, SeedNamespace: o.SeedNamespace})
-	if err != nil {
-		return err
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-
-	nodes := inform[corev1.Node](ctx, newListWatch(shoot, func() *corev1.NodeList { return &corev1.NodeList{} }), &corev1.Node{})
-	sources := []interface{ hasSynced() bool }{nodes}
-	var maintenances *informer[maintenancev1alpha1.NodeMaintenance]
-	if first.Shoot.HasMaintenances && !slices.ContainsFunc(first.Missing, func(m evidence.Missing) bool { return m.What == evidence.WhatMaintenances }) {
-		maintenances = inform[maintenancev1alpha1.NodeMaintenance](ctx, newListWatch(shoot, func() *maintenancev1alpha1.NodeMaintenanceList { return &maintenancev1alpha1.NodeMaintenanceList{} }), &maintenancev1alpha1.NodeMaintenance{})
-		sources = append(sources, maintenances)
+	from := evidence.Sources{Clock: o.Clock, SeedNamespace: o.SeedNamespace}
+	shoot, config, err := o.shootClient()
+	if err == nil {
+		from.Shoot, err = watching(ctx, shoot, config, nil)
 	}
-	var (
-		machines    *informer[machinev1alpha1.Machine]
-		deployments *informer[machinev1alpha1.MachineDeployment]
-	)
-	if seed != nil {
-		in := client.InNamespace(o.SeedNamespace)
-		machines = inform[machinev1alpha1.Machine](ctx, newListWatch(seed, func() *machinev1alpha1.MachineList { return &machinev1alpha1.MachineList{} }, in), &machinev1alpha1.Machine{})
-		deployments = inform[machinev1alpha1.MachineDeployment](ctx, newListWatch(seed, func() *machinev1alpha1.MachineDeploymentList { return &machinev1alpha1.MachineDeploymentList{} }, in), &machinev1alpha1.MachineDeployment{})
-		sources = append(sources, machines, deployments)
+	if err == nil && o.wantsSeed() {
+		var seed client.Client
+		if seed, config, err = o.seedClient(); err == nil {
+			from.Seed, err = watching(ctx, seed, config, map[string]cache.Config{o.SeedNamespace: {}})
+		}
+	}
+	if err != nil {
+		return err
 	}
 
 	ticker := o.Clock.NewTicker(time.Second)
 	defer ticker.Stop()
-	for s := first; ; {
-		if err := show(s); err != nil {
+	for {
+		s, err := evidence.ReadAll(ctx, from)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = show(s)
+		}
+		if err != nil {
 			return err
 		}
 		select {
@@ -140,42 +138,43 @@ func (o *Options) follow(ctx context.Context, show func(*evidence.Snapshot) erro
 			return nil
 		case <-ticker.C():
 		}
-		s = &evidence.Snapshot{Time: o.Clock.Now(), Shoot: first.Shoot, Seed: first.Seed, Missing: first.Missing}
-		if slices.ContainsFunc(sources, func(i interface{ hasSynced() bool }) bool { return !i.hasSynced() }) {
-			continue // with what was read first
-		}
-		s.Shoot.Nodes = nodes.items()
-		if maintenances != nil {
-			s.Shoot.Maintenances = maintenances.items()
-		}
-		if seed != nil {
-			s.Seed = &evidence.Seed{Namespace: o.SeedNamespace, Machines: machines.items(), MachineDeployments: deployments.items()}
-		}
 	}
 }
 
-// informer has the objects of a kind as they are now.
-type informer[T any] struct {
-	store      toolscache.Store
-	controller toolscache.Controller
+// watcher reads what is watched from there, and the rest, which may not be there or not be allowed, with each call.
+type watcher struct {
+	client.Reader
+	cache cache.Cache
 }
 
-func inform[T any](ctx context.Context, lw listWatch, object runtime.Object) *informer[T] {
-	store, controller := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
-		ListerWatcher: lw, ObjectType: object, Handler: toolscache.ResourceEventHandlerFuncs{},
+// watching returns a reader of what a client reads in all namespaces, or in some. A client without a config is read itself.
+func watching(ctx context.Context, c client.Client, config *rest.Config, namespaces map[string]cache.Config) (client.Reader, error) {
+	if config == nil {
+		return c, nil
+	}
+	log.SetLogger(logr.Discard())
+	watched, err := cache.New(config, cache.Options{
+		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: namespaces,
+		DefaultWatchErrorHandler: func(context.Context, *toolscache.Reflector, error) {}, // the calls say what is wrong
 	})
-	go controller.RunWithContext(ctx)
-	return &informer[T]{store, controller}
+	if err != nil {
+		return nil, err
+	}
+	go func() { _ = watched.Start(ctx) }()
+	return watcher{c, watched}, nil
 }
 
-func (i *informer[T]) hasSynced() bool { return i.controller.HasSynced() }
-
-func (i *informer[T]) items() []T {
-	var items []T
-	for _, object := range i.store.List() {
-		items = append(items, *object.(*T))
+// List implements client.Reader.
+func (w watcher) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	kind, err := apiutil.GVKForObject(list, scheme)
+	if err != nil {
+		return err
 	}
-	return items
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	if informer, err := w.cache.GetInformerForKind(ctx, kind, cache.BlockUntilSynced(false)); err == nil && informer.HasSynced() {
+		return w.cache.List(ctx, list, opts...)
+	}
+	return w.Reader.List(ctx, list, opts...)
 }
 
 // errReached ends watching as what was waited for has happened.

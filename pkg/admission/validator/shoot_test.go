@@ -350,6 +350,47 @@ var _ = Describe("Shoot", func() {
 		Entry("automatic that is allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Automatic: true}}, ", powerCycle: {automatic: true}"),
 	)
 
+	Describe("evidence", func() {
+		const (
+			asks    = "evidence: {enabled: true}"
+			refused = `spec.extensions[1].providerConfig.evidence.enabled: Invalid value: true: must be false, the operators have not enabled evidence`
+			warned  = `spec.extensions[1].providerConfig.evidence.enabled: true has no effect, the operators have not enabled evidence`
+		)
+		off, on := &configv1alpha1.ControllerConfiguration{}, &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{Enabled: true}}
+		larger := pool(0, func(w *gardencorev1beta1.Worker) { w.Maximum++ })
+
+		DescribeTable("should be refused where operators have not enabled it", func(limits *configv1alpha1.ControllerConfiguration, fields, message string) {
+			warnings, err := validator.Shoot{Limits: limits}.ValidateCreate(ctx, newShoot(config(fields)))
+			Expect(warnings).To(BeEmpty())
+			if message == "" {
+				Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+			Entry("not asked for", off, "evidence: {retention: 24h}", ""),
+			Entry("not enabled", off, asks, refused),
+			Entry("no longer enabled", &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{}}, asks, refused),
+			Entry("enabled", on, asks, ""),
+			Entry("the landscape is not known", nil, asks, ""),
+		)
+
+		DescribeTable("should be refused only to who has not asked for it before", func(oldShoot, newShoot *gardencorev1beta1.Shoot, message string) {
+			warnings, err := validator.Shoot{Limits: off}.ValidateUpdate(ctx, oldShoot, newShoot)
+			if message != "" {
+				Expect(err).To(MatchError(ContainSubstring(message)))
+				return
+			}
+			Expect(err).NotTo(HaveOccurred())
+			Expect(warnings).To(HaveExactElements(warned))
+		},
+			Entry("asked for anew", newShoot(config("evidence: {}")), newShoot(config(asks)), refused),
+			Entry("a new extension", newShoot(removed), newShoot(config(asks)), refused),
+			Entry("an extension that was disabled", newShoot(config(asks), disabled), newShoot(config(asks)), refused),
+			Entry("another change", newShoot(config(asks)), newShoot(config(asks), larger), ""),
+		)
+	})
+
 	Describe("updates", func() {
 		update := func(oldShoot, newShoot *gardencorev1beta1.Shoot) error {
 			warnings, err := validator.Shoot{}.ValidateUpdate(ctx, oldShoot, newShoot)

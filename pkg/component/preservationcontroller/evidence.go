@@ -13,26 +13,37 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
-// leaveEvidence deletes what was stored, once nothing more is to be. Nobody can store anything by then: the Role does not allow
-// it any more. That there may be something, the access secret says, which is written after this.
-func (p *preservationController) leaveEvidence(ctx context.Context) error {
+// evidenceLeft is the value of AnnotationEvidence where nothing more is stored, and what was stored could not be deleted.
+const evidenceLeft = "left"
+
+// leaveEvidence deletes what was stored, once nothing more is to be, and returns what the access secret is to say of evidence.
+// Nobody can store anything by then: the Role does not allow it any more. That there may be something, the access secret says,
+// which is written after this.
+func (p *preservationController) leaveEvidence(ctx context.Context) (string, error) {
 	if p.values.Evidence {
-		return nil
+		return "true", nil
 	}
 	secret := p.accessSecret().Secret
 	if err := p.client.Get(ctx, client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to get access secret: %w", err)
+		return "", fmt.Errorf("failed to get access secret: %w", err)
 	}
-	if secret.Annotations[AnnotationEvidence] != "true" {
-		return nil
+	if secret.Annotations[AnnotationEvidence] == "" {
+		return "", nil
 	}
-	return p.deleteEvidence(ctx)
+	err := p.deleteEvidence(ctx)
+	if apierrors.IsForbidden(err) {
+		logf.FromContext(ctx).Info("Leaving stored evidence, which operators have taken the permission for away", "namespace", p.namespace, "reason", err.Error())
+		return evidenceLeft, nil
+	}
+	return "", err
 }
 
 func (p *preservationController) deleteEvidence(ctx context.Context) error {

@@ -27,6 +27,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,7 +50,8 @@ const (
 	// AnnotationNodeMaintenance on the access secret is "true" if the container is to take care of NodeMaintenances.
 	AnnotationNodeMaintenance = v1alpha1.GroupName + "/node-maintenance"
 
-	// AnnotationEvidence on the access secret is "true" if there may be stored evidence.
+	// AnnotationEvidence on the access secret is "true" if the container is to store evidence, and has another value if there may
+	// only be some that was stored.
 	AnnotationEvidence = v1alpha1.GroupName + "/evidence"
 
 	// AnnotationPowerCycle on the access secret is "true" if the container is to power-cycle hosts.
@@ -119,10 +121,11 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 	if err := p.deployMonitoring(ctx); err != nil {
 		return err
 	}
-	if err := p.leaveEvidence(ctx); err != nil {
+	evidence, err := p.leaveEvidence(ctx)
+	if err != nil {
 		return err
 	}
-	return p.deployAccessSecret(ctx)
+	return p.deployAccessSecret(ctx, evidence)
 }
 
 // Destroy deletes all resources, the access secret first: whoever still finds it can rely on the permissions in the shoot.
@@ -138,7 +141,11 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service()); err != nil {
 		return err
 	}
-	return p.deleteEvidence(ctx)
+	// Where operators do not allow evidence, there is none, or only the namespace takes it along.
+	if err := p.deleteEvidence(ctx); !apierrors.IsForbidden(err) {
+		return err
+	}
+	return nil
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
@@ -198,9 +205,9 @@ func Resources(c client.Client, namespace string) shootresources.Resources {
 }
 
 // deployAccessSecret has gardener-resource-manager write a token into the Secret for the container, and the CA bundle for
-// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances, and
-// whether it power-cycles hosts.
-func (p *preservationController) deployAccessSecret(ctx context.Context) error {
+// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances,
+// power-cycles hosts, and stores evidence.
+func (p *preservationController) deployAccessSecret(ctx context.Context, evidence string) error {
 	access := p.accessSecret()
 	if err := access.Reconcile(ctx, p.client); err != nil {
 		return fmt.Errorf("failed to deploy access secret: %w", err)
@@ -213,8 +220,8 @@ func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 		delete(access.Secret.Annotations, AnnotationNodeMaintenance)
 	}
 	delete(access.Secret.Annotations, AnnotationEvidence)
-	if p.values.Evidence {
-		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationEvidence, "true")
+	if evidence != "" {
+		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationEvidence, evidence)
 	}
 	delete(access.Secret.Annotations, AnnotationPowerCycle)
 	delete(access.Secret.Annotations, AnnotationPowerCycleSeed)

@@ -18,8 +18,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -188,6 +190,38 @@ var _ = Describe("PreservationController", func() {
 		Expect(stored()).To(ContainElement(namespace+"/ours"), "nobody looks where nothing was ever stored")
 		Expect(controller.Destroy(ctx)).To(Succeed())
 		Expect(stored()).To(ConsistOf(namespace+"/other", "shoot--foo--other/ours"))
+	})
+
+	It("should leave stored evidence that it may not delete, and delete it as soon as it may", func() {
+		isAllowed := true
+		restricted := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if !isAllowed {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", nil)
+			}
+			return c.List(ctx, list, opts...)
+		}})
+		annotation := func() string {
+			return get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()["machine-preservation.extensions.gardener.cloud/evidence"]
+		}
+		stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "stored", Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"}}}
+		Expect(New(restricted, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(c.Create(ctx, stored)).To(Succeed())
+		Expect(annotation()).To(Equal("true"))
+
+		isAllowed = false
+		for range 2 {
+			Expect(New(restricted, namespace, Values{}).Deploy(ctx)).To(Succeed())
+			Expect(annotation()).To(Equal("left"), "it is not stored, but not forgotten")
+		}
+		get(&corev1.ConfigMap{}, "stored")
+
+		isAllowed = true
+		Expect(New(restricted, namespace, Values{}).Deploy(ctx)).To(Succeed())
+		Expect(annotation()).To(BeEmpty())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(stored), stored)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+
+		isAllowed = false
+		Expect(New(restricted, namespace, Values{}).Destroy(ctx)).To(Succeed(), "the extension can be disabled")
 	})
 
 	It("M17: should allow what node maintenance needs only while it is on, or comes to its end", func() {

@@ -59,6 +59,8 @@ type Actuator struct {
 	// control-plane namespace. A NotFound says that nothing reaches them.
 	Hosts      *configv1alpha1.Hosts
 	HostDriver func(ctx context.Context, namespace string) (HostDriver, error)
+	// Evidence is that of the component configuration, nil for none.
+	Evidence *configv1alpha1.Evidence
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -234,8 +236,11 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 }
 
 // storesEvidence returns whether evidence is to be stored, as before if what the Extension says is not valid: what was stored would
-// be deleted.
+// be deleted. It is not where operators have not enabled it.
 func (a *Actuator) storesEvidence(ctx context.Context, ex *extensionsv1alpha1.Extension) (bool, error) {
+	if a.Evidence == nil || !a.Evidence.Enabled {
+		return false, nil
+	}
 	evidence, err := helper.ReadEvidence(ex)
 	if err == nil {
 		return evidence != nil, nil

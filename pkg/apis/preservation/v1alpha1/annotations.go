@@ -43,8 +43,8 @@ const (
 const (
 	annotationPrefix = GroupName + "/"
 
-	// AnnotationTimeout beside a request overrides the pool's timeout for that machine: a Go duration from
-	// MinMachinePreserveTimeout to what operators allow (R5).
+	// AnnotationTimeout on a Node or a Machine overrides, beside a request, the pool's timeout for that machine: a Go duration
+	// from MinMachinePreserveTimeout to what operators allow (R5).
 	AnnotationTimeout = annotationPrefix + "timeout"
 	// AnnotationForbidden on a Machine or a MachineDeployment is an operator's veto if it is "true": it ends and forbids
 	// every preservation there (R6).
@@ -115,6 +115,19 @@ const (
 	// AnnotationReplacedPriority on a preserved Machine is the value of AnnotationMachinePriority that the release puts
 	// back, "" for none.
 	AnnotationReplacedPriority = annotationPrefix + "replaced-priority"
+)
+
+// MachineAnnotations are the keys of this extension that annotations of a Machine have, NodeAnnotations those that annotations of
+// a Node have.
+var (
+	MachineAnnotations = []string{
+		AnnotationTimeout, AnnotationForbidden, AnnotationExpiryTime, AnnotationPhase, AnnotationCause, AnnotationClaims,
+		AnnotationFailsAt, AnnotationShare, AnnotationRequest, AnnotationSpentRequest, AnnotationNodeUncleaned,
+		AnnotationExpiryInStatus, AnnotationFailedSince, AnnotationEvidence, AnnotationReleased, AnnotationPreservedSince,
+		AnnotationMaintainedSince, AnnotationMaintenanceOver, AnnotationReplacedPriority, AnnotationPowerCyclePhase,
+		AnnotationPowerCycleAttempt, AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationRemediatedUntil,
+	}
+	NodeAnnotations = []string{AnnotationTimeout, AnnotationMaintenance, AnnotationPowerCycle}
 )
 
 // Reasons of ConditionPreserved.
