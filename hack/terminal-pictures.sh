@@ -33,7 +33,9 @@ go -C hack/tools/terminal build -o "$work/" .
 demo=$!
 tail -f --pid="$demo" "$work/log" &
 eventually 3600 grep 'All steps were seen' "$work/log"
-"$work/terminal" "$images/demo.svg" 'make demo' sed -n '/\[hold\]/,/\[drain\] seen/p' "$work/log"
+# What a terminal shows when the machine that failed is drained.
+sed '/\[drain\] seen/q' "$work/log" | tail -n 50 >"$work/screen"
+"$work/terminal" "$images/demo.svg" 'make demo' cat "$work/screen"
 
 # The pictures say what is called, so nothing of this machine may be in that.
 cd .landscape
