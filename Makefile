@@ -133,6 +133,10 @@ pictures: ## Draw the dashboards that the docs show anew, with what a landscape 
 	  '$(CURDIR)/pkg/component/preservationcontroller/dashboards/machine-preservation.json=$(CURDIR)/docs/usage/images/dashboard.svg' \
 	  '$(CURDIR)/charts/gardener-extension-machine-preservation/dashboards/machine-preservation-seed.json=$(CURDIR)/docs/operations/images/dashboard.svg'
 
+.PHONY: terminal-pictures
+terminal-pictures: ## Draw the terminals that the docs show anew, from a run of the demo (takes minutes)
+	@hack/terminal-pictures.sh
+
 .PHONY: check
 check: check-headers check-tidy check-imports check-generate check-vet check-lint ## Check headers, go.mod files, imports, generated files; vet and lint
 

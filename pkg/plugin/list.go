@@ -216,8 +216,15 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapsho
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
 	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
 	for i := range s.Seed.Machines {
-		if machine := &s.Seed.Machines[i]; belongs(machine, deployment) && preservation.ReadRecord(machine).HasPlace(s.Time) {
+		machine := &s.Seed.Machines[i]
+		if !belongs(machine, deployment) {
+			continue
+		}
+		if preservation.ReadRecord(machine).HasPlace(s.Time) {
 			p.Used++
+		}
+		if node := slices.IndexFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == machine.Labels[machinev1alpha1.NodeLabelKey] }); node >= 0 {
+			p.Zone = cmp.Or(p.Zone, s.Shoot.Nodes[node].Labels[corev1.LabelTopologyZone])
 		}
 	}
 	if share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32); err == nil && share >= 0 {

@@ -157,6 +157,20 @@ var _ = Describe("list", func() {
 		Expect(p.out.String()).To(And(ContainSubstring("Failed:Preserved"), Not(ContainSubstring("SHARE"))), "it failed long ago, and has no place while somebody works on it")
 	})
 
+	It("should know the zone of a share from the nodes where the MachineDeployment does not name it", func() {
+		withZones := newPerson(shootObjects(), seedObjects())
+		Expect(withZones.runs("list")).To(Succeed())
+		objects := seedObjects()
+		for _, object := range objects {
+			if deployment, ok := object.(*machinev1alpha1.MachineDeployment); ok {
+				delete(deployment.Spec.Template.Spec.NodeTemplateSpec.Labels, corev1.LabelTopologyZone)
+			}
+		}
+		without := newPerson(shootObjects(), objects)
+		Expect(without.runs("list")).To(Succeed())
+		Expect(without.out.String()).To(Equal(withZones.out.String()))
+	})
+
 	It("should take two calls to the shoot and two to the seed", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("list")).To(Succeed())
