@@ -74,7 +74,7 @@ func page[T any, P interface {
 // many returns the API servers of a shoot with 1,000 machines in as many MachineDeployments as are asked for.
 func many(groups int) (shoot, seed *lists) {
 	shoot, seed = &lists{}, &lists{}
-	fields := []metav1.ManagedFieldsEntry{{Manager: "machine-controller", FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat("x", 3000))}}}
+	fields := []metav1.ManagedFieldsEntry{{Manager: "machine-controller", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 3000))}}
 	for i := range groups {
 		deployment, set := fmt.Sprintf("d-%d", i), fmt.Sprintf("s-%d", i)
 		seed.deployments = append(seed.deployments, machinev1alpha1.MachineDeployment{ObjectMeta: named(deployment)})
