@@ -6,6 +6,8 @@
 package evidence
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -63,6 +65,43 @@ type Controller struct {
 type Missing struct {
 	What   string `json:"what"`
 	Reason string `json:"reason"`
+}
+
+// Node returns the node of a name, nil if it is not known.
+func (s *Shoot) Node(name string) *corev1.Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// Machine returns the machine of a node, or the one of that name, nil if it is not known. Of several that have had the node, it is
+// one that stays.
+func (s *Seed) Machine(name string) *machinev1alpha1.Machine {
+	var found *machinev1alpha1.Machine
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		if m.Labels[machinev1alpha1.NodeLabelKey] != name && m.Name != name {
+			continue
+		}
+		if found == nil || found.DeletionTimestamp != nil && m.DeletionTimestamp == nil {
+			found = m
+		}
+	}
+	return found
+}
+
+// Unknown returns what could not be had of some things, or of all that the shoot knows. A bundle misses logs and more besides.
+func (s *Snapshot) Unknown(things ...string) []Missing {
+	var unknown []Missing
+	for _, m := range s.Missing {
+		if slices.Contains(things, m.What) || strings.HasPrefix(m.What, WhatShoot) {
+			unknown = append(unknown, m)
+		}
+	}
+	return unknown
 }
 
 // Note notes what could not be had, unless the error is nil.

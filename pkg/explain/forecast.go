@@ -72,7 +72,7 @@ type ForecastStep struct {
 // that allows some to allow others once those are replaced. It needs the node, its pods, and the PodDisruptionBudgets of their
 // namespaces; with the seed, the machine's MachineDeployment.
 func DrainForecastOf(snapshot *evidence.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
-	node := nodeOf(snapshot, name)
+	node := snapshot.Shoot.Node(name)
 	if node == nil {
 		return nil, fmt.Errorf("node %q does not exist", name)
 	}
@@ -88,9 +88,9 @@ func DrainForecastOf(snapshot *evidence.Snapshot, name string, options ForecastO
 	settings, err := settingsOf(nil)
 	if seed := snapshot.Seed; seed != nil {
 		settings, err = settingsOf(seed.Controller)
-		if machine := machineOf(seed, name); machine != nil {
+		if machine := seed.Machine(name); machine != nil {
 			timeout = cmp.Or(options.Timeout, settings.group.Timeouts.For(machine).Drain)
-			if deployment := deploymentOf(seed, machine); deployment != nil {
+			if deployment := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); deployment != nil {
 				force = deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true"
 			}
 		}

@@ -373,7 +373,7 @@ type Answer struct {
 // before is carried out. It needs what Explain needs. It returns an error if there is no such node, or if what is asked for counts
 // for nothing.
 func IfAsked(snapshot *evidence.Snapshot, name string, asks ...Ask) (*Answer, error) {
-	e := &explanation{snapshot: snapshot, name: name, node: nodeOf(snapshot, name), world: world{now: snapshot.Time}}
+	e := &explanation{snapshot: snapshot, name: name, node: snapshot.Shoot.Node(name), world: world{now: snapshot.Time}}
 	if e.node == nil {
 		return nil, fmt.Errorf("node %q does not exist", name)
 	}
