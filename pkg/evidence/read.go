@@ -19,20 +19,6 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
 
-// What Missing names things that others look for there.
-const (
-	WhatShoot         = "what the shoot knows"
-	WhatMachines      = "machines"
-	WhatNodes         = "other nodes of the MachineDeployment"
-	WhatNodeEvents    = "Events of the node"
-	WhatMachineEvents = "Events of the machine"
-	WhatMaintenances  = "node maintenances"
-	WhatController    = "arguments of the preservation controller"
-	WhatPods          = "pods of the node"
-	WhatBudgets       = "PodDisruptionBudgets of the pods"
-	WhatSeed          = "what the seed knows: machines, their Events and logs"
-)
-
 // LabelPool is the label of Nodes and MachineDeployments with the name of their worker pool.
 const LabelPool = "worker.gardener.cloud/pool"
 

@@ -19,8 +19,8 @@ import (
 	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // Topic is what a sentence is about.
@@ -54,8 +54,8 @@ type Sentence struct {
 // Explain says why the machine of a node is kept, or is not, until when, what the drain of the node waits for, and what would
 // change that. It needs the node, and its Events and maintenances; with the seed, all nodes of its MachineDeployment. A machine
 // without a node is found by its own name. It returns an error if there is nothing of that name.
-func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentence, error) {
-	e := &explanation{snapshot: snapshot, name: name, node: snapshot.Shoot.Node(name), world: world{now: now}}
+func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, error) {
+	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: now}}
 	found, err := e.find()
 	switch {
 	case err != nil:
@@ -66,8 +66,8 @@ func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentenc
 	case e.node != nil:
 		e.explainNode()
 	}
-	for _, missing := range snapshot.Unknown(evidence.WhatNodes, evidence.WhatNodeEvents, evidence.WhatMachineEvents, evidence.WhatMaintenances, evidence.WhatController) {
-		if strings.HasPrefix(missing.What, evidence.WhatShoot) {
+	for _, missing := range known.Unknown(snapshot.WhatNodes, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
+		if strings.HasPrefix(missing.What, snapshot.WhatShoot) {
 			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
 		} else {
 			e.say(Unknown, "", "The %s: %s.", missing.What, printable(missing.Reason))
@@ -79,7 +79,7 @@ func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentenc
 
 // explanation is one that is being written.
 type explanation struct {
-	snapshot *evidence.Snapshot
+	snapshot *snapshot.Snapshot
 	name     string
 	node     *corev1.Node
 	world    world
@@ -146,11 +146,11 @@ func (e *explanation) find() (bool, error) {
 	return true, nil
 }
 
-func memberOf(snapshot *evidence.Snapshot, m *machinev1alpha1.Machine) preservation.Member {
+func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) preservation.Member {
 	member := preservation.Member{Machine: m}
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
-		member.Node = snapshot.Shoot.Node(node)
-		member.NodeUnknown = member.Node == nil && len(snapshot.Unknown(evidence.WhatNodes)) > 0
+		member.Node = known.Shoot.Node(node)
+		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNodes)) > 0
 	}
 	return member
 }
