@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
 const (
@@ -80,9 +81,6 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 // PodLogs returns the log of a container.
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
-// NoMaintenances is why there are no NodeMaintenances in a shoot without their API.
-const NoMaintenances = "the shoot has no node maintenance"
-
 // ErrNotFound says that there is neither a node nor a machine of the name.
 var ErrNotFound = errors.New("there is no such node and, as far as can be seen, no such machine")
 
@@ -128,11 +126,11 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 // readMachines reads what the seed knows of the machine and of the others of its MachineDeployment, with which it shares places.
 func (c *collector) readMachines(ctx context.Context) {
 	if c.Seed == nil {
-		c.note(whatSeed, errors.New("without access to the seed"))
+		c.note(WhatSeed, errors.New("without access to the seed"))
 		return
 	}
 	s := &c.bundle.Snapshot
-	if !c.try(ctx, whatSeed, func(ctx context.Context) error {
+	if !c.try(ctx, WhatSeed, func(ctx context.Context) error {
 		err := ReadMachines(ctx, c.Seed, c.SeedNamespace, s)
 		if err == nil {
 			err = ReadMachineSets(ctx, c.Seed, s)
@@ -156,15 +154,12 @@ func (c *collector) readMachines(ctx context.Context) {
 			return err
 		})
 	}
-	i := slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Name == c.Name })
-	if i < 0 {
-		i = slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Labels[machinev1alpha1.NodeLabelKey] == c.Name })
-	}
-	if i < 0 {
+	found := seed.Machine(c.Name)
+	if found == nil {
 		seed.Machines, seed.MachineSets, seed.MachineDeployments = nil, nil, nil
 		return
 	}
-	machine := seed.Machines[i]
+	machine := *found // what is found moves
 	c.machine = &machine
 	keepGroup(seed, c.machine)
 	for i := range seed.Machines {
@@ -182,22 +177,18 @@ func (c *collector) readMachines(ctx context.Context) {
 
 // keepGroup leaves the MachineDeployment of a machine, with its sets and machines.
 func keepGroup(seed *Seed, machine *machinev1alpha1.Machine) {
-	owner := func(obj metav1.Object) types.UID {
-		if ref := metav1.GetControllerOfNoCopy(obj); ref != nil {
-			return ref.UID
-		}
-		return ""
+	deployment := types.UID("")
+	if d := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); d != nil {
+		deployment = d.UID
 	}
-	set, deployment := owner(machine), types.UID("")
-	for i := range seed.MachineSets {
-		if seed.MachineSets[i].UID == set {
-			deployment = owner(&seed.MachineSets[i])
-		}
+	owned := func(obj metav1.Object, owner types.UID) bool {
+		ref := metav1.GetControllerOfNoCopy(obj)
+		return owner != "" && ref != nil && ref.UID == owner
 	}
 	group := sets.New[types.UID]()
 	seed.MachineDeployments = slices.DeleteFunc(seed.MachineDeployments, func(d machinev1alpha1.MachineDeployment) bool { return deployment == "" || d.UID != deployment })
 	seed.MachineSets = slices.DeleteFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool {
-		keep := set != "" && s.UID == set || deployment != "" && owner(&s) == deployment
+		keep := metav1.IsControlledBy(machine, &s) || owned(&s, deployment)
 		if keep {
 			group.Insert(s.UID)
 		}
@@ -205,7 +196,8 @@ func keepGroup(seed *Seed, machine *machinev1alpha1.Machine) {
 	})
 	// A copy, as the bundle would keep the room for all machines otherwise.
 	seed.Machines = slices.Clone(slices.DeleteFunc(seed.Machines, func(m machinev1alpha1.Machine) bool {
-		return m.Name != machine.Name && !group.Has(owner(&m))
+		ref := metav1.GetControllerOfNoCopy(&m)
+		return m.Name != machine.Name && (ref == nil || !group.Has(ref.UID))
 	}))
 }
 
@@ -328,7 +320,7 @@ func (c *collector) maintenances(ctx context.Context, node string) {
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
 		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = !HasNoAPI(err), maintenances })
 		if HasNoAPI(err) {
-			return errors.New(NoMaintenances)
+			return nil
 		}
 		return err
 	})

@@ -6,7 +6,6 @@ package evidence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -18,21 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-)
-
-// What Missing names things that others look for there.
-const (
-	WhatShoot         = "what the shoot knows"
-	WhatMachines      = "machines"
-	WhatNodes         = "other nodes of the MachineDeployment"
-	WhatNodeEvents    = "Events of the node"
-	WhatMachineEvents = "Events of the machine"
-	WhatMaintenances  = "node maintenances"
-	WhatController    = "arguments of the preservation controller"
-	WhatPods          = "pods of the node"
-	WhatBudgets       = "PodDisruptionBudgets of the pods"
-
-	whatSeed = "what the seed knows: machines, their Events and logs"
 )
 
 // LabelPool is the label of Nodes and MachineDeployments with the name of their worker pool.
@@ -58,10 +42,9 @@ func ReadMaintenances(ctx context.Context, shoot client.Reader, s *Snapshot) {
 	list := &maintenancev1alpha1.NodeMaintenanceList{}
 	err := shoot.List(ctx, list)
 	s.Shoot.HasMaintenances, s.Shoot.Maintenances = !HasNoAPI(err), list.Items
-	if !s.Shoot.HasMaintenances {
-		err = errors.New(NoMaintenances)
+	if s.Shoot.HasMaintenances {
+		s.Note(WhatMaintenances, err)
 	}
-	s.Note(WhatMaintenances, err)
 }
 
 // ReadMachines fills in the machines and MachineDeployments of the shoot's control plane: two calls.

@@ -2,72 +2,30 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence is what is known of nodes and their machines at a time, and how it is kept in a file.
+// Package evidence gathers what is known of nodes and their machines at a time, and keeps it in a file.
 package evidence
 
-import (
-	"time"
+import "github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	storagev1 "k8s.io/api/storage/v1"
-
-	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+// What is gathered.
+type (
+	Snapshot   = snapshot.Snapshot
+	Shoot      = snapshot.Shoot
+	Seed       = snapshot.Seed
+	Controller = snapshot.Controller
+	Missing    = snapshot.Missing
 )
 
-// Snapshot is what is known at a time: read from API servers, or from a bundle. Only what somebody needs is filled in.
-type Snapshot struct {
-	Time  time.Time
-	Shoot Shoot
-	// Seed is nil for who has no access to it.
-	Seed *Seed
-	// Missing is what could not be had.
-	Missing []Missing
-}
-
-// Shoot is what the shoot's API server knows.
-type Shoot struct {
-	Nodes                []corev1.Node
-	Pods                 []corev1.Pod
-	PodDisruptionBudgets []policyv1.PodDisruptionBudget
-	VolumeAttachments    []storagev1.VolumeAttachment
-	Events               []eventsv1.Event
-	// HasMaintenances says that the shoot has the API of node maintenances.
-	HasMaintenances bool
-	Maintenances    []maintenancev1alpha1.NodeMaintenance
-}
-
-// Seed is what the seed's API server knows of the shoot's machines.
-type Seed struct {
-	// Namespace is that of the shoot's control plane.
-	Namespace          string
-	Machines           []machinev1alpha1.Machine
-	MachineSets        []machinev1alpha1.MachineSet
-	MachineDeployments []machinev1alpha1.MachineDeployment
-	Events             []eventsv1.Event
-	// Controller is how the preservation controller runs; nil if nobody knows.
-	Controller *Controller
-}
-
-// Controller is how the preservation controller runs.
-type Controller struct {
-	// Injected says that it runs beside machine-controller-manager.
-	Injected bool `json:"injected"`
-	// Args are its arguments; of a bundle without the values of those that look like credentials.
-	Args []string `json:"args,omitempty"`
-}
-
-// Missing is a thing that could not be had, and why.
-type Missing struct {
-	What   string `json:"what"`
-	Reason string `json:"reason"`
-}
-
-// Note notes what could not be had, unless the error is nil.
-func (s *Snapshot) Note(what string, err error) {
-	if err != nil {
-		s.Missing = append(s.Missing, Missing{What: what, Reason: err.Error()})
-	}
-}
+// What Missing names things that others look for there.
+const (
+	WhatShoot         = snapshot.WhatShoot
+	WhatMachines      = snapshot.WhatMachines
+	WhatNodes         = snapshot.WhatNodes
+	WhatNodeEvents    = snapshot.WhatNodeEvents
+	WhatMachineEvents = snapshot.WhatMachineEvents
+	WhatMaintenances  = snapshot.WhatMaintenances
+	WhatController    = snapshot.WhatController
+	WhatPods          = snapshot.WhatPods
+	WhatBudgets       = snapshot.WhatBudgets
+	WhatSeed          = snapshot.WhatSeed
+)

@@ -15,13 +15,12 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // Topic is what a sentence is about.
@@ -55,8 +54,8 @@ type Sentence struct {
 // Explain says why the machine of a node is kept, or is not, until when, what the drain of the node waits for, and what would
 // change that. It needs the node, and its Events and maintenances; with the seed, all nodes of its MachineDeployment. A machine
 // without a node is found by its own name. It returns an error if there is nothing of that name.
-func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentence, error) {
-	e := &explanation{snapshot: snapshot, name: name, node: nodeOf(snapshot, name), world: world{now: now}}
+func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, error) {
+	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: now}}
 	found, err := e.find()
 	switch {
 	case err != nil:
@@ -67,19 +66,11 @@ func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentenc
 	case e.node != nil:
 		e.explainNode()
 	}
-	for _, missing := range snapshot.Missing {
-		switch missing.What {
-		case evidence.WhatMaintenances:
-			if !snapshot.Shoot.HasMaintenances {
-				continue // who has no such feature misses nothing
-			}
-			fallthrough
-		case evidence.WhatNodes, evidence.WhatNodeEvents, evidence.WhatMachineEvents, evidence.WhatController:
+	for _, missing := range known.Unknown(snapshot.WhatNodes, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
+		if strings.HasPrefix(missing.What, snapshot.WhatShoot) {
+			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
+		} else {
 			e.say(Unknown, "", "The %s: %s.", missing.What, printable(missing.Reason))
-		default:
-			if strings.HasPrefix(missing.What, evidence.WhatShoot) {
-				e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
-			}
 		}
 	}
 	slices.SortStableFunc(e.sentences, func(a, b Sentence) int { return slices.Index(Topics, a.Topic) - slices.Index(Topics, b.Topic) })
@@ -88,7 +79,7 @@ func Explain(snapshot *evidence.Snapshot, name string, now time.Time) ([]Sentenc
 
 // explanation is one that is being written.
 type explanation struct {
-	snapshot *evidence.Snapshot
+	snapshot *snapshot.Snapshot
 	name     string
 	node     *corev1.Node
 	world    world
@@ -106,30 +97,6 @@ func (e *explanation) say(topic Topic, rule preservation.Rule, format string, ar
 	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: id, Text: fmt.Sprintf(format, args...)})
 }
 
-func nodeOf(snapshot *evidence.Snapshot, name string) *corev1.Node {
-	for i := range snapshot.Shoot.Nodes {
-		if snapshot.Shoot.Nodes[i].Name == name {
-			return &snapshot.Shoot.Nodes[i]
-		}
-	}
-	return nil
-}
-
-// machineOf returns the machine of a node, or the one of that name. Of several that have had the node, it is one that stays.
-func machineOf(seed *evidence.Seed, name string) *machinev1alpha1.Machine {
-	var found *machinev1alpha1.Machine
-	for i := range seed.Machines {
-		m := &seed.Machines[i]
-		if m.Labels[machinev1alpha1.NodeLabelKey] != name && m.Name != name {
-			continue
-		}
-		if found == nil || found.DeletionTimestamp != nil && m.DeletionTimestamp == nil {
-			found = m
-		}
-	}
-	return found
-}
-
 // find returns whether the machine is known, and puts the group of its MachineDeployment together.
 func (e *explanation) find() (bool, error) {
 	seed := e.snapshot.Seed
@@ -140,7 +107,7 @@ func (e *explanation) find() (bool, error) {
 		e.say(Unknown, "", "What is in the seed: the machine and its phase, the share of its pool and who has it, whether the pool is being updated, and whether operators forbid to keep it. Operators pass --seed-namespace.")
 		return false, nil
 	}
-	machine := machineOf(seed, e.name)
+	machine := seed.Machine(e.name)
 	if machine == nil {
 		if e.node == nil {
 			return false, fmt.Errorf("neither node nor machine %q exists", e.name)
@@ -148,7 +115,7 @@ func (e *explanation) find() (bool, error) {
 		e.say(Unknown, "", "The machine: none in namespace %s has this node.", seed.Namespace)
 		return false, nil
 	}
-	if e.deployment = deploymentOf(seed, machine); e.deployment == nil {
+	if e.deployment = preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); e.deployment == nil {
 		e.say(Unknown, "", "The MachineDeployment of machine %s, without which nothing is decided on it.", machine.Name)
 		return false, nil
 	}
@@ -179,30 +146,13 @@ func (e *explanation) find() (bool, error) {
 	return true, nil
 }
 
-func memberOf(snapshot *evidence.Snapshot, m *machinev1alpha1.Machine) preservation.Member {
+func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) preservation.Member {
 	member := preservation.Member{Machine: m}
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
-		member.Node = nodeOf(snapshot, node)
-		member.NodeUnknown = member.Node == nil && slices.ContainsFunc(snapshot.Missing, func(missing evidence.Missing) bool {
-			return missing.What == evidence.WhatNodes || strings.HasPrefix(missing.What, evidence.WhatShoot)
-		})
+		member.Node = known.Shoot.Node(node)
+		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNodes)) > 0
 	}
 	return member
-}
-
-func deploymentOf(seed *evidence.Seed, machine *machinev1alpha1.Machine) *machinev1alpha1.MachineDeployment {
-	for i := range seed.MachineSets {
-		set := &seed.MachineSets[i]
-		if !metav1.IsControlledBy(machine, set) {
-			continue
-		}
-		for j := range seed.MachineDeployments {
-			if metav1.IsControlledBy(set, &seed.MachineDeployments[j]) {
-				return &seed.MachineDeployments[j]
-			}
-		}
-	}
-	return nil
 }
 
 // holderOf returns the holder that has held the machines, as far as one can see.

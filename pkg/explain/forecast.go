@@ -22,8 +22,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // MissingBudgets is what the PodDisruptionBudgets of a namespace are called where they could not be had.
@@ -71,8 +71,8 @@ type ForecastStep struct {
 // evicted is assumed to go within its grace period if the node answers, a budget that allows no disruption to stay so, and one
 // that allows some to allow others once those are replaced. It needs the node, its pods, and the PodDisruptionBudgets of their
 // namespaces; with the seed, the machine's MachineDeployment.
-func DrainForecastOf(snapshot *evidence.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
-	node := nodeOf(snapshot, name)
+func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
+	node := known.Shoot.Node(name)
 	if node == nil {
 		return nil, fmt.Errorf("node %q does not exist", name)
 	}
@@ -86,11 +86,11 @@ func DrainForecastOf(snapshot *evidence.Snapshot, name string, options ForecastO
 		began = since
 	}
 	settings, err := settingsOf(nil)
-	if seed := snapshot.Seed; seed != nil {
+	if seed := known.Seed; seed != nil {
 		settings, err = settingsOf(seed.Controller)
-		if machine := machineOf(seed, name); machine != nil {
+		if machine := seed.Machine(name); machine != nil {
 			timeout = cmp.Or(options.Timeout, settings.group.Timeouts.For(machine).Drain)
-			if deployment := deploymentOf(seed, machine); deployment != nil {
+			if deployment := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); deployment != nil {
 				force = deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true"
 			}
 		}
@@ -104,11 +104,11 @@ func DrainForecastOf(snapshot *evidence.Snapshot, name string, options ForecastO
 		forecast.note("Some arguments of the preservation controller could not be read, and their defaults are assumed: %s.", printable(err.Error()))
 	}
 
-	for _, missing := range snapshot.Missing {
+	for _, missing := range known.Missing {
 		switch missing.What {
-		case evidence.WhatPods:
+		case snapshot.WhatPods:
 			return nil, fmt.Errorf("the %s are not known: %s", missing.What, printable(missing.Reason))
-		case evidence.WhatController:
+		case snapshot.WhatController:
 			forecast.note("The %s are not known: that there are no drain strategies is assumed. %s", missing.What, printable(missing.Reason))
 		}
 	}
@@ -118,7 +118,7 @@ func DrainForecastOf(snapshot *evidence.Snapshot, name string, options ForecastO
 	if !answers {
 		situation = "does not answer"
 	}
-	base := simulation{snapshot: snapshot, answers: answers, began: began, now: now}
+	base := simulation{snapshot: known, answers: answers, began: began, now: now}
 	verb := "would do, if the node " + situation
 	if began.Before(now) {
 		verb = "that began " + duration.HumanDuration(now.Sub(began)) + " ago does, if the node " + situation
@@ -156,7 +156,7 @@ func (f *Forecast) note(format string, args ...any) {
 // simulation is a drain that is gone through in advance.
 type simulation struct {
 	title, rule string
-	snapshot    *evidence.Snapshot
+	snapshot    *snapshot.Snapshot
 	policy      drain.Policy
 	answers     bool
 	// force says that pods with volumes are deleted by force from a node that does not answer.
@@ -251,7 +251,7 @@ func whyStays(p drain.Pod) string {
 // unknown returns why the budgets of a namespace are not known, empty if they are.
 func (s *simulation) unknown(namespace string) string {
 	for _, missing := range s.snapshot.Missing {
-		if missing.What == MissingBudgets(namespace) || missing.What == evidence.WhatBudgets {
+		if missing.What == MissingBudgets(namespace) || missing.What == snapshot.WhatBudgets {
 			return cmp.Or(missing.Reason, "nobody says why")
 		}
 	}

@@ -138,7 +138,7 @@ func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
 		fmt.Fprintf(o.ErrOut, "Cut at its beginning: %s\n", path)
 	}
 	for _, missing := range bundle.Snapshot.Missing {
-		if o.SeedNamespace == "" && strings.HasPrefix(missing.What, "what the seed knows") {
+		if o.SeedNamespace == "" && missing.What == evidence.WhatSeed {
 			continue
 		}
 		fmt.Fprintf(o.ErrOut, "Not to be had: %s: %s\n", missing.What, missing.Reason)
@@ -154,7 +154,9 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 	shoot, config, err := o.shootClient()
 	if err == nil {
 		sources.Shoot = shoot
-		sources.NodeProxy, err = nodeProxy(config)
+		if sources.NodeProxy = o.nodeProxy; config != nil {
+			sources.NodeProxy, err = nodeProxy(config)
+		}
 	}
 	if !o.wantsSeed() {
 		return sources, err
@@ -166,7 +168,9 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 	if sources.Seed, config, err = o.seedClient(); err != nil {
 		return sources, err
 	}
-	sources.PodLogs, err = podLogs(config)
+	if sources.PodLogs = o.podLogs; config != nil {
+		sources.PodLogs, err = podLogs(config)
+	}
 	return sources, err
 }
 

@@ -15,12 +15,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -29,7 +33,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("evidence", func() {
@@ -157,6 +163,118 @@ m-2       -        2026-07-01T09:00:00Z   60m
 			Expect(out.String()).To(BeEmpty())
 			Expect(errOut.String()).To(HavePrefix("No evidence is stored in namespace shoot--a--b."))
 		})
+	})
+
+	Describe("the command", func() {
+		var (
+			mutex sync.Mutex
+			asked []string
+			ask   = func(what string) {
+				mutex.Lock()
+				defer mutex.Unlock()
+				asked = append(asked, what)
+			}
+		)
+		person := func(seed bool) *person {
+			mcm := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "machine-controller-manager"}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "mcm"}}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "mcm-0", Labels: mcm.Spec.Selector.MatchLabels},
+				Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "machine-controller-manager"}}}}
+			var objects []client.Object
+			if seed {
+				objects = []client.Object{Machine("m", func(m *machinev1alpha1.Machine) { m.Labels["node"] = "node-1" }), mcm, pod}
+			}
+			p := newPerson([]client.Object{Node("node-1")}, objects)
+			asked = nil
+			p.options.nodeProxy = func(_ context.Context, node, path string, _ url.Values, _ int64) (io.ReadCloser, error) {
+				ask(node + "/" + path)
+				return io.NopCloser(strings.NewReader("{}")), nil
+			}
+			p.options.podLogs = func(_ context.Context, _, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error) {
+				ask(pod + "/" + options.Container)
+				return io.NopCloser(strings.NewReader("machine m is unhealthy\n")), nil
+			}
+			return p
+		}
+		file := func() string { return filepath.Join(GinkgoT().TempDir(), "node.tar.gz") }
+		read := func(name string) *evidence.Snapshot {
+			GinkgoHelper()
+			archive, err := os.ReadFile(name)
+			Expect(err).NotTo(HaveOccurred())
+			s, err := evidence.Read(bytes.NewReader(archive))
+			Expect(err).NotTo(HaveOccurred())
+			return s
+		}
+
+		It("should ask the shoot and the kubelet for a shoot's user", func() {
+			p, name := person(false), file()
+			Expect(p.runs("evidence node-1 -o " + name)).To(Succeed())
+			Expect(asked).To(And(ContainElement("node-1/configz"), Not(ContainElement(HavePrefix("mcm-0")))))
+			Expect(p.errOut.String()).To(And(ContainSubstring("Without what the seed knows"), Not(ContainSubstring("Not to be had: what the seed knows"))))
+			Expect(read(name).Seed).To(BeNil())
+		})
+
+		It("should ask the seed and its pods as well for an operator", func() {
+			p, name := person(true), file()
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			Expect(asked).To(ContainElements("node-1/configz", "mcm-0/machine-controller-manager"))
+			Expect(read(name).Seed.Machines).To(ConsistOf(HaveField("Name", "m")))
+		})
+
+		It("should do without kubelets and logs where nobody can ask for them", func() {
+			p, name := person(true), file()
+			p.options.nodeProxy, p.options.podLogs = nil, nil
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			Expect(asked).To(BeEmpty())
+		})
+
+		It("should take what the seed knows where there is no access to the shoot", func() {
+			p, name := person(true), file()
+			p.options.shoot, p.options.Shoot.KubeConfig = nil, new("/does/not/exist")
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			Expect(p.errOut.String()).To(And(ContainSubstring("/does/not/exist"), ContainSubstring("Not to be had: what the shoot knows: without access to the shoot")))
+			Expect(person(false).runs("evidence m -o " + name)).To(MatchError(HavePrefix("there is no such node")))
+		})
+
+		It("should list and take what is stored", func() {
+			p, name := person(true), file()
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			archive, err := os.ReadFile(name)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(p.options.seed.Create(context.Background(), &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredName("m"), CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}},
+				BinaryData: map[string][]byte{evidence.StoredKey: archive},
+			})).To(Succeed())
+			p.out.Reset()
+			Expect(p.runs("evidence list")).To(Succeed())
+			Expect(p.out.String()).To(MatchRegexp(`^MACHINE +NODE +STORED +AGE\nm +- `))
+			again := file()
+			Expect(p.runs("evidence m --stored -o " + again)).To(Succeed())
+			Expect(os.ReadFile(again)).To(Equal(archive))
+			Expect(person(false).runs("evidence list")).To(MatchError(errNoSeed))
+		})
+	})
+
+	It("should read objects of kinds that the API server is not asked about", func(ctx SpecContext) {
+		var asked []string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Path)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+		}))
+		defer server.Close()
+		c, _, err := newClient(&rest.Config{Host: server.URL})
+		Expect(err).NotTo(HaveOccurred())
+		for _, object := range []client.Object{&corev1.Node{}, &machinev1alpha1.Machine{}, &maintenancev1alpha1.NodeMaintenance{}, &corev1.ConfigMap{}} {
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: "ns", Name: "x"}, object)).To(Succeed())
+		}
+		Expect(c.List(ctx, &storagev1.VolumeAttachmentList{})).To(Succeed())
+		Expect(asked).To(Equal([]string{
+			"/api/v1/nodes/x",
+			"/apis/machine.sapcloud.io/v1alpha1/namespaces/ns/machines/x",
+			"/apis/" + maintenancev1alpha1.SchemeGroupVersion.String() + "/namespaces/ns/nodemaintenances/x",
+			"/api/v1/namespaces/ns/configmaps/x",
+			"/apis/storage.k8s.io/v1/volumeattachments",
+		}))
 	})
 
 	Describe("the node proxy", func() {

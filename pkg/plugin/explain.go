@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strings"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,10 +81,8 @@ func readExplained(ctx context.Context, from evidence.Sources) (*evidence.Snapsh
 		}
 		s.Note(evidence.WhatNodes, evidence.ReadNodes(ctx, from.Shoot, s))
 		machine := from.Name
-		for _, m := range s.Seed.Machines {
-			if m.Labels[machinev1alpha1.NodeLabelKey] == from.Name {
-				machine = m.Name
-			}
+		if m := s.Seed.Machine(from.Name); m != nil {
+			machine = m.Name
 		}
 		events, err := evidence.ReadEvents(ctx, from.Seed, from.SeedNamespace, "Machine", machine)
 		s.Seed.Events = events

@@ -109,8 +109,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		}
 		s, err := readExplained(ctx, from(shoot(), nil))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Missing).To(ConsistOf(evidence.Missing{What: evidence.WhatNodeEvents, Reason: "events are forbidden"},
-			evidence.Missing{What: evidence.WhatMaintenances, Reason: "the shoot has no node maintenance"}))
+		Expect(s.Missing).To(ConsistOf(evidence.Missing{What: evidence.WhatNodeEvents, Reason: "events are forbidden"}))
 		Expect(s.Shoot.HasMaintenances).To(BeFalse())
 		sentences, err := explain.Explain(s, "m", at)
 		Expect(err).NotTo(HaveOccurred())

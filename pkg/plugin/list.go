@@ -36,7 +36,7 @@ type overview struct {
 	// Missing is what could not be had.
 	Missing []evidence.Missing `json:"missing,omitempty"`
 
-	hasSeed, hasMaintenances bool
+	hasSeed bool
 	// names are those of nodes and machines that it is about; empty for all.
 	names []string
 }
@@ -90,18 +90,8 @@ const (
 
 // overviewOf returns what there is to know about preserved machines.
 func overviewOf(s *evidence.Snapshot) overview {
-	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil, hasMaintenances: s.Shoot.HasMaintenances}
-	for _, m := range s.Missing {
-		// A bundle misses logs and more, which say nothing here.
-		switch m.What {
-		case evidence.WhatNodes, evidence.WhatMachines, evidence.WhatMaintenances:
-			o.Missing = append(o.Missing, m)
-		default:
-			if strings.HasPrefix(m.What, evidence.WhatShoot) {
-				o.Missing = append(o.Missing, m)
-			}
-		}
-	}
+	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
+		Missing: s.Unknown(evidence.WhatNodes, evidence.WhatMachines, evidence.WhatMaintenances)}
 	requestors := requestorsOf(s)
 	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
 	for i := range s.Shoot.Nodes {
@@ -227,8 +217,8 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapsho
 			p.Zone = cmp.Or(p.Zone, s.Shoot.Nodes[node].Labels[corev1.LabelTopologyZone])
 		}
 	}
-	if share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32); err == nil && share >= 0 {
-		p.Share, p.Free = new(int32(share)), new(max(int32(share)-p.Used, 0))
+	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil {
+		p.Free = new(max(*p.Share-p.Used, 0))
 	}
 	return p
 }
@@ -332,9 +322,7 @@ func (o *Options) text(v *overview, wide bool) string {
 		b.WriteString("\nShares, free places and machines without a node are known in the seed only (--seed-namespace).\n")
 	}
 	for _, m := range v.Missing {
-		if m.What != evidence.WhatMaintenances || v.hasMaintenances { // who has no such feature misses nothing
-			fmt.Fprintf(&b, "Not known: %s: %s\n", m.What, m.Reason)
-		}
+		fmt.Fprintf(&b, "Not known: %s: %s\n", m.What, m.Reason)
 	}
 	return b.String()
 }
@@ -359,10 +347,7 @@ func (k *kept) is(name string) bool { return k.Node == name || k.Machine == name
 
 // exists says that a name is that of a node, or of a machine where these are known.
 func exists(s *evidence.Snapshot, name string) bool {
-	return slices.ContainsFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == name }) ||
-		s.Seed != nil && slices.ContainsFunc(s.Seed.Machines, func(m machinev1alpha1.Machine) bool {
-			return m.Name == name || m.Labels[machinev1alpha1.NodeLabelKey] == name
-		})
+	return s.Shoot.Node(name) != nil || s.Seed != nil && s.Seed.Machine(name) != nil
 }
 
 func allExist(s *evidence.Snapshot, names []string) error {

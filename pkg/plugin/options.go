@@ -51,6 +51,9 @@ type Options struct {
 
 	// shoot and seed are used instead of what the flags lead to, if set.
 	shoot, seed client.WithWatch
+	// nodeProxy and podLogs are used beside them.
+	nodeProxy evidence.NodeProxy
+	podLogs   evidence.PodLogs
 	// isTerminal says that a person sits at a stream.
 	isTerminal func(stream any) bool
 	// patience is how long an answer is waited for that takes a running extension a second or two.

@@ -61,6 +61,21 @@ func MachinesOf(deployment *machinev1alpha1.MachineDeployment, sets []machinev1a
 	return owned, IsRollout(sets)
 }
 
+// DeploymentOf returns that of the MachineDeployments which owns a machine by one of the MachineSets, nil if there is none.
+func DeploymentOf(machine *machinev1alpha1.Machine, sets []machinev1alpha1.MachineSet, deployments []machinev1alpha1.MachineDeployment) *machinev1alpha1.MachineDeployment {
+	for i := range sets {
+		if !metav1.IsControlledBy(machine, &sets[i]) {
+			continue
+		}
+		for j := range deployments {
+			if metav1.IsControlledBy(&sets[i], &deployments[j]) {
+				return &deployments[j]
+			}
+		}
+	}
+	return nil
+}
+
 // annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
 const annotationRevision = "deployment.kubernetes.io/revision"
 

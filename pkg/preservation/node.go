@@ -135,8 +135,12 @@ func setReleased(node *corev1.Node, now time.Time) {
 
 // PreservedCondition returns the condition Preserved of a node, or nil.
 func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
+	return conditionOf(node, v1alpha1.ConditionPreserved)
+}
+
+func conditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == v1alpha1.ConditionPreserved {
+		if node.Status.Conditions[i].Type == conditionType {
 			return &node.Status.Conditions[i]
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -31,7 +30,7 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 	if !IsHealthy(Member{Machine: machine, Node: node}, DefaultNodeConditions) {
 		status := &machine.Status.CurrentStatus
 		status.Phase, status.LastUpdateTime = machinev1alpha1.MachineUnknown, metav1.NewTime(now)
-		if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
+		if ready := conditionOf(node, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
 			status.LastUpdateTime = ready.LastTransitionTime
 		}
 		failed = failed || !now.Before(status.LastUpdateTime.Add(DefaultTimeouts.Health))
@@ -64,7 +63,7 @@ func shownClaims(node *corev1.Node, failed bool, until time.Time) []Claim {
 		add           = func(cause string) { claims = append(claims, Claim{Cause: cause, Expiry: until}) }
 		request       = RequestOf(Member{Machine: &machinev1alpha1.Machine{}, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout).Value
 		_, maintained = node.Annotations[v1alpha1.AnnotationMaintenance]
-		_, cycle      = nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
+		cycle         = conditionOf(node, v1alpha1.ConditionPowerCycle)
 		cycled        = cycle != nil && cycle.Status == corev1.ConditionTrue
 	)
 	if request == v1alpha1.RequestNow || request == v1alpha1.RequestWhenFailed && (failed || !maintained && !cycled) {

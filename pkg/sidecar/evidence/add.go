@@ -60,7 +60,6 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 			})
 		}
 	}
-	r.HasMaintenances = clients.maintenances
 	serveZeros()
 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).

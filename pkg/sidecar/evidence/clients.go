@@ -24,8 +24,7 @@ import (
 
 // Clients ask the API servers of the seed and the shoot. What they are asked for is in no cache.
 type Clients struct {
-	seed, shoot  client.Client
-	maintenances bool
+	seed, shoot client.Client
 }
 
 // NewClients returns the clients. maintenances says that the shoot has the API of node maintenances. Nobody is asked yet: neither
@@ -55,7 +54,7 @@ func NewClients(seed, shoot *rest.Config, maintenances bool) (*Clients, error) {
 		add(inShoot, maintenancev1alpha1.SchemeGroupVersion, meta.RESTScopeNamespace, "NodeMaintenance")
 	}
 
-	clients := &Clients{maintenances: maintenances}
+	clients := &Clients{}
 	var err error
 	if clients.seed, err = client.New(seed, client.Options{Scheme: known, Mapper: inSeed}); err != nil {
 		return nil, fmt.Errorf("failed to create the client for evidence in the seed: %w", err)

@@ -67,10 +67,8 @@ type Reconciler struct {
 	Args []string
 	// Retention is for how long evidence is kept after its machine is gone.
 	Retention time.Duration
-	// HasMaintenances says that the shoot has the API of node maintenances.
-	HasMaintenances bool
-	Clock           clock.PassiveClock
-	Recorder        events.EventRecorder
+	Clock     clock.PassiveClock
+	Recorder  events.EventRecorder
 }
 
 // Reconcile stores the evidence of a machine if it is due, or looks after what is stored in a namespace if the request has no
@@ -112,9 +110,6 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 	cancel()
 	if err != nil {
 		return err
-	}
-	if !r.HasMaintenances {
-		bundle.Snapshot.Missing = slices.DeleteFunc(bundle.Snapshot.Missing, func(m evidence.Missing) bool { return m.Reason == evidence.NoMaintenances })
 	}
 	archive := &bytes.Buffer{}
 	size, err := bundle.WriteTo(archive, maxSize)

@@ -210,23 +210,10 @@ var _ = Describe("Reconciler", func() {
 
 	It("should tell what could not be had", func() {
 		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []evidence.Missing{{What: "node m", Reason: "no answer within 10s"}, {What: "NodeMaintenances of the node", Reason: evidence.NoMaintenances}}
+		e.missing = []evidence.Missing{{What: "node m", Reason: "no answer within 10s"}}
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (no answer within 10s)."))))
 		Expect(counted("incomplete")).To(Equal(1.0))
-	})
-
-	It("should not be incomplete without an API that the shoot does not have", func() {
-		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []evidence.Missing{{What: "NodeMaintenances of the node", Reason: evidence.NoMaintenances}}
-		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.told()).To(ConsistOf(HavePrefix("Normal EvidenceStored")))
-
-		e = newEnvironment(Machine("m", failed, kept))
-		e.missing = []evidence.Missing{{What: "NodeMaintenances of the node", Reason: evidence.NoMaintenances}}
-		e.controller.HasMaintenances = true
-		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceIncomplete")))
 	})
 
 	It("should have nothing to do for machines that are gone or have not failed", func() {
