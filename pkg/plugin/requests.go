@@ -573,6 +573,7 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	}
 	return annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, c.ask.Annotations(), r.options())
 }
+
 // askAnew asks for a machine again, once it is seen to be let go of. It asks whatever has changed meanwhile, also if the command
 // is interrupted: the machine must not be left without its request.
 func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, ask explain.Ask, r *requestFlags) error {
