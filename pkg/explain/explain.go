@@ -369,7 +369,7 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 	case timeout != nil && !began.IsZero():
 		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force.", e.at(began), e.at(began.Add(*timeout)))
 	default:
-		e.say(Drain, "P7", "What is left after the machine's drain timeout, 2h unless its pool says otherwise, is deleted by force.")
+		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force.", short(preservation.DefaultTimeouts.Drain))
 	}
 }
 

@@ -56,8 +56,9 @@ const evidenceExamples = `  # What your rights in the shoot let you see, into ev
 // evidenceOptions are those of one call.
 type evidenceOptions struct {
 	*Options
-	name, output, maxSize string
-	stored                bool
+	name, output string
+	maxSize      resource.QuantityValue
+	stored       bool
 }
 
 // newEvidenceCommand returns kubectl preserve evidence.
@@ -77,8 +78,10 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&e.output, "output", "o", "", "File to write, - for the standard output (default evidence-<name>-<time>.tar.gz)")
-	flags.StringVar(&e.maxSize, "max-size", "8Mi", "How large the file may get: logs are cut first, from their beginning")
+	e.maxSize.Quantity = *resource.NewQuantity(evidence.DefaultMaxSize, resource.BinarySI)
+	flags.Var(&e.maxSize, "max-size", "How large the file may get: logs are cut first, from their beginning")
 	flags.BoolVar(&e.stored, "stored", false, "Take what was stored in the seed when the machine failed, and gather nothing")
+	cmd.MarkFlagsMutuallyExclusive("max-size", "stored")
 	cmd.AddCommand(&cobra.Command{
 		Use:               "list",
 		Short:             "List what was stored in the seed when machines failed",
@@ -90,9 +93,8 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 }
 
 func (o *evidenceOptions) run(ctx context.Context) error {
-	size, err := resource.ParseQuantity(o.maxSize)
-	if err != nil || size.Value() <= 0 {
-		return fmt.Errorf("--max-size %q is no size: it must be a number of bytes more than 0, for example 8Mi", text.Cut(o.maxSize))
+	if o.maxSize.Value() <= 0 {
+		return fmt.Errorf("--max-size=%s: must be a number of bytes more than 0, for example 8Mi", o.maxSize.String())
 	}
 	if o.stored {
 		return o.runStored(ctx)
@@ -101,7 +103,7 @@ func (o *evidenceOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.gather(ctx, sources, size.Value())
+	return o.gather(ctx, sources, o.maxSize.Value())
 }
 
 func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, maxSize int64) error {

@@ -26,6 +26,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
@@ -59,7 +60,7 @@ var _ = Describe("evidence", func() {
 	BeforeEach(func() {
 		var streams genericiooptions.IOStreams
 		streams, _, out, errOut = genericiooptions.NewTestIOStreams()
-		o = &evidenceOptions{Options: newOptions(streams), name: "node-1", maxSize: "8Mi"}
+		o = &evidenceOptions{Options: newOptions(streams), name: "node-1", maxSize: resource.QuantityValue{Quantity: resource.MustParse("8Mi")}}
 		o.Clock = testclock.NewFakeClock(now)
 	})
 
@@ -106,16 +107,16 @@ $`))
 	})
 
 	It("should say what to do", func(ctx SpecContext) {
-		o.maxSize = "0"
-		Expect(o.run(ctx)).To(MatchError(`--max-size "0" is no size: it must be a number of bytes more than 0, for example 8Mi`))
-		o.maxSize = "much"
-		Expect(o.run(ctx)).To(MatchError(ContainSubstring(`--max-size "much" is no size`)))
+		p := newPerson(nil, nil)
+		Expect(p.runs("evidence node-1 --max-size 0")).To(MatchError("--max-size=0: must be a number of bytes more than 0, for example 8Mi"))
+		Expect(p.runs("evidence node-1 --max-size much")).To(MatchError(ContainSubstring(`invalid argument "much" for "--max-size" flag`)))
+		Expect(p.runs("evidence node-1 --max-size 1Mi --stored")).To(MatchError(ContainSubstring("[max-size stored] were all set")))
 		Expect(o.gather(ctx, sources(), 10)).To(MatchError(HaveSuffix("raise --max-size")))
 		o.output = "/does/not/exist/x.tar.gz"
 		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(ContainSubstring(`cannot write to the folder of --output "/does/not/exist/x.tar.gz"`)))
 		o.name = "node-9"
 		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(And(HavePrefix(`there is no such node and, as far as can be seen, no such machine: "node-9"`), ContainSubstring("pass --seed-namespace"))))
-		o.maxSize, o.stored = "8Mi", true
+		o.stored = true
 		Expect(o.run(ctx)).To(MatchError(errNoSeed))
 	})
 

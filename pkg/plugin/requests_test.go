@@ -65,7 +65,7 @@ var _ = Describe("Requests", func() {
 		Entry("now, of an operator", "now-seed.txt", "now over", "now", "", true),
 		Entry("now, of a machine that failed", "now-failed.txt", "now auto --for 6h", "now", "6h0m0s", true),
 		Entry("now, of one that was asked for", "now-again.txt", "now asked", "now", "", false),
-		Entry("when-failed", "when-failed.txt", "when-failed over --for 90m", "when-failed", "1h30m0s", true),
+		Entry("when-failed", "when-failed.txt", "when-failed over --for 90m", "when-failed", "1h30m0s", false),
 		Entry("when-failed, of one that is kept now", "when-failed-asked.txt", "when-failed asked", "when-failed", "", false),
 		Entry("release of what was asked for", "release.txt", "release asked", "", "", false),
 		Entry("release of a machine that failed", "release-failed.txt", "release auto --yes", "false", "", false),
@@ -130,6 +130,8 @@ var _ = Describe("Requests", func() {
 		p.in.WriteString("y\n")
 		Expect(p.runs("release auto")).To(Succeed())
 		Expect(p.node("auto").Annotations).To(HaveKeyWithValue(preserve, "false"))
+		_, question, _ := strings.Cut(p.errOut.String(), "[y/N] ")
+		golden.Expect("release-asked.txt", question+"y\n"+p.out.String())
 	})
 
 	It("should decide again if the node has changed meanwhile", func() {
@@ -160,7 +162,9 @@ var _ = Describe("Requests", func() {
 		p := newPerson(shootObjects(), nil)
 		conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "over", nil)
 		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
-			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error { return conflict },
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return conflict
+			},
 		})
 		for _, args := range []string{"forbid over", "power-cycle over --yes"} {
 			failed := make(chan error, 1)
