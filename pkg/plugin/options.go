@@ -136,6 +136,18 @@ func (o *Options) sources(name string) (evidence.Sources, error) {
 	return evidence.Sources{Clock: o.Clock, Name: name, Shoot: shoot, Seed: seed, SeedNamespace: o.SeedNamespace}, nil
 }
 
+// look shows something of what a bundle of evidence says, or of what read reads if no file is named. Errors name the file.
+func (o *Options) look(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*evidence.Snapshot, error), show func(*evidence.Snapshot) error) error {
+	s, err := o.known(ctx, from, name, read)
+	if err == nil {
+		err = show(s)
+	}
+	if err != nil && from != "" {
+		return fmt.Errorf("--from=%s: %w", from, err)
+	}
+	return err
+}
+
 // known returns what a bundle of evidence says, or what read reads if no file is named.
 func (o *Options) known(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*evidence.Snapshot, error)) (*evidence.Snapshot, error) {
 	if from == "" {
@@ -146,18 +158,14 @@ func (o *Options) known(ctx context.Context, from, name string, read func(contex
 		return read(ctx, sources)
 	}
 	if o.wantsSeed() {
-		return nil, fmt.Errorf("--from=%s: must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, as nothing but the file is looked at", from)
+		return nil, errors.New("must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, as nothing but the file is looked at")
 	}
 	file, err := os.Open(from) // #nosec G304 -- the user's own
 	if err != nil {
-		return nil, fmt.Errorf("--from=%s: %w", from, err)
+		return nil, err
 	}
 	defer file.Close() // #nosec G307 -- only read
-	s, err := evidence.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("--from=%s: %w", from, err)
-	}
-	return s, nil
+	return evidence.Read(file)
 }
 
 func addFromFlag(cmd *cobra.Command, from *string) {
