@@ -65,6 +65,8 @@ type Sources struct {
 	// Seed is nil where there is no access to the seed.
 	Seed          client.Reader
 	SeedNamespace string
+	// Controller is how the preservation controller runs. Where it is nil, the Deployment of machine-controller-manager tells.
+	Controller *Controller
 	// PodLogs are those of the seed. Where it is nil, neither they nor the provider's Pod of the machine are looked at.
 	PodLogs PodLogs
 }
@@ -142,12 +144,14 @@ func (c *collector) readMachines(ctx context.Context) {
 		return
 	}
 	seed := s.Seed
-	c.try(ctx, WhatController, func(ctx context.Context) (err error) {
-		if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
-			seed.Controller = controllerOf(c.mcm)
-		}
-		return err
-	})
+	if seed.Controller = c.Controller; seed.Controller == nil {
+		c.try(ctx, WhatController, func(ctx context.Context) (err error) {
+			if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
+				seed.Controller = controllerOf(c.mcm)
+			}
+			return err
+		})
+	}
 	i := slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Name == c.Name })
 	if i < 0 {
 		i = slices.IndexFunc(seed.Machines, func(m machinev1alpha1.Machine) bool { return m.Labels[machinev1alpha1.NodeLabelKey] == c.Name })

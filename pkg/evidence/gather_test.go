@@ -276,6 +276,20 @@ var _ = Describe("#Collect", func() {
 		Expect(read.Seed.Controller).To(Equal(&Controller{}))
 	})
 
+	It("should ask nobody how the preservation controller runs if it is known", func(ctx SpecContext) {
+		s := sources()
+		args := []string{"--token=hunter2"}
+		s.Controller = &Controller{Injected: true, Args: args}
+		s.Seed = server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("forbidden")
+		}}, seedObjects()...)
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(args).To(Equal([]string{"--token=hunter2"}))
+		Expect(reasonOf(&b.Snapshot, WhatController)).To(BeEmpty())
+	})
+
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
 		s := sources()
 		s.Seed = server(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {

@@ -187,9 +187,11 @@ func redact(s *Snapshot, c counts) {
 		each(&s.Seed.Events[i].ObjectMeta)
 	}
 	if s.Seed.Controller != nil {
-		// They are the Deployment's, which others may have.
-		s.Seed.Controller.Args = slices.Clone(s.Seed.Controller.Args)
-		redactArgs(s.Seed.Controller.Args, c)
+		// Others may have them, too.
+		controller := *s.Seed.Controller
+		controller.Args = slices.Clone(controller.Args)
+		redactArgs(controller.Args, c)
+		s.Seed.Controller = &controller
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	goruntime "runtime"
 	"runtime/debug"
 	"slices"
@@ -217,7 +218,7 @@ func run(ctx context.Context, opts *Options) error {
 		if err != nil {
 			return err
 		}
-		if err := (&evidence.Reconciler{Retention: opts.Evidence.Retention}).AddToManager(mgr, opts.Namespace, clients); err != nil {
+		if err := (&evidence.Reconciler{Args: os.Args[1:], Retention: opts.Evidence.Retention}).AddToManager(mgr, opts.Namespace, clients); err != nil {
 			return fmt.Errorf("failed to add the controller of evidence: %w", err)
 		}
 	}

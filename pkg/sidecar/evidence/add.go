@@ -56,6 +56,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 				Shoot:         clients.shoot,
 				Seed:          clients.seed,
 				SeedNamespace: namespace,
+				Controller:    &evidence.Controller{Injected: true, Args: r.Args},
 			})
 		}
 	}

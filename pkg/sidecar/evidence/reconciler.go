@@ -63,6 +63,8 @@ type Reconciler struct {
 	Store client.Client
 	// Collect gathers what is known of a machine.
 	Collect func(ctx context.Context, machine string) (*evidence.Bundle, error)
+	// Args are the arguments of this process. They say how machines are preserved.
+	Args []string
 	// Retention is for how long evidence is kept after its machine is gone.
 	Retention time.Duration
 	// HasMaintenances says that the shoot has the API of node maintenances.

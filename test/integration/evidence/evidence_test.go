@@ -93,7 +93,7 @@ func start(ctx context.Context, s *sidecar.Server, retention time.Duration) func
 	Expect(err).NotTo(HaveOccurred())
 	clients, err := evidence.NewClients(seed, as(s, metav1.NamespaceSystem, sidecarAccount), false)
 	Expect(err).NotTo(HaveOccurred())
-	Expect((&evidence.Reconciler{Retention: retention}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
+	Expect((&evidence.Reconciler{Args: []string{"--holder=preserve-expiry"}, Retention: retention}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer GinkgoRecover()
@@ -164,6 +164,7 @@ var _ = Describe("Evidence", func() {
 		known, err := bundle.Read(bytes.NewReader(archive))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(known.Missing).To(BeEmpty())
+		Expect(known.Seed.Controller).To(Equal(&bundle.Controller{Injected: true, Args: []string{"--holder=preserve-expiry"}}))
 		Expect(known.Seed.Machines).To(HaveLen(2))
 		Expect(known.Seed.MachineSets).To(HaveLen(1))
 		Expect(known.Seed.MachineDeployments).To(HaveLen(1))
