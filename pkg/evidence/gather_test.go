@@ -276,6 +276,25 @@ var _ = Describe("#Collect", func() {
 		Expect(read.Seed.Controller).To(Equal(&Controller{}))
 	})
 
+	It("should not let the shoot choose among the pods of the control plane", func(ctx SpecContext) {
+		s := sources()
+		s.Name = "node-9"
+		s.Shoot = server(interceptor.Funcs{}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-9", Labels: map[string]string{"node.gardener.cloud/machine-name": "etcd-0"}}})
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		_, all := unpacked(written(b, DefaultMaxSize))
+		Expect(all).NotTo(ContainElement(Or(HavePrefix("seed/logs/"), Equal("seed/machine-pods.json"))))
+		Expect(reasonOf(&b.Snapshot, "logs of the seed")).To(Equal("the seed has no such machine"))
+
+		s = sources()
+		s.Seed = server(interceptor.Funcs{}, append(seedObjects(), pod(namespace, "other", "", map[string]string{"app": "m-1"}, "c"))...)
+		b, err = Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		_, all = unpacked(written(b, DefaultMaxSize))
+		Expect(all).NotTo(ContainElement(HavePrefix("seed/logs/other")))
+		Expect(all).To(ContainElement("seed/logs/machine-m-1/node.log"))
+	})
+
 	It("should ask nobody how the preservation controller runs if it is known", func(ctx SpecContext) {
 		s := sources()
 		args := []string{"--token=hunter2"}
