@@ -220,7 +220,7 @@ func (b *Bundle) objects() ([]file, counts, error) {
 	maps.Copy(count, b.redacted)
 	add := func(path, apiVersion, kind string, rank int, items any) {
 		data, err := encode(apiVersion, kind, items)
-		data, n := scrub(data)
+		data, n := scrubJSON(data)
 		count.add(redactedCredentials, n)
 		failure = errors.Join(failure, err)
 		files = append(files, file{path: path, data: data, rank: rank})
@@ -250,7 +250,7 @@ func (b *Bundle) objects() ([]file, counts, error) {
 		add("seed/events.json", "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
 		if s.Seed.Controller != nil {
 			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
-			data, n := scrub(append(data, '\n'))
+			data, n := scrubJSON(append(data, '\n'))
 			count.add(redactedCredentials, n)
 			failure = errors.Join(failure, err)
 			files = append(files, file{path: controllerName, data: data})

@@ -170,6 +170,9 @@ var _ = Describe("Bundle", func() {
 	It("should have the digest of each file in its manifest, and redact credentials in texts", func() {
 		b := exampleBundle()
 		b.Snapshot.Shoot.Events[0].Note = "Bearer 0123456789abcdef0123 is wrong"
+		b.Snapshot.Shoot.Events[1].Note = `the body is {"password":"0123456789abcdef0123"}`
+		b.Snapshot.Shoot.Pods[0].Spec.AutomountServiceAccountToken = new(true)
+		b.Snapshot.Shoot.Pods[0].Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "stays"}}
 		archive := written(b, DefaultMaxSize)
 		files, names := unpacked(archive)
 		manifest := manifestOf(archive)
@@ -177,7 +180,10 @@ var _ = Describe("Bundle", func() {
 		for _, f := range manifest.Files {
 			Expect(f.SHA256).To(Equal(fmt.Sprintf("%x", sha256.Sum256([]byte(files[f.Path])))))
 		}
-		Expect(manifest.Redacted).To(ConsistOf(Redacted{What: "what looks like a credential, in texts and logs", Count: 1}))
+		Expect(manifest.Redacted).To(ConsistOf(Redacted{What: "what looks like a credential, in texts and logs", Count: 2}))
+		Expect(files["shoot/pods.json"]).To(And(ContainSubstring(`"automountServiceAccountToken": true`), ContainSubstring(`"name": "stays"`)))
+		_, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
 		for name, data := range files {
 			Expect(data).NotTo(ContainSubstring("0123456789abcdef0123"), name)
 		}

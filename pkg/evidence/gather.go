@@ -473,8 +473,9 @@ func (c *collector) set(change func()) {
 	change()
 }
 
+// addFile adds a file with JSON.
 func (c *collector) addFile(path string, data []byte) {
-	data, n := scrub(data)
+	data, n := scrubJSON(data)
 	c.set(func() {
 		c.redacted.add(redactedCredentials, n)
 		c.bundle.files = append(c.bundle.files, file{path: path, data: data})

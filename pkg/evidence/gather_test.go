@@ -130,7 +130,8 @@ func shootObjects() []client.Object {
 		pod("default", "p-1", "node-1", labels, "c"), pod("default", "p-2", "node-2", labels, "c"),
 		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b-1"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}},
 		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "b-2"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}},
-		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v-1"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}},
+		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v-1"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1", Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{StorageClassName: "hunter2"}}},
+			Status: storagev1.VolumeAttachmentStatus{AttachmentMetadata: map[string]string{"a": "hunter2"}}},
 		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v-2"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-2"}},
 		&maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nm-1"}, Spec: maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "node-1"}},
 		&maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nm-2"}, Spec: maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "node-2"}},
@@ -156,12 +157,12 @@ func (k *kubelet) proxy(_ context.Context, node, path string, query url.Values, 
 	case path == "stats/summary":
 		answer = `{"node":{}}`
 	case path == "logs/" && (query.Get("query") == "" || k.files):
-		answer = "<!doctype html>\n<meta name=\"viewport\">\n<pre>\n<a href=\"kubelet.log\">kubelet.log</a>\n<a href=\"cloud-init-output.log\">x</a>\n<a href=\"kern.log\">kern.log</a>\n<a href=\"pods/\">pods/</a>\n</pre>\n"
+		answer = "<!doctype html>\n<meta name=\"viewport\">\n<pre>\n<a href=\"kubelet.log\">kubelet.log</a>\n<a href=\"cloud-init-output.log\">x</a>\n<a href=\"kern.log\">kern.log</a>\n<a href=\"syslog\">x</a>\n<a href=\"messages\">x</a>\n<a href=\"pods/\">pods/</a>\n</pre>\n"
 	case path == "logs/":
 		answer = "journal of " + query.Get("query") + "\n"
 	case last == 0:
 		return nil, errors.New("a file is read from its end")
-	case path == "logs/kubelet.log", path == "logs/kern.log":
+	case path == "logs/kubelet.log", path == "logs/kern.log", path == "logs/syslog", path == "logs/messages":
 		answer = "file " + path + " --token=hunter2\n"
 	default:
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, path)
@@ -231,7 +232,7 @@ var _ = Describe("#Collect", func() {
 		Expect(files).To(HaveKeyWithValue("seed/logs/mcm-0/machine-preservation-controller.log", "1 of m-1 password=[redacted]\n3 of node-1\n"))
 		Expect(files).To(HaveKeyWithValue("seed/logs/machine-m-1/node.log", "1 of m-1 password=[redacted]\n2 of m-10\n3 of node-1\n"))
 		Expect(all).To(ContainElements("node/configz.json", "node/stats-summary.json", "seed/machine-pods.json", "seed/logs/mcm-0/machine-controller-manager-provider-local.log"))
-		Expect(all).NotTo(ContainElement(Or(ContainSubstring("vpn"), ContainSubstring("etcd"), ContainSubstring("cloud-init"))))
+		Expect(all).NotTo(ContainElement(Or(ContainSubstring("vpn"), ContainSubstring("etcd"), ContainSubstring("cloud-init"), ContainSubstring("syslog"), ContainSubstring("messages"))))
 		for name, data := range files {
 			Expect(data).NotTo(ContainSubstring("hunter2"), name)
 		}

@@ -40,8 +40,8 @@ const (
 // services are those of a node whose logs are gathered. Others, above all what cloud-init says, may tell credentials.
 var services = []string{"kubelet", "containerd", "gardener-node-agent"}
 
-// logFiles are the files in /var/log of a node that are gathered where they exist.
-var logFiles = []string{"kern.log", "dmesg", "messages", "syslog"}
+// logFiles are the files in /var/log of a node that are gathered where they exist. Others have what all services say.
+var logFiles = []string{"kern.log", "dmesg"}
 
 // tail keeps the last whole lines that it is given, within a number of bytes.
 type tail struct {
