@@ -405,7 +405,7 @@ var _ = Describe("#Collect", func() {
 				return c.List(ctx, list, opts...)
 			}
 			options := (&client.ListOptions{}).ApplyOptions(opts)
-			Expect(options.Limit).To(BeEquivalentTo(500))
+			Expect(options.Limit).To(BeEquivalentTo(50))
 			page := map[string]string{"": "a", "a": "b", "b": ""}
 			*attachments = storagev1.VolumeAttachmentList{ListMeta: metav1.ListMeta{Continue: page[options.Continue]}, Items: []storagev1.VolumeAttachment{
 				{ObjectMeta: metav1.ObjectMeta{Name: "v" + options.Continue}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}},

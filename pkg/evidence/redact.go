@@ -28,6 +28,7 @@ const (
 	redactedFields      = "managed fields"
 	redactedState       = "last known states of machines, which are their provider's"
 	redactedImages      = "lists of images of nodes"
+	redactedConditions  = "conditions beyond the first 50 of a node"
 	redactedCredentials = "what looks like a credential, in texts and logs"
 )
 
@@ -206,10 +207,34 @@ func known(key, value string) bool {
 // redactNode removes the list of images, which is most of a node.
 func redactNode(node *corev1.Node, c counts) {
 	redactMeta(&node.ObjectMeta, c)
+	node.Status.Conditions = cutConditions(node.Status.Conditions, c)
 	if node.Status.Images != nil {
 		node.Status.Images = nil
 		c.add(redactedImages, 1)
 	}
+}
+
+// maxConditions is how many conditions are kept of a node.
+const maxConditions = 50
+
+// cutConditions returns the first conditions of a node, or of a machine that has a node's, with the beginnings of their texts.
+func cutConditions(conditions []corev1.NodeCondition, c counts) []corev1.NodeCondition {
+	if len(conditions) > maxConditions {
+		c.add(redactedConditions, len(conditions)-maxConditions)
+		conditions = conditions[:maxConditions]
+	}
+	for i := range conditions {
+		conditions[i].Reason, conditions[i].Message = cutText(conditions[i].Reason), cutText(conditions[i].Message)
+	}
+	return conditions
+}
+
+// cutText returns the first maxText bytes of a text.
+func cutText(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "")
 }
 
 // redactPod leaves the names of environment variables, and where they come from.
@@ -332,6 +357,7 @@ func redact(s *Snapshot, c counts) {
 	}
 	for i := range s.Seed.Machines {
 		each(&s.Seed.Machines[i].ObjectMeta, &s.Seed.Machines[i].Spec.NodeTemplateSpec.ObjectMeta)
+		s.Seed.Machines[i].Status.Conditions = cutConditions(s.Seed.Machines[i].Status.Conditions, c)
 		if s.Seed.Machines[i].Status.LastKnownState != "" {
 			s.Seed.Machines[i].Status.LastKnownState = ""
 			c.add(redactedState, 1)
