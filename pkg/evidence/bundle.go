@@ -57,6 +57,10 @@ const (
 	maxUnpacked = 128 << 20
 	maxFiles    = 1000
 	maxManifest = 1 << 20
+	// maxItems is how many objects are read of a list, and maxValues how many fields and items of all files: each takes more
+	// memory than the few bytes that it has in a file.
+	maxItems  = 10000
+	maxValues = 1 << 20
 	// minLog is what is left of a log at least before it is left out.
 	minLog = 1 << 10
 )
@@ -359,6 +363,15 @@ func Read(r io.Reader) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the bundle of evidence is damaged: %w", err)
 	}
+	count := 0
+	for name, data := range files {
+		if path.Ext(name) == ".json" {
+			count += values(data)
+		}
+	}
+	if count > maxValues {
+		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
+	}
 	s := &Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
 	var failure error
 	decode(files, &s.Shoot.Nodes, &failure, "shoot/nodes.json", "shoot/other-nodes.json")
@@ -395,13 +408,37 @@ func decode[T any](files map[string][]byte, into *[]T, failure *error, paths ...
 			continue
 		}
 		var list struct {
-			Items []T `json:"items"`
+			Items []json.RawMessage `json:"items"`
 		}
-		if err := json.Unmarshal(data, &list); err != nil {
+		err := json.Unmarshal(data, &list)
+		if len(list.Items) > maxItems {
+			err = fmt.Errorf("it has %d objects, more than %d", len(list.Items), maxItems)
+		}
+		for i := 0; err == nil && i < len(list.Items); i++ {
+			var item T
+			err = json.Unmarshal(list.Items[i], &item)
+			*into = append(*into, item)
+		}
+		if err != nil {
 			*failure = errors.Join(*failure, fmt.Errorf("%s cannot be read: %w", path, err))
 		}
-		*into = append(*into, list.Items...)
 	}
+}
+
+// values returns how many fields and items there are in JSON at most.
+func values(data []byte) int {
+	count, inText := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inText = !inText
+		case c == '\\':
+			i++
+		case !inText && (c == '{' || c == '[' || c == ','):
+			count++
+		}
+	}
+	return count
 }
 
 // unpack returns the files of an archive.
@@ -415,6 +452,7 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 		limited = &io.LimitedReader{R: zipped, N: maxUnpacked}
 		tarred  = tar.NewReader(limited)
 		files   = map[string][]byte{}
+		left    = int64(maxUnpacked)
 	)
 	for {
 		header, err := tarred.Next()
@@ -439,7 +477,10 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 			return nil, fmt.Errorf("path %q leads elsewhere, or is written otherwise than a bundle has it", line(name))
 		case header.Typeflag != tar.TypeReg:
 			return nil, fmt.Errorf("%s is no regular file", name)
-		case header.Size > maxUnpacked:
+		// Of a sparse file, there is more than there is in the archive. No bundle has any.
+		case slices.ContainsFunc(slices.Collect(maps.Keys(header.PAXRecords)), func(key string) bool { return strings.HasPrefix(key, "GNU.sparse.") }):
+			return nil, fmt.Errorf("%s is no regular file", name)
+		case header.Size > left:
 			return nil, errTooLarge
 		case len(files) == maxFiles:
 			return nil, fmt.Errorf("it has more than %d files", maxFiles)
@@ -455,6 +496,7 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 			}
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		left -= header.Size
 	}
 }
 

@@ -397,6 +397,31 @@ var _ = Describe("#Read of what is hostile", func() {
 		refused(out.Bytes(), "more than 134217728 bytes")
 	})
 
+	It("should refuse what is larger than it looks", func() {
+		// No writer of archives writes such records, unless it does not know them.
+		records := map[string]string{"GNX.sparse.major": "1", "GNX.sparse.minor": "0", "GNX.sparse.name": "a", "GNX.sparse.realsize": "100000000"}
+		sparse := packed([]*tar.Header{{Name: "a", PAXRecords: records, Format: tar.FormatPAX}}, "0\n"+strings.Repeat("\x00", 510))
+		zipped, err := gzip.NewReader(bytes.NewReader(sparse))
+		Expect(err).NotTo(HaveOccurred())
+		data, err := io.ReadAll(zipped)
+		Expect(err).NotTo(HaveOccurred())
+		var out bytes.Buffer
+		writer := gzip.NewWriter(&out)
+		_, err = writer.Write(bytes.ReplaceAll(data, []byte("GNX"), []byte("GNU")))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(writer.Close()).To(Succeed())
+		refused(out.Bytes(), "a is no regular file")
+
+		one := func(name, text string) []byte {
+			manifest := fmt.Sprintf(`{"format":1,"files":[{"path":%q,"size":%d,"sha256":"%x"}]}`, name, len(text), sha256.Sum256([]byte(text)))
+			return packed([]*tar.Header{{Name: "manifest.json"}, {Name: name}}, manifest, text)
+		}
+		refused(one("shoot/pods.json", `{"items":[`+strings.Repeat("{},", 200000)+`{}]}`), "shoot/pods.json cannot be read: it has 200001 objects, more than 10000")
+		refused(one("shoot/pods.json", `{"items":[{"spec":{"containers":[`+strings.Repeat("null,", 2000000)+`null]}}]}`), "fields and items, more than 1048576")
+		_, err = Read(bytes.NewReader(one("shoot/pods.json", `{"items":[{"metadata":{"name":"`+strings.Repeat(`\\\",{[`, 1000000)+`"}}]}`)))
+		Expect(err).NotTo(HaveOccurred())
+	})
+
 	It("should refuse what is not what the manifest says", func() {
 		refused([]byte("x"), "it is no gzip")
 		whole := written(exampleBundle(), DefaultMaxSize)
