@@ -22,7 +22,7 @@ const (
 	redactedEnv         = "values of environment variables of containers"
 	redactedCommands    = "commands and arguments of containers, their probes and hooks"
 	redactedHeaders     = "values of HTTP headers of probes, hooks and the kubelet's configuration"
-	redactedAnnotations = "annotations of others than Kubernetes, Gardener and Metal3, large ones and ones with objects"
+	redactedAnnotations = "annotations of others than Kubernetes, Gardener, Metal3 and NVIDIA, large ones and ones with objects"
 	redactedMessages    = "what containers said when they ended"
 	redactedVolumes     = "attributes of volumes for their drivers"
 	redactedFields      = "managed fields"
@@ -192,7 +192,7 @@ func redactMeta(meta *metav1.ObjectMeta, c counts) {
 const maxAnnotation = 1 << 10
 
 var (
-	knownDomain    = regexp.MustCompile(`^(?:.*\.)?(?:gardener\.cloud|sapcloud\.io|kubernetes\.io|k8s\.io|metal3\.io)$`)
+	knownDomain    = regexp.MustCompile(`^(?:.*\.)?(?:gardener\.cloud|sapcloud\.io|kubernetes\.io|k8s\.io|metal3\.io|nvidia\.com)$`)
 	credentialName = regexp.MustCompile(`(?i)` + credentialWords)
 )
 
