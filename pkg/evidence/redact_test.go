@@ -100,7 +100,7 @@ var _ = Describe("Redaction", func() {
 		Entry("an assignment", `--password=hunter2 --token=abc,x`, `--password=[redacted] --token=[redacted]`),
 		Entry("a key", "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----\nb", "a\n[redacted]\nb"),
 		Entry("a key in JSON", `{"a":"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n","b":1}`, `{"a":"[redacted]\n","b":1}`),
-		Entry("a key in a log", "1 a\n2 -----BEGIN RSA PRIVATE KEY-----\n3 MIIE\n4 abc=\n5 -----END RSA PRIVATE KEY-----\n6 b", "1 a\n2 [redacted]\n6 b"),
+		Entry("a key in a log", "10:01 a\n10:02 -----BEGIN RSA PRIVATE KEY-----\n10:03 MIIE\n10:04 -----END RSA PRIVATE KEY-----\n10:05 b", "10:01 a\n10:02 [redacted]\n10:05 b"),
 		Entry("a key without its end", "a\n-----BEGIN PRIVATE KEY-----\nMIIE\nabc", "a\n[redacted]"),
 		Entry("a key without its beginning", "MIIE\nabc\n-----END PRIVATE KEY-----\nb", "[redacted]\nb"),
 		Entry("two keys", "-----BEGIN EC PRIVATE KEY-----x-----END EC PRIVATE KEY-----a-----BEGIN PRIVATE KEY-----y-----END PRIVATE KEY-----b", "[redacted]a[redacted]b"),
