@@ -23,6 +23,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -56,6 +57,10 @@ const (
 	maxUnpacked = 128 << 20
 	maxFiles    = 1000
 	maxManifest = 1 << 20
+	// maxItems is how many objects are read of a list, and maxValues how many fields and items of all files: each takes more
+	// memory than the few bytes that it has in a file.
+	maxItems  = 10000
+	maxValues = 1 << 20
 	// minLog is what is left of a log at least before it is left out.
 	minLog = 1 << 10
 )
@@ -81,7 +86,7 @@ type file struct {
 	// log says that it may be cut from its beginning, and cut how many bytes were.
 	log bool
 	cut int64
-	// rank is in which order files are left out if there is no place: those of rank 0 never are.
+	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.
 	rank int
 }
 
@@ -133,6 +138,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 	}
 	files = append(files, b.files...)
 	missing := slices.Clone(b.Snapshot.Missing)
+	told := *b
 	var leftOut []string
 	longest := 0
 	for _, f := range files {
@@ -141,7 +147,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 		}
 	}
 	for {
-		archive, manifest, err := b.pack(files, redacted, missing)
+		archive, manifest, err := told.pack(files, redacted, missing)
 		if err != nil {
 			return Size{}, err
 		}
@@ -173,6 +179,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool {
 			if rankOf(f) == rank {
 				leftOut = append(leftOut, f.path)
+				told.Snapshot = without(told.Snapshot, f.path)
 				missing = append(missing, Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
 				return true
 			}
@@ -181,19 +188,38 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 	}
 }
 
-// rankOf returns when a file is left out: the highest is first, and 0 never is.
+// rankOf returns when a file is left out: the highest is first. What the shoot can make large is before what it cannot.
 func rankOf(f file) int {
 	switch {
 	case f.log:
-		return 9
+		return 13
 	case f.rank > 0:
 		return f.rank
 	case strings.HasPrefix(f.path, "node/"):
-		return 8
-	case f.path == "seed/machine-pods.json":
-		return 7
+		return 12
 	}
-	return 0
+	return 11
+}
+
+// without returns what the index tells of a bundle without a file: the number of objects at most.
+func without(s Snapshot, path string) Snapshot {
+	switch path {
+	case "shoot/nodes.json":
+		s.Shoot.Nodes = nil
+	case "shoot/pods.json":
+		s.Shoot.Pods = make([]corev1.Pod, len(s.Shoot.Pods))
+	case "shoot/volumeattachments.json":
+		s.Shoot.VolumeAttachments = make([]storagev1.VolumeAttachment, len(s.Shoot.VolumeAttachments))
+	case "shoot/nodemaintenances.json":
+		s.Shoot.Maintenances = nil
+	case "shoot/events.json":
+		s.Shoot.Events = nil
+	case "seed/events.json":
+		seed := *s.Seed
+		seed.Events = nil
+		s.Seed = &seed
+	}
+	return s
 }
 
 // cutLog returns a log's last whole lines.
@@ -220,7 +246,7 @@ func (b *Bundle) objects() ([]file, counts, error) {
 	maps.Copy(count, b.redacted)
 	add := func(path, apiVersion, kind string, rank int, items any) {
 		data, err := encode(apiVersion, kind, items)
-		data, n := scrub(data)
+		data, n := scrubJSON(data)
 		count.add(redactedCredentials, n)
 		failure = errors.Join(failure, err)
 		files = append(files, file{path: path, data: data, rank: rank})
@@ -228,32 +254,32 @@ func (b *Bundle) objects() ([]file, counts, error) {
 	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()
 	s := &b.Snapshot
 	nodes, otherNodes := split(s.Shoot.Nodes, func(n *corev1.Node) bool { return n.Name == b.Node })
-	add("shoot/nodes.json", "v1", "NodeList", 0, nodes)
+	add("shoot/nodes.json", "v1", "NodeList", 3, nodes)
 	if len(otherNodes) > 0 {
-		add("shoot/other-nodes.json", "v1", "NodeList", 6, otherNodes)
+		add("shoot/other-nodes.json", "v1", "NodeList", 10, otherNodes)
 	}
-	add("shoot/pods.json", "v1", "PodList", 3, s.Shoot.Pods)
-	add("shoot/poddisruptionbudgets.json", "policy/v1", "PodDisruptionBudgetList", 4, s.Shoot.PodDisruptionBudgets)
-	add("shoot/volumeattachments.json", "storage.k8s.io/v1", "VolumeAttachmentList", 1, s.Shoot.VolumeAttachments)
-	add("shoot/events.json", "events.k8s.io/v1", "EventList", 2, s.Shoot.Events)
+	add("shoot/pods.json", "v1", "PodList", 7, s.Shoot.Pods)
+	add("shoot/poddisruptionbudgets.json", "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
+	add("shoot/volumeattachments.json", "storage.k8s.io/v1", "VolumeAttachmentList", 4, s.Shoot.VolumeAttachments)
+	add("shoot/events.json", "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
 	if s.Shoot.HasMaintenances {
-		add("shoot/nodemaintenances.json", maintenanceAPI, "NodeMaintenanceList", 0, s.Shoot.Maintenances)
+		add("shoot/nodemaintenances.json", maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
 	}
 	if s.Seed != nil {
 		machines, otherMachines := split(s.Seed.Machines, func(m *machinev1alpha1.Machine) bool { return m.Name == b.Machine })
-		add("seed/machines.json", machineAPI, "MachineList", 0, machines)
+		add("seed/machines.json", machineAPI, "MachineList", 1, machines)
 		if len(otherMachines) > 0 {
-			add("seed/other-machines.json", machineAPI, "MachineList", 5, otherMachines)
+			add("seed/other-machines.json", machineAPI, "MachineList", 9, otherMachines)
 		}
-		add("seed/machinesets.json", machineAPI, "MachineSetList", 0, s.Seed.MachineSets)
-		add("seed/machinedeployments.json", machineAPI, "MachineDeploymentList", 0, s.Seed.MachineDeployments)
+		add("seed/machinesets.json", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
+		add("seed/machinedeployments.json", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
 		add("seed/events.json", "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
 		if s.Seed.Controller != nil {
 			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
-			data, n := scrub(append(data, '\n'))
+			data, n := scrubJSON(append(data, '\n'))
 			count.add(redactedCredentials, n)
 			failure = errors.Join(failure, err)
-			files = append(files, file{path: controllerName, data: data})
+			files = append(files, file{path: controllerName, data: data, rank: 1})
 		}
 	}
 	return files, count, failure
@@ -337,6 +363,15 @@ func Read(r io.Reader) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the bundle of evidence is damaged: %w", err)
 	}
+	count := 0
+	for name, data := range files {
+		if path.Ext(name) == ".json" {
+			count += values(data)
+		}
+	}
+	if count > maxValues {
+		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
+	}
 	s := &Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
 	var failure error
 	decode(files, &s.Shoot.Nodes, &failure, "shoot/nodes.json", "shoot/other-nodes.json")
@@ -373,13 +408,37 @@ func decode[T any](files map[string][]byte, into *[]T, failure *error, paths ...
 			continue
 		}
 		var list struct {
-			Items []T `json:"items"`
+			Items []json.RawMessage `json:"items"`
 		}
-		if err := json.Unmarshal(data, &list); err != nil {
+		err := json.Unmarshal(data, &list)
+		if len(list.Items) > maxItems {
+			err = fmt.Errorf("it has %d objects, more than %d", len(list.Items), maxItems)
+		}
+		for i := 0; err == nil && i < len(list.Items); i++ {
+			var item T
+			err = json.Unmarshal(list.Items[i], &item)
+			*into = append(*into, item)
+		}
+		if err != nil {
 			*failure = errors.Join(*failure, fmt.Errorf("%s cannot be read: %w", path, err))
 		}
-		*into = append(*into, list.Items...)
 	}
+}
+
+// values returns how many fields and items there are in JSON at most.
+func values(data []byte) int {
+	count, inText := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inText = !inText
+		case c == '\\':
+			i++
+		case !inText && (c == '{' || c == '[' || c == ','):
+			count++
+		}
+	}
+	return count
 }
 
 // unpack returns the files of an archive.
@@ -393,6 +452,7 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 		limited = &io.LimitedReader{R: zipped, N: maxUnpacked}
 		tarred  = tar.NewReader(limited)
 		files   = map[string][]byte{}
+		left    = int64(maxUnpacked)
 	)
 	for {
 		header, err := tarred.Next()
@@ -417,7 +477,10 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 			return nil, fmt.Errorf("path %q leads elsewhere, or is written otherwise than a bundle has it", line(name))
 		case header.Typeflag != tar.TypeReg:
 			return nil, fmt.Errorf("%s is no regular file", name)
-		case header.Size > maxUnpacked:
+		// Of a sparse file, there is more than there is in the archive. No bundle has any.
+		case slices.ContainsFunc(slices.Collect(maps.Keys(header.PAXRecords)), func(key string) bool { return strings.HasPrefix(key, "GNU.sparse.") }):
+			return nil, fmt.Errorf("%s is no regular file", name)
+		case header.Size > left:
 			return nil, errTooLarge
 		case len(files) == maxFiles:
 			return nil, fmt.Errorf("it has more than %d files", maxFiles)
@@ -433,6 +496,7 @@ func unpack(r io.Reader) (map[string][]byte, error) {
 			}
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		left -= header.Size
 	}
 }
 

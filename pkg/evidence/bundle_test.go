@@ -170,6 +170,9 @@ var _ = Describe("Bundle", func() {
 	It("should have the digest of each file in its manifest, and redact credentials in texts", func() {
 		b := exampleBundle()
 		b.Snapshot.Shoot.Events[0].Note = "Bearer 0123456789abcdef0123 is wrong"
+		b.Snapshot.Shoot.Events[1].Note = `the body is {"password":"0123456789abcdef0123"}`
+		b.Snapshot.Shoot.Pods[0].Spec.AutomountServiceAccountToken = new(true)
+		b.Snapshot.Shoot.Pods[0].Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "stays"}}
 		archive := written(b, DefaultMaxSize)
 		files, names := unpacked(archive)
 		manifest := manifestOf(archive)
@@ -177,7 +180,10 @@ var _ = Describe("Bundle", func() {
 		for _, f := range manifest.Files {
 			Expect(f.SHA256).To(Equal(fmt.Sprintf("%x", sha256.Sum256([]byte(files[f.Path])))))
 		}
-		Expect(manifest.Redacted).To(ConsistOf(Redacted{What: "what looks like a credential, in texts and logs", Count: 1}))
+		Expect(manifest.Redacted).To(ConsistOf(Redacted{What: "what looks like a credential, in texts and logs", Count: 2}))
+		Expect(files["shoot/pods.json"]).To(And(ContainSubstring(`"automountServiceAccountToken": true`), ContainSubstring(`"name": "stays"`)))
+		_, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
 		for name, data := range files {
 			Expect(data).NotTo(ContainSubstring("0123456789abcdef0123"), name)
 		}
@@ -217,6 +223,88 @@ var _ = Describe("Bundle", func() {
 
 		_, err = b.WriteTo(io.Discard, 100)
 		Expect(err).To(MatchError(MatchRegexp("the evidence has .* bytes at least, more than the 100 that are allowed")))
+	})
+})
+
+var _ = Describe("Bundle of a shoot that is flooded", func() {
+	const stored = 900 << 10
+	random := rand.New(rand.NewSource(1))
+	noise := func(length int) string {
+		text := make([]rune, length)
+		for i := range text {
+			text[i] = rune(0x4e00 + random.Intn(0x5000))
+		}
+		return string(text)
+	}
+	DescribeTable("what is stored of it", func(flood func(s *Snapshot), gone ...string) {
+		b := exampleBundle()
+		flood(&b.Snapshot)
+		archive := written(b, stored)
+		files, names := unpacked(archive)
+		s, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Seed.Machines[0].Name).To(Equal("m-1"))
+		for _, name := range gone {
+			Expect(names).NotTo(ContainElement(name))
+			Expect(s.Missing).To(ContainElement(Missing{What: "file " + name, Reason: "there is no place for it within 921600 bytes"}))
+		}
+		Expect(files["index.md"]).To(ContainSubstring("- The machine is Failed:Preserved."))
+		Expect(names).To(ContainElement("seed/events.json"))
+	},
+		Entry("Events of the node", func(s *Snapshot) {
+			for i := range 5000 {
+				s.Shoot.Events = append(s.Shoot.Events, event("default", fmt.Sprint("flood-", i), "Node", "node-1", "Flood", noise(500), i%60))
+			}
+		}, "shoot/events.json"),
+		Entry("maintenances", func(s *Snapshot) {
+			for i := range 2000 {
+				m := maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("flood-", i)}}
+				m.Spec.RequestorID, m.Status.Conditions = "x", []metav1.Condition{{Type: "x", Message: noise(500), LastTransitionTime: at(1)}}
+				s.Shoot.Maintenances = append(s.Shoot.Maintenances, m)
+			}
+		}, "shoot/nodemaintenances.json"),
+		Entry("volumes", func(s *Snapshot) {
+			for i := range 2000 {
+				a := storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("flood-", i)}}
+				a.Status.AttachError = &storagev1.VolumeError{Time: at(1), Message: noise(500)}
+				s.Shoot.VolumeAttachments = append(s.Shoot.VolumeAttachments, a)
+			}
+		}, "shoot/volumeattachments.json"),
+		Entry("the node", func(s *Snapshot) {
+			for range 2000 {
+				s.Shoot.Nodes[0].Status.Conditions = append(s.Shoot.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: "x", Status: "Unknown", Message: noise(500), LastTransitionTime: at(1)})
+			}
+		}, "shoot/nodes.json"),
+	)
+
+	It("should have an index if there is place for nothing else, and say how much there was", func() {
+		b := exampleBundle()
+		whole := written(b, DefaultMaxSize)
+		archive := whole
+		for size := len(whole) - 1; ; size -= 50 {
+			var out bytes.Buffer
+			if _, err := b.WriteTo(&out, int64(size)); err != nil {
+				break
+			}
+			archive = out.Bytes()
+		}
+		_, names := unpacked(archive)
+		Expect(names).To(Equal([]string{"manifest.json", "index.md"}))
+		files, _ := unpacked(written(b, int64(len(whole)-1)))
+		Expect(files["index.md"]).To(ContainSubstring("Pods on it: 1. Volumes attached to it: 1."))
+		Expect(len(Timeline(&b.Snapshot, "node-1", "m-1"))).To(BeNumerically("<", 300))
+	})
+
+	It("should tell the last moments of a flood, and those of all else", func() {
+		b := exampleBundle()
+		all := len(Timeline(&b.Snapshot, "node-1", "m-1"))
+		for i := range 1000 {
+			b.Snapshot.Shoot.Events = append(b.Snapshot.Shoot.Events, event("default", fmt.Sprint("flood-", i), "Node", "node-1", "Flood", fmt.Sprint(i), 100+i))
+		}
+		moments := Timeline(&b.Snapshot, "node-1", "m-1")
+		Expect(moments).To(HaveLen(all - 2 + 300)) // two Events came before it
+		Expect(moments).To(ContainElement(HaveField("Text", "Flood: 700 (702 earlier moments of the node's and maintenances' Events are not told here.)")))
+		Expect(moments).To(ContainElement(HaveField("Step", "joined")))
 	})
 })
 
@@ -307,6 +395,31 @@ var _ = Describe("#Read of what is hostile", func() {
 		}
 		Expect(zipped.Close()).To(Succeed())
 		refused(out.Bytes(), "more than 134217728 bytes")
+	})
+
+	It("should refuse what is larger than it looks", func() {
+		// No writer of archives writes such records, unless it does not know them.
+		records := map[string]string{"GNX.sparse.major": "1", "GNX.sparse.minor": "0", "GNX.sparse.name": "a", "GNX.sparse.realsize": "100000000"}
+		sparse := packed([]*tar.Header{{Name: "a", PAXRecords: records, Format: tar.FormatPAX}}, "0\n"+strings.Repeat("\x00", 510))
+		zipped, err := gzip.NewReader(bytes.NewReader(sparse))
+		Expect(err).NotTo(HaveOccurred())
+		data, err := io.ReadAll(zipped)
+		Expect(err).NotTo(HaveOccurred())
+		var out bytes.Buffer
+		writer := gzip.NewWriter(&out)
+		_, err = writer.Write(bytes.ReplaceAll(data, []byte("GNX"), []byte("GNU")))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(writer.Close()).To(Succeed())
+		refused(out.Bytes(), "a is no regular file")
+
+		one := func(name, text string) []byte {
+			manifest := fmt.Sprintf(`{"format":1,"files":[{"path":%q,"size":%d,"sha256":"%x"}]}`, name, len(text), sha256.Sum256([]byte(text)))
+			return packed([]*tar.Header{{Name: "manifest.json"}, {Name: name}}, manifest, text)
+		}
+		refused(one("shoot/pods.json", `{"items":[`+strings.Repeat("{},", 200000)+`{}]}`), "shoot/pods.json cannot be read: it has 200001 objects, more than 10000")
+		refused(one("shoot/pods.json", `{"items":[{"spec":{"containers":[`+strings.Repeat("null,", 2000000)+`null]}}]}`), "fields and items, more than 1048576")
+		_, err = Read(bytes.NewReader(one("shoot/pods.json", `{"items":[{"metadata":{"name":"`+strings.Repeat(`\\\",{[`, 1000000)+`"}}]}`)))
+		Expect(err).NotTo(HaveOccurred())
 	})
 
 	It("should refuse what is not what the manifest says", func() {

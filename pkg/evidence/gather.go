@@ -7,6 +7,7 @@ package evidence
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,10 +37,15 @@ import (
 )
 
 const (
-	// pageSize is how many objects are asked for at a time.
-	pageSize = 500
-	// maxPodEvents is how many Events of pods are kept, the last ones.
-	maxPodEvents = 1000
+	// pageSize is how many objects are asked for at a time. Each may have 1.5 MiB.
+	pageSize = 50
+	// maxListed is how many bytes are kept of a list.
+	maxListed = 4 << 20
+	// maxEvents is how many Events are kept of a list, the last ones, maxEvent how many bytes one has at most, and maxText how
+	// many bytes are kept of what it says.
+	maxEvents = 500
+	maxEvent  = 4 << 10
+	maxText   = 1 << 10
 
 	// labelMachine is the label of a Node with the name of its Machine.
 	labelMachine = "node.gardener.cloud/machine-name"
@@ -275,13 +281,22 @@ func (c *collector) shootObjects(ctx context.Context) {
 	shoot := &c.bundle.Snapshot.Shoot
 	if node := c.bundle.Node; node != "" {
 		c.try(ctx, WhatPods, func(ctx context.Context) error {
-			pods, err := list(ctx, c.Shoot, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, nil, client.MatchingFields{"spec.nodeName": node})
+			pods, err := list(ctx, c.Shoot, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, func(p *corev1.Pod) bool {
+				c.set(func() { redactPod(p, c.redacted) })
+				return true
+			}, client.MatchingFields{"spec.nodeName": node})
 			c.set(func() { shoot.Pods = pods })
 			return err
 		})
 		c.try(ctx, "VolumeAttachments of the node", func(ctx context.Context) error {
 			attachments, err := list(ctx, c.Shoot, &storagev1.VolumeAttachmentList{}, func(l *storagev1.VolumeAttachmentList) []storagev1.VolumeAttachment { return l.Items },
-				func(a *storagev1.VolumeAttachment) bool { return a.Spec.NodeName == node })
+				func(a *storagev1.VolumeAttachment) bool {
+					if a.Spec.NodeName != node {
+						return false
+					}
+					c.set(func() { redactAttachment(a, c.redacted) })
+					return true
+				})
 			c.set(func() { shoot.VolumeAttachments = attachments })
 			return err
 		})
@@ -302,9 +317,11 @@ func (c *collector) shootObjects(ctx context.Context) {
 				opts = append(opts, client.MatchingLabels{LabelPool: c.pool})
 			}
 			nodes, err := list(ctx, c.Shoot, &corev1.NodeList{}, func(l *corev1.NodeList) []corev1.Node { return l.Items }, func(n *corev1.Node) bool {
-				// Not kept until the end: there may be many.
-				n.Status.Images, n.ManagedFields = nil, nil
-				return others.Has(n.Name)
+				if !others.Has(n.Name) {
+					return false
+				}
+				c.set(func() { redactNode(n, c.redacted) })
+				return true
 			}, opts...)
 			c.set(func() { shoot.Nodes = append(shoot.Nodes, nodes...) })
 			return err
@@ -354,28 +371,29 @@ func (c *collector) shootEvents(ctx context.Context) {
 		on.Insert(client.ObjectKeyFromObject(&c.bundle.Snapshot.Shoot.Pods[i]))
 	}
 	c.try(ctx, "Events of the node's pods", func(ctx context.Context) error {
-		events, err := list(ctx, c.Shoot, &eventsv1.EventList{}, eventsIn, func(e *eventsv1.Event) bool {
+		events, err := readLast(ctx, c.Shoot, func(e *eventsv1.Event) bool {
 			return on.Has(types.NamespacedName{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name}) ||
 				e.DeprecatedSource.Host == node || e.ReportingInstance == node || names([]byte(e.Note))
 		}, client.MatchingFields{"regarding.kind": "Pod"})
-		slices.SortStableFunc(events, func(a, b eventsv1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
-		if cut := len(events) - maxPodEvents; cut > 0 {
-			events = events[cut:]
-			c.note("older Events of the node's pods", fmt.Errorf("there are %d more than the last %d, which are kept", cut, maxPodEvents))
-		}
 		found = append(found, events...)
 		return err
 	})
 	if maintenances := c.bundle.Snapshot.Shoot.Maintenances; len(maintenances) > 0 {
 		c.try(ctx, "Events of the node's maintenances", func(ctx context.Context) error {
+			var last lastEvents
 			for i := range maintenances {
 				events, err := ReadEvents(ctx, c.Shoot, maintenances[i].Namespace, "NodeMaintenance", maintenances[i].Name)
+				for i := range events {
+					last.add(&events[i])
+				}
 				if err != nil {
+					found = append(found, last.events...)
 					return err
 				}
-				found = append(found, events...)
 			}
-			return nil
+			events, err := last.all()
+			found = append(found, events...)
+			return err
 		})
 	}
 	c.set(func() { c.bundle.Snapshot.Shoot.Events = found })
@@ -397,10 +415,10 @@ func (c *collector) seedEvents(ctx context.Context) {
 	c.try(ctx, WhatMachineEvents, func(ctx context.Context) error {
 		for _, name := range sets.List(names) {
 			events, err := ReadEvents(ctx, c.Seed, c.SeedNamespace, "", name)
+			c.set(func() { seed.Events = append(seed.Events, events...) })
 			if err != nil {
 				return err
 			}
-			c.set(func() { seed.Events = append(seed.Events, events...) })
 		}
 		return nil
 	})
@@ -408,25 +426,92 @@ func (c *collector) seedEvents(ctx context.Context) {
 
 func eventsIn(l *eventsv1.EventList) []eventsv1.Event { return l.Items }
 
-// list reads a list in pages, and returns those items that keep says are of interest, also if not all could be read.
-func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader, empty L, items func(L) []T, keep func(*T) bool, opts ...client.ListOption) ([]T, error) {
+// readLast returns the last of those Events that keep says are of interest. It is an error if there are more.
+func readLast(ctx context.Context, reader client.Reader, keep func(*eventsv1.Event) bool, opts ...client.ListOption) ([]eventsv1.Event, error) {
+	var last lastEvents
+	_, err := list(ctx, reader, &eventsv1.EventList{}, eventsIn, func(e *eventsv1.Event) bool {
+		if keep == nil || keep(e) {
+			last.add(e)
+		}
+		return false
+	}, opts...)
+	events, cut := last.all()
+	if err == nil {
+		err = cut
+	}
+	return events, err
+}
+
+// lastEvents keeps the last Events that it is given, without what says nothing of what happened.
+type lastEvents struct {
+	events []eventsv1.Event
+	cut    int
+}
+
+func (l *lastEvents) add(e *eventsv1.Event) {
+	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name, UID: e.UID, CreationTimestamp: e.CreationTimestamp}
+	e.Note = cutText(e.Note)
+	if e.Size() > maxEvent {
+		l.cut++
+		return
+	}
+	if l.events = append(l.events, *e); len(l.events) == 2*maxEvents {
+		l.trim()
+	}
+}
+
+func (l *lastEvents) trim() {
+	slices.SortStableFunc(l.events, func(a, b eventsv1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
+	if cut := len(l.events) - maxEvents; cut > 0 {
+		l.events = slices.Delete(l.events, 0, cut)
+		l.cut += cut
+	}
+}
+
+// all returns the Events, and an error if there were more.
+func (l *lastEvents) all() ([]eventsv1.Event, error) {
+	if l.trim(); l.cut > 0 {
+		return l.events, fmt.Errorf("there are %d more than the last %d, which are kept", l.cut, len(l.events))
+	}
+	return l.events, nil
+}
+
+// list reads a list in pages, and returns those items that keep says are of interest, also if not all could be read. Keep may
+// remove from them what is not to be kept.
+func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader, into L, items func(L) []T, keep func(*T) bool, opts ...client.ListOption) ([]T, error) {
 	var kept []T
-	for next := ""; ; {
-		// Each page has a list of its own: JSON is decoded over what is there, which are the items that are kept.
-		into := empty.DeepCopyObject().(L)
-		if err := reader.List(ctx, into, append(slices.Clone(opts), client.Limit(pageSize), client.Continue(next))...); err != nil {
+	size, next := 0, ""
+	for {
+		// What is decoded into a page before would be written over, or show through.
+		page := into.DeepCopyObject().(L)
+		if err := reader.List(ctx, page, append(slices.Clone(opts), client.Limit(pageSize), client.Continue(next))...); err != nil {
 			return kept, err
 		}
-		page := items(into)
-		for i := range page {
-			if keep == nil || keep(&page[i]) {
-				kept = append(kept, page[i])
+		for _, item := range items(page) {
+			if keep != nil && !keep(&item) {
+				continue
 			}
+			if size += sizeOf(&item); size > maxListed {
+				return kept, fmt.Errorf("there are more than the %d that have %d bytes and are kept", len(kept), maxListed)
+			}
+			kept = append(kept, item)
 		}
-		if next = into.GetContinue(); next == "" {
+		if next = page.GetContinue(); next == "" {
 			return kept, nil
 		}
 	}
+}
+
+// sizeOf returns about how many bytes an object has.
+func sizeOf(object any) int {
+	if sized, ok := object.(interface{ Size() int }); ok {
+		return sized.Size()
+	}
+	data, err := json.Marshal(object)
+	if err != nil {
+		return maxListed
+	}
+	return len(data)
 }
 
 // call asks something with the time for it.
@@ -473,8 +558,9 @@ func (c *collector) set(change func()) {
 	change()
 }
 
+// addFile adds a file with JSON.
 func (c *collector) addFile(path string, data []byte) {
-	data, n := scrub(data)
+	data, n := scrubJSON(data)
 	c.set(func() {
 		c.redacted.add(redactedCredentials, n)
 		c.bundle.files = append(c.bundle.files, file{path: path, data: data})

@@ -131,7 +131,8 @@ func shootObjects() []client.Object {
 		pod("default", "p-1", "node-1", labels, "c"), pod("default", "p-2", "node-2", labels, "c"),
 		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b-1"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}},
 		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "b-2"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}}},
-		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v-1"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}},
+		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v-1"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1", Source: storagev1.VolumeAttachmentSource{InlineVolumeSpec: &corev1.PersistentVolumeSpec{StorageClassName: "hunter2"}}},
+			Status: storagev1.VolumeAttachmentStatus{AttachmentMetadata: map[string]string{"a": "hunter2"}}},
 		&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "v-2"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-2"}},
 		&maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nm-1"}, Spec: maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "node-1"}},
 		&maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "nm-2"}, Spec: maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "node-2"}},
@@ -157,12 +158,12 @@ func (k *kubelet) proxy(_ context.Context, node, path string, query url.Values, 
 	case path == "stats/summary":
 		answer = `{"node":{}}`
 	case path == "logs/" && (query.Get("query") == "" || k.files):
-		answer = "<!doctype html>\n<meta name=\"viewport\">\n<pre>\n<a href=\"kubelet.log\">kubelet.log</a>\n<a href=\"cloud-init-output.log\">x</a>\n<a href=\"kern.log\">kern.log</a>\n<a href=\"pods/\">pods/</a>\n</pre>\n"
+		answer = "<!doctype html>\n<meta name=\"viewport\">\n<pre>\n<a href=\"kubelet.log\">kubelet.log</a>\n<a href=\"cloud-init-output.log\">x</a>\n<a href=\"kern.log\">kern.log</a>\n<a href=\"syslog\">x</a>\n<a href=\"messages\">x</a>\n<a href=\"pods/\">pods/</a>\n</pre>\n"
 	case path == "logs/":
 		answer = "journal of " + query.Get("query") + "\n"
 	case last == 0:
 		return nil, errors.New("a file is read from its end")
-	case path == "logs/kubelet.log", path == "logs/kern.log":
+	case path == "logs/kubelet.log", path == "logs/kern.log", path == "logs/syslog", path == "logs/messages":
 		answer = "file " + path + " --token=hunter2\n"
 	default:
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, path)
@@ -232,7 +233,7 @@ var _ = Describe("#Collect", func() {
 		Expect(files).To(HaveKeyWithValue("seed/logs/mcm-0/machine-preservation-controller.log", "1 of m-1 password=[redacted]\n3 of node-1\n"))
 		Expect(files).To(HaveKeyWithValue("seed/logs/machine-m-1/node.log", "1 of m-1 password=[redacted]\n2 of m-10\n3 of node-1\n"))
 		Expect(all).To(ContainElements("node/configz.json", "node/stats-summary.json", "seed/machine-pods.json", "seed/logs/mcm-0/machine-controller-manager-provider-local.log"))
-		Expect(all).NotTo(ContainElement(Or(ContainSubstring("vpn"), ContainSubstring("etcd"), ContainSubstring("cloud-init"))))
+		Expect(all).NotTo(ContainElement(Or(ContainSubstring("vpn"), ContainSubstring("etcd"), ContainSubstring("cloud-init"), ContainSubstring("syslog"), ContainSubstring("messages"))))
 		for name, data := range files {
 			Expect(data).NotTo(ContainSubstring("hunter2"), name)
 		}
@@ -304,6 +305,39 @@ var _ = Describe("#Collect", func() {
 		read, err := Read(bytes.NewReader(written(b, DefaultMaxSize)))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(read.Seed.Controller).To(Equal(&Controller{}))
+	})
+
+	It("should not let the shoot choose among the pods of the control plane", func(ctx SpecContext) {
+		s := sources()
+		s.Name = "node-9"
+		s.Shoot = server(interceptor.Funcs{}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-9", Labels: map[string]string{"node.gardener.cloud/machine-name": "etcd-0"}}})
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		_, all := unpacked(written(b, DefaultMaxSize))
+		Expect(all).NotTo(ContainElement(Or(HavePrefix("seed/logs/"), Equal("seed/machine-pods.json"))))
+		Expect(reasonOf(&b.Snapshot, "logs of the seed")).To(Equal("the seed has no such machine"))
+
+		s = sources()
+		s.Seed = server(interceptor.Funcs{}, append(seedObjects(), pod(namespace, "other", "", map[string]string{"app": "m-1"}, "c"))...)
+		b, err = Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		_, all = unpacked(written(b, DefaultMaxSize))
+		Expect(all).NotTo(ContainElement(HavePrefix("seed/logs/other")))
+		Expect(all).To(ContainElement("seed/logs/machine-m-1/node.log"))
+	})
+
+	It("should ask nobody how the preservation controller runs if it is known", func(ctx SpecContext) {
+		s := sources()
+		args := []string{"--token=hunter2"}
+		s.Controller = &Controller{Injected: true, Args: args}
+		s.Seed = server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return errors.New("forbidden")
+		}}, seedObjects()...)
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(args).To(Equal([]string{"--token=hunter2"}))
+		Expect(reasonOf(&b.Snapshot, WhatController)).To(BeEmpty())
 	})
 
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
@@ -401,7 +435,7 @@ var _ = Describe("#Collect", func() {
 				return c.List(ctx, list, opts...)
 			}
 			options := (&client.ListOptions{}).ApplyOptions(opts)
-			Expect(options.Limit).To(BeEquivalentTo(500))
+			Expect(options.Limit).To(BeEquivalentTo(50))
 			page := map[string]string{"": "a", "a": "b", "b": ""}
 			*attachments = storagev1.VolumeAttachmentList{ListMeta: metav1.ListMeta{Continue: page[options.Continue]}, Items: []storagev1.VolumeAttachment{
 				{ObjectMeta: metav1.ObjectMeta{Name: "v" + options.Continue}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}},

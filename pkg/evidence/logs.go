@@ -40,8 +40,8 @@ const (
 // services are those of a node whose logs are gathered. Others, above all what cloud-init says, may tell credentials.
 var services = []string{"kubelet", "containerd", "gardener-node-agent"}
 
-// logFiles are the files in /var/log of a node that are gathered where they exist.
-var logFiles = []string{"kern.log", "dmesg", "messages", "syslog"}
+// logFiles are the files in /var/log of a node that are gathered where they exist. Others have what all services say.
+var logFiles = []string{"kern.log", "dmesg"}
 
 // tail keeps the last whole lines that it is given, within a number of bytes.
 type tail struct {
@@ -264,6 +264,11 @@ func (c *collector) seedLogs(ctx context.Context) {
 	if c.PodLogs == nil || c.Seed == nil || c.bundle.Snapshot.Seed == nil {
 		return
 	}
+	// Names that only the shoot says are its owner's: they must not choose among the pods and logs of the control plane.
+	if c.machine == nil {
+		c.note("logs of the seed", errors.New("the seed has no such machine"))
+		return
+	}
 	mcm := labels.Nothing()
 	if c.mcm != nil {
 		selector, err := metav1.LabelSelectorAsSelector(c.mcm.Spec.Selector)
@@ -341,17 +346,5 @@ func (c *collector) seedLogs(ctx context.Context) {
 
 // ofMachine says that a pod is the machine, as it is where machines are pods of the control plane.
 func (c *collector) ofMachine(pod *corev1.Pod) bool {
-	machine := c.bundle.Machine
-	if machine == "" {
-		return false
-	}
-	if pod.Name == machine || pod.Name == "machine-"+machine {
-		return true
-	}
-	for _, value := range pod.Labels {
-		if value == machine {
-			return true
-		}
-	}
-	return false
+	return pod.Name == c.machine.Name || pod.Name == "machine-"+c.machine.Name || pod.Labels["machine"] == c.machine.Name
 }

@@ -107,13 +107,14 @@ func controllerOf(deployment *appsv1.Deployment) *Controller {
 	return &Controller{}
 }
 
-// ReadEvents returns the Events of an object, or of all of a name if the kind is empty. Those of a node are in namespace default.
+// ReadEvents returns the last Events of an object, or of all of a name if the kind is empty. Those of a node are in namespace
+// default. It is an error if there are more.
 func ReadEvents(ctx context.Context, reader client.Reader, namespace, kind, name string) ([]eventsv1.Event, error) {
 	fields := client.MatchingFields{"regarding.name": name}
 	if kind != "" {
 		fields["regarding.kind"] = kind
 	}
-	return list(ctx, reader, &eventsv1.EventList{}, eventsIn, nil, client.InNamespace(namespace), fields)
+	return readLast(ctx, reader, nil, client.InNamespace(namespace), fields)
 }
 
 // ReadAll returns the nodes, node maintenances, machines and MachineDeployments of now: two calls to the shoot, and two to the

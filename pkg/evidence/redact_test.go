@@ -38,10 +38,23 @@ var _ = Describe("Redaction", func() {
 		}
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Annotations:   map[string]string{corev1.LastAppliedConfigAnnotation: "hunter2", "stays": "x"},
+				Annotations: map[string]string{
+					corev1.LastAppliedConfigAnnotation: "hunter2", "kapp.k14s.io/original": "hunter2", "objectset.rio.cattle.io/applied": "hunter2",
+					"node.machine.sapcloud.io/last-applied-anno-labels-taints": ` {"annotations":{"a":"hunter2"}}`, "x.kubernetes.io/token": "hunter2",
+					"x.gardener.cloud/large": strings.Repeat("hunter2", 200), "kubernetes.io/config.mirror": "x", "machinepriority.machine.sapcloud.io": "1",
+				},
 				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "hunter2"}},
 			},
+			Status: corev1.PodStatus{
+				InitContainerStatuses:      []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hunter2", Reason: "Error"}}}},
+				ContainerStatuses:          []corev1.ContainerStatus{{LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hunter2"}}}},
+				EphemeralContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "hunter2"}}}},
+			},
 			Spec: corev1.PodSpec{
+				Volumes: []corev1.Volume{
+					{VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d", VolumeAttributes: map[string]string{"a": "hunter2"}}}},
+					{VolumeSource: corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Options: map[string]string{"a": "hunter2"}}}},
+				},
 				InitContainers:      []corev1.Container{container()},
 				Containers:          []corev1.Container{container()},
 				EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(container())}},
@@ -49,12 +62,14 @@ var _ = Describe("Redaction", func() {
 		}
 		counts := RedactPod(pod)
 		Expect(pod.String()).NotTo(ContainSubstring("hunter2"))
-		Expect(pod.Annotations).To(Equal(map[string]string{"stays": "x"}))
+		Expect(pod.Annotations).To(Equal(map[string]string{"kubernetes.io/config.mirror": "x", "machinepriority.machine.sapcloud.io": "1"}))
+		Expect(pod.Spec.Volumes[0].CSI.Driver).To(Equal("d"))
+		Expect(pod.Status.InitContainerStatuses[0].State.Terminated.Reason).To(Equal("Error"))
 		Expect(pod.Spec.EphemeralContainers[0].Env).To(ConsistOf(HaveField("Name", "PASSWORD"), HaveField("ValueFrom.SecretKeyRef.Name", "s")))
 		Expect(pod.Spec.Containers[0].EnvFrom).To(HaveLen(1))
 		Expect(pod.Spec.Containers[0].ReadinessProbe.HTTPGet.Path).To(Equal("/healthz"))
 		Expect(counts).To(HaveKeyWithValue("values of environment variables of containers", 3))
-		Expect(counts).To(HaveLen(5))
+		Expect(counts).To(HaveLen(7))
 	})
 
 	DescribeTable("#Scrub", func(text, want string) {
@@ -62,13 +77,34 @@ var _ = Describe("Redaction", func() {
 	},
 		Entry("nothing", "Kubelet stopped posting node status.", "Kubelet stopped posting node status."),
 		Entry("a token of a service account", "got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl!", "got [redacted]!"),
-		Entry("a bearer", "Authorization: Bearer 0123456789abcdef0123", "Authorization: Bearer [redacted]"),
+		Entry("a bearer", "Authorization: Bearer 0123456789abcdef0123", "Authorization: [redacted]"),
+		Entry("a bearer alone", "with Bearer 0123456789abcdef0123", "with Bearer [redacted]"),
+		Entry("a short basic authentication", "Authorization: Basic dTpw", "Authorization: [redacted]"),
+		Entry("a header in Go", `map[X-Vault-Token:[hunter2 x] Accept:[y]]`, `map[X-Vault-Token:[redacted] Accept:[y]]`),
+		Entry("a header", "X-Vault-Token: hunter2", "X-Vault-Token: [redacted]"),
+		Entry("cookies", "Set-Cookie: a=hunter2; b=hunter2\nc", "Set-Cookie: [redacted]\nc"),
+		Entry("a bootstrap token", "kubeadm join x abcdef.0123456789abcdef", "kubeadm join x [redacted]"),
+		Entry("a variable", "AWS_SECRET_ACCESS_KEY=hunter2 DB_PASSWORD=hunter2 client_secret=hunter2 access_token=hunter2", "AWS_SECRET_ACCESS_KEY=[redacted] DB_PASSWORD=[redacted] client_secret=[redacted] access_token=[redacted]"),
+		Entry("JSON", `{"password":"hunter \"2","user":"x"}`, `{"password":[redacted],"user":"x"}`),
+		Entry("JSON in JSON", `{"msg":"{\"password\":\"hunter2\",\"user\":1}"}`, `{"msg":"{\"password\":[redacted],\"user\":1}"}`),
+		Entry("YAML", "password: hunter2\nuser: x", "password: [redacted]\nuser: x"),
+		Entry("a quoted value", `pwd = 'hunter 2' x`, `pwd = [redacted] x`),
+		Entry("a flag and its value", "run --token hunter2 --v 3", "run --token [redacted] --v 3"),
+		Entry("flags in JSON", `["--registry-password", "hunter2"]`, `["--registry-password", "[redacted]"]`),
+		Entry("a signature in a URL", "https://x/y?sv=1&sig=hunter2%3D&se=2", "https://x/y?sv=1&sig=[redacted]&se=2"),
+		Entry("a key of a connection string", "AccountName=x;AccountKey=hunter2==;Suffix=y", "AccountName=x;AccountKey=[redacted];Suffix=y"),
+		Entry("what only sounds like it", `signal: killed, author: x, secret "s" not found, key="ns/m-1"`, `signal: killed, author: x, secret "s" not found, key="ns/m-1"`),
 		Entry("not each bearer", "the bearer of bad news", "the bearer of bad news"),
 		Entry("a user in a URL", `pull "https://me:hunter2@registry.example.org/x"`, `pull "https://[redacted]@registry.example.org/x"`),
 		Entry("not each URL", "https://10.0.0.1:6443/api", "https://10.0.0.1:6443/api"),
-		Entry("an assignment", `--password=hunter2 --token=abc,x`, `--password=[redacted] --token=[redacted],x`),
+		Entry("an assignment", `--password=hunter2 --token=abc,x`, `--password=[redacted] --token=[redacted]`),
 		Entry("a key", "a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----\nb", "a\n[redacted]\nb"),
 		Entry("a key in JSON", `{"a":"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n","b":1}`, `{"a":"[redacted]\n","b":1}`),
+		Entry("a key in a log", "10:01 a\n10:02 -----BEGIN RSA PRIVATE KEY-----\n10:03 MIIE\n10:04 -----END RSA PRIVATE KEY-----\n10:05 b", "10:01 a\n10:02 [redacted]\n10:05 b"),
+		Entry("a key without its end", "a\n-----BEGIN PRIVATE KEY-----\nMIIE\nabc", "a\n[redacted]"),
+		Entry("a key without its beginning", "MIIE\nabc\n-----END PRIVATE KEY-----\nb", "[redacted]\nb"),
+		Entry("two keys", "-----BEGIN EC PRIVATE KEY-----x-----END EC PRIVATE KEY-----a-----BEGIN PRIVATE KEY-----y-----END PRIVATE KEY-----b", "[redacted]a[redacted]b"),
+		Entry("not all of a log without the end of a key", "-----BEGIN PRIVATE KEY-----"+strings.Repeat("x", 16<<10), "[redacted]"+strings.Repeat("x", len("-----BEGIN PRIVATE KEY-----"))),
 		Entry("once", "--token=[redacted]", "--token=[redacted]"),
 	)
 

@@ -23,8 +23,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
-// maxPodMoments is how many moments of pods are told, the last ones.
-const maxPodMoments = 300
+// maxMoments is how many moments are told of pods, of Events, and of other things each, the last ones.
+const maxMoments = 300
 
 // Moment is what happened, and when.
 type Moment struct {
@@ -102,7 +102,15 @@ var annotationsOfTime = []struct{ key, step, text string }{
 
 // Timeline returns what happened to a node and its machine, in the order of time. What is still to come is at its end.
 func Timeline(s *Snapshot, node, machine string) []Moment {
-	var moments, pods []Moment
+	var moments, pods, told []Moment
+	tell := func(moments []Moment, of string) {
+		sortMoments(moments)
+		if cut := len(moments) - maxMoments; cut > 0 {
+			moments = moments[cut:]
+			moments[0].Text += fmt.Sprintf(" (%d earlier moments of %s are not told here.)", cut, of)
+		}
+		told = append(told, moments...)
+	}
 	add := func(t metav1.Time, step, what, text string, args ...any) {
 		if !t.IsZero() {
 			moments = append(moments, Moment{Time: t.UTC(), Step: step, What: what, Text: fmt.Sprintf(text, args...)})
@@ -113,6 +121,8 @@ func Timeline(s *Snapshot, node, machine string) []Moment {
 			addNode(n, add)
 		}
 	}
+	tell(moments, "the node")
+	moments = nil
 	for i := range s.Shoot.VolumeAttachments {
 		a := &s.Shoot.VolumeAttachments[i]
 		what := "VolumeAttachment " + a.Name
@@ -142,6 +152,8 @@ func Timeline(s *Snapshot, node, machine string) []Moment {
 			add(*m.DeletionTimestamp, "", what, "It was deleted.")
 		}
 	}
+	tell(moments, "volumes and maintenances")
+	moments = nil
 	if s.Seed != nil {
 		for i := range s.Seed.Machines {
 			if m := &s.Seed.Machines[i]; m.Name == machine {
@@ -152,6 +164,8 @@ func Timeline(s *Snapshot, node, machine string) []Moment {
 			moments = append(moments, momentOf(&s.Seed.Events[i]))
 		}
 	}
+	tell(moments, "the machine")
+	moments = nil
 	for i := range s.Shoot.Pods {
 		pods = append(pods, momentsOfPod(&s.Shoot.Pods[i])...)
 	}
@@ -162,14 +176,10 @@ func Timeline(s *Snapshot, node, machine string) []Moment {
 			moments = append(moments, momentOf(e))
 		}
 	}
-	sortMoments(pods)
-	if cut := len(pods) - maxPodMoments; cut > 0 {
-		pods = pods[cut:]
-		pods[0].Text += fmt.Sprintf(" (%d earlier moments of pods are not told here.)", cut)
-	}
-	moments = append(moments, pods...)
-	sortMoments(moments)
-	return slices.Compact(moments)
+	tell(moments, "the node's and maintenances' Events")
+	tell(pods, "pods")
+	sortMoments(told)
+	return slices.Compact(told)
 }
 
 type addMoment func(t metav1.Time, step, what, text string, args ...any)
