@@ -255,7 +255,7 @@ var _ = Describe("#Collect", func() {
 			if _, ok := list.(*maintenancev1alpha1.NodeMaintenanceList); !ok {
 				return c.List(ctx, list, opts...)
 			}
-			page := `{"metadata":{"continue":"more"},"items":[{"metadata":{"name":"a","labels":{"a":"a"},"annotations":{"a":"a"}},"spec":{"nodeName":"node-1"}}]}`
+			page := `{"metadata":{"continue":"more"},"items":[{"metadata":{"name":"a","labels":{"a":"a"},"annotations":{"gardener.cloud/a":"a"}},"spec":{"nodeName":"node-1"}}]}`
 			if (&client.ListOptions{}).ApplyOptions(opts).Continue == "more" {
 				page = `{"metadata":{},"items":[{"metadata":{"name":"b","labels":{"b":"b"}},"spec":{"nodeName":"node-1"}}]}`
 			}
@@ -264,7 +264,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Shoot.Maintenances).To(HaveExactElements(
-			HaveField("ObjectMeta", metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "a"}, Annotations: map[string]string{"a": "a"}}),
+			HaveField("ObjectMeta", metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "a"}, Annotations: map[string]string{"gardener.cloud/a": "a"}}),
 			HaveField("ObjectMeta", metav1.ObjectMeta{Name: "b", Labels: map[string]string{"b": "b"}}),
 		))
 	})
