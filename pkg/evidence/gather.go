@@ -65,6 +65,8 @@ type Sources struct {
 	// Seed is nil where there is no access to the seed.
 	Seed          client.Reader
 	SeedNamespace string
+	// Controller is how the preservation controller runs, where that is who gathers. Else it is looked up.
+	Controller *Controller
 	// PodLogs are those of the seed. Where it is nil, neither they nor the provider's Pod of the machine are looked at.
 	PodLogs PodLogs
 }
@@ -78,6 +80,9 @@ type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.Po
 
 // NoMaintenances is why there are no NodeMaintenances in a shoot without their API.
 const NoMaintenances = "the shoot has no node maintenance"
+
+// errNoSeed is why there are no machines in a cluster without their API.
+var errNoSeed = errors.New("it has no such API: is this the seed?")
 
 // ErrNotFound says that there is neither a node nor a machine of the name.
 var ErrNotFound = errors.New("there is no such node and, as far as can be seen, no such machine")
@@ -133,8 +138,8 @@ func (c *collector) readMachines(ctx context.Context) {
 		if err == nil {
 			err = ReadMachineSets(ctx, c.Seed, s)
 		}
-		if HasNoAPI(err) {
-			return errors.New("it has no such API: is this the seed?")
+		if errors.Is(err, errNoSeed) {
+			return errNoSeed
 		}
 		return err
 	}) {
@@ -143,6 +148,9 @@ func (c *collector) readMachines(ctx context.Context) {
 	}
 	seed := s.Seed
 	c.try(ctx, WhatController, func(ctx context.Context) (err error) {
+		if seed.Controller = c.Controller; seed.Controller != nil {
+			return nil
+		}
 		if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
 			seed.Controller = controllerOf(c.mcm)
 		}

@@ -27,7 +27,13 @@ func (e *explanation) explainNode() {
 	node := e.node
 	e.guess()
 	c := preservation.PreservedCondition(node)
+	d := e.world.decide()
+	// Somebody works on a node that has not failed: it is protected, and has no condition (M12).
+	protected := d.Current == nil && d.Target != nil && node.Annotations[v1alpha1.AnnotationMaintenance] != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true"
 	switch {
+	case protected:
+		e.say(Why, preservation.RuleMaintenance, "The machine of node %s is kept as somebody works on it. As it has not failed, its node has no condition %s.", node.Name, v1alpha1.ConditionPreserved)
+		e.say(Unknown, "", "Until when it is kept: for nodeMaintenance.maxHoldTime of the Shoot from the begin of the maintenance on. An Event of the node says it.")
 	case c == nil:
 		e.say(Why, "", "The machine of node %s is not kept, as far as its node shows: there is no condition %s. It may also be that the shoot has no preservation controller.", node.Name, v1alpha1.ConditionPreserved)
 	case c.Status == corev1.ConditionTrue:
@@ -43,7 +49,6 @@ func (e *explanation) explainNode() {
 	default:
 		e.say(Why, "P11", "The machine of node %s is not kept any longer: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
 	}
-	d := e.world.decide()
 	if d.Rule != "" && d.Current != nil {
 		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Reason)
 	}
@@ -54,9 +59,11 @@ func (e *explanation) explainNode() {
 	e.drain(node, d.Target, nil)
 	e.worked(node)
 	e.told(nil)
-	if d.Current == nil && d.Target != nil {
+	switch {
+	case protected:
+	case d.Current == nil && d.Target != nil:
 		e.say(Unknown, "", "Why it is not kept although %s: the controller has yet to look, or something forbids it that only the seed knows. An Event of the node would say so.", d.Reason)
-	} else {
+	default:
 		e.changes()
 	}
 	e.unknownAnnotations("Node", node.Annotations, nodeKeys)
@@ -97,7 +104,7 @@ func (e *explanation) guess() {
 		machine.Annotations[v1alpha1.AnnotationCause] = e.causeTold()
 		machine.Annotations[v1alpha1.AnnotationExpiryTime] = until.UTC().Format(time.RFC3339)
 		machine.Annotations[v1alpha1.AnnotationPreservedSince] = c.LastTransitionTime.UTC().Format(time.RFC3339)
-		if isPowerCycled(e.node) {
+		if IsPowerCycled(e.node) {
 			machine.Annotations[v1alpha1.AnnotationRemediation] = until.UTC().Format(time.RFC3339)
 			machine.Annotations[v1alpha1.AnnotationRemediatedUntil] = until.UTC().Format(time.RFC3339)
 		}
@@ -122,7 +129,7 @@ func (e *explanation) causeTold() string {
 	switch {
 	case request.Value == v1alpha1.RequestNow, request.Value == v1alpha1.RequestWhenFailed:
 		return request.Value
-	case isPowerCycled(e.node):
+	case IsPowerCycled(e.node):
 		return v1alpha1.CauseRemediation
 	case maintained:
 		return v1alpha1.CauseMaintenance
@@ -130,9 +137,10 @@ func (e *explanation) causeTold() string {
 	return v1alpha1.CauseAuto
 }
 
-func isPowerCycled(node *corev1.Node) bool {
+// IsPowerCycled says that the machine of a node is kept as a power cycle of its host is under way, or waits for its turn.
+func IsPowerCycled(node *corev1.Node) bool {
 	_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
-	return c != nil && c.Status == corev1.ConditionTrue
+	return c != nil && (c.Status == corev1.ConditionTrue || c.Reason == v1alpha1.PowerCycleWaiting)
 }
 
 // eventAction is the action of the Events about the preservation of a machine.
@@ -209,6 +217,7 @@ var (
 		v1alpha1.AnnotationPreservedSince, v1alpha1.AnnotationMaintainedSince, v1alpha1.AnnotationMaintenanceOver,
 		v1alpha1.AnnotationReplacedPriority, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.AnnotationPowerCycleAttempt,
 		v1alpha1.AnnotationPowerCycleRecord, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationRemediatedUntil,
+		v1alpha1.AnnotationEvidence,
 	}
 )
 

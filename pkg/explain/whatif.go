@@ -303,9 +303,13 @@ func (e *explanation) outcome(w world, d preservation.Decision) string {
 func (e *explanation) kept(w world, d preservation.Decision) string {
 	var b strings.Builder
 	b.WriteString("kept ")
-	if w.guessed && d.Current == nil && d.Request.Timeout == 0 {
+	// What is new lasts for as long as only the seed knows.
+	switch guessed := w.guessed && d.Request.Timeout == 0; {
+	case guessed && d.Current == nil:
 		b.WriteString("for as long as its pool says")
-	} else {
+	case guessed && !d.Target.Expiry().Equal(d.Current.Expiry()):
+		b.WriteString("until " + d.Current.Expiry().UTC().Format(time.RFC3339) + ", or for as long as its pool says from then on if that is later")
+	default:
 		b.WriteString("until " + d.Target.Expiry().UTC().Format(time.RFC3339))
 	}
 	b.WriteString(", as " + d.Reason)

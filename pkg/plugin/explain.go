@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
@@ -33,7 +32,7 @@ machine that has no node.`,
 		Example: `  kubectl preserve explain shoot--foo--bar-worker-z1-abcde
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --seed-kubeconfig seed.yaml --seed-namespace shoot--foo--bar
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
-		Args:              cobra.ExactArgs(1),
+		Args:              named("explain NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
@@ -45,10 +44,8 @@ machine that has no node.`,
 			}
 			sentences, err := explain.Explain(snapshot, args[0], snapshot.Time)
 			switch {
-			case err != nil && from != "":
-				return fmt.Errorf("--from=%s: %w", from, err)
 			case err != nil:
-				return err
+				return missesIn(from, err)
 			case output != "":
 				return o.printObject(sentences, output)
 			}
@@ -101,11 +98,11 @@ func readExplained(ctx context.Context, from evidence.Sources) (*evidence.Snapsh
 
 // readNode fills in the node.
 func readNode(ctx context.Context, from evidence.Sources, s *evidence.Snapshot) error {
-	node := corev1.Node{}
-	if err := from.Shoot.Get(ctx, client.ObjectKey{Name: from.Name}, &node); err != nil {
-		return fmt.Errorf("failed to read the node: %w", err)
+	node, err := getNode(ctx, from.Shoot, from.Name)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", from.Name, err)
 	}
-	s.Shoot.Nodes = []corev1.Node{node}
+	s.Shoot.Nodes = []corev1.Node{*node}
 	return nil
 }
 

@@ -22,6 +22,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -100,11 +101,7 @@ func overviewOf(s *evidence.Snapshot) overview {
 		}
 	}
 	requestors := requestorsOf(s)
-	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
-	for i := range s.Shoot.Nodes {
-		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
-	}
-
+	nodes := nodesOf(s)
 	if s.Seed == nil {
 		for i := range s.Shoot.Nodes {
 			if k, ok := keptNode(&s.Shoot.Nodes[i], requestors); ok {
@@ -120,9 +117,12 @@ func overviewOf(s *evidence.Snapshot) overview {
 			}
 		}
 		for i := range s.Seed.MachineDeployments {
-			if p := placesOf(&s.Seed.MachineDeployments[i], s); p.Used > 0 || p.Share != nil && *p.Share > 0 {
+			deployment := &s.Seed.MachineDeployments[i]
+			p := placesOf(deployment, s, nodes)
+			if p.Used > 0 || p.Share != nil && *p.Share > 0 {
 				o.Places = append(o.Places, p)
 			}
+			o.locate(s, deployment, p.Zone)
 		}
 	}
 	slices.SortFunc(o.Machines, func(a, b kept) int {
@@ -130,6 +130,25 @@ func overviewOf(s *evidence.Snapshot) overview {
 	})
 	slices.SortStableFunc(o.Places, func(a, b places) int { return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone)) })
 	return o
+}
+
+func nodesOf(s *evidence.Snapshot) map[string]*corev1.Node {
+	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
+	for i := range s.Shoot.Nodes {
+		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
+	}
+	return nodes
+}
+
+// locate puts machines without a node into the zone of their MachineDeployment.
+func (o *overview) locate(s *evidence.Snapshot, deployment *machinev1alpha1.MachineDeployment, zone string) {
+	for i := range s.Seed.Machines {
+		machine := &s.Seed.Machines[i]
+		at := slices.IndexFunc(o.Machines, func(k kept) bool { return k.Machine == machine.Name && k.Zone == "" })
+		if at >= 0 && belongs(machine, deployment) {
+			o.Machines[at].Zone = zone
+		}
+	}
 }
 
 // requestorsOf returns who works on which node.
@@ -147,7 +166,7 @@ func requestorsOf(s *evidence.Snapshot) map[string]string {
 // keptNode returns what the shoot alone says of a preserved machine, and whether it is preserved.
 func keptNode(node *corev1.Node, requestors map[string]string) (kept, bool) {
 	k := kept{Pool: node.Labels[evidence.LabelPool], Zone: node.Labels[corev1.LabelTopologyZone], Node: node.Name}
-	if !k.readCondition(node) {
+	if !k.readCondition(node) && !isProtected(node) {
 		return kept{}, false
 	}
 
@@ -161,7 +180,7 @@ func keptNode(node *corev1.Node, requestors map[string]string) (kept, bool) {
 	}
 	worked := ""
 	switch {
-	case isConditionTrue(node, v1alpha1.ConditionPowerCycle):
+	case explain.IsPowerCycled(node):
 		worked = v1alpha1.CauseRemediation
 	case node.Annotations[v1alpha1.AnnotationMaintenance] != "":
 		worked = v1alpha1.CauseMaintenance
@@ -175,6 +194,12 @@ func keptNode(node *corev1.Node, requestors map[string]string) (kept, bool) {
 		k.Cause = causeUnasked
 	}
 	return k, true
+}
+
+// isProtected says that somebody works on a node whose machine has not failed: it is kept, and has no condition that says so.
+func isProtected(node *corev1.Node) bool {
+	return node.Annotations[v1alpha1.AnnotationMaintenance] != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true" &&
+		requestOn(node) != v1alpha1.RequestFalse
 }
 
 // keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node.
@@ -217,7 +242,7 @@ func (k *kept) readCondition(node *corev1.Node) bool {
 	}
 	drain, until := preservation.ReadCondition(c)
 	k.Until, k.Message = timeOrNil(until), drain
-	if c.Reason != v1alpha1.ReasonPreserved {
+	if preservation.IsDrainReason(c.Reason) {
 		k.Drain = c.Reason
 	}
 	return true
@@ -231,12 +256,20 @@ func timeOrNil(t time.Time) *metav1.Time {
 }
 
 // placesOf returns the places of a MachineDeployment (P1).
-func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapshot) places {
+func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapshot, nodes map[string]*corev1.Node) places {
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
 	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
 	for i := range s.Seed.Machines {
-		if machine := &s.Seed.Machines[i]; belongs(machine, deployment) && preservation.ReadRecord(machine).HasPlace(s.Time) {
+		machine := &s.Seed.Machines[i]
+		if !belongs(machine, deployment) {
+			continue
+		}
+		if preservation.ReadRecord(machine).HasPlace(s.Time) {
 			p.Used++
+		}
+		// Not every provider puts the zone into the template. All nodes of a MachineDeployment are in the same one.
+		if node := nodes[machine.Labels[machinev1alpha1.NodeLabelKey]]; node != nil && p.Zone == "" {
+			p.Zone = node.Labels[corev1.LabelTopologyZone]
 		}
 	}
 	if share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32); err == nil && share >= 0 {
@@ -490,10 +523,8 @@ func (o *Options) list(ctx context.Context, l *listFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := allExist(s, l.names); err != nil && l.from != "" {
-		return fmt.Errorf("--from=%s: %w", l.from, err)
-	} else if err != nil {
-		return err
+	if err := allExist(s, l.names); err != nil {
+		return missesIn(l.from, err)
 	}
 	v := overviewOf(s)
 	v.only(l.names)

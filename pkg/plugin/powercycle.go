@@ -26,7 +26,7 @@ func newPowerCycleCommand(o *Options) *cobra.Command {
 		Long: `Have the host of a node powered off and on again. Its machine is kept meanwhile, and its pods start elsewhere while
 the host is off. It takes a pool with powerCycle in the Shoot, on a landscape with hosts whose operators allow shoots to ask.`,
 		Example:           "  kubectl preserve power-cycle node-1 --wait --timeout 30m",
-		Args:              cobra.ExactArgs(1),
+		Args:              named("power-cycle NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := w.validate(); err != nil {
@@ -81,8 +81,8 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 // askPowerCycle writes the request, and returns the condition that there was before.
 func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *writeFlags, name string) (*corev1.NodeCondition, error) {
 	for confirmed := false; ; {
-		node := &corev1.Node{}
-		if err := shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		node, err := getNode(ctx, shoot, name)
+		if err != nil {
 			return nil, err
 		}
 		if isReady(node) && !confirmed {
@@ -95,7 +95,7 @@ func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *wri
 		if w.dryRun == "client" {
 			return before, nil
 		}
-		err := annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())
+		err = annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())
 		if !apierrors.IsConflict(err) {
 			return before, err
 		}

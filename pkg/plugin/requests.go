@@ -20,6 +20,9 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -65,7 +68,7 @@ func factsOf(s *evidence.Snapshot, node *corev1.Node) facts {
 	}
 	for i := range s.Seed.MachineDeployments {
 		if deployment := &s.Seed.MachineDeployments[i]; belongs(f.machine, deployment) {
-			f.deployment, f.places = deployment, new(placesOf(deployment, s))
+			f.deployment, f.places = deployment, new(placesOf(deployment, s, map[string]*corev1.Node{node.Name: node}))
 		}
 	}
 	return f
@@ -472,7 +475,7 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 	r := &requestFlags{}
 	cmd := &cobra.Command{
 		Use: v.use, Short: v.short, Long: v.long, Example: v.example,
-		Args: cobra.MinimumNArgs(1),
+		Args: named(v.use, 1, -1),
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			if err := r.parse(v.takesUntil); err != nil {
 				return err
@@ -529,8 +532,8 @@ func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names [
 func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, s *evidence.Snapshot, v *verb, r *requestFlags, name string) error {
 	confirmed := ""
 	for {
-		node := &corev1.Node{}
-		if err := shoot.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		node, err := getNode(ctx, shoot, name)
+		if err != nil {
 			return err
 		}
 		s.Time = o.Clock.Now()
@@ -584,20 +587,27 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	}
 	if c.anew && !r.dry() {
 		node := f.node.DeepCopy()
+		before, _ := endings(ctx, shoot, node.Name)
 		if err := annotate(ctx, shoot, node, map[string]string{v1alpha1.AnnotationPreserve: "", v1alpha1.AnnotationTimeout: ""}, r.options()); err != nil {
 			return err
 		}
-		return o.askAnew(ctx, shoot, node.Name, c, r)
+		return o.askAnew(ctx, shoot, node.Name, before, c, r)
 	}
 	return annotate(ctx, shoot, f.node, c.annotations, r.options())
 }
 
 // askAnew asks for a machine again, once it is seen to be let go of. It asks whatever happens meanwhile, also if the command
 // is interrupted: the machine must not be left without its request.
-func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, c change, r *requestFlags) error {
+func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, before sets.Set[string], c change, r *requestFlags) error {
 	waiting, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	_ = await(waiting, shoot, name, isReleased) // what else keeps it lasts, and asking adds to that
+	// machine-controller-manager 0.62 takes the condition back at once. What is asked for again before the preservation controller
+	// has seen that it was withdrawn, has never been withdrawn.
+	_ = wait.PollUntilContextCancel(waiting, o.patience/40, true, func(ctx context.Context) (bool, error) {
+		now, err := endings(ctx, shoot, name)
+		return len(now.Difference(before)) > 0, err
+	})
 	for {
 		node := &corev1.Node{}
 		err := shoot.Get(context.WithoutCancel(ctx), client.ObjectKey{Name: name}, node)
@@ -612,6 +622,18 @@ func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name stri
 		}
 		return nil
 	}
+}
+
+// endings returns the Events that tell that a preservation of a node's machine ended.
+func endings(ctx context.Context, shoot client.Reader, name string) (sets.Set[string], error) {
+	events, err := evidence.ReadEvents(ctx, shoot, metav1.NamespaceDefault, "Node", name)
+	found := sets.New[string]()
+	for i := range events {
+		if events[i].Reason == "MachinePreservationEnded" {
+			found.Insert(string(events[i].UID) + "/" + events[i].ResourceVersion)
+		}
+	}
+	return found, err
 }
 
 // isLater returns when the node says that its machine is kept for longer than it was.
@@ -651,7 +673,21 @@ func (o *Options) waitForOne(ctx context.Context, shoot client.WithWatch, v *ver
 		return write(o.Out, fmt.Sprintf("node/%s is kept no longer\n", name))
 	}
 	_, until := preservation.ReadCondition(preservation.PreservedCondition(last))
+	if until.IsZero() {
+		return write(o.Out, fmt.Sprintf("node/%s is kept\n", name))
+	}
 	return write(o.Out, fmt.Sprintf("node/%s is kept until %s\n", name, stamp(until)))
+}
+
+// getNode returns a node.
+func getNode(ctx context.Context, shoot client.Reader, name string) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	if err := shoot.Get(ctx, client.ObjectKey{Name: name}, node); apierrors.IsNotFound(err) {
+		return nil, errors.New("it does not exist, see 'kubectl get nodes'")
+	} else if err != nil {
+		return nil, err
+	}
+	return node, nil
 }
 
 // annotate sets the annotations of a node, and removes those that are empty, in one patch that fails if the node is not the

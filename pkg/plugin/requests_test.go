@@ -13,7 +13,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -89,7 +91,7 @@ var _ = Describe("Requests", func() {
 		Entry("release of a failed machine, as nobody can be asked", "release auto", "Pass --yes", false),
 		Entry("forbid of a failed machine, as nobody can be asked", "forbid auto", "Pass --yes", false),
 		Entry("release of a maintenance", "release works", "as somebody works on it: end that with 'kubectl preserve maintenance done works'", false),
-		Entry("a node that does not exist", "now nobody", `nodes "nobody" not found`, false),
+		Entry("a node that does not exist", "now nobody", "node nobody: it does not exist, see 'kubectl get nodes'", false),
 		Entry("extend without a time", "extend auto", "one of --for and --until must be set", false),
 		Entry("extend to the past", "extend auto --until 2026-03-02T13:00:00Z", "must be later than 2026-03-02T13:00:00Z", false),
 		Entry("extend to no time", "extend auto --until tomorrow", "--until=tomorrow: must be a time in RFC 3339", false),
@@ -181,7 +183,26 @@ var _ = Describe("Requests", func() {
 			p := newPerson(shootObjects(), nil)
 			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
 			p.answers(preserve, "now", later)
+			// The condition is gone at once, and the controller has yet to look: it tells when it has.
+			var looked bool
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					err := c.List(ctx, list, opts...)
+					if events, ok := list.(*eventsv1.EventList); ok && p.node("asked").Annotations[preserve] == "" {
+						if looked {
+							events.Items = []eventsv1.Event{{ObjectMeta: metav1.ObjectMeta{UID: "ended"}, Reason: "MachinePreservationEnded"}}
+						}
+						looked = true
+					}
+					return err
+				},
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					Expect(object.GetAnnotations()[preserve] == "" || looked).To(BeTrue())
+					return c.Patch(ctx, object, patch, opts...)
+				},
+			})
 			Expect(p.runs("extend asked --until 2026-03-02T14:00:00Z")).To(Succeed())
+			Expect(looked).To(BeTrue())
 			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
 			golden.Expect("extend-anew.txt", p.out.String())
 		})
@@ -202,6 +223,21 @@ var _ = Describe("Requests", func() {
 				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-02T13:00:00Z"))
 			}),
 		)
+	})
+
+	It("should wait for machine-controller-manager's words as well, whose time is written in another way", func() {
+		p := newPerson([]client.Object{Node("one", Condition("Preserved", corev1.ConditionTrue, "Preserved by user.", "Machine preserved until 2026-03-01 19:00:00 +0000 UTC."))}, nil)
+		Expect(p.runs("now one --wait")).To(Succeed())
+		Expect(p.out.String()).To(HaveSuffix("\nnode/one is kept until 2026-03-01T19:00:00Z\n"))
+	})
+
+	It("should name the nodes that are to be given", func() {
+		for args, message := range map[string]string{
+			"now":         "0 names are given: must be 'kubectl preserve now NODE...'",
+			"explain a b": "2 names are given: must be 'kubectl preserve explain NODE'",
+		} {
+			Expect(newPerson(nil, nil).runs(args)).To(MatchError(message))
+		}
 	})
 
 	It("should complete names of nodes", func() {

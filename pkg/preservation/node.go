@@ -113,11 +113,19 @@ func splitMessage(message string) (drain, until string) {
 }
 
 // ReadCondition returns what the condition Preserved of a node says in its message: what its drain does, empty if there is none,
-// and until when the machine is preserved, zero if it does not say.
+// and until when the machine is preserved, zero if it does not say. machine-controller-manager 0.62 writes it for a moment before
+// we do, with the time in another format.
 func ReadCondition(c *corev1.NodeCondition) (drain string, until time.Time) {
 	drain, end := splitMessage(c.Message)
-	return strings.TrimSpace(drain), parseTime(strings.TrimSuffix(end, "."))
+	end = strings.TrimSuffix(end, ".")
+	if until = parseTime(end); until.IsZero() {
+		until, _ = time.Parse("2006-01-02 15:04:05 -0700 MST", end)
+	}
+	return strings.TrimSpace(drain), until
 }
+
+// IsDrainReason says that the reason of the condition Preserved tells how far a drain is.
+func IsDrainReason(reason string) bool { return isDrainReason(reason) }
 
 func isDrainReason(reason string) bool {
 	switch reason {
