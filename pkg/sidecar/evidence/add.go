@@ -6,6 +6,8 @@ package evidence
 
 import (
 	"context"
+	"os"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -56,6 +58,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 				Shoot:         clients.shoot,
 				Seed:          clients.seed,
 				SeedNamespace: namespace,
+				Controller:    &evidence.Controller{Injected: true, Args: slices.Clone(os.Args[1:])},
 			})
 		}
 	}
