@@ -469,6 +469,10 @@ func (l *listFlags) reached(s *evidence.Snapshot, v *overview) (bool, error) {
 	held := func(name string) bool {
 		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) })
 	}
+	// Only the preservation controller says until when, and nobody does of a node that is worked on.
+	told := func(name string) bool {
+		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) && (k.Until != nil || k.Cause == v1alpha1.CauseMaintenance) })
+	}
 	switch l.until {
 	case untilReleased:
 		return !slices.ContainsFunc(l.names, held), nil
@@ -478,7 +482,7 @@ func (l *listFlags) reached(s *evidence.Snapshot, v *overview) (bool, error) {
 				return false, fmt.Errorf("node %s is gone", name)
 			}
 		}
-		return !slices.ContainsFunc(l.names, func(name string) bool { return !held(name) }), nil
+		return !slices.ContainsFunc(l.names, func(name string) bool { return !told(name) }), nil
 	}
 	return false, nil
 }

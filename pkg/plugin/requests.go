@@ -341,11 +341,14 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 
 var errForbidden = errors.New("operators forbid to keep its machine: ask them to remove " + v1alpha1.AnnotationForbidden + " from the Machine or MachineDeployment")
 
+// isHeld says that the preservation controller has told until when the machine is kept: machine-controller-manager 0.62 tells
+// another time before.
 func isHeld(node *corev1.Node) (bool, error) {
 	if node == nil {
 		return false, errors.New("it is gone")
 	}
-	return isConditionTrue(node, v1alpha1.ConditionPreserved), nil
+	k := kept{}
+	return k.readCondition(node) && k.Until != nil, nil
 }
 
 func isReleased(node *corev1.Node) (bool, error) {
@@ -673,9 +676,6 @@ func (o *Options) waitForOne(ctx context.Context, shoot client.WithWatch, v *ver
 		return write(o.Out, fmt.Sprintf("node/%s is kept no longer\n", name))
 	}
 	_, until := preservation.ReadCondition(preservation.PreservedCondition(last))
-	if until.IsZero() {
-		return write(o.Out, fmt.Sprintf("node/%s is kept\n", name))
-	}
 	return write(o.Out, fmt.Sprintf("node/%s is kept until %s\n", name, stamp(until)))
 }
 

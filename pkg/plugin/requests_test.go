@@ -225,10 +225,10 @@ var _ = Describe("Requests", func() {
 		)
 	})
 
-	It("should wait for machine-controller-manager's words as well, whose time is written in another way", func() {
+	It("should not take machine-controller-manager's words for the preservation controller's, which come later and tell another time", func() {
 		p := newPerson([]client.Object{Node("one", Condition("Preserved", corev1.ConditionTrue, "Preserved by user.", "Machine preserved until 2026-03-01 19:00:00 +0000 UTC."))}, nil)
-		Expect(p.runs("now one --wait")).To(Succeed())
-		Expect(p.out.String()).To(HaveSuffix("\nnode/one is kept until 2026-03-01T19:00:00Z\n"))
+		Expect(p.runs("now one --wait --timeout 100ms")).To(MatchError(ContainSubstring("waited for 100ms in vain until they are kept")))
+		Expect(p.runs("list one -w --until held --timeout 100ms")).To(MatchError(ContainSubstring("--timeout=100ms has passed")))
 	})
 
 	It("should name the nodes that are to be given", func() {

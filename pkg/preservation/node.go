@@ -113,15 +113,11 @@ func splitMessage(message string) (drain, until string) {
 }
 
 // ReadCondition returns what the condition Preserved of a node says in its message: what its drain does, empty if there is none,
-// and until when the machine is preserved, zero if it does not say. machine-controller-manager 0.62 writes it for a moment before
-// we do, with the time in another format.
+// and until when the machine is preserved, zero if it does not say. It is zero, too, for the moment in which the condition is
+// machine-controller-manager's (0.62): that has another format, and another time.
 func ReadCondition(c *corev1.NodeCondition) (drain string, until time.Time) {
 	drain, end := splitMessage(c.Message)
-	end = strings.TrimSuffix(end, ".")
-	if until = parseTime(end); until.IsZero() {
-		until, _ = time.Parse("2006-01-02 15:04:05 -0700 MST", end)
-	}
-	return strings.TrimSpace(drain), until
+	return strings.TrimSpace(drain), parseTime(strings.TrimSuffix(end, "."))
 }
 
 // IsDrainReason says that the reason of the condition Preserved tells how far a drain is.
