@@ -257,7 +257,7 @@ var _ = Describe("list", func() {
 		p.options.Clock = clock
 		ended := make(chan error, 1)
 		go func() { ended <- p.runs("list other -w --until held") }()
-		Eventually(p.out.String).Should(ContainSubstring("POOL"))
+		Eventually(clock.HasWaiters).Should(BeTrue())
 		Expect(p.options.shoot.Delete(context.Background(), p.node("other"))).To(Succeed())
 		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(MatchError("node other is gone")))
 	})

@@ -185,6 +185,7 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 	defer cancel()
 	var (
 		last   string
+		headed bool
 		widest = listHead(l.wide())
 	)
 	shown := map[string]kept{}
@@ -204,7 +205,8 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 		case terminal:
 			last, text = text, redraw+text
 		default:
-			last, text = text, o.changes(&v, shown, &widest, first, l.wide())
+			last, text = text, o.changes(&v, shown, &widest, !headed, l.wide())
+			headed = headed || text != ""
 		}
 		if err := write(o.Out, text); err != nil {
 			return err
@@ -247,7 +249,7 @@ func (o *Options) changes(v *overview, shown map[string]kept, widest *line, firs
 		k.Phase, k.Drain, k.Until, k.Message = "Released", "", nil, ""
 		lines = append(lines, k.line(wide, v.Time.Time))
 	}
-	if len(lines) == 0 && !first {
+	if len(lines) == 0 {
 		return ""
 	}
 	// A line with the widest cells so far is the first of each of these tables, so that the columns are those of the last one.
