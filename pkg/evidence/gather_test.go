@@ -306,6 +306,15 @@ var _ = Describe("#Collect", func() {
 		Expect(read.Seed.Controller).To(Equal(&Controller{}))
 	})
 
+	It("should not look up how the preservation controller runs where that is who gathers", func(ctx SpecContext) {
+		s := sources()
+		s.Controller = &Controller{Injected: true, Args: []string{"--evidence"}}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(b.Snapshot.Seed.Controller).To(Equal(s.Controller))
+		Expect(reasonOf(&b.Snapshot, WhatController)).To(BeEmpty())
+	})
+
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
 		s := sources()
 		s.Seed = server(interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
