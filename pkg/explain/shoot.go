@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -161,17 +160,7 @@ func (e *explanation) unknownAnnotations(kind string, annotations map[string]str
 }
 
 // printable returns what of a text of others a terminal can be given.
-func printable(s string) string {
-	return text.Note(strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsPrint(r):
-			return r
-		case unicode.IsSpace(r):
-			return ' '
-		}
-		return -1
-	}, s))
-}
+func printable(s string) string { return text.Note(text.Printable(s)) }
 
 // short writes a duration without the units that are 0.
 func short(d time.Duration) string {

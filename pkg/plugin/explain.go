@@ -36,22 +36,20 @@ machine that has no node.`,
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
 				return err
 			}
-			snapshot, err := o.known(cmd.Context(), from, args[0], readExplained)
-			if err != nil {
-				return err
-			}
-			sentences, err := explain.Explain(snapshot, args[0], snapshot.Time)
-			switch {
-			case err != nil:
-				return missesIn(from, err)
-			case output != "":
-				return o.printObject(sentences, output)
-			}
-			var text strings.Builder
-			if err := explain.Write(&text, sentences); err != nil {
-				return err
-			}
-			return write(o.Out, o.withHeads(text.String(), func(l string) bool { return !strings.HasPrefix(l, " ") }))
+			return o.look(cmd.Context(), from, args[0], readExplained, func(s *evidence.Snapshot) error {
+				sentences, err := explain.Explain(s, args[0], s.Time)
+				switch {
+				case err != nil:
+					return missesIn(from, err)
+				case output != "":
+					return o.printObject(sentences, output)
+				}
+				var text strings.Builder
+				if err := explain.Write(&text, sentences); err != nil {
+					return err
+				}
+				return write(o.Out, o.withHeads(text.String(), func(l string) bool { return !strings.HasPrefix(l, " ") }))
+			})
 		},
 	}
 	addFromFlag(cmd, &from)

@@ -46,24 +46,22 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 			if options.Timeout < 0 {
 				return fmt.Errorf("--timeout=%s: must be greater than 0, or not set", options.Timeout)
 			}
-			snapshot, err := o.known(cmd.Context(), from, args[0], readForecast)
-			if err != nil {
-				return err
-			}
-			forecast, err := explain.DrainForecastOf(snapshot, args[0], options, snapshot.Time)
-			switch {
-			case err != nil:
-				return missesIn(from, err)
-			case output != "":
-				return o.printObject(forecast, output)
-			}
-			var text strings.Builder
-			if err := forecast.Write(&text); err != nil {
-				return err
-			}
-			return write(o.Out, o.withHeads(text.String(), func(l string) bool {
-				return strings.HasPrefix(l, "What the drain of ") || strings.HasPrefix(l, "AFTER ")
-			}))
+			return o.look(cmd.Context(), from, args[0], readForecast, func(s *evidence.Snapshot) error {
+				forecast, err := explain.DrainForecastOf(s, args[0], options, s.Time)
+				switch {
+				case err != nil:
+					return missesIn(from, err)
+				case output != "":
+					return o.printObject(forecast, output)
+				}
+				var text strings.Builder
+				if err := forecast.Write(&text); err != nil {
+					return err
+				}
+				return write(o.Out, o.withHeads(text.String(), func(l string) bool {
+					return strings.HasPrefix(l, "What the drain of ") || strings.HasPrefix(l, "AFTER ")
+				}))
+			})
 		},
 	}
 	addFromFlag(cmd, &from)

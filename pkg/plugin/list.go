@@ -482,17 +482,15 @@ It takes the rights to list nodes, and node maintenances where the shoot has the
 }
 
 func (o *Options) list(ctx context.Context, l *listFlags) error {
-	s, err := o.known(ctx, l.from, "", evidence.ReadAll)
-	if err != nil {
-		return err
-	}
-	if err := allExist(s, l.names); err != nil {
-		return missesIn(l.from, err)
-	}
-	v := overviewOf(s)
-	v.only(l.names)
-	if l.output == outputJSON || l.output == outputYAML {
-		return o.printObject(v, l.output)
-	}
-	return write(o.Out, o.text(&v, l.wide()))
+	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *evidence.Snapshot) error {
+		if err := allExist(s, l.names); err != nil {
+			return missesIn(l.from, err)
+		}
+		v := overviewOf(s)
+		v.only(l.names)
+		if l.output == outputJSON || l.output == outputYAML {
+			return o.printObject(v, l.output)
+		}
+		return write(o.Out, o.text(&v, l.wide()))
+	})
 }

@@ -140,6 +140,18 @@ func (o *Options) sources(name string) (evidence.Sources, error) {
 	return evidence.Sources{Clock: o.Clock, Name: name, Shoot: shoot, Seed: seed, SeedNamespace: o.SeedNamespace}, nil
 }
 
+// look shows something of what a bundle of evidence says, or of what read reads if no file is named. Errors name the file.
+func (o *Options) look(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*evidence.Snapshot, error), show func(*evidence.Snapshot) error) error {
+	s, err := o.known(ctx, from, name, read)
+	if err == nil {
+		err = show(s)
+	}
+	if err != nil && from != "" {
+		return fmt.Errorf("--from=%s: %w", from, err)
+	}
+	return err
+}
+
 // known returns what a bundle of evidence says, or what read reads if no file is named.
 func (o *Options) known(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*evidence.Snapshot, error)) (*evidence.Snapshot, error) {
 	if from == "" {
@@ -150,26 +162,22 @@ func (o *Options) known(ctx context.Context, from, name string, read func(contex
 		return read(ctx, sources)
 	}
 	if o.wantsSeed() {
-		return nil, fmt.Errorf("--from=%s: must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, as nothing but the file is looked at", from)
+		return nil, errors.New("must not be set with --seed-namespace, --seed-kubeconfig or --seed-context, as nothing but the file is looked at")
 	}
 	file, err := os.Open(from) // #nosec G304 -- the user's own
 	if err != nil {
-		return nil, fmt.Errorf("--from=%s: %w", from, err)
+		return nil, err
 	}
 	defer file.Close() // #nosec G307 -- only read
-	s, err := evidence.Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("--from=%s: %w", from, err)
-	}
-	return s, nil
+	return evidence.Read(file)
 }
 
-// missesIn says of an error whether it is about a bundle.
+// missesIn says of what a bundle may not have why it may not.
 func missesIn(from string, err error) error {
 	if from == "" {
 		return err
 	}
-	return fmt.Errorf("--from=%s: %w. A bundle is about one node, and the others of its MachineDeployment where the seed was known", from, err)
+	return fmt.Errorf("%w. A bundle is about one node, and the others of its MachineDeployment where the seed was known", err)
 }
 
 func addFromFlag(cmd *cobra.Command, from *string) {

@@ -12,11 +12,12 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -84,18 +85,8 @@ func (o *Options) withHeads(text string, isHead func(line string) bool) string {
 
 func head(cells ...string) line { return line{colour: bold, cells: cells} }
 
-// printable returns what can be printed of a text that others wrote: terminals obey what cannot.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsPrint(r):
-			return r
-		case unicode.IsSpace(r):
-			return ' '
-		}
-		return -1
-	}, text)
-}
+// printable returns what can be printed of a text that others wrote.
+var printable = text.Printable
 
 // or returns a cell, or "-" for an empty one.
 func or(cell string) string {
