@@ -87,6 +87,9 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 // PodLogs returns the log of a container.
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
+// errNoSeed is why there are no machines in a cluster without their API.
+var errNoSeed = errors.New("it has no such API: is this the seed?")
+
 // ErrNotFound says that there is neither a node nor a machine of the name.
 var ErrNotFound = errors.New("there is no such node and, as far as can be seen, no such machine")
 
@@ -141,8 +144,8 @@ func (c *collector) readMachines(ctx context.Context) {
 		if err == nil {
 			err = ReadMachineSets(ctx, c.Seed, s)
 		}
-		if HasNoAPI(err) {
-			return errors.New("it has no such API: is this the seed?")
+		if errors.Is(err, errNoSeed) {
+			return errNoSeed
 		}
 		return err
 	}) {

@@ -73,7 +73,11 @@ func ReadMachineSets(ctx context.Context, seed client.Reader, s *Snapshot) error
 
 func listMachines(ctx context.Context, seed client.Reader, namespace string, lists ...client.ObjectList) error {
 	for _, list := range lists {
-		if err := seed.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		err := seed.List(ctx, list, client.InNamespace(namespace))
+		if HasNoAPI(err) {
+			err = errNoSeed
+		}
+		if err != nil {
 			return fmt.Errorf("failed to read the machines of namespace %s of the seed: %w", namespace, err)
 		}
 	}

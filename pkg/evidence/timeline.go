@@ -194,7 +194,7 @@ func addNode(n *corev1.Node, add addMoment) {
 		}
 		add(c.LastTransitionTime, step, what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
-			add(c.LastHeartbeatTime, "", what, "The kubelet was heard of for the last time.")
+			add(c.LastHeartbeatTime, "", what, "The kubelet reported its conditions for the last time; it renewed its Lease for longer, as a rule.")
 		}
 	}
 	for _, taint := range n.Spec.Taints {
@@ -436,7 +436,7 @@ func state(s *Snapshot, node, machine string, p func(string, ...any)) {
 		}
 		found = true
 		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain || c.Status == corev1.ConditionUnknown {
+			if c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain || c.Type == v1alpha1.ConditionPowerCycle || c.Type == maintenance.ConditionMaintenanceInProgress || c.Status == corev1.ConditionUnknown {
 				p("- Condition %s is %s: %s", shown(string(c.Type)), shown(string(c.Status)), shown(because(c.Reason, c.Message)))
 			}
 		}

@@ -322,7 +322,11 @@ func (e *explanation) share(d, told preservation.Decision) {
 	slices.Sort(names)
 	used := "none is taken"
 	if len(names) > 0 {
-		used = fmt.Sprintf("%d taken: %s", len(names), strings.Join(names, ", "))
+		are := "is"
+		if len(names) > 1 {
+			are = "are"
+		}
+		used = fmt.Sprintf("%d %s taken: %s", len(names), are, strings.Join(names, ", "))
 	}
 	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has a share of %d, of which %s.", e.deployment.Name, *share, used)
 }
@@ -359,6 +363,8 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 			e.say(Drain, rule, "Its pods stay while somebody works on it.")
 		}
 		forced = false
+	case machinev1alpha1.PreservedByMCM, machinev1alpha1.PreservedByUser: // until the preservation controller has looked
+		forced = false
 	default:
 		e.say(Unknown, "", "Reason %q of condition %s: the controller is of another version than this kubectl preserve. It is kept all the same.%s", printable(c.Reason), v1alpha1.ConditionPreserved, said)
 		forced = false
@@ -387,7 +393,7 @@ func (e *explanation) worked(node *corev1.Node) {
 		}
 		e.say(Why, preservation.RuleMaintenance, "NodeMaintenance %s/%s of %s is in phase %s.", nm.Namespace, nm.Name, printable(nm.Spec.RequestorID), printable(phase))
 	}
-	if isPowerCycled(node) {
+	if preservation.IsPowerCycled(node) {
 		_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
 		e.say(Why, "X12", "The power cycle of its host is in phase %s. %s", printable(c.Reason), printable(c.Message))
 	}

@@ -248,6 +248,23 @@ var _ = Describe("Explain", func() {
 		})
 	}
 
+	It("M12: should know a machine as kept that somebody works on, though its node has no condition as nothing has failed", func() {
+		s := &evidence.Snapshot{Time: now}
+		s.Shoot.Nodes = []corev1.Node{*Node("m", NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), NodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "true"))}
+		sentences, err := Explain(s, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sentences).To(ContainElement(And(HaveField("Rule", "M12"), HaveField("Text", HavePrefix("The machine of node m is kept as somebody works on it.")))))
+		Expect(sentences).NotTo(ContainElement(HaveField("Topic", Change)))
+	})
+
+	DescribeTable("should know a power cycle that is not over", func(status corev1.ConditionStatus, reason string, is bool) {
+		Expect(preservation.IsPowerCycled(Node("m", Condition(v1alpha1.ConditionPowerCycle, status, reason, "")))).To(Equal(is))
+	},
+		Entry("under way", corev1.ConditionTrue, v1alpha1.PowerCyclePoweringOff, true),
+		Entry("waiting", corev1.ConditionFalse, v1alpha1.PowerCycleWaiting, true),
+		Entry("over", corev1.ConditionFalse, v1alpha1.PowerCycleSucceeded, false),
+	)
+
 	It("should not find what does not exist", func() {
 		snapshot := situations["ordinary"].snapshot("health-timer")
 		_, err := Explain(snapshot, "x", now)

@@ -5,9 +5,11 @@
 package explain
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -436,8 +438,9 @@ func (s *simulation) after(t time.Time) string {
 }
 
 // Write writes tables, sorted by time.
-func (f *Forecast) Write(w io.Writer) error {
-	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+func (f *Forecast) Write(out io.Writer) error {
+	var w bytes.Buffer
+	table := tabwriter.NewWriter(&w, 0, 8, 3, ' ', 0)
 	for i, d := range f.Drains {
 		if i > 0 {
 			fmt.Fprintln(table)
@@ -464,5 +467,12 @@ func (f *Forecast) Write(w io.Writer) error {
 		}
 		fmt.Fprintln(table, note)
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := out.Write(trailing.ReplaceAll(w.Bytes(), nil))
+	return err
 }
+
+// trailing is what pads the last cell of a line.
+var trailing = regexp.MustCompile(`(?m) +$`)

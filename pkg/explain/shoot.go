@@ -12,7 +12,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -24,7 +23,12 @@ func (e *explanation) explainNode() {
 	node := e.node
 	e.guess()
 	c := preservation.PreservedCondition(node)
+	d := e.world.decide()
+	protected := preservation.IsProtected(node)
 	switch {
+	case protected:
+		e.say(Why, preservation.RuleMaintenance, "The machine of node %s is kept as somebody works on it. As it has not failed, its node has no condition %s.", node.Name, v1alpha1.ConditionPreserved)
+		e.say(Unknown, "", "Until when it is kept: for nodeMaintenance.maxHoldTime of the Shoot from the begin of the maintenance on. An Event of the node says it.")
 	case c == nil:
 		e.say(Why, "", "The machine of node %s is not kept, as far as its node shows: there is no condition %s. It may also be that the shoot has no preservation controller.", node.Name, v1alpha1.ConditionPreserved)
 	case c.Status == corev1.ConditionTrue:
@@ -40,8 +44,7 @@ func (e *explanation) explainNode() {
 	default:
 		e.say(Why, "P11", "The machine of node %s is not kept any longer: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
 	}
-	d := e.world.decide()
-	if d.Rule != "" && d.Current != nil {
+	if d.Rule != "" && d.Current != nil && !protected {
 		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Reason)
 	}
 	e.requests(d.Request, nil)
@@ -51,9 +54,11 @@ func (e *explanation) explainNode() {
 	e.drain(node, d.Target, nil)
 	e.worked(node)
 	e.told(nil)
-	if d.Current == nil && d.Target != nil {
+	switch {
+	case protected:
+	case d.Current == nil && d.Target != nil:
 		e.say(Unknown, "", "Why it is not kept although %s: the controller has yet to look, or something forbids it that only the seed knows. An Event of the node would say so.", d.Reason)
-	} else {
+	default:
 		e.changes()
 	}
 	e.unknownAnnotations("Node", node.Annotations, v1alpha1.NodeAnnotations)
@@ -89,11 +94,6 @@ func (e *explanation) causeTold() string {
 		}
 	}
 	return ""
-}
-
-func isPowerCycled(node *corev1.Node) bool {
-	_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
-	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // events returns those about the preservation of the node's machine, the last one last.

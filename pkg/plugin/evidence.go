@@ -69,7 +69,7 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 		Short:             "Gather what is known of a node and its machine into a file",
 		Long:              evidenceLong,
 		Example:           evidenceExamples,
-		Args:              cobra.ExactArgs(1),
+		Args:              named("evidence NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.name = args[0]

@@ -30,7 +30,7 @@ machine that has no node.`,
 		Example: `  kubectl preserve explain shoot--foo--bar-worker-z1-abcde
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --seed-kubeconfig seed.yaml --seed-namespace shoot--foo--bar
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
-		Args:              cobra.ExactArgs(1),
+		Args:              named("explain NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
@@ -40,7 +40,7 @@ machine that has no node.`,
 				sentences, err := explain.Explain(s, args[0], s.Time)
 				switch {
 				case err != nil:
-					return err
+					return missesIn(from, err)
 				case output != "":
 					return o.printObject(sentences, output)
 				}

@@ -37,7 +37,7 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 		Example: `  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --not-answering --timeout 30m
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
-		Args:              cobra.ExactArgs(1),
+		Args:              named("drain-forecast NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
@@ -50,7 +50,7 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 				forecast, err := explain.DrainForecastOf(s, args[0], options, s.Time)
 				switch {
 				case err != nil:
-					return err
+					return missesIn(from, err)
 				case output != "":
 					return o.printObject(forecast, output)
 				}

@@ -93,11 +93,7 @@ func overviewOf(s *evidence.Snapshot) overview {
 	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
 		Missing: s.Unknown(evidence.WhatNodes, evidence.WhatMachines, evidence.WhatMaintenances)}
 	requestors := requestorsOf(s)
-	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
-	for i := range s.Shoot.Nodes {
-		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
-	}
-
+	nodes := nodesOf(s)
 	if s.Seed == nil {
 		for i := range s.Shoot.Nodes {
 			if k, ok := keptNode(&s.Shoot.Nodes[i], requestors, s.Time); ok {
@@ -113,9 +109,12 @@ func overviewOf(s *evidence.Snapshot) overview {
 			}
 		}
 		for i := range s.Seed.MachineDeployments {
-			if p := placesOf(&s.Seed.MachineDeployments[i], s); p.Used > 0 || p.Share != nil && *p.Share > 0 {
+			deployment := &s.Seed.MachineDeployments[i]
+			p := placesOf(deployment, s, nodes)
+			if p.Used > 0 || p.Share != nil && *p.Share > 0 {
 				o.Places = append(o.Places, p)
 			}
+			o.locate(s, deployment, p.Zone)
 		}
 	}
 	slices.SortFunc(o.Machines, func(a, b kept) int {
@@ -123,6 +122,25 @@ func overviewOf(s *evidence.Snapshot) overview {
 	})
 	slices.SortStableFunc(o.Places, func(a, b places) int { return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone)) })
 	return o
+}
+
+func nodesOf(s *evidence.Snapshot) map[string]*corev1.Node {
+	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
+	for i := range s.Shoot.Nodes {
+		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
+	}
+	return nodes
+}
+
+// locate puts machines without a node into the zone of their MachineDeployment.
+func (o *overview) locate(s *evidence.Snapshot, deployment *machinev1alpha1.MachineDeployment, zone string) {
+	for i := range s.Seed.Machines {
+		machine := &s.Seed.Machines[i]
+		at := slices.IndexFunc(o.Machines, func(k kept) bool { return k.Machine == machine.Name && k.Zone == "" })
+		if at >= 0 && belongs(machine, deployment) {
+			o.Machines[at].Zone = zone
+		}
+	}
 }
 
 // requestorsOf returns who works on which node.
@@ -188,7 +206,7 @@ func (k *kept) readCondition(node *corev1.Node) bool {
 	}
 	drain, until := preservation.ReadCondition(c)
 	k.Until, k.Message = timeOrNil(until), drain
-	if c.Reason != v1alpha1.ReasonPreserved {
+	if preservation.IsDrainReason(c.Reason) {
 		k.Drain = c.Reason
 	}
 	return true
@@ -202,7 +220,7 @@ func timeOrNil(t time.Time) *metav1.Time {
 }
 
 // placesOf returns the places of a MachineDeployment (P1).
-func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapshot) places {
+func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapshot, nodes map[string]*corev1.Node) places {
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
 	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
 	for i := range s.Seed.Machines {
@@ -213,8 +231,9 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapsho
 		if preservation.ReadRecord(machine).HasPlace(s.Time) {
 			p.Used++
 		}
-		if node := slices.IndexFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == machine.Labels[machinev1alpha1.NodeLabelKey] }); node >= 0 {
-			p.Zone = cmp.Or(p.Zone, s.Shoot.Nodes[node].Labels[corev1.LabelTopologyZone])
+		// Not every provider puts the zone into the template. All nodes of a MachineDeployment are in the same one.
+		if node := nodes[machine.Labels[machinev1alpha1.NodeLabelKey]]; node != nil && p.Zone == "" {
+			p.Zone = node.Labels[corev1.LabelTopologyZone]
 		}
 	}
 	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil {
@@ -409,6 +428,10 @@ func (l *listFlags) reached(s *evidence.Snapshot, v *overview) (bool, error) {
 	held := func(name string) bool {
 		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) })
 	}
+	// Only the preservation controller says until when, and nobody does of a node that is worked on.
+	told := func(name string) bool {
+		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) && (k.Until != nil || k.Cause == v1alpha1.CauseMaintenance) })
+	}
 	switch l.until {
 	case untilReleased:
 		return !slices.ContainsFunc(l.names, held), nil
@@ -418,7 +441,7 @@ func (l *listFlags) reached(s *evidence.Snapshot, v *overview) (bool, error) {
 				return false, fmt.Errorf("node %s is gone", name)
 			}
 		}
-		return !slices.ContainsFunc(l.names, func(name string) bool { return !held(name) }), nil
+		return !slices.ContainsFunc(l.names, func(name string) bool { return !told(name) }), nil
 	}
 	return false, nil
 }
@@ -461,7 +484,7 @@ It takes the rights to list nodes, and node maintenances where the shoot has the
 func (o *Options) list(ctx context.Context, l *listFlags) error {
 	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *evidence.Snapshot) error {
 		if err := allExist(s, l.names); err != nil {
-			return err
+			return missesIn(l.from, err)
 		}
 		v := overviewOf(s)
 		v.only(l.names)

@@ -171,6 +171,31 @@ var _ = Describe("list", func() {
 		Expect(without.out.String()).To(Equal(withZones.out.String()))
 	})
 
+	It("should know zones by the nodes, where the templates do not have them", func() {
+		bare := func(d *machinev1alpha1.MachineDeployment) {
+			delete(d.Spec.Template.Spec.NodeTemplateSpec.Labels, corev1.LabelTopologyZone)
+		}
+		unplaced := func(m *machinev1alpha1.Machine) {
+			delete(m.Spec.NodeTemplateSpec.Labels, corev1.LabelTopologyZone)
+		}
+		p := newPerson([]client.Object{Node("one", in("a", "z1")), Node("two", in("a", "z2"))}, []client.Object{
+			deploymentIn("a-1", "a", "", Share("1"), bare), deploymentIn("a-2", "a", "", Share("2"), bare),
+			Machine("one", of("a-1"), unplaced), Machine("two", of("a-2"), unplaced),
+			Machine("three", of("a-2"), unplaced, func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }, NeverJoined, Preserved("Failed:Preserved", "auto", until)),
+		})
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring("\na      z2     machine three   "), HaveSuffix("\na      z1     1       0      1\na      z2     2       1      1\n")))
+	})
+
+	It("should show machines that are worked on, and have no condition as nothing has failed", func() {
+		works := Node("one", in("a", "z1"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z"), NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"))
+		waits := Node("two", in("a", "z1"), preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionFalse, "Waiting", "Too many nodes."))
+		p := newPerson([]client.Object{works, waits, maintenanceOf("one", "firmware", "Ready")}, nil)
+		Expect(p.runs("list")).To(Succeed())
+		Expect(p.out.String()).To(And(ContainSubstring("one    Running:Preserved   maintenance   -       -      firmware\n"), ContainSubstring("two    Running:Preserved   remediation   -       24h    -\n")))
+		Expect(p.runs("release one")).To(MatchError(ContainSubstring("its machine is kept as firmware works on it")))
+	})
+
 	It("should take two calls to the shoot and two to the seed", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("list")).To(Succeed())
@@ -305,7 +330,7 @@ var _ = Describe("list", func() {
 		p.options.Clock = clock
 		ended := make(chan error, 1)
 		go func() { ended <- p.runs("list other -w --until held") }()
-		Eventually(p.out.String).Should(ContainSubstring("POOL"))
+		Eventually(clock.HasWaiters).Should(BeTrue())
 		Expect(p.options.shoot.Delete(context.Background(), p.node("other"))).To(Succeed())
 		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(MatchError("node other is gone")))
 	})

@@ -90,7 +90,7 @@ func newMaintenanceStartCommand(o *Options) *cobra.Command {
 machine is kept while you work, also when it reboots: for as long as the Shoot says (maxHoldTime). The object for it is made
 in the namespace of your context, or -n. Give the node back with 'done'.`,
 		Example:           "  kubectl preserve maintenance start node-1 -n operators --wait --timeout 2h",
-		Args:              cobra.ExactArgs(1),
+		Args:              named("maintenance start NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.validate(cmd.Flags()); err != nil {
@@ -148,7 +148,7 @@ func (o *Options) startMaintenance(ctx context.Context, m *maintenanceFlags) err
 	}
 	if err := write(o.Out, fmt.Sprintf("node/%s is asked for as nodemaintenance/%s in namespace %s%s\n"+
 		"  When it is its turn, it is made ready to be worked on. Its machine is kept from then on, and takes none of the places for failed machines.\n"+
-		"  Give it back with 'kubectl preserve maintenance done %s%s'.\n",
+		"  What it waits for is in 'kubectl preserve maintenance list'. Give it back with 'kubectl preserve maintenance done %s%s'.\n",
 		m.spec.NodeName, nm.Name, namespace, m.suffix(), m.spec.NodeName, m.requestorFlag())); err != nil || !m.wait || m.dry() {
 		return err
 	}
@@ -179,7 +179,7 @@ func newMaintenanceDoneCommand(o *Options) *cobra.Command {
 		Use:               "done NODE",
 		Short:             "Give a node back that was worked on",
 		Example:           "  kubectl preserve maintenance done node-1 --wait",
-		Args:              cobra.ExactArgs(1),
+		Args:              named("maintenance done NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.validate(cmd.Flags()); err != nil {
@@ -227,8 +227,11 @@ func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags) error
 				return err
 			}
 		}
-		if err := write(o.Out, fmt.Sprintf("node/%s is given back: nodemaintenance/%s in namespace %s deleted%s\n"+
-			"  It takes pods again, unless it was cordoned before. Its machine is kept until it is healthy, for one health timeout at most.\n", node, nm.Name, nm.Namespace, m.suffix())); err != nil {
+		done, says := "given back", "It takes pods again, unless it was cordoned before. Its machine is kept until it is healthy, for one health timeout at most."
+		if phase := maintenance.PhaseOf(nm); phase == "" || phase == v1alpha1.PhasePending {
+			done, says = "waited for no longer", "Nothing was done to it yet."
+		}
+		if err := write(o.Out, fmt.Sprintf("node/%s is %s: nodemaintenance/%s in namespace %s deleted%s\n  %s\n", node, done, nm.Name, nm.Namespace, m.suffix(), says)); err != nil {
 			return err
 		}
 		if m.wait && !m.dry() {
@@ -250,7 +253,7 @@ func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *m
 		if is == nil {
 			return done(nil)
 		}
-		if tells := strings.TrimSpace(maintenance.PhaseOf(is) + " " + printable(messageOf(is))); tells != told {
+		if tells := strings.TrimSpace(maintenance.PhaseOf(is) + " " + printable(messageOf(is))); tells != told && tells != "" {
 			told = tells
 			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", is.Spec.NodeName, told)); err != nil {
 				return false, err

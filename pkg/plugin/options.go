@@ -86,6 +86,10 @@ func (o *Options) shootClient() (client.WithWatch, *rest.Config, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("no access to the shoot: %w", err)
 	}
+	// kubectl's default is a server on this machine, which nobody means.
+	if raw, err := o.Shoot.ToRawKubeConfigLoader().RawConfig(); err == nil && len(raw.Clusters) == 0 && *o.Shoot.APIServer == "" && config.Host == "http://localhost:8080" {
+		return nil, nil, errors.New("no access to the shoot: there is no kubeconfig: set KUBECONFIG, or pass --kubeconfig")
+	}
 	return newClient(config)
 }
 
@@ -166,6 +170,14 @@ func (o *Options) known(ctx context.Context, from, name string, read func(contex
 	}
 	defer file.Close() // #nosec G307 -- only read
 	return evidence.Read(file)
+}
+
+// missesIn says of what a bundle may not have why it may not.
+func missesIn(from string, err error) error {
+	if from == "" {
+		return err
+	}
+	return fmt.Errorf("%w. A bundle is about one node, and the others of its MachineDeployment where the seed was known", err)
 }
 
 func addFromFlag(cmd *cobra.Command, from *string) {

@@ -26,7 +26,7 @@ func newPowerCycleCommand(o *Options) *cobra.Command {
 		Long: `Have the host of a node powered off and on again. Its machine is kept meanwhile, and its pods start elsewhere while
 the host is off. It takes a pool with powerCycle in the Shoot, on a landscape with hosts whose operators allow shoots to ask.`,
 		Example:           "  kubectl preserve power-cycle node-1 --wait --timeout 30m",
-		Args:              cobra.ExactArgs(1),
+		Args:              named("power-cycle NODE", 1, 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := w.validate(cmd.Flags()); err != nil {

@@ -108,8 +108,13 @@ func left(until, now time.Time) string {
 	}
 }
 
-// stamp returns a time as people read it in what is written for them.
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+// stamp returns a time as people read it in what is written for them. Until when a machine is kept is not always known.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "a time that its node does not tell"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
 
 // printObject writes an object as JSON or YAML.
 func (o *Options) printObject(object any, format string) error {

@@ -17,6 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -292,11 +295,13 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 	return c, nil
 }
 
+// isHeld says that the preservation controller has told until when the machine is kept: machine-controller-manager 0.62 tells
+// another time before.
 func isHeld(node *corev1.Node) (bool, error) {
 	if node == nil {
 		return false, errors.New("it is gone")
 	}
-	return isConditionTrue(node, v1alpha1.ConditionPreserved), nil
+	return isConditionTrue(node, v1alpha1.ConditionPreserved) && !shownUntil(node).IsZero(), nil
 }
 
 // isHeldBeyond says that a node shows another end than it did, a later one.
@@ -375,7 +380,7 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 	r := &requestFlags{}
 	cmd := &cobra.Command{
 		Use: v.use, Short: v.short, Long: v.long, Example: v.example,
-		Args: cobra.MinimumNArgs(1),
+		Args: named(v.use, 1, -1),
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			if err := r.parse(cmd.Flags(), v.takesUntil); err != nil {
 				return err
@@ -465,24 +470,43 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	case c.ask == nil:
 		return nil
 	case c.anew && !r.dry():
+		before, _ := endings(ctx, shoot, f.node.Name)
 		if err := annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations(), r.options()); err != nil {
 			return err
 		}
-		return o.askAnew(ctx, shoot, f.node.Name, *c.ask, r)
+		return o.askAnew(ctx, shoot, f.node.Name, before, *c.ask, r)
 	}
 	return annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, c.ask.Annotations(), r.options())
 }
 
 // askAnew asks for a machine again, once it is seen to be let go of. It asks whatever has changed meanwhile, also if the command
 // is interrupted: the machine must not be left without its request.
-func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, ask explain.Ask, r *requestFlags) error {
+func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name string, before sets.Set[string], ask explain.Ask, r *requestFlags) error {
 	waiting, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	_ = await(waiting, shoot, name, isReleased) // what else keeps it lasts, and asking adds to that
+	// machine-controller-manager 0.62 takes the condition back at once. What is asked for again before the preservation controller
+	// has seen that it was withdrawn, has never been withdrawn.
+	_ = wait.PollUntilContextCancel(waiting, o.patience/40, true, func(ctx context.Context) (bool, error) {
+		now, err := endings(ctx, shoot, name)
+		return len(now.Difference(before)) > 0, err
+	})
 	if err := annotate(context.WithoutCancel(ctx), shoot, name, "", ask.Annotations(), r.options()); err != nil {
 		return fmt.Errorf("what was asked for was withdrawn, but it could not be asked for anew, run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
 	}
 	return nil
+}
+
+// endings returns the Events that tell that a preservation of a node's machine ended.
+func endings(ctx context.Context, shoot client.Reader, name string) (sets.Set[string], error) {
+	events, err := evidence.ReadEvents(ctx, shoot, metav1.NamespaceDefault, "Node", name)
+	found := sets.New[string]()
+	for i := range events {
+		if events[i].Reason == "MachinePreservationEnded" {
+			found.Insert(string(events[i].UID) + "/" + events[i].ResourceVersion)
+		}
+	}
+	return found, err
 }
 
 // ensure returns when what was written can be seen to have the effect that it is to have.

@@ -14,7 +14,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -230,7 +232,26 @@ var _ = Describe("Requests", func() {
 			p := newPerson(shootObjects(), nil)
 			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
 			p.answers(preserve, "now", later)
+			// The condition is gone at once, and the controller has yet to look: it tells when it has.
+			var looked bool
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					err := c.List(ctx, list, opts...)
+					if events, ok := list.(*eventsv1.EventList); ok && p.node("asked").Annotations[preserve] == "" {
+						if looked {
+							events.Items = []eventsv1.Event{{ObjectMeta: metav1.ObjectMeta{UID: "ended"}, Reason: "MachinePreservationEnded"}}
+						}
+						looked = true
+					}
+					return err
+				},
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					Expect(object.GetAnnotations()[preserve] == "" || looked).To(BeTrue())
+					return c.Patch(ctx, object, patch, opts...)
+				},
+			})
 			Expect(p.runs("extend asked --until 2026-03-02T14:00:00Z")).To(Succeed())
+			Expect(looked).To(BeTrue())
 			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
 			golden.Expect("extend-anew.txt", p.out.String())
 		})
@@ -261,6 +282,21 @@ var _ = Describe("Requests", func() {
 				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-02T13:00:00Z"))
 			}),
 		)
+	})
+
+	It("should not take machine-controller-manager's words for the preservation controller's, which come later and tell another time", func() {
+		p := newPerson([]client.Object{Node("one", Condition("Preserved", corev1.ConditionTrue, "Preserved by user.", "Machine preserved until 2026-03-01 19:00:00 +0000 UTC."))}, nil)
+		Expect(p.runs("now one --wait --timeout 100ms")).To(MatchError(ContainSubstring("waited for 100ms in vain until they are kept")))
+		Expect(p.runs("list one -w --until held --timeout 100ms")).To(MatchError(ContainSubstring("--timeout=100ms has passed")))
+	})
+
+	It("should name the nodes that are to be given", func() {
+		for args, message := range map[string]string{
+			"now":         "0 names are given: must be 'kubectl preserve now NODE...'",
+			"explain a b": "2 names are given: must be 'kubectl preserve explain NODE'",
+		} {
+			Expect(newPerson(nil, nil).runs(args)).To(MatchError(message))
+		}
 	})
 
 	It("should complete names of nodes", func() {

@@ -5,8 +5,11 @@
 package plugin
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/component-base/version"
 )
 
 // NewCommand returns kubectl preserve.
@@ -21,6 +24,7 @@ func newCommand(o *Options) *cobra.Command {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl preserve"},
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version.Get().GitVersion,
 	}
 	flags := cmd.PersistentFlags()
 	namespace := o.Shoot.Namespace
@@ -36,4 +40,14 @@ func newCommand(o *Options) *cobra.Command {
 		cmd.AddCommand(newRequestCommand(o, &verbs[i]))
 	}
 	return cmd
+}
+
+// named requires names of nodes, at most so many unless most is less than 0.
+func named(use string, least, most int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || most >= 0 && len(args) > most {
+			return fmt.Errorf("%d names are given: must be 'kubectl preserve %s'", len(args), use)
+		}
+		return nil
+	}
 }

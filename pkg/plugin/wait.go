@@ -75,14 +75,11 @@ func await(ctx context.Context, c client.WithWatch, name string, done func(*core
 // awaitObject does it for the object of a key.
 func awaitObject[T any](ctx context.Context, lw listWatch, key string, kind runtime.Object, done func(*T) (bool, error)) error {
 	_, err := watchtools.UntilWithSync(ctx, lw, kind, func(store toolscache.Store) (bool, error) {
-		object, there, err := store.GetByKey(key)
-		switch {
-		case err != nil:
-			return false, err
-		case !there:
-			return done(nil)
+		_, there, err := store.GetByKey(key)
+		if err != nil || there {
+			return false, err // the Event that it is there is still to come, and those after it
 		}
-		return done(object.(*T))
+		return done(nil)
 	}, func(event watch.Event) (bool, error) {
 		is, err := toolscache.MetaNamespaceKeyFunc(event.Object)
 		switch {
@@ -185,7 +182,11 @@ var errReached = errors.New("it has happened")
 func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 	limited, cancel := limit(ctx, l.timeout)
 	defer cancel()
-	var last string
+	var (
+		last   string
+		headed bool
+		widest = listHead(l.wide())
+	)
 	shown := map[string]kept{}
 	err := o.follow(limited, func(s *evidence.Snapshot) error {
 		v := overviewOf(s)
@@ -203,7 +204,8 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 		case terminal:
 			last, text = text, redraw+text
 		default:
-			last, text = text, o.changes(&v, shown, first, l.wide())
+			last, text = text, o.changes(&v, shown, &widest, !headed, l.wide())
+			headed = headed || text != ""
 		}
 		if err := write(o.Out, text); err != nil {
 			return err
@@ -228,7 +230,7 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 }
 
 // changes returns the lines of those machines that are shown otherwise than before, and remembers how they are.
-func (o *Options) changes(v *overview, shown map[string]kept, first, wide bool) string {
+func (o *Options) changes(v *overview, shown map[string]kept, widest *line, first, wide bool) string {
 	var lines []line
 	before := maps.Clone(shown)
 	clear(shown)
@@ -246,14 +248,22 @@ func (o *Options) changes(v *overview, shown map[string]kept, first, wide bool) 
 		k.Phase, k.Drain, k.Until, k.Message = "Released", "", nil, ""
 		lines = append(lines, k.line(wide, v.Time.Time))
 	}
-	if len(lines) == 0 && !first {
+	if len(lines) == 0 {
 		return ""
 	}
-	// The head is a line of each of these tables, so that the columns are those of the first.
-	text := o.table(append([]line{listHead(wide)}, lines...)...)
-	if !first {
-		_, text, _ = strings.Cut(text, "\n")
+	// A line with the widest cells so far is the first of each of these tables, so that the columns are those of the last one.
+	for _, l := range lines {
+		for i, cell := range l.cells {
+			if cell = printable(cell); len([]rune(cell)) > len([]rune(widest.cells[i])) {
+				widest.cells[i] = cell
+			}
+		}
 	}
+	heads := []line{*widest}
+	if first {
+		heads = append(heads, listHead(wide))
+	}
+	_, text, _ := strings.Cut(o.table(append(heads, lines...)...), "\n")
 	return text
 }
 

@@ -113,11 +113,15 @@ func splitMessage(message string) (drain, until string) {
 }
 
 // ReadCondition returns what the condition Preserved of a node says in its message: what its drain does, empty if there is none,
-// and until when the machine is preserved, zero if it does not say.
+// and until when the machine is preserved, zero if it does not say. It is zero, too, for the moment in which the condition is
+// machine-controller-manager's (0.62): that has another format, and another time.
 func ReadCondition(c *corev1.NodeCondition) (drain string, until time.Time) {
 	drain, end := splitMessage(c.Message)
 	return strings.TrimSpace(drain), parseTime(strings.TrimSuffix(end, "."))
 }
+
+// IsDrainReason says that the reason of the condition Preserved tells how far a drain is.
+func IsDrainReason(reason string) bool { return isDrainReason(reason) }
 
 func isDrainReason(reason string) bool {
 	switch reason {

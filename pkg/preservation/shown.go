@@ -15,8 +15,8 @@ import (
 )
 
 // Shown returns the machine of a node as it might be, as far as the Node shows it, which is all that a shoot's own people see.
-// It has a record if the condition Preserved says so; the expiry is unreadable if that does not tell it. Cause auto stands for
-// nothing on the Node that would be a reason.
+// It has a record if the condition Preserved says so, or if it is protected; the expiry is unreadable if nothing tells it. Cause
+// auto stands for nothing on the Node that would be a reason.
 func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 	machine := &machinev1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, CreationTimestamp: node.CreationTimestamp, Labels: map[string]string{machinev1alpha1.NodeLabelKey: node.Name}, Annotations: map[string]string{}},
@@ -35,19 +35,22 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 		}
 		failed = failed || !now.Before(status.LastUpdateTime.Add(DefaultTimeouts.Health))
 	}
-	c := PreservedCondition(node)
-	if c == nil || c.Status != corev1.ConditionTrue {
+	record := &Record{Failed: failed}
+	switch c := PreservedCondition(node); {
+	case IsProtected(node):
+		record.Claims, record.Failed = []Claim{{Cause: v1alpha1.CauseMaintenance}}, false
+	case c == nil || c.Status != corev1.ConditionTrue:
 		return machine
+	default:
+		_, until := ReadCondition(c)
+		record.Claims, record.Since = shownClaims(node, failed, until), c.LastTransitionTime.Time
 	}
-
-	_, until := ReadCondition(c)
-	record := &Record{Claims: shownClaims(node, failed, until), Failed: failed, Since: c.LastTransitionTime.Time}
-	if failed {
+	if record.Failed {
 		record.FailedSince = machine.Status.CurrentStatus.LastUpdateTime.Time
 	}
 	if record.remediated() {
-		record.RemediatedUntil = until
-		machine.Annotations[v1alpha1.AnnotationRemediation] = formatTime(until)
+		record.RemediatedUntil = record.Expiry()
+		machine.Annotations[v1alpha1.AnnotationRemediation] = formatTime(record.RemediatedUntil)
 	}
 	for key, value := range record.annotations(machine.Status.CurrentStatus.Phase) {
 		machine.Annotations[key] = value
@@ -63,8 +66,7 @@ func shownClaims(node *corev1.Node, failed bool, until time.Time) []Claim {
 		add           = func(cause string) { claims = append(claims, Claim{Cause: cause, Expiry: until}) }
 		request       = RequestOf(Member{Machine: &machinev1alpha1.Machine{}, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout).Value
 		_, maintained = node.Annotations[v1alpha1.AnnotationMaintenance]
-		cycle         = conditionOf(node, v1alpha1.ConditionPowerCycle)
-		cycled        = cycle != nil && cycle.Status == corev1.ConditionTrue
+		cycled        = IsPowerCycled(node)
 	)
 	if request == v1alpha1.RequestNow || request == v1alpha1.RequestWhenFailed && (failed || !maintained && !cycled) {
 		add(causeOf(request))
@@ -79,4 +81,19 @@ func shownClaims(node *corev1.Node, failed bool, until time.Time) []Claim {
 		add(v1alpha1.CauseAuto)
 	}
 	return claims
+}
+
+// IsPowerCycled says that a node shows a power cycle of its host that is under way, or that waits for its turn.
+func IsPowerCycled(node *corev1.Node) bool {
+	c := conditionOf(node, v1alpha1.ConditionPowerCycle)
+	return c != nil && (c.Status == corev1.ConditionTrue || c.Reason == v1alpha1.PowerCycleWaiting)
+}
+
+// IsProtected says that a node shows that its machine is kept as somebody works on it, without a condition as it has not failed
+// (M12). Until when is not shown.
+func IsProtected(node *corev1.Node) bool {
+	c := PreservedCondition(node)
+	return (c == nil || c.Status != corev1.ConditionTrue) &&
+		node.Annotations[v1alpha1.AnnotationMaintenance] != "" && node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true" &&
+		node.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse
 }

@@ -187,6 +187,7 @@ func environmentOf(g *WithT, l *landscape.Landscape) *conformance.Environment {
 		ShootAway:   l.FreezeShoot,
 		Hosts:       hostsOf(kind, seedClient),
 		KillSidecar: func(ctx context.Context) error { return killSidecar(ctx, seedClient) },
+		Plugin:      pluginOf(l, shootClient),
 	}
 }
 
