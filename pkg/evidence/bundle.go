@@ -41,8 +41,8 @@ const (
 	StoredKey = "bundle.tar.gz"
 )
 
-// StoredName returns the name of the ConfigMap with the bundle of a machine.
-func StoredName(machine string) string { return "machine-preservation-evidence-" + machine }
+// StoredName returns the name of a ConfigMap with a bundle, by its number: one of StoredNames.
+func StoredName(number string) string { return "machine-preservation-evidence-" + number }
 
 // DefaultMaxSize is how many bytes a bundle has at most, where nobody says otherwise.
 const DefaultMaxSize = 8 << 20

@@ -7,6 +7,7 @@ package preservationcontroller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -15,6 +16,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -29,7 +31,12 @@ const evidenceLeft = "left"
 // which is written after this.
 func (p *preservationController) leaveEvidence(ctx context.Context) (string, error) {
 	if p.values.Evidence {
-		return "true", nil
+		// The container does, too, but machine-controller-manager does not run in a hibernated shoot.
+		now := time.Now()
+		return "true", p.deleteEvidence(ctx, func(stored *metav1.PartialObjectMetadata) bool {
+			expires := evidence.StoredExpiry(stored)
+			return !expires.IsZero() && !now.Before(expires)
+		})
 	}
 	secret := p.accessSecret().Secret
 	if err := p.client.Get(ctx, client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil {
@@ -38,7 +45,7 @@ func (p *preservationController) leaveEvidence(ctx context.Context) (string, err
 	if secret.Annotations[AnnotationEvidence] == "" {
 		return "", nil
 	}
-	err := p.deleteEvidence(ctx)
+	err := p.deleteEvidence(ctx, allEvidence)
 	if apierrors.IsForbidden(err) {
 		logf.FromContext(ctx).Info("Leaving stored evidence, which operators have taken the permission for away", "namespace", p.namespace, "reason", err.Error())
 		return evidenceLeft, nil
@@ -46,14 +53,21 @@ func (p *preservationController) leaveEvidence(ctx context.Context) (string, err
 	return "", err
 }
 
-func (p *preservationController) deleteEvidence(ctx context.Context) error {
+func allEvidence(*metav1.PartialObjectMetadata) bool { return true }
+
+// deleteEvidence deletes what is stored and to be deleted. What others have put our label on has another name, and stays.
+func (p *preservationController) deleteEvidence(ctx context.Context, isOver func(*metav1.PartialObjectMetadata) bool) error {
 	// Only the metadata: a bundle has nearly a MiB.
 	stored := &metav1.PartialObjectMetadataList{}
 	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
 	if err := p.client.List(ctx, stored, client.InNamespace(p.namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
 		return fmt.Errorf("failed to list stored evidence: %w", err)
 	}
+	names := sets.New(evidence.StoredNames()...)
 	for i := range stored.Items {
+		if !names.Has(stored.Items[i].Name) || !isOver(&stored.Items[i]) {
+			continue
+		}
 		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: stored.Items[i].Name, Namespace: p.namespace}}
 		if err := p.client.Delete(ctx, configMap); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("failed to delete stored evidence: %w", err)
@@ -62,17 +76,25 @@ func (p *preservationController) deleteEvidence(ctx context.Context) error {
 	return nil
 }
 
-// evidenceRules returns what storing evidence takes in the control-plane namespace. The names follow the machines: a Role cannot
-// restrict them.
+// evidenceRules returns what storing evidence takes in the control-plane namespace. A Role can restrict by name neither what is
+// created nor what is listed by a label.
 func evidenceRules(enabled bool) []rbacv1.PolicyRule {
 	if !enabled {
 		return nil
 	}
-	return []rbacv1.PolicyRule{{
-		APIGroups: []string{corev1.GroupName},
-		Resources: []string{"configmaps"},
-		Verbs:     []string{"create", "list", "patch", "delete"},
-	}}
+	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{corev1.GroupName},
+			Resources: []string{"configmaps"},
+			Verbs:     []string{"create", "list"},
+		},
+		{
+			APIGroups:     []string{corev1.GroupName},
+			Resources:     []string{"configmaps"},
+			ResourceNames: evidence.StoredNames(),
+			Verbs:         []string{"patch", "delete"},
+		},
+	}
 }
 
 // shootEvidenceRules returns what gathering evidence takes in the shoot beyond what everybody has.

@@ -142,7 +142,7 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 		return err
 	}
 	// Where operators do not allow evidence, there is none, or only the namespace takes it along.
-	if err := p.deleteEvidence(ctx); !apierrors.IsForbidden(err) {
+	if err := p.deleteEvidence(ctx, allEvidence); !apierrors.IsForbidden(err) {
 		return err
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
@@ -30,6 +31,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
 var _ = Describe("PreservationController", func() {
@@ -169,27 +171,56 @@ var _ = Describe("PreservationController", func() {
 			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
 		})))
 		Expect(inSeed()).To(Equal(slices.Concat(withoutInSeed, []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "list", "patch", "delete"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "list"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: evidence.StoredNames(), Verbs: []string{"patch", "delete"}},
 		})))
 
+		const slot = "machine-preservation-evidence-07"
 		ours := map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"}
-		store(namespace, "ours", ours)
+		store(namespace, slot, ours)
 		store(namespace, "other", nil)
-		store("shoot--foo--other", "ours", ours)
+		store(namespace, "labelled", ours)
+		store("shoot--foo--other", slot, ours)
 		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
-		Expect(stored()).To(ContainElement(namespace + "/ours"))
+		Expect(stored()).To(ContainElement(namespace + "/" + slot))
 
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		Expect(role()).To(Equal(without), "and takes it away again")
 		Expect(inSeed()).To(Equal(withoutInSeed))
-		Expect(stored()).To(ConsistOf(namespace+"/other", namespace+"/machine-preservation-controller-dashboards", "shoot--foo--other/ours"))
+		Expect(stored()).To(ConsistOf(namespace+"/other", namespace+"/labelled", namespace+"/machine-preservation-controller-dashboards", "shoot--foo--other/"+slot))
 		Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/evidence"))
 
-		store(namespace, "ours", ours)
+		store(namespace, slot, ours)
 		Expect(controller.Deploy(ctx)).To(Succeed())
-		Expect(stored()).To(ContainElement(namespace+"/ours"), "nobody looks where nothing was ever stored")
+		Expect(stored()).To(ContainElement(namespace+"/"+slot), "nobody looks where nothing was ever stored")
 		Expect(controller.Destroy(ctx)).To(Succeed())
-		Expect(stored()).To(ConsistOf(namespace+"/other", "shoot--foo--other/ours"))
+		Expect(stored()).To(ConsistOf(namespace+"/other", namespace+"/labelled", "shoot--foo--other/"+slot))
+	})
+
+	It("should delete stored evidence whose time is over: in a hibernated shoot, nobody else does", func() {
+		store := func(name string, annotations map[string]string) {
+			Expect(c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, Annotations: annotations, Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"},
+			}})).To(Succeed())
+		}
+		expires := func(at time.Time) map[string]string {
+			return map[string]string{"machine-preservation.extensions.gardener.cloud/evidence-expires": at.UTC().Format(time.RFC3339)}
+		}
+		names := evidence.StoredNames()
+		store(names[0], expires(time.Now().Add(-time.Minute)))
+		store(names[1], expires(time.Now().Add(time.Hour)))
+		store(names[2], nil)
+		store(names[3], map[string]string{"machine-preservation.extensions.gardener.cloud/evidence-expires": "today"})
+		store("other", expires(time.Now().Add(-time.Minute)))
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+
+		list := &corev1.ConfigMapList{}
+		Expect(c.List(ctx, list, client.HasLabels{"machine-preservation.extensions.gardener.cloud/evidence"})).To(Succeed())
+		var left []string
+		for _, item := range list.Items {
+			left = append(left, item.Name)
+		}
+		Expect(left).To(ConsistOf(names[1], names[2], names[3], "other"))
 	})
 
 	It("should leave stored evidence that it may not delete, and delete it as soon as it may", func() {
@@ -203,7 +234,7 @@ var _ = Describe("PreservationController", func() {
 		annotation := func() string {
 			return get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()["machine-preservation.extensions.gardener.cloud/evidence"]
 		}
-		stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "stored", Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"}}}
+		stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-preservation-evidence-50", Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"}}}
 		Expect(New(restricted, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
 		Expect(c.Create(ctx, stored)).To(Succeed())
 		Expect(annotation()).To(Equal("true"))
@@ -213,7 +244,7 @@ var _ = Describe("PreservationController", func() {
 			Expect(New(restricted, namespace, Values{}).Deploy(ctx)).To(Succeed())
 			Expect(annotation()).To(Equal("left"), "it is not stored, but not forgotten")
 		}
-		get(&corev1.ConfigMap{}, "stored")
+		get(&corev1.ConfigMap{}, stored.Name)
 
 		isAllowed = true
 		Expect(New(restricted, namespace, Values{}).Deploy(ctx)).To(Succeed())

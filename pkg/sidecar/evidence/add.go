@@ -76,11 +76,11 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 		Complete(r)
 }
 
-// requestsFor returns the request for a machine whose evidence is to be stored, and that for what is stored: of another machine,
+// requestsFor returns the request for a machine that evidence is to be stored of, and that for what is stored: of another machine,
 // it may have to go.
 func requestsFor(_ context.Context, obj client.Object) []reconcile.Request {
 	requests := []reconcile.Request{upkeepOf(obj.GetNamespace())}
-	if due(obj.(*machinev1alpha1.Machine)) != "" {
+	if failureOf(obj.(*machinev1alpha1.Machine)) != "" {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 	}
 	return requests

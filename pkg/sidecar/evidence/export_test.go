@@ -4,9 +4,12 @@
 
 package evidence
 
+import "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+
 // What the tests look at beside the exported names.
 var (
 	Due            = due
+	FailureOf      = failureOf
 	Decide         = decide
 	RequestsFor    = requestsFor
 	MachineChanged = machineChanged
@@ -19,6 +22,7 @@ type Upkeep = upkeep
 // What ConfigMaps say.
 const (
 	AnnotationFailedSince = annotationFailedSince
-	AnnotationExpires     = annotationExpires
+	AnnotationIncomplete  = annotationIncomplete
+	AnnotationExpires     = evidence.AnnotationStoredExpires
 	MaxStored             = maxStored
 )

@@ -15,6 +15,6 @@ import (
 // machineChanged is for machines that come and go, that fail, and whose evidence was stored.
 func machineChanged() predicate.Predicate {
 	return shoot.OnUpdate(func(o, n *machinev1alpha1.Machine) bool {
-		return due(o) != due(n) || o.Annotations[v1alpha1.AnnotationEvidence] != n.Annotations[v1alpha1.AnnotationEvidence]
+		return failureOf(o) != failureOf(n) || o.Annotations[v1alpha1.AnnotationEvidence] != n.Annotations[v1alpha1.AnnotationEvidence]
 	})
 }

@@ -42,6 +42,9 @@ type environment struct {
 	// gathered counts how often evidence was gathered, and missing is what could not be had.
 	gathered int
 	missing  []evidence.Missing
+	// noSeed says that the seed could not be asked, noMachine that nothing could, and during happens while evidence is gathered.
+	noSeed, noMachine bool
+	during            func()
 	// denied are the verbs that the API server refuses on ConfigMaps, and crashed says that no Machine can be written.
 	denied     []string
 	crashed    bool
@@ -95,12 +98,22 @@ func (e *environment) restart() {
 			deadline, ok := ctx.Deadline()
 			Expect(ok).To(BeTrue())
 			Expect(time.Until(deadline)).To(BeNumerically("<=", 50*time.Second))
+			if e.during != nil {
+				e.during()
+			}
+			if e.noMachine {
+				return nil, errors.New("nothing can be learned")
+			}
 			found := Machine(machine)
-			return &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: evidence.Snapshot{
+			bundle := &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: evidence.Snapshot{
 				Time:    e.clock.Now(),
 				Seed:    &evidence.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*found}},
 				Missing: e.missing,
-			}}, nil
+			}}
+			if e.noSeed {
+				bundle.Snapshot.Seed = nil
+			}
+			return bundle, nil
 		},
 	}
 }
@@ -122,6 +135,27 @@ func (e *environment) configMaps(ctx context.Context) map[string]corev1.ConfigMa
 	return result
 }
 
+func (e *environment) machine(ctx context.Context) *machinev1alpha1.Machine {
+	GinkgoHelper()
+	machine := &machinev1alpha1.Machine{}
+	Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "m"}, machine)).To(Succeed())
+	return machine
+}
+
+// evidence returns what the machine says of its evidence.
+func (e *environment) evidence(ctx context.Context) string {
+	GinkgoHelper()
+	return e.machine(ctx).Annotations[evidenceKey]
+}
+
+// release removes what a preservation has written.
+func (e *environment) release(ctx context.Context) {
+	GinkgoHelper()
+	machine := e.machine(ctx)
+	machine.Annotations = nil
+	Expect(e.seed.Update(ctx, machine)).To(Succeed())
+}
+
 func (e *environment) told() []string {
 	var told []string
 	for len(e.recorder.Events) > 0 {
@@ -133,7 +167,7 @@ func (e *environment) told() []string {
 func counted(outcome string) float64 { return testutil.ToFloat64(Bundles.WithLabelValues(outcome)) }
 
 var _ = Describe("Reconciler", func() {
-	const name = "machine-preservation-evidence-m"
+	const name = "machine-preservation-evidence-01"
 	var ctx = context.Background()
 
 	It("should store what is known of a failed machine once, and say so on it", func() {
@@ -142,7 +176,7 @@ var _ = Describe("Reconciler", func() {
 
 		configMap := e.configMaps(ctx)[name]
 		Expect(configMap.Namespace).To(Equal(Namespace))
-		Expect(configMap.Labels).To(Equal(map[string]string{evidenceKey: "true"}))
+		Expect(configMap.Labels).To(Equal(map[string]string{evidenceKey: "true", prefix + "evidence-machine": "m"}))
 		Expect(configMap.Annotations).To(Equal(map[string]string{
 			prefix + "evidence-machine": "m", prefix + "evidence-node": "m", prefix + "evidence-failed-since": failure,
 		}))
@@ -187,15 +221,148 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.configMaps(ctx)[name].BinaryData).To(HaveLen(1))
 	})
 
-	It("should not touch a ConfigMap that is not ours, and say why nothing is stored", func() {
-		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: func() (m corev1.ConfigMap) {
-			m.Name, m.Namespace = name, Namespace
-			return m
-		}().ObjectMeta})
+	It("should keep the evidence of a failure before until that of the next one is there", func() {
+		former := &corev1.ConfigMap{ObjectMeta: stored("m", Start).ObjectMeta}
+		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, stamp(Start))), former)
+		e.denied = []string{"create"}
 		_, err := e.reconcile(ctx, "m")
-		Expect(err).To(MatchError(apierrors.IsAlreadyExists, "IsAlreadyExists"))
-		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure could not be stored: failed to create ConfigMap")))
+		Expect(err).To(HaveOccurred())
+		Expect(e.configMaps(ctx)).To(HaveKey(former.Name))
+
+		e.denied = []string{"delete"}
+		_, err = e.reconcile(ctx, "m")
+		Expect(err).To(HaveOccurred())
+		Expect(e.configMaps(ctx)).To(And(HaveLen(2), HaveKey(name)))
+		e.denied = nil
+		Expect(e.reconcile(ctx, "")).To(BeZero())
+		Expect(e.configMaps(ctx)).To(And(HaveLen(1), HaveKey(name)))
+		Expect(e.gathered).To(Equal(2))
+	})
+
+	DescribeTable("should gather again, while the machine is kept, what was stored without the shoot or the seed", func(edit func(*environment)) {
+		e := newEnvironment(Machine("m", failed, kept))
+		edit(e)
+		Expect(e.reconcile(ctx, "m")).To(Equal(5 * time.Minute))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceIncomplete")))
+		Expect(e.evidence(ctx)).To(Equal(failure), "a power cycle does not wait any longer")
+		first := e.configMaps(ctx)[name]
+
+		e.clock.SetTime(now.Add(time.Minute))
+		e.restart()
+		Expect(e.reconcile(ctx, "m")).To(Equal(4 * time.Minute))
+		Expect(e.gathered).To(Equal(1))
+
+		e.clock.SetTime(now.Add(5 * time.Minute))
+		Expect(e.reconcile(ctx, "m")).To(Equal(5*time.Minute), "they are still away")
+		Expect(e.gathered).To(Equal(2))
+		Expect(e.configMaps(ctx)).To(Equal(map[string]corev1.ConfigMap{name: first}), "what is known from earlier is worth more")
+		Expect(e.told()).To(BeEmpty())
+		e.noMachine = true
+		Expect(e.reconcile(ctx, "m")).To(Equal(5 * time.Minute))
+		Expect(e.told()).To(BeEmpty())
+
+		e.missing, e.noSeed, e.noMachine = nil, false, false
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.told()).To(ConsistOf(HavePrefix("Normal EvidenceStored")))
+		Expect(e.configMaps(ctx)).To(And(HaveLen(1), HaveKey(evidence.StoredName("02"))))
+		Expect(e.evidence(ctx)).To(Equal(failure))
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.gathered).To(Equal(4))
+	},
+		Entry("no answer of the shoot", func(e *environment) {
+			e.missing = []evidence.Missing{{What: evidence.WhatShoot + ", and its kubelet", Reason: "no answer within 10s"}}
+		}),
+		Entry("errors of the shoot", func(e *environment) {
+			e.missing = []evidence.Missing{{What: evidence.WhatPods, Reason: "etcdserver: request timed out"}}
+		}),
+		Entry("errors of the seed", func(e *environment) {
+			e.missing = []evidence.Missing{{What: evidence.WhatMachineEvents, Reason: "no answer within 10s"}}
+		}),
+		Entry("no answer of the seed", func(e *environment) {
+			e.noSeed, e.missing = true, []evidence.Missing{{What: "what the seed knows", Reason: "no answer within 10s"}}
+		}),
+	)
+
+	It("should gather what was deleted when evidence was disabled, and not what was evicted", func() {
+		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, failure)))
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.configMaps(ctx)).To(HaveKey(name))
+
+		objects := []client.Object{Machine("m", failed, kept, Annotation(evidenceKey, failure))}
+		for _, s := range many(MaxStored) {
+			objects = append(objects, &corev1.ConfigMap{ObjectMeta: s.ObjectMeta})
+		}
+		e = newEnvironment(objects...)
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.gathered).To(BeZero())
+	})
+
+	It("X9: should say on the machine since when evidence is gathered, once", func() {
+		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, stamp(Start))))
+		e.during = func() {
+			Expect(e.evidence(ctx)).To(Equal("gathering since " + stamp(now)))
+			e.during = nil
+		}
+		e.denied = []string{"create"}
+		_, err := e.reconcile(ctx, "m")
+		Expect(err).To(HaveOccurred())
+		e.clock.SetTime(now.Add(time.Minute))
+		_, err = e.reconcile(ctx, "m")
+		Expect(err).To(HaveOccurred())
+		Expect(e.gathered).To(Equal(2))
+		Expect(e.evidence(ctx)).To(Equal("gathering since " + stamp(now)))
+	})
+
+	It("T10: should leave no trace on a machine that is released while evidence is gathered", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		e.during = func() { e.release(ctx) }
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.configMaps(ctx)).To(HaveKey(name), "it outlives the machine")
+		Expect(e.evidence(ctx)).To(BeEmpty())
+	})
+
+	It("T10: should leave no trace on a machine whose release is not known yet", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		stale := e.machine(ctx)
+		e.release(ctx)
+		e.controller.Source = interceptor.NewClient(e.seed, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			stale.DeepCopyInto(obj.(*machinev1alpha1.Machine))
+			return nil
+		}})
+		Expect(e.reconcile(ctx, "m")).To(Equal(time.Second))
+		Expect(e.evidence(ctx)).To(BeEmpty())
+		Expect(e.gathered).To(BeZero())
+	})
+
+	It("should not touch a ConfigMap that has lost its label, and store evidence beside it", func() {
+		lost := &corev1.ConfigMap{ObjectMeta: stored("m", Start).ObjectMeta}
+		lost.Name, lost.Labels = name, nil
+		e := newEnvironment(Machine("m", failed, kept), lost)
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.configMaps(ctx)[name].BinaryData).To(BeEmpty())
+		Expect(e.configMaps(ctx)[evidence.StoredName("02")].BinaryData).NotTo(BeEmpty())
+	})
+
+	It("should say why nothing is stored if all names are taken", func() {
+		objects := []client.Object{Machine("m", failed, kept)}
+		for _, name := range evidence.StoredNames() {
+			lost := &corev1.ConfigMap{}
+			lost.Name, lost.Namespace = name, Namespace
+			objects = append(objects, lost)
+		}
+		e := newEnvironment(objects...)
+		_, err := e.reconcile(ctx, "m")
+		Expect(err).To(MatchError(ContainSubstring("all 50 from machine-preservation-evidence-01 on are there")))
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed The evidence of the failure could not be stored: there is no place")))
 		Expect(counted("failed")).To(Equal(1.0))
+	})
+
+	It("should do without the label for a machine whose name is too long for one", func() {
+		long := strings.Repeat("m", 64)
+		e := newEnvironment(Machine(long, failed, kept))
+		Expect(e.reconcile(ctx, long)).To(BeZero())
+		Expect(e.configMaps(ctx)[name].Labels).To(Equal(map[string]string{evidenceKey: "true"}))
+		Expect(e.configMaps(ctx)[name].Annotations).To(HaveKeyWithValue(prefix+"evidence-machine", long))
 	})
 
 	It("should try again what could not be stored", func() {
@@ -260,13 +427,12 @@ var _ = Describe("Reconciler", func() {
 			}
 			e := newEnvironment(objects...)
 			Expect(e.reconcile(ctx, "m")).To(BeZero())
-			e.told()
 			Expect(e.reconcile(ctx, "")).To(Equal(2 * time.Hour))
 			names := slices.Collect(maps.Keys(e.configMaps(ctx)))
 			Expect(names).To(HaveLen(MaxStored))
 			Expect(names).To(ContainElement(name))
 			Expect(names).NotTo(ContainElement(evidence.StoredName("gone-00")))
-			Expect(e.told()).To(Equal([]string{"Warning EvidenceEvicted The evidence of machine gone-00 is deleted before its time: there may be that of 50 machines."}))
+			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted The evidence of machine gone-00 is deleted before its time: there may be that of 48 machines."}))
 		})
 
 		It("should go on with the others if one cannot be deleted", func() {
@@ -302,6 +468,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(MachineChanged().Delete(event.DeleteEvent{Object: running})).To(BeTrue())
 		Expect(MachineChanged().Create(event.CreateEvent{Object: running})).To(BeTrue())
 		Expect(requests(broken)).To(Equal(",m"))
-		Expect(requests(recorded)).To(BeEmpty())
+		Expect(requests(recorded)).To(Equal(",m"), "what is stored of it may be incomplete, or gone")
+		Expect(requests(running)).To(BeEmpty())
 	})
 })

@@ -144,7 +144,7 @@ var _ = Describe("Evidence", func() {
 			}
 			Expect(s.Create(ctx, object)).To(Succeed())
 		}
-		key := client.ObjectKey{Namespace: builder.Namespace, Name: bundle.StoredName("m")}
+		key := client.ObjectKey{Namespace: builder.Namespace, Name: bundle.StoredNames()[0]}
 		stored := func() error { return s.Get(ctx, key, &corev1.ConfigMap{}) }
 
 		stop := start(ctx, s, retention)

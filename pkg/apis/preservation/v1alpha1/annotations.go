@@ -97,8 +97,10 @@ const (
 	// RFC 3339: the status.currentStatus.lastUpdateTime of the health timer, which the release puts back, or the creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
 	// AnnotationEvidence on a Machine in Failed:Preserved says that the evidence of a failure is stored: the one with that
-	// AnnotationFailedSince.
+	// AnnotationFailedSince. Before, it is EvidenceGathering with the time since when it is being gathered, in RFC 3339.
 	AnnotationEvidence = annotationPrefix + "evidence"
+	// EvidenceGathering is what AnnotationEvidence begins with before the evidence is stored.
+	EvidenceGathering = "gathering since "
 	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
 	// preserved once more for the same failure.
 	AnnotationReleased = annotationPrefix + "released"
