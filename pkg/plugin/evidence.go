@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -281,7 +280,7 @@ func (o *Options) printStored(stored []metav1.PartialObjectMetadata) error {
 
 // machineOf returns the machine whose bundle a ConfigMap has.
 func machineOf(stored *metav1.PartialObjectMetadata) string {
-	return cmp.Or(stored.Annotations[evidence.AnnotationStoredMachine], strings.TrimPrefix(stored.Name, evidence.StoredName("")))
+	return stored.Annotations[evidence.AnnotationStoredMachine]
 }
 
 // runStored writes a bundle that was stored, after a look at whether it is whole.

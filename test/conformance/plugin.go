@@ -123,11 +123,11 @@ func (u person) follows(args ...string) func() (string, int) {
 }
 
 // gathers returns the files of a bundle of evidence.
-func (u person) gathers(node string) (file string, files map[string]string) {
+func (u person) gathers(name string, flags ...string) (file string, files map[string]string) {
 	u.t.Helper()
 	file = filepath.Join(u.dir, fmt.Sprintf("%d.tar.gz", time.Now().UnixNano()))
 	started := time.Now()
-	u.does("evidence", node, "-o", file)
+	u.does(append([]string{"evidence", name, "-o", file}, flags...)...)
 	u.Expect(time.Since(started)).To(BeNumerically("<", longestAnswer))
 	packed, err := os.ReadFile(file) //nolint:gosec // written just now
 	u.Expect(err).NotTo(HaveOccurred())
@@ -237,6 +237,12 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(status).To(BeZero())
 	p.Expect(shown).To(MatchRegexp(row(p.name, zone, nodes[1], "Released")))
 	p.gone(broken)
+
+	// What was stored when it failed is still there.
+	p.Expect(operator.does("evidence", "list")).To(MatchRegexp(row(broken.Name, nodes[1])))
+	_, files = operator.gathers(broken.Name, "--stored")
+	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring("**held**")))
+	p.Expect(files).To(And(HaveKey("seed/machines.json"), HaveKey("shoot/pods.json")))
 
 	text, status = owner.terminal("", "list", nodes[0], "-w", "--until", "released", "--timeout", "2s")
 	p.Expect(status).To(Equal(1))
