@@ -15,7 +15,7 @@ import (
 )
 
 // egress is an EgressSelectorConfiguration.
-const egress = `apiVersion: apiserver.k8s.io/v1
+const egress = `apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
 egressSelections:
 - name: cluster
