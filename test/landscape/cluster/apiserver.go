@@ -134,7 +134,7 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		}
 		args = append(args, frontProxy...)
 	}
-	egress, err := serveEgress(a.egressFile())
+	endEgress, err := serveEgress(a.egressFile())
 	if err != nil {
 		return nil, fmt.Errorf("could not serve the way to the kubelets of cluster %s: %w", o.Name, err)
 	}
@@ -145,12 +145,12 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		LogFile: o.LogFile,
 	}, process.HTTPOK(client, a.Config.Host+"/readyz"))
 	if err != nil {
-		_ = egress.Close()
+		endEgress()
 		return nil, err
 	}
 	go func() {
 		<-a.Done()
-		_ = egress.Close()
+		endEgress()
 	}()
 	return a, nil
 }

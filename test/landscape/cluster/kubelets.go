@@ -6,11 +6,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -22,20 +24,33 @@ egressSelections:
   connection:
     proxyProtocol: HTTPConnect
     transport:
-      tcp:
-        url: http://%s
+      uds:
+        udsName: %s
 `
 
-// serveEgress lets an API server reach kubelets, until the server that is returned is closed: it refuses to ask loopback
-// addresses, and what is tried listens nowhere else. So whatever address a Node has, its port is that of a kubelet here.
-func serveEgress(file string) (*http.Server, error) {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+// serveEgress lets an API server reach kubelets, until it is ended: an API server refuses to ask loopback addresses, and what is
+// tried listens nowhere else. So whatever address a Node has, its port is that of a kubelet here.
+func serveEgress(file string) (end func(), err error) {
+	dir, err := os.MkdirTemp("", "kubelets") // the path of a socket must be short
 	if err != nil {
 		return nil, err
 	}
+	socket := filepath.Join(dir, "socket")
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
 	server := &http.Server{Handler: http.HandlerFunc(connect), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }()
-	return server, os.WriteFile(file, fmt.Appendf(nil, egress, listener.Addr()), 0o600)
+	end = func() {
+		_ = server.Close()
+		_ = os.RemoveAll(dir)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, egress, socket), 0o600); err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
 }
 
 func connect(w http.ResponseWriter, r *http.Request) {
