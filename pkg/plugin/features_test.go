@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -110,6 +111,39 @@ var _ = Describe("power-cycle", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("power-cycle over")).To(MatchError(ContainSubstring("Node over is ready. Power off its host")))
 		Expect(p.node("over").Annotations).NotTo(HaveKey(key))
+	})
+
+	taken := func(p *person, refused bool) {
+		p.options.patience = 100 * time.Millisecond
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if err := c.Patch(ctx, object, patch, opts...); err != nil || object.GetAnnotations()[key] == "" {
+					return err
+				}
+				node := p.node("over")
+				delete(node.Annotations, key)
+				Expect(c.Update(ctx, node)).To(Succeed())
+				if !refused {
+					return nil
+				}
+				return c.Create(ctx, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "refused", Namespace: "default", UID: "refused"}, Reason: "PowerCycleRefused",
+					Regarding: corev1.ObjectReference{Kind: "Node", Name: "over"}})
+			},
+		})
+	}
+
+	It("X11: should tell by the Event that it is refused", func() {
+		p := newPerson(shootObjects(), nil)
+		taken(p, true)
+		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring("operators do not allow shoots to ask")))
+	})
+
+	It("X4: should tell that it is taken and waits, and wait for its begin", func() {
+		p := newPerson(shootObjects(), nil)
+		taken(p, false)
+		Expect(p.runs("power-cycle over --yes")).To(Succeed())
+		Expect(p.out.String()).To(ContainSubstring("The power cycle begins once the node has settled"))
+		Expect(p.runs("power-cycle over --yes --wait --timeout 200ms")).To(MatchError(ContainSubstring("it is yet to begin")))
 	})
 
 	It("should withdraw the request if nobody answers, and say what it needs", func() {

@@ -5,6 +5,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
 func newPowerCycleCommand(o *Options) *cobra.Command {
@@ -49,6 +51,7 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 	if err != nil {
 		return err
 	}
+	refused, _ := told(ctx, shoot, name, remediation.EventRefused)
 	asked, err := o.askPowerCycle(ctx, shoot, w, name)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
@@ -64,18 +67,34 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 		if node == nil {
 			return false, errors.New("it is gone")
 		}
-		taken = node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
 		return isNewer(node, asked), nil
 	})
+	if isTimeout(err) {
+		node, failed := getNode(ctx, shoot, name)
+		if failed != nil {
+			return fmt.Errorf("node %s: %w", name, failed)
+		}
+		taken = node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
+	}
 	switch {
 	case isTimeout(err) && taken:
-		return fmt.Errorf("node %s: the request was taken away and nothing follows: operators do not allow shoots to ask (shootRequests), see 'kubectl events --for node/%s'", name, name)
+		// It is taken away whether it is refused or remembered until the node has settled (X4).
+		now, err := told(ctx, shoot, name, remediation.EventRefused)
+		if err != nil {
+			return fmt.Errorf("node %s: the request was taken away, and whether it was refused is not known: %w", name, err)
+		}
+		if len(now.Difference(refused)) > 0 {
+			return fmt.Errorf("node %s: operators do not allow shoots to ask (shootRequests)", name)
+		}
+		if err := write(o.Out, fmt.Sprintf("node/%s: the request was taken. The power cycle begins once the node has settled, or when it is its turn: see 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
+			return err
+		}
 	case isTimeout(err):
 		return fmt.Errorf("node %s: %w", name, errors.Join(errNoPowerCycle, annotate(context.WithoutCancel(ctx), shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner)))
 	case err != nil:
 		return fmt.Errorf("node %s: %w", name, err)
 	}
-	return o.waitForPowerCycle(ctx, shoot, w, name)
+	return o.waitForPowerCycle(ctx, shoot, w, name, asked)
 }
 
 // askPowerCycle writes the request, and returns the condition that there was before.
@@ -112,15 +131,21 @@ func isNewer(node *corev1.Node, before *corev1.NodeCondition) bool {
 	return c.LastHeartbeatTime != before.LastHeartbeatTime
 }
 
-// waitForPowerCycle says how the power cycle goes: at once, or with --wait at its end.
-func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch, w *writeFlags, name string) error {
+// waitForPowerCycle says how the power cycle goes that comes after another one: at once, or with --wait at its end.
+func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch, w *writeFlags, name string, before *corev1.NodeCondition) error {
 	ctx, cancel := limit(ctx, w.timeout)
 	defer cancel()
-	var phase string
+	var (
+		phase string
+		begun bool
+	)
 	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
 		c := &corev1.NodeCondition{}
 		if node != nil {
 			c = conditionOf(node, v1alpha1.ConditionPowerCycle)
+		}
+		if begun = begun || node != nil && isNewer(node, before); !begun && node != nil {
+			return false, nil
 		}
 		if node == nil || c == nil {
 			return false, errors.New("it is gone, or its power cycle is: the machine was not kept")
@@ -135,7 +160,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+or(phase)))
+		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+cmp.Or(printable(phase), "yet to begin")))
 	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
 		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, phase, name)
 	}

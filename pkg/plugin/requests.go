@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -67,6 +68,12 @@ func (f *facts) until() time.Time {
 	return f.as.Before.Target.Expiry()
 }
 
+// healthy says that the node is, as far as it shows, and that its machine has not failed.
+func (f *facts) healthy() bool {
+	_, tainted := preservation.TaintedSince(f.node)
+	return !tainted && preservation.IsHealthy(f.as.Before.Member, preservation.DefaultNodeConditions)
+}
+
 // asked says that the claim of a person stands, which asking again does not change (P6).
 func asked(record *preservation.Record) bool {
 	return record != nil && slices.ContainsFunc(record.Claims, func(c preservation.Claim) bool {
@@ -100,8 +107,8 @@ type change struct {
 	asks string
 	// arrived says whether a node, or nil for one that is gone, is as it is waited for.
 	arrived func(*corev1.Node) (bool, error)
-	// doubtful says that the change is told of once it has arrived only.
-	doubtful bool
+	// was is the end that is moved: what is said of that is told once it has arrived only. Zero if no end is moved.
+	was time.Time
 }
 
 func (c *change) say(sentences ...explain.Sentence) {
@@ -151,8 +158,8 @@ failed is terminated then, with all that is on it. After 'forbid', it allows the
 	long: `Keep machines for --for longer than they are kept now, or --until a time. With access to the seed, the end is written on
 the Machine. Without, asking is all there is, and what was asked for once keeps its end. So
 - a machine that nobody asked for on its node is asked for now, which adds to the time that it has;
-- a machine that was asked for and has not failed is let go of and asked for anew;
-- a machine that was asked for and has failed would be gone if it was let go of: only operators can keep it longer.`,
+- a machine that was asked for, has not failed and is not worked on is let go of and asked for anew;
+- any other one that was asked for might be gone if it was let go of: only operators can keep it longer.`,
 	example: `  kubectl preserve extend node-1 --for 24h
   kubectl preserve extend node-1 --until 2026-01-31T18:00:00Z --seed-namespace shoot--my--shoot`,
 	takesFor: true, takesUntil: true, decide: decideExtend,
@@ -209,6 +216,7 @@ func decideRelease(f facts, _ *requestFlags) (change, error) {
 		fallthrough
 	case f.as.Before.Target == nil, !f.as.Failed && request != "" && asked(f.as.Before.Target):
 		c.say(a.Sentences...)
+		c.confirmLoss(f, a)
 		return c, nil
 	case !f.as.Failed && f.as.Before.Target.Cause() == v1alpha1.CauseMaintenance:
 		return change{}, fmt.Errorf("its machine is kept as %s works on it: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
@@ -241,10 +249,20 @@ func (c *change) forbid(f facts) (*explain.Answer, error) {
 		return nil, err
 	}
 	c.say(a.Sentences...)
-	if a.Failed && a.Before.Target != nil && a.After.Target == nil {
-		c.asks = fmt.Sprintf("The machine of node %s has failed and is kept until %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
-	}
+	c.confirmLoss(f, a)
 	return a, nil
+}
+
+// confirmLoss has it confirmed that a machine is let go of which has failed, or which may have: the shoot does not tell which
+// one that is not healthy has, as not all of them get a taint, and health timeouts are in the seed.
+func (c *change) confirmLoss(f facts, a *explain.Answer) {
+	switch {
+	case a.Before.Target == nil:
+	case a.Failed && a.After.Target == nil:
+		c.asks = fmt.Sprintf("The machine of node %s has failed and is kept until %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+	case a.Machine == nil && !f.healthy() && (a.After.Target == nil || c.ask.Request == v1alpha1.RequestFalse):
+		c.asks = fmt.Sprintf("Node %s is not healthy or tainted: its machine may have failed, and is kept until %s. Let go of it? If it has failed, it is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+	}
 }
 
 func decideExtend(f facts, r *requestFlags) (change, error) {
@@ -263,17 +281,28 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 		return change{}, fmt.Errorf("--until=%s: must be later than %s, until when its machine is kept", r.until, stamp(is))
 	}
 	c := change{done: "is kept longer", says: []string{fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(to), stamp(is))}}
+	c.was, c.arrived = is, isHeldBeyond(is)
 	if f.as.Machine != nil {
-		c.expiry = to
+		if c.expiry = to; preservation.IsProtected(f.node) {
+			c.was = time.Time{} // its node does not tell
+		}
 		return c, nil
 	}
-	c.doubtful, c.arrived = true, isHeldBeyond(is)
 	c.ask = &explain.Ask{Request: v1alpha1.RequestNow, Timeout: to.Sub(f.snapshot.Time).Round(time.Second)}
 	asks := []explain.Ask{*c.ask}
 	if c.anew = asked(f.as.Before.Target); c.anew {
-		if f.as.Failed || !isReady(f.node) {
-			return change{}, fmt.Errorf("its machine has failed and is kept until %s as it was asked for. That end cannot be moved from the shoot: to ask anew, it would have to be let go of, and it would be gone. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
-				stamp(is), f.node.Name)
+		why := ""
+		switch {
+		case f.as.Failed:
+			why = "has failed"
+		case !f.healthy():
+			why = "may have failed, as its node is not healthy or tainted,"
+		case f.node.Annotations[v1alpha1.AnnotationMaintenance] != "", preservation.IsPowerCycled(f.node):
+			why = "is worked on"
+		}
+		if why != "" {
+			return change{}, fmt.Errorf("its machine %s and is kept until %s as it was asked for. That end cannot be moved from the shoot: to ask anew, it would have to be let go of, and it might be gone. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
+				why, stamp(is), f.node.Name)
 		}
 		c.says = append(c.says, "It is let go of for some seconds and asked for anew: an end that was asked for cannot be moved from the shoot.")
 		asks = []explain.Ask{{}, *c.ask}
@@ -284,7 +313,7 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 		if err != nil {
 			return change{}, err
 		}
-		c.say(a.Sentences...)
+		c.say(slices.DeleteFunc(a.Sentences, func(s explain.Sentence) bool { return strings.HasPrefix(s.Text, "Its machine is kept until ") })...)
 		if limit = is; a.After.Target != nil {
 			limit = a.After.Target.Expiry()
 		}
@@ -420,12 +449,25 @@ func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names [
 
 	ctx, cancel := limit(ctx, r.timeout)
 	defer cancel()
-	for _, name := range names {
+	var (
+		waiting sync.WaitGroup
+		writing sync.Mutex
+		vain    = make([]error, len(names))
+	)
+	for i, name := range names {
 		if done := arrived[name]; done != nil {
-			errs = append(errs, o.waitForOne(ctx, shoot, v, r, name, done))
+			waiting.Go(func() {
+				says, err := waitForOne(ctx, shoot, v, r, name, done)
+				writing.Lock()
+				defer writing.Unlock()
+				if vain[i] = err; err == nil {
+					vain[i] = write(o.Out, says)
+				}
+			})
 		}
 	}
-	return errors.Join(errs...)
+	waiting.Wait()
+	return errors.Join(append(errs, vain...)...)
 }
 
 func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (c change, err error) {
@@ -450,8 +492,8 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 		}
 		return o.carryOut(ctx, shoot, seed, f, c, r)
 	})
-	if err == nil && c.doubtful && !r.dry() {
-		err = o.ensure(ctx, shoot, name, c.arrived)
+	if err == nil && !c.was.IsZero() && !r.dry() {
+		c.says[0], err = o.ensure(ctx, shoot, name, c)
 	}
 	if err != nil {
 		return change{}, err
@@ -470,7 +512,7 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	case c.ask == nil:
 		return nil
 	case c.anew && !r.dry():
-		before, _ := endings(ctx, shoot, f.node.Name)
+		before, _ := told(ctx, shoot, f.node.Name, preservation.EventReleased)
 		if err := annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations(), r.options()); err != nil {
 			return err
 		}
@@ -488,7 +530,7 @@ func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name stri
 	// machine-controller-manager 0.62 takes the condition back at once. What is asked for again before the preservation controller
 	// has seen that it was withdrawn, has never been withdrawn.
 	_ = wait.PollUntilContextCancel(waiting, o.patience/40, true, func(ctx context.Context) (bool, error) {
-		now, err := endings(ctx, shoot, name)
+		now, err := told(ctx, shoot, name, preservation.EventReleased)
 		return len(now.Difference(before)) > 0, err
 	})
 	if err := annotate(context.WithoutCancel(ctx), shoot, name, "", ask.Annotations(), r.options()); err != nil {
@@ -497,31 +539,50 @@ func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name stri
 	return nil
 }
 
-// endings returns the Events that tell that a preservation of a node's machine ended.
-func endings(ctx context.Context, shoot client.Reader, name string) (sets.Set[string], error) {
+// told returns the Events of a node for some reason. One that is told again is another one.
+func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.Set[string], error) {
 	events, err := evidence.ReadEvents(ctx, shoot, metav1.NamespaceDefault, "Node", name)
 	found := sets.New[string]()
 	for i := range events {
-		if events[i].Reason == "MachinePreservationEnded" {
+		if events[i].Reason == reason {
 			found.Insert(string(events[i].UID) + "/" + events[i].ResourceVersion)
 		}
 	}
 	return found, err
 }
 
-// ensure returns when what was written can be seen to have the effect that it is to have.
-func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, arrived func(*corev1.Node) (bool, error)) error {
+// ensure returns when the node shows the effect of what was written, and says which one: operators may allow less than was asked for.
+func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, c change) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	err := await(ctx, shoot, name, arrived)
-	if isTimeout(err) {
-		return fmt.Errorf("it was asked for, but %s later its end is still the same: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, name)
+	var shown time.Time
+	look := func(node *corev1.Node) (bool, error) {
+		if shown = (time.Time{}); node != nil && isConditionTrue(node, v1alpha1.ConditionPreserved) {
+			shown = shownUntil(node)
+		}
+		return c.arrived(node)
 	}
-	return err
+	err := await(ctx, shoot, name, look)
+	if isTimeout(err) {
+		if node, failed := getNode(context.WithoutCancel(ctx), shoot, name); failed == nil {
+			if arrived, _ := look(node); arrived {
+				err = nil
+			}
+		}
+	}
+	switch says := fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(shown), stamp(c.was)); {
+	case !isTimeout(err):
+		return says, err
+	case shown.IsZero():
+		return "", fmt.Errorf("it was asked for, but %s later its node does not show that it is kept (see 'kubectl preserve explain %s')", o.patience, name)
+	case !shown.Equal(c.was):
+		return "", fmt.Errorf("it was asked for, but operators allow less: %s", says)
+	}
+	return "", fmt.Errorf("it was asked for, but %s later its end is still %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, stamp(shown), name)
 }
 
-// waitForOne returns when what was asked for has happened.
-func (o *Options) waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *requestFlags, name string, arrived func(*corev1.Node) (bool, error)) error {
+// waitForOne returns when what was asked for has happened, and says what has.
+func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *requestFlags, name string, arrived func(*corev1.Node) (bool, error)) (string, error) {
 	var last *corev1.Node
 	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
 		last = node
@@ -529,13 +590,13 @@ func (o *Options) waitForOne(ctx context.Context, shoot client.WithWatch, v *ver
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s: is machine preservation enabled for the shoot? 'kubectl preserve explain %s' says more", v.waits, name)))
+		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s: is machine preservation enabled for the shoot? 'kubectl preserve explain %s' says more", v.waits, name)))
 	case last == nil:
-		return write(o.Out, fmt.Sprintf("node/%s is gone\n", name))
+		return fmt.Sprintf("node/%s is gone\n", name), nil
 	case !isConditionTrue(last, v1alpha1.ConditionPreserved):
-		return write(o.Out, fmt.Sprintf("node/%s is kept no longer\n", name))
+		return fmt.Sprintf("node/%s is kept no longer\n", name), nil
 	}
-	return write(o.Out, fmt.Sprintf("node/%s is kept until %s\n", name, stamp(shownUntil(last))))
+	return fmt.Sprintf("node/%s is kept until %s\n", name, stamp(shownUntil(last))), nil
 }
 
 // extendMachine moves the end of a preservation where operators do: in the status of the Machine if it is there, else in its

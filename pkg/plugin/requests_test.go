@@ -46,6 +46,13 @@ func (p *person) answers(key, value string, options ...NodeOption) {
 	})
 }
 
+// shows has a node of a person show until when its machine is kept.
+func (p *person) shows(name, until string) error {
+	node := p.node(name)
+	Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until "+until+".")(node)
+	return p.options.shoot.Status().Update(context.Background(), node)
+}
+
 var _ = Describe("Requests", func() {
 	DescribeTable("should be written and explained", func(file, args, preserved, timed string, seed bool) {
 		var objects []client.Object
@@ -119,6 +126,22 @@ var _ = Describe("Requests", func() {
 		Entry("extend for too long", "extend auto --for 320h", "--for=320h: nobody can ask to keep its machine until 2026-03-15T21:00:00Z, but until 2026-03-15T13:00:00Z at most. Operators can", false),
 		Entry("extend of what is not kept", "extend over --for 1h", "is not kept: ask for it with 'kubectl preserve now over", false),
 		Entry("P6: extend of a failed machine that was asked for", "extend failed-asked --for 1h", "Operators can move it", false),
+	)
+
+	DescribeTable("should ask before a machine is let go of that may have failed without a taint", func(verb string, options ...NodeOption) {
+		p := newPerson([]client.Object{Node("n", append([]NodeOption{notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", "")}, options...)...)}, nil)
+		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy or tainted: its machine may have failed")))
+		request := p.node("n").Annotations[preserve]
+		Expect(p.runs(verb + " n --yes")).To(Succeed())
+		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
+	},
+		Entry("release", "release", NodeAnnotation(preserve, "now")),
+		Entry("release of what is kept when it fails", "release", NodeAnnotation(preserve, "when-failed")),
+		Entry("release of what nobody asked for", "release"),
+		Entry("forbid", "forbid", NodeAnnotation(preserve, "now")),
+		Entry("forbid in a maintenance", "forbid", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
+		Entry("forbid in a power cycle", "forbid", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
+		Entry("forbid of a node with a bad condition", "forbid", Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""), Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
 	)
 
 	It("should ask before a failed machine is let go of, and heed the answer", func() {
@@ -211,6 +234,24 @@ var _ = Describe("Requests", func() {
 			Expect(p.out.String()).To(HaveSuffix("node/auto is gone\n"))
 		})
 
+		It("should tell of each node whether it was waited for in vain", func() {
+			p := newPerson(append(shootObjects(), Node("also")), nil)
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					err := c.Patch(ctx, object, patch, opts...)
+					if node, ok := object.(*corev1.Node); ok && err == nil && node.Name == "also" {
+						preservedNode("Preserved", "")(node)
+						err = c.Status().Update(ctx, node)
+					}
+					return err
+				},
+			})
+			err := p.runs("now over also --wait --timeout 300ms")
+			Expect(err).To(MatchError(ContainSubstring("node over: waited for 300ms in vain")))
+			Expect(err).NotTo(MatchError(ContainSubstring("node also")))
+			Expect(p.out.String()).To(HaveSuffix("node/also is kept until 2026-03-02T13:00:00Z\n"))
+		})
+
 		It("should end with an error when the time has passed", func() {
 			p := newPerson(shootObjects(), nil)
 			Expect(p.runs("now over --wait --timeout 50ms")).To(MatchError(ContainSubstring("node over: waited for 50ms in vain until they are kept: is machine preservation enabled")))
@@ -259,12 +300,50 @@ var _ = Describe("Requests", func() {
 		It("P6: should say nothing but that the end has not changed, where it has not", func() {
 			p := newPerson(shootObjects(), nil)
 			p.options.patience = 50 * time.Millisecond
-			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still the same")))
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still 2026-03-02T13:00:00Z: an operator")))
+			Expect(p.out.String()).To(BeEmpty())
+		})
+
+		DescribeTable("P6: should not let go of a machine that may be gone then", func(why string, options ...NodeOption) {
+			p := newPerson([]client.Object{Node("n", append(options, preservedNode("Preserved", ""), NodeAnnotation(preserve, "now"))...)}, nil)
+			Expect(p.runs("extend n --for 1h")).To(MatchError(ContainSubstring("its machine " + why + " and is kept until 2026-03-02T13:00:00Z")))
+			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, "now"))
+		},
+			Entry("as it has failed", "may have failed, as its node is not healthy or tainted,", Taint(drained, Start)),
+			Entry("as it has not been ready for long", "has failed", notReadySince(now.Add(-time.Hour))),
+			Entry("as it may have failed", "may have failed, as its node is not healthy or tainted,", notReadySince(now.Add(-time.Minute))),
+			Entry("as it has a bad condition", "may have failed, as its node is not healthy or tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
+			Entry("in a maintenance", "is worked on", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
+			Entry("in a power cycle", "is worked on", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOn", "")),
+		)
+
+		It("R5: should tell the end that operators allow, also if that is an earlier one", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 100 * time.Millisecond
+			p.answers(preserve, "now", Condition("Preserved", corev1.ConditionTrue, "Preserved", "Machine preserved until 2026-03-02T09:00:00Z."))
+			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("operators allow less: Its machine is kept until 2026-03-02T09:00:00Z instead of 2026-03-02T13:00:00Z.")))
+			Expect(p.out.String()).To(BeEmpty())
+		})
+
+		It("P6: should say so if the end that was written on the Machine does not get to the node", func() {
+			p := newPerson(shootObjects(), seedObjects())
+			p.options.patience = 50 * time.Millisecond
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still 2026-03-02T13:00:00Z")))
 			Expect(p.out.String()).To(BeEmpty())
 		})
 
 		DescribeTable("P6: should write the end on the Machine for who has access to the seed", func(node, args string, expect func(*machinev1alpha1.Machine)) {
 			p := newPerson(shootObjects(), seedObjects())
+			p.options.seed = interceptor.NewClient(p.options.seed, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					Expect(c.Patch(ctx, object, patch, opts...)).To(Succeed())
+					return p.shows(node, object.GetAnnotations()[ours+"expiry-time"])
+				},
+				SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+					Expect(c.SubResource(sub).Patch(ctx, object, patch, opts...)).To(Succeed())
+					return p.shows(node, stamp(object.(*machinev1alpha1.Machine).Status.CurrentStatus.PreserveExpiryTime.Time))
+				},
+			})
 			Expect(p.runs("extend " + node + " " + args)).To(Succeed())
 			machine := &machinev1alpha1.Machine{}
 			Expect(p.options.seed.Get(context.Background(), client.ObjectKey{Namespace: Namespace, Name: node}, machine)).To(Succeed())
