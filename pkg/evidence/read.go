@@ -122,13 +122,17 @@ func ReadEvents(ctx context.Context, reader client.Reader, namespace, kind, name
 }
 
 // ReadAll returns the nodes, node maintenances, machines and MachineDeployments of now: two calls to the shoot, and two to the
-// seed, which may be nil. What is known without the nodes is nothing, and so it is an error if they cannot be had.
+// seed, which may be nil. What the shoot knows may be missing where the seed says what is kept (P9), else it is an error if the
+// nodes cannot be had.
 func ReadAll(ctx context.Context, sources Sources) (*Snapshot, error) {
 	s := &Snapshot{Time: sources.Clock.Now()}
-	if err := ReadNodes(ctx, sources.Shoot, s); err != nil {
+	if err := ReadNodes(ctx, sources.Shoot, s); err != nil && sources.Seed == nil {
 		return nil, fmt.Errorf("failed to list the nodes: %w", err)
+	} else if err != nil {
+		s.Note(WhatShoot, err) // nor would it answer anything else
+	} else {
+		ReadMaintenances(ctx, sources.Shoot, s)
 	}
-	ReadMaintenances(ctx, sources.Shoot, s)
 	if sources.Seed != nil {
 		if err := ReadMachines(ctx, sources.Seed, sources.SeedNamespace, s); err != nil {
 			return nil, err

@@ -19,8 +19,10 @@ import (
 	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Topic is what a sentence is about.
@@ -94,7 +96,7 @@ func (e *explanation) say(topic Topic, rule preservation.Rule, format string, ar
 	if rule == preservation.RuleClaims {
 		id = ""
 	}
-	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: id, Text: fmt.Sprintf(format, args...)})
+	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: id, Text: text.Printable(fmt.Sprintf(format, args...))})
 }
 
 // find returns whether the machine is known, and puts the group of its MachineDeployment together.
@@ -369,13 +371,21 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 		e.say(Unknown, "", "Reason %q of condition %s: the controller is of another version than this kubectl preserve. It is kept all the same.%s", printable(c.Reason), v1alpha1.ConditionPreserved, said)
 		forced = false
 	}
-	began, tainted := preservation.TaintedSince(node)
+	except := ""
+	if !drain.IsReachable(node) && (e.deployment == nil || e.deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != "true") {
+		except = ", but for pods with volumes while the node does not answer"
+		if e.deployment == nil {
+			except += ", unless its pool has forceDeletePodsWithVolumes"
+		}
+	}
+	_, tainted := preservation.TaintedSince(node)
 	switch {
 	case !forced || !tainted:
-	case timeout != nil && !began.IsZero():
-		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force.", e.at(began), e.at(began.Add(*timeout)))
+	case timeout != nil && target != nil:
+		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
+		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
 	default:
-		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force.", short(preservation.DefaultTimeouts.Drain))
+		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", short(preservation.DefaultTimeouts.Drain), except)
 	}
 }
 

@@ -265,6 +265,15 @@ var _ = Describe("Explain", func() {
 		Entry("over", corev1.ConditionFalse, v1alpha1.PowerCycleSucceeded, false),
 	)
 
+	It("should say nothing that a terminal obeys", func() {
+		known := situations["ordinary"].snapshot("health-timer")
+		known.Seed.Machine("m").Status.CurrentStatus.Phase = "Running\x1b[31m"
+		known.Seed.MachineDeployments[0].Name += "\x1b[31m"
+		sentences, err := Explain(known, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sentences).NotTo(ContainElement(HaveField("Text", ContainSubstring("\x1b"))))
+	})
+
 	It("should not find what does not exist", func() {
 		snapshot := situations["ordinary"].snapshot("health-timer")
 		_, err := Explain(snapshot, "x", now)

@@ -26,6 +26,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // MissingBudgets is what the PodDisruptionBudgets of a namespace are called where they could not be had.
@@ -84,14 +85,15 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		timeout  = cmp.Or(options.Timeout, preservation.DefaultTimeouts.Drain)
 		force    bool
 	)
-	if since, tainted := preservation.TaintedSince(node); tainted && !since.IsZero() && since.Before(now) {
-		began = since
-	}
 	settings, err := settingsOf(nil)
+	record, failed := preservation.ReadRecord(preservation.Shown(node, now)), time.Time{}
 	if seed := known.Seed; seed != nil {
 		settings, err = settingsOf(seed.Controller)
 		if machine := seed.Machine(name); machine != nil {
 			timeout = cmp.Or(options.Timeout, settings.group.Timeouts.For(machine).Drain)
+			if record = preservation.ReadRecord(machine); record != nil {
+				failed = record.FailedAt(machine, settings.group.Timeouts)
+			}
 			if deployment := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); deployment != nil {
 				force = deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true"
 			}
@@ -101,6 +103,16 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", short(timeout))
 		}
 		forecast.note("Drain strategies, and whether the pool allows forceDeletePodsWithVolumes, are in the Shoot's providerConfig and in the seed: that there are none is assumed.")
+	}
+	if _, tainted := preservation.TaintedSince(node); tainted {
+		began = preservation.DrainBegan(node, failed, now)
+	}
+	if record != nil {
+		if ahead := *record; !ahead.Drains() {
+			if ahead.Failed = true; !ahead.Drains() {
+				forecast.note("There is no drain of a failed machine while somebody works on it, or its host is power-cycled, as now.")
+			}
+		}
 	}
 	if err != nil {
 		forecast.note("Some arguments of the preservation controller could not be read, and their defaults are assumed: %s.", printable(err.Error()))
@@ -216,7 +228,7 @@ func (s *simulation) load(node string) {
 		}
 		pod := &simulatedPod{Pod: drain.NewPod(object), object: object, verb: -1}
 		if s.stays(pod.Pod) {
-			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "stays", Obstacles: []string{whyStays(pod.Pod)}})
+			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "stays", Obstacles: []string{s.whyStays(pod.Pod)}})
 			continue
 		}
 		if s.ignores != nil && s.ignores(pod.Namespace) {
@@ -240,10 +252,12 @@ func (s *simulation) load(node string) {
 	}
 }
 
-func whyStays(p drain.Pod) string {
+func (s *simulation) whyStays(p drain.Pod) string {
 	switch {
 	case p.Mirror:
 		return "the node itself runs it"
+	case p.DaemonSet != "" && !p.Finished && s.rule == "P7":
+		return "DaemonSet " + p.DaemonSet + ", if there still is one: if not, it is drained, too"
 	case p.DaemonSet != "" && !p.Finished:
 		return "DaemonSet " + p.DaemonSet
 	}
@@ -445,7 +459,7 @@ func (f *Forecast) Write(out io.Writer) error {
 		if i > 0 {
 			fmt.Fprintln(table)
 		}
-		fmt.Fprintf(table, "%s [%s]\n", d.Title, d.Rule)
+		fmt.Fprintf(table, "%s [%s]\n", printable(d.Title), printable(d.Rule))
 		if len(d.Steps) > 0 {
 			fmt.Fprintln(table, "AFTER\tPOD\tACTION\tOUTCOME\tIN THE WAY, OR LOST")
 		}
@@ -454,9 +468,9 @@ func (f *Forecast) Write(out io.Writer) error {
 			if step.After != nil {
 				after = duration.HumanDuration(step.After.Duration)
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", after, step.Pod, step.Action, step.Outcome, printable(strings.Join(step.Obstacles, "; ")))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", after, printable(step.Pod), printable(step.Action), printable(step.Outcome), printable(strings.Join(step.Obstacles, "; ")))
 		}
-		fmt.Fprintln(table, d.End)
+		fmt.Fprintln(table, text.Printable(d.End))
 		if err := table.Flush(); err != nil {
 			return err
 		}
@@ -465,7 +479,7 @@ func (f *Forecast) Write(out io.Writer) error {
 		if i == 0 {
 			fmt.Fprintln(table)
 		}
-		fmt.Fprintln(table, note)
+		fmt.Fprintln(table, text.Printable(note))
 	}
 	if err := table.Flush(); err != nil {
 		return err

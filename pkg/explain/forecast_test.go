@@ -18,6 +18,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -130,6 +131,46 @@ var _ = Describe("DrainForecastOf", func() {
 			return s
 		}, ForecastOptions{}),
 	)
+
+	It("should count from where the controller does: the failure, where the taint says that it was before", func() {
+		s := withSeed(shop(NotReady, Taint(v1alpha1.TaintPreserved, now.Add(-100*time.Hour))), Share("1"))
+		m := s.Seed.Machine("m")
+		Preserved(preservation.PhaseFailedPreserved, v1alpha1.CauseAuto, now.Add(time.Hour))(m)
+		m.Annotations[v1alpha1.AnnotationFailedSince] = now.Add(-40 * time.Minute).UTC().Format(time.RFC3339)
+		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(forecast.Drains[0].Title).To(ContainSubstring("that began 30m ago"))
+	})
+
+	It("should count from the condition where the taint has no time", func() {
+		s := shop(NotReady, Condition(v1alpha1.ConditionPreserved, corev1.ConditionTrue, "Draining", ""), Taint(v1alpha1.TaintPreserved, now))
+		node := &s.Shoot.Nodes[0]
+		node.Spec.Taints[0].TimeAdded = nil
+		preservation.PreservedCondition(node).LastTransitionTime = metav1.NewTime(now.Add(-20 * time.Minute))
+		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(forecast.Drains[0].Title).To(ContainSubstring("that began 20m ago"))
+	})
+
+	It("M12, X10: should say that nothing is drained while somebody works on the node", func() {
+		note := ContainElement(ContainSubstring("There is no drain of a failed machine while somebody works on it"))
+		for _, works := range []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, "2026-03-01T12:00:00Z"), Condition(v1alpha1.ConditionPowerCycle, corev1.ConditionTrue, "PoweringOff", "")} {
+			kept := Condition(v1alpha1.ConditionPreserved, corev1.ConditionTrue, "Preserved", "Machine preserved until 2026-03-09T12:00:00Z.")
+			forecast, err := DrainForecastOf(shop(kept, works), "m", ForecastOptions{}, now)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(forecast.Notes).To(note)
+			forecast, err = DrainForecastOf(shop(kept), "m", ForecastOptions{}, now)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(forecast.Notes).NotTo(note)
+		}
+	})
+
+	It("should print nothing that a terminal obeys", func() {
+		var b strings.Builder
+		f := &Forecast{Notes: []string{"\x1b[31m"}, Drains: []DrainForecast{{Title: "\x1b[31m", End: "\x1b[31m", Steps: []ForecastStep{{Pod: "\x1b[31m", Action: "\x1b[31m", Outcome: "\x1b[31m"}}}}}
+		Expect(f.Write(&b)).To(Succeed())
+		Expect(b.String()).NotTo(ContainSubstring("\x1b"))
+	})
 
 	It("should not find a node that does not exist", func() {
 		_, err := DrainForecastOf(shop(), "x", ForecastOptions{}, now)

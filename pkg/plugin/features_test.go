@@ -71,6 +71,14 @@ var _ = Describe("maintenance", func() {
 		Expect(apierrors.IsNotFound(get(p, "firmware-works"))).To(BeTrue())
 	})
 
+	It("should ask before it ends what may be a colleague's", func() {
+		p := newPerson(append(shootObjects(), maintenanceOf("over", "kubectl-preserve", "Ready")), nil)
+		Expect(p.runs("maintenance done over")).To(MatchError(ContainSubstring("which may have been somebody else (nodemaintenance/kubectl-preserve-over in namespace operators")))
+		Expect(get(p, "kubectl-preserve-over")).To(Succeed())
+		Expect(p.runs("maintenance done over --yes")).To(Succeed())
+		Expect(apierrors.IsNotFound(get(p, "kubectl-preserve-over"))).To(BeTrue())
+	})
+
 	DescribeTable("should say what it needs where there is none", func(args string) {
 		p := newPerson(shootObjects(), nil)
 		missing := apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "", 0, true)

@@ -341,7 +341,7 @@ func (o *Options) text(v *overview, wide bool) string {
 		b.WriteString("\nShares, free places and machines without a node are known in the seed only (--seed-namespace).\n")
 	}
 	for _, m := range v.Missing {
-		fmt.Fprintf(&b, "Not known: %s: %s\n", m.What, m.Reason)
+		fmt.Fprintf(&b, "Not known: %s: %s\n", printable(m.What), printable(m.Reason))
 	}
 	return b.String()
 }

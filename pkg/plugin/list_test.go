@@ -6,6 +6,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -244,6 +245,22 @@ var _ = Describe("list", func() {
 		Entry("that the shoot does not have", apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{}, "", "", 0, true), ""),
 		Entry("that one may not see", apierrors.NewForbidden(schema.GroupResource{Resource: "nodemaintenances"}, "", nil), "Not known: node maintenances: "),
 	)
+
+	It("P9: should show what the seed knows while the shoot does not answer", func() {
+		silent := func(seed []client.Object) *person {
+			p := newPerson(shootObjects(), seed)
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+					return errors.New("it is \x1b[31maway")
+				},
+			})
+			return p
+		}
+		p := silent(seedObjects())
+		Expect(p.runs("list auto")).To(Succeed())
+		Expect(p.out.String()).To(And(MatchRegexp(`(?m)Failed:Preserved +auto`), ContainSubstring("\nNot known: what the shoot knows: it is [31maway\n")))
+		Expect(silent(nil).runs("list")).To(MatchError(ContainSubstring("failed to list the nodes: it is")))
+	})
 
 	It("should go on, with a line for each change", func() {
 		p := newPerson(shootObjects(), nil)

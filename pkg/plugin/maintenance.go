@@ -186,15 +186,16 @@ func newMaintenanceDoneCommand(o *Options) *cobra.Command {
 				return err
 			}
 			m.spec.NodeName = args[0]
-			return o.endMaintenance(cmd.Context(), m)
+			return o.endMaintenance(cmd.Context(), m, cmd.Flags().Changed("requestor"))
 		},
 	}
 	m.addRequestor(cmd)
-	m.add(cmd.Flags(), "the node is given back", false)
+	m.add(cmd.Flags(), "the node is given back", true)
 	return cmd
 }
 
-func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags) error {
+// endMaintenance deletes what a requestor asked for. What nobody named may be somebody else's, as all have the same default.
+func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags, named bool) error {
 	shoot, _, err := o.shootClient()
 	if err != nil {
 		return err
@@ -218,6 +219,12 @@ func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags) error
 	}
 	for i := range list {
 		nm := &list[i]
+		if !named {
+			if err := o.confirm(fmt.Sprintf("Node %s was asked for by %s %s ago, which may have been somebody else (nodemaintenance/%s in namespace %s, see --requestor). Give it back?",
+				node, nm.Spec.RequestorID, left(o.Clock.Now(), nm.CreationTimestamp.Time), nm.Name, nm.Namespace), &m.writeFlags); err != nil {
+				return err
+			}
+		}
 		if m.dryRun != "client" {
 			options := []client.DeleteOption{client.Preconditions{UID: &nm.UID}}
 			if m.dryRun == "server" {

@@ -12,13 +12,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -142,6 +145,8 @@ func (o *Options) follow(ctx context.Context, show func(*evidence.Snapshot) erro
 type watcher struct {
 	client.Reader
 	cache cache.Cache
+	// refused has the errors of watches that are not allowed, by their kinds: what was listed before them never changes.
+	refused *sync.Map
 }
 
 // watching returns a reader of what a client reads in all namespaces, or in some. A client without a config is read itself.
@@ -150,15 +155,20 @@ func watching(ctx context.Context, c client.Client, config *rest.Config, namespa
 		return c, nil
 	}
 	log.SetLogger(logr.Discard())
+	refused := &sync.Map{}
 	watched, err := cache.New(config, cache.Options{
 		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: namespaces,
-		DefaultWatchErrorHandler: func(context.Context, *toolscache.Reflector, error) {}, // the calls say what is wrong
+		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) { // the calls say what is wrong
+			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err) {
+				refused.Store(r.TypeDescription(), err)
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	go func() { _ = watched.Start(ctx) }()
-	return watcher{c, watched}, nil
+	return watcher{c, watched, refused}, nil
 }
 
 // List implements client.Reader.
@@ -169,9 +179,21 @@ func (w watcher) List(ctx context.Context, list client.ObjectList, opts ...clien
 	}
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
 	if informer, err := w.cache.GetInformerForKind(ctx, kind, cache.BlockUntilSynced(false)); err == nil && informer.HasSynced() {
+		if err, is := w.refused.Load(w.describe(kind)); is {
+			return fmt.Errorf("failed to watch: %w", err.(error))
+		}
 		return w.cache.List(ctx, list, opts...)
 	}
 	return w.Reader.List(ctx, list, opts...)
+}
+
+// describe returns what reflectors call a kind.
+func (watcher) describe(kind schema.GroupVersionKind) string {
+	object, err := scheme.New(kind)
+	if err != nil {
+		return kind.String()
+	}
+	return fmt.Sprintf("%T", object)
 }
 
 // errReached ends watching as what was waited for has happened.

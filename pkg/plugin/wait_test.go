@@ -7,6 +7,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -15,13 +16,39 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("list -w, of an API server", func() {
+	It("should end with an error without the right to watch nodes, as it would show the same for ever", func() {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			switch query := r.URL.Query(); {
+			case r.URL.Path != "/api/v1/nodes":
+				http.NotFound(w, r)
+			case query.Get("watch") != "":
+				status := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no right to watch")).Status()
+				w.WriteHeader(http.StatusForbidden)
+				_ = json.NewEncoder(w).Encode(&status)
+			default:
+				_ = json.NewEncoder(w).Encode(&corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}})
+			}
+		}))
+		DeferCleanup(server.CloseClientConnections)
+		p := newPerson(nil, nil)
+		p.options.shoot = nil
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		ended := make(chan error, 1)
+		go func() { ended <- p.runs("list -w --server " + server.URL) }()
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(MatchError(ContainSubstring("failed to watch: "))))
+	})
+
 	It("should list nodes until they are watched, and go on without node maintenances", func() {
 		var lists atomic.Int32
 		changed := make(chan struct{})

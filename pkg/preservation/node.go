@@ -69,6 +69,28 @@ func TaintedSince(node *corev1.Node) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// clockSkew is how far ahead the clock may have been that the taint was put on by.
+const clockSkew = time.Minute
+
+// DrainBegan returns when the drain of a preserved node began, whose machine has failed at a time, zero if nobody knows: when the
+// taint was put on, but not before the failure and not after now. The taint's time is the shoot's to write, that of the failure is
+// not: a time of long ago must not skip PodDisruptionBudgets, and none and one that is yet to come must not keep the drain from
+// timing out.
+func DrainBegan(node *corev1.Node, failed, now time.Time) time.Time {
+	began, _ := TaintedSince(node)
+	if c := PreservedCondition(node); began.IsZero() && c != nil {
+		// Somebody else put the taint on: the condition tells since when the machine is preserved.
+		began = c.LastTransitionTime.Time
+	}
+	if began.Before(failed) || began.After(now.Add(clockSkew)) {
+		began = failed
+	}
+	if began.IsZero() || began.After(now) {
+		return now
+	}
+	return began
+}
+
 func isTainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isOurTaint) }
 
 func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
