@@ -7,13 +7,18 @@ package evidence
 
 import "github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 
-// What is gathered.
+// What is gathered, and what of it is missing.
 type (
-	Snapshot   = snapshot.Snapshot
-	Shoot      = snapshot.Shoot
-	Seed       = snapshot.Seed
+	// Snapshot is all of it.
+	Snapshot = snapshot.Snapshot
+	// Shoot is what the shoot has.
+	Shoot = snapshot.Shoot
+	// Seed is what the control plane's namespace has.
+	Seed = snapshot.Seed
+	// Controller is how the preservation controller runs.
 	Controller = snapshot.Controller
-	Missing    = snapshot.Missing
+	// Missing is something that could not be had.
+	Missing = snapshot.Missing
 )
 
 // What Missing names things that others look for there.

@@ -18,9 +18,9 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -67,10 +67,10 @@ type situation struct {
 	args       []string
 	noSidecar  bool
 	note       string
-	change     func(*evidence.Snapshot)
+	change     func(*snapshot.Snapshot)
 }
 
-func (s situation) snapshot(holder string) *evidence.Snapshot {
+func (s situation) snapshot(holder string) *snapshot.Snapshot {
 	deployment := Deployment("pool-z1", append([]DeploymentOption{Share("1")}, s.deployment...)...)
 	sets := []machinev1alpha1.MachineSet{*Set("old", deployment, Revision("1"))}
 	if s.updated {
@@ -80,14 +80,14 @@ func (s situation) snapshot(holder string) *evidence.Snapshot {
 		m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&sets[0], machinev1alpha1.SchemeGroupVersion.WithKind("MachineSet"))}
 		return *m
 	}
-	snapshot := &evidence.Snapshot{
+	snapshot := &snapshot.Snapshot{
 		Time: now,
-		Seed: &evidence.Seed{
+		Seed: &snapshot.Seed{
 			Namespace:          Namespace,
 			MachineDeployments: []machinev1alpha1.MachineDeployment{*deployment},
 			MachineSets:        sets,
 			Machines:           []machinev1alpha1.Machine{owned(Machine("m", s.machine...)), owned(Machine("other", s.other...))},
-			Controller:         &evidence.Controller{Injected: !s.noSidecar, Args: append([]string{"--namespace=" + Namespace, "--holder=" + holder, "--log-level=info"}, s.args...)},
+			Controller:         &snapshot.Controller{Injected: !s.noSidecar, Args: append([]string{"--namespace=" + Namespace, "--holder=" + holder, "--log-level=info"}, s.args...)},
 		},
 	}
 	snapshot.Shoot.Nodes = []corev1.Node{*Node("other")}
@@ -163,7 +163,7 @@ var situations = map[string]situation{
 		shown("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
 	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(v1alpha1.AnnotationMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
 		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
-		change: func(s *evidence.Snapshot) {
+		change: func(s *snapshot.Snapshot) {
 			s.Shoot.HasMaintenances = true
 			s.Shoot.Maintenances = []maintenancev1alpha1.NodeMaintenance{{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "firmware"},
@@ -249,7 +249,7 @@ var _ = Describe("Explain", func() {
 	}
 
 	It("M12: should know a machine as kept that somebody works on, though its node has no condition as nothing has failed", func() {
-		s := &evidence.Snapshot{Time: now}
+		s := &snapshot.Snapshot{Time: now}
 		s.Shoot.Nodes = []corev1.Node{*Node("m", NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), NodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "true"))}
 		sentences, err := Explain(s, "m", now)
 		Expect(err).NotTo(HaveOccurred())

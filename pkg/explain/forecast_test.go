@@ -16,9 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -96,36 +96,36 @@ var _ = Describe("DrainForecastOf", func() {
 			budget("web", "web", 1), budget("strict", "strict", 0), budget("sick", "sick", 0), budget("one", "twice", 1), budget("two", "twice", 1),
 		}
 	)
-	shop := func(node ...NodeOption) *evidence.Snapshot {
-		return &evidence.Snapshot{
+	shop := func(node ...NodeOption) *snapshot.Snapshot {
+		return &snapshot.Snapshot{
 			Time:    now,
-			Shoot:   evidence.Shoot{Nodes: []corev1.Node{*Node("m", node...)}, Pods: pods, PodDisruptionBudgets: budgets},
-			Missing: []evidence.Missing{{What: MissingBudgets("closed"), Reason: "forbidden"}},
+			Shoot:   snapshot.Shoot{Nodes: []corev1.Node{*Node("m", node...)}, Pods: pods, PodDisruptionBudgets: budgets},
+			Missing: []snapshot.Missing{{What: MissingBudgets("closed"), Reason: "forbidden"}},
 		}
 	}
-	withSeed := func(snapshot *evidence.Snapshot, deployment DeploymentOption, args ...string) *evidence.Snapshot {
+	withSeed := func(snapshot *snapshot.Snapshot, deployment DeploymentOption, args ...string) *snapshot.Snapshot {
 		snapshot.Seed = situation{deployment: []DeploymentOption{deployment}, args: args}.snapshot("health-timer").Seed
 		return snapshot
 	}
 
-	DescribeTable("should say what is done, when, and what is in the way", func(name string, snapshot func() *evidence.Snapshot, options ForecastOptions) {
+	DescribeTable("should say what is done, when, and what is in the way", func(name string, snapshot func() *snapshot.Snapshot, options ForecastOptions) {
 		forecast, err := DrainForecastOf(snapshot(), "m", options, now)
 		Expect(err).NotTo(HaveOccurred())
 		b := &strings.Builder{}
 		Expect(forecast.Write(b)).To(Succeed())
 		golden.Expect("forecast-"+name+".txt", b.String())
 	},
-		Entry("P7: a node that answers", "answers", func() *evidence.Snapshot { return shop() }, ForecastOptions{}),
-		Entry("P7: one that does not", "dead", func() *evidence.Snapshot { return shop(NotReady) }, ForecastOptions{Timeout: 30 * time.Minute}),
-		Entry("P7: one that is assumed not to", "as-if-dead", func() *evidence.Snapshot { return shop() }, ForecastOptions{Timeout: 30 * time.Minute, NotAnswering: true}),
-		Entry("P7: one where volumes are forced", "forced", func() *evidence.Snapshot {
+		Entry("P7: a node that answers", "answers", func() *snapshot.Snapshot { return shop() }, ForecastOptions{}),
+		Entry("P7: one that does not", "dead", func() *snapshot.Snapshot { return shop(NotReady) }, ForecastOptions{Timeout: 30 * time.Minute}),
+		Entry("P7: one that is assumed not to", "as-if-dead", func() *snapshot.Snapshot { return shop() }, ForecastOptions{Timeout: 30 * time.Minute, NotAnswering: true}),
+		Entry("P7: one where volumes are forced", "forced", func() *snapshot.Snapshot {
 			return withSeed(shop(NotReady), DeploymentAnnotation(v1alpha1.AnnotationForceDeletePodsWithVolumes, "true"), "--machine-drain-timeout=1h")
 		}, ForecastOptions{}),
-		Entry("P7: a drain that goes on", "going-on", func() *evidence.Snapshot { return shop(NotReady, Taint(v1alpha1.TaintPreserved, now.Add(-time.Hour))) }, ForecastOptions{}),
-		Entry("D5: with drain strategies", "strategies", func() *evidence.Snapshot {
+		Entry("P7: a drain that goes on", "going-on", func() *snapshot.Snapshot { return shop(NotReady, Taint(v1alpha1.TaintPreserved, now.Add(-time.Hour))) }, ForecastOptions{}),
+		Entry("D5: with drain strategies", "strategies", func() *snapshot.Snapshot {
 			return withSeed(shop(), Share("1"), "--drain-strategies", "--drain-strategies-timeout=45m", "--expected-drain-time=8m", "--pdb-force-drain-timeout=60m", "--drain-ignored-namespace-pattern=clo.*")
 		}, ForecastOptions{}),
-		Entry("an empty node", "empty", func() *evidence.Snapshot {
+		Entry("an empty node", "empty", func() *snapshot.Snapshot {
 			s := shop()
 			s.Shoot.Pods = nil
 			return s

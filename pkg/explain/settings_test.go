@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -64,10 +64,10 @@ var _ = Describe("The controller's settings", func() {
 	})
 
 	It("P9: should know that a node is not known", func() {
-		snapshot := situations["asked"].snapshot("health-timer")
-		snapshot.Shoot.Nodes = nil
-		snapshot.Missing = []evidence.Missing{{What: evidence.WhatNodes, Reason: "connection refused"}}
-		sentences, err := Explain(snapshot, "m", now)
+		known := situations["asked"].snapshot("health-timer")
+		known.Shoot.Nodes = nil
+		known.Missing = []snapshot.Missing{{What: snapshot.WhatNodes, Reason: "connection refused"}}
+		sentences, err := Explain(known, "m", now)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(textOf(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))
 	})

@@ -11,9 +11,9 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 var _ = Describe("IfAsked", func() {
@@ -35,7 +35,7 @@ var _ = Describe("IfAsked", func() {
 					Expect(snapshot).To(Equal(s.snapshot(holder)), "unchanged")
 
 					written := s
-					written.change = func(snapshot *evidence.Snapshot) {
+					written.change = func(snapshot *snapshot.Snapshot) {
 						if s.change != nil {
 							s.change(snapshot)
 						}

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -139,7 +140,7 @@ func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
 		fmt.Fprintf(o.ErrOut, "Cut at its beginning: %s\n", path)
 	}
 	for _, missing := range bundle.Snapshot.Missing {
-		if o.SeedNamespace == "" && missing.What == evidence.WhatSeed {
+		if o.SeedNamespace == "" && missing.What == snapshot.WhatSeed {
 			continue
 		}
 		fmt.Fprintf(o.ErrOut, "Not to be had: %s: %s\n", missing.What, missing.Reason)

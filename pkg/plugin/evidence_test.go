@@ -36,6 +36,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -197,7 +198,7 @@ m-2       -        2026-07-01T09:00:00Z   60m
 			return p
 		}
 		file := func() string { return filepath.Join(GinkgoT().TempDir(), "node.tar.gz") }
-		read := func(name string) *evidence.Snapshot {
+		read := func(name string) *snapshot.Snapshot {
 			GinkgoHelper()
 			archive, err := os.ReadFile(name)
 			Expect(err).NotTo(HaveOccurred())

@@ -18,6 +18,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // newForecastCommand returns kubectl preserve drain-forecast.
@@ -46,7 +47,7 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 			if options.Timeout < 0 {
 				return fmt.Errorf("--timeout=%s: must be greater than 0, or not set", options.Timeout)
 			}
-			return o.look(cmd.Context(), from, args[0], readForecast, func(s *evidence.Snapshot) error {
+			return o.look(cmd.Context(), from, args[0], readForecast, func(s *snapshot.Snapshot) error {
 				forecast, err := explain.DrainForecastOf(s, args[0], options, s.Time)
 				switch {
 				case err != nil:
@@ -72,8 +73,8 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 }
 
 // readForecast reads a node, its pods, and the PodDisruptionBudgets of their namespaces; with the seed, the machines.
-func readForecast(ctx context.Context, from evidence.Sources) (*evidence.Snapshot, error) {
-	s := &evidence.Snapshot{Time: from.Clock.Now()}
+func readForecast(ctx context.Context, from evidence.Sources) (*snapshot.Snapshot, error) {
+	s := &snapshot.Snapshot{Time: from.Clock.Now()}
 	if err := readNode(ctx, from, s); err != nil {
 		return nil, err
 	}

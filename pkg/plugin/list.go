@@ -24,6 +24,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // overview is what list shows.
@@ -34,7 +35,7 @@ type overview struct {
 	// Places are those of the shares.
 	Places []places `json:"places"`
 	// Missing is what could not be had.
-	Missing []evidence.Missing `json:"missing,omitempty"`
+	Missing []snapshot.Missing `json:"missing,omitempty"`
 
 	hasSeed bool
 	// names are those of nodes and machines that it is about; empty for all.
@@ -89,9 +90,9 @@ const (
 )
 
 // overviewOf returns what there is to know about preserved machines.
-func overviewOf(s *evidence.Snapshot) overview {
+func overviewOf(s *snapshot.Snapshot) overview {
 	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
-		Missing: s.Unknown(evidence.WhatNodes, evidence.WhatMachines, evidence.WhatMaintenances)}
+		Missing: s.Unknown(snapshot.WhatNodes, snapshot.WhatMachines, snapshot.WhatMaintenances)}
 	requestors := requestorsOf(s)
 	nodes := nodesOf(s)
 	if s.Seed == nil {
@@ -124,7 +125,7 @@ func overviewOf(s *evidence.Snapshot) overview {
 	return o
 }
 
-func nodesOf(s *evidence.Snapshot) map[string]*corev1.Node {
+func nodesOf(s *snapshot.Snapshot) map[string]*corev1.Node {
 	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
 	for i := range s.Shoot.Nodes {
 		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
@@ -133,7 +134,7 @@ func nodesOf(s *evidence.Snapshot) map[string]*corev1.Node {
 }
 
 // locate puts machines without a node into the zone of their MachineDeployment.
-func (o *overview) locate(s *evidence.Snapshot, deployment *machinev1alpha1.MachineDeployment, zone string) {
+func (o *overview) locate(s *snapshot.Snapshot, deployment *machinev1alpha1.MachineDeployment, zone string) {
 	for i := range s.Seed.Machines {
 		machine := &s.Seed.Machines[i]
 		at := slices.IndexFunc(o.Machines, func(k kept) bool { return k.Machine == machine.Name && k.Zone == "" })
@@ -144,7 +145,7 @@ func (o *overview) locate(s *evidence.Snapshot, deployment *machinev1alpha1.Mach
 }
 
 // requestorsOf returns who works on which node.
-func requestorsOf(s *evidence.Snapshot) map[string]string {
+func requestorsOf(s *snapshot.Snapshot) map[string]string {
 	requestors := map[string]string{}
 	for i := range s.Shoot.Maintenances {
 		m := &s.Shoot.Maintenances[i]
@@ -220,7 +221,7 @@ func timeOrNil(t time.Time) *metav1.Time {
 }
 
 // placesOf returns the places of a MachineDeployment (P1).
-func placesOf(deployment *machinev1alpha1.MachineDeployment, s *evidence.Snapshot, nodes map[string]*corev1.Node) places {
+func placesOf(deployment *machinev1alpha1.MachineDeployment, s *snapshot.Snapshot, nodes map[string]*corev1.Node) places {
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
 	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
 	for i := range s.Seed.Machines {
@@ -262,14 +263,6 @@ func usedPlaces(machines []kept) []places {
 		used[at].Used++
 	}
 	return used
-}
-
-// requestOn returns what is asked for on a node (R1).
-func requestOn(node *corev1.Node) string {
-	if request := node.Annotations[v1alpha1.AnnotationPreserve]; request != v1alpha1.RequestTrue {
-		return request
-	}
-	return v1alpha1.RequestNow
 }
 
 func isReady(node *corev1.Node) bool { return isConditionTrue(node, corev1.NodeReady) }
@@ -354,10 +347,10 @@ func number(n *int32) string {
 }
 
 // only leaves the machines of some names, or all of them if there are no names.
-func (v *overview) only(names []string) {
-	v.names = names
+func (o *overview) only(names []string) {
+	o.names = names
 	if len(names) > 0 {
-		v.Machines = slices.DeleteFunc(v.Machines, func(k kept) bool { return !slices.ContainsFunc(names, k.is) })
+		o.Machines = slices.DeleteFunc(o.Machines, func(k kept) bool { return !slices.ContainsFunc(names, k.is) })
 	}
 }
 
@@ -365,11 +358,11 @@ func (v *overview) only(names []string) {
 func (k *kept) is(name string) bool { return k.Node == name || k.Machine == name }
 
 // exists says that a name is that of a node, or of a machine where these are known.
-func exists(s *evidence.Snapshot, name string) bool {
+func exists(s *snapshot.Snapshot, name string) bool {
 	return s.Shoot.Node(name) != nil || s.Seed != nil && s.Seed.Machine(name) != nil
 }
 
-func allExist(s *evidence.Snapshot, names []string) error {
+func allExist(s *snapshot.Snapshot, names []string) error {
 	for _, name := range names {
 		switch {
 		case exists(s, name):
@@ -424,7 +417,7 @@ func (l *listFlags) validate() error {
 }
 
 // reached says that what is waited for has happened, or fails if it cannot any more.
-func (l *listFlags) reached(s *evidence.Snapshot, v *overview) (bool, error) {
+func (l *listFlags) reached(s *snapshot.Snapshot, v *overview) (bool, error) {
 	held := func(name string) bool {
 		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) })
 	}
@@ -482,7 +475,7 @@ It takes the rights to list nodes, and node maintenances where the shoot has the
 }
 
 func (o *Options) list(ctx context.Context, l *listFlags) error {
-	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *evidence.Snapshot) error {
+	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *snapshot.Snapshot) error {
 		if err := allExist(s, l.names); err != nil {
 			return missesIn(l.from, err)
 		}

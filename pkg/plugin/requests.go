@@ -28,22 +28,23 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // facts are what a request is decided on: what is known, and what the domain says would be.
 type facts struct {
-	snapshot *evidence.Snapshot
+	snapshot *snapshot.Snapshot
 	node     *corev1.Node
 	// as is what becomes of the machine as it is.
 	as *explain.Answer
 }
 
-func factsOf(s *evidence.Snapshot, name string) (f facts, err error) {
+func factsOf(s *snapshot.Snapshot, name string) (f facts, err error) {
 	if i := slices.IndexFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
 		f.node, f.snapshot = &s.Shoot.Nodes[i], s
 	} else {
 		for _, missing := range s.Missing {
-			if missing.What == evidence.WhatNodes {
+			if missing.What == snapshot.WhatNodes {
 				return f, fmt.Errorf("failed to list the nodes: %s", missing.Reason)
 			}
 		}

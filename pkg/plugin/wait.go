@@ -30,9 +30,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
-	"sigs.k8s.io/controller-runtime/pkg/log"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // listWatch lists and then watches, which all API servers can do.
@@ -102,7 +103,7 @@ func isTimeout(err error) bool {
 }
 
 // follow calls show with all that is known, now and every second, until the context is done.
-func (o *Options) follow(ctx context.Context, show func(*evidence.Snapshot) error) error {
+func (o *Options) follow(ctx context.Context, show func(*snapshot.Snapshot) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	from := evidence.Sources{Clock: o.Clock, SeedNamespace: o.SeedNamespace}
@@ -154,7 +155,7 @@ func watching(ctx context.Context, c client.Client, config *rest.Config, namespa
 	if config == nil {
 		return c, nil
 	}
-	log.SetLogger(logr.Discard())
+	logf.SetLogger(logr.Discard())
 	refused := &sync.Map{}
 	watched, err := cache.New(config, cache.Options{
 		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: namespaces,
@@ -210,7 +211,7 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 		widest = listHead(l.wide())
 	)
 	shown := map[string]kept{}
-	err := o.follow(limited, func(s *evidence.Snapshot) error {
+	err := o.follow(limited, func(s *snapshot.Snapshot) error {
 		v := overviewOf(s)
 		v.only(l.names)
 		text := o.text(&v, l.wide())

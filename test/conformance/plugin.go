@@ -62,7 +62,7 @@ func (u person) as(flags ...string) person {
 }
 
 func (u person) command(args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(u.ctx, u.Plugin.Binary, append(args, u.flags...)...) //nolint:gosec // built from this checkout
+	cmd := exec.CommandContext(u.ctx, u.Plugin.Binary, append(args, u.flags...)...)
 	cmd.Dir, cmd.Env = u.dir, append(os.Environ(), "TERM=xterm", "KUBECONFIG="+u.Plugin.ShootKubeconfig)
 	return cmd
 }
@@ -129,7 +129,7 @@ func (u person) gathers(name string, flags ...string) (file string, files map[st
 	started := time.Now()
 	u.does(append([]string{"evidence", name, "-o", file}, flags...)...)
 	u.Expect(time.Since(started)).To(BeNumerically("<", longestAnswer))
-	packed, err := os.ReadFile(file) //nolint:gosec // written just now
+	packed, err := os.ReadFile(file)
 	u.Expect(err).NotTo(HaveOccurred())
 	u.Expect(len(packed)).To(BeNumerically("<", 8<<20))
 	unzipped, err := gzip.NewReader(bytes.NewReader(packed))

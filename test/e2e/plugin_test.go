@@ -46,7 +46,7 @@ func serveKubelet(ctx context.Context, shoot client.Client, node string, handler
 	server := httptest.NewTLSServer(handler)
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{
 		"addresses":       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
-		"daemonEndpoints": corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(server.Listener.Addr().(*net.TCPAddr).Port)}}, //nolint:gosec // a port
+		"daemonEndpoints": corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(server.Listener.Addr().(*net.TCPAddr).Port)}},
 	}})
 	if err == nil {
 		err = shoot.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.MergePatchType, patch))

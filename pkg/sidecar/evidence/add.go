@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // ControllerName is the name of the controller.
@@ -56,7 +57,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 				Shoot:         clients.shoot,
 				Seed:          clients.seed,
 				SeedNamespace: namespace,
-				Controller:    &evidence.Controller{Injected: true, Args: r.Args},
+				Controller:    &snapshot.Controller{Injected: true, Args: r.Args},
 			})
 		}
 	}

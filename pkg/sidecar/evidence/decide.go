@@ -17,6 +17,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 const (
@@ -71,9 +72,9 @@ func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata
 }
 
 // isIncomplete says that the shoot or the seed could not be asked.
-func isIncomplete(snapshot *evidence.Snapshot) bool {
-	return snapshot.Seed == nil || slices.ContainsFunc(snapshot.Missing, func(m evidence.Missing) bool {
-		return strings.HasPrefix(m.What, evidence.WhatShoot) || m.What == evidence.WhatPods || m.What == evidence.WhatMachineEvents
+func isIncomplete(s *snapshot.Snapshot) bool {
+	return s.Seed == nil || slices.ContainsFunc(s.Missing, func(m snapshot.Missing) bool {
+		return strings.HasPrefix(m.What, snapshot.WhatShoot) || m.What == snapshot.WhatPods || m.What == snapshot.WhatMachineEvents
 	})
 }
 

@@ -31,6 +31,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -41,7 +42,7 @@ type environment struct {
 	recorder *events.FakeRecorder
 	// gathered counts how often evidence was gathered, and missing is what could not be had.
 	gathered int
-	missing  []evidence.Missing
+	missing  []snapshot.Missing
 	// noSeed says that the seed could not be asked, noMachine that nothing could, and during happens while evidence is gathered.
 	noSeed, noMachine bool
 	during            func()
@@ -105,9 +106,9 @@ func (e *environment) restart() {
 				return nil, errors.New("nothing can be learned")
 			}
 			found := Machine(machine)
-			bundle := &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: evidence.Snapshot{
+			bundle := &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: snapshot.Snapshot{
 				Time:    e.clock.Now(),
-				Seed:    &evidence.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*found}},
+				Seed:    &snapshot.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*found}},
 				Missing: e.missing,
 			}}
 			if e.noSeed {
@@ -270,16 +271,16 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.gathered).To(Equal(4))
 	},
 		Entry("no answer of the shoot", func(e *environment) {
-			e.missing = []evidence.Missing{{What: evidence.WhatShoot + ", and its kubelet", Reason: "no answer within 10s"}}
+			e.missing = []snapshot.Missing{{What: snapshot.WhatShoot + ", and its kubelet", Reason: "no answer within 10s"}}
 		}),
 		Entry("errors of the shoot", func(e *environment) {
-			e.missing = []evidence.Missing{{What: evidence.WhatPods, Reason: "etcdserver: request timed out"}}
+			e.missing = []snapshot.Missing{{What: snapshot.WhatPods, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the seed", func(e *environment) {
-			e.missing = []evidence.Missing{{What: evidence.WhatMachineEvents, Reason: "no answer within 10s"}}
+			e.missing = []snapshot.Missing{{What: snapshot.WhatMachineEvents, Reason: "no answer within 10s"}}
 		}),
 		Entry("no answer of the seed", func(e *environment) {
-			e.noSeed, e.missing = true, []evidence.Missing{{What: "what the seed knows", Reason: "no answer within 10s"}}
+			e.noSeed, e.missing = true, []snapshot.Missing{{What: "what the seed knows", Reason: "no answer within 10s"}}
 		}),
 	)
 
@@ -377,7 +378,7 @@ var _ = Describe("Reconciler", func() {
 
 	It("should tell what could not be had", func() {
 		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []evidence.Missing{{What: "node m", Reason: "no answer within 10s"}}
+		e.missing = []snapshot.Missing{{What: "node m", Reason: "no answer within 10s"}}
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (no answer within 10s)."))))
 		Expect(counted("incomplete")).To(Equal(1.0))
