@@ -29,10 +29,10 @@ var _ = Describe("IfAsked", func() {
 					if s.decide(h).Rule != "" {
 						continue // which is carried out first
 					}
-					snapshot := s.snapshot(holder)
-					answer, err := IfAsked(snapshot, "m", ask)
+					known := s.snapshot(holder)
+					answer, err := IfAsked(known, "m", ask)
 					Expect(err).NotTo(HaveOccurred())
-					Expect(snapshot).To(Equal(s.snapshot(holder)), "unchanged")
+					Expect(known).To(Equal(s.snapshot(holder)), "unchanged")
 
 					written := s
 					written.change = func(snapshot *snapshot.Snapshot) {

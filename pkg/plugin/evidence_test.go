@@ -243,7 +243,7 @@ m-2       -        2026-07-01T09:00:00Z   60m
 			archive, err := os.ReadFile(name)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(p.options.seed.Create(context.Background(), &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredName("m"), CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredName("01"), CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}, Annotations: map[string]string{evidence.AnnotationStoredMachine: "m"}},
 				BinaryData: map[string][]byte{evidence.StoredKey: archive},
 			})).To(Succeed())
 			p.out.Reset()
