@@ -429,6 +429,9 @@ func (c *collector) seedEvents(ctx context.Context) {
 
 func eventsIn(l *eventsv1.EventList) []eventsv1.Event { return l.Items }
 
+// cutError says that the rest of what is asked for is not kept.
+type cutError struct{ error }
+
 // readLast returns the last of those Events that keep says are of interest. It is an error if there are more.
 func readLast(ctx context.Context, reader client.Reader, keep func(*eventsv1.Event) bool, opts ...client.ListOption) ([]eventsv1.Event, error) {
 	var last lastEvents
@@ -474,7 +477,7 @@ func (l *lastEvents) trim() {
 // all returns the Events, and an error if there were more.
 func (l *lastEvents) all() ([]eventsv1.Event, error) {
 	if l.trim(); l.cut > 0 {
-		return l.events, fmt.Errorf("there are %d more than the last %d, which are kept", l.cut, len(l.events))
+		return l.events, cutError{fmt.Errorf("there are %d more than the last %d, which are kept", l.cut, len(l.events))}
 	}
 	return l.events, nil
 }
@@ -495,7 +498,7 @@ func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader,
 				continue
 			}
 			if size += sizeOf(&item); size > maxListed {
-				return kept, fmt.Errorf("there are more than the %d that have %d bytes and are kept", len(kept), maxListed)
+				return kept, cutError{fmt.Errorf("there are more than the %d that have %d bytes and are kept", len(kept), maxListed)}
 			}
 			kept = append(kept, item)
 		}
@@ -549,6 +552,9 @@ func (c *collector) try(ctx context.Context, what string, ask func(context.Conte
 func (c *collector) note(what string, err error) {
 	if err == nil {
 		return
+	}
+	if errors.As(err, new(cutError)) { // what was asked for is known
+		what = "the rest of " + what
 	}
 	c.set(func() {
 		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, Missing{What: line(what), Reason: line(err.Error())})
