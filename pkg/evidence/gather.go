@@ -306,12 +306,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 		c.maintenances(ctx, node)
 	}
 	if len(shoot.Pods) > 0 {
-		c.try(ctx, WhatBudgets, func(ctx context.Context) error {
-			budgets, err := list(ctx, c.Shoot, &policyv1.PodDisruptionBudgetList{}, func(l *policyv1.PodDisruptionBudgetList) []policyv1.PodDisruptionBudget { return l.Items },
-				func(b *policyv1.PodDisruptionBudget) bool { return covers(b, shoot.Pods) })
-			c.set(func() { shoot.PodDisruptionBudgets = budgets })
-			return err
-		})
+		c.try(ctx, WhatBudgets, func(ctx context.Context) error { return c.budgets(ctx, shoot) })
 	}
 	if others := c.siblings.Difference(sets.New(c.bundle.Node)); len(others) > 0 {
 		c.try(ctx, WhatNodes, func(ctx context.Context) error {
@@ -331,6 +326,29 @@ func (c *collector) shootObjects(ctx context.Context) {
 		})
 	}
 	c.shootEvents(ctx)
+}
+
+// budgets reads the PodDisruptionBudgets of the pods, namespace by namespace: a shoot may have many of others.
+func (c *collector) budgets(ctx context.Context, shoot *Shoot) error {
+	namespaces := sets.New[string]()
+	for i := range shoot.Pods {
+		namespaces.Insert(shoot.Pods[i].Namespace)
+	}
+	size := 0
+	for _, namespace := range sets.List(namespaces) {
+		budgets, err := list(ctx, c.Shoot, &policyv1.PodDisruptionBudgetList{}, func(l *policyv1.PodDisruptionBudgetList) []policyv1.PodDisruptionBudget { return l.Items },
+			func(b *policyv1.PodDisruptionBudget) bool { return covers(b, shoot.Pods) }, client.InNamespace(namespace))
+		for i := range budgets {
+			if size += budgets[i].Size(); size > maxListed {
+				return cutError{fmt.Errorf("there are more than the %d that have %d bytes and are kept", len(shoot.PodDisruptionBudgets), maxListed)}
+			}
+			shoot.PodDisruptionBudgets = append(shoot.PodDisruptionBudgets, budgets[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *collector) maintenances(ctx context.Context, node string) {

@@ -307,6 +307,20 @@ var _ = Describe("#Collect", func() {
 		Expect(read.Seed.Controller).To(Equal(&Controller{}))
 	})
 
+	It("should list budgets by namespace", func(ctx SpecContext) {
+		s, namespaces := sources(), []string{}
+		shoot := s.Shoot.(client.WithWatch)
+		s.Shoot = interceptor.NewClient(shoot, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*policyv1.PodDisruptionBudgetList); ok {
+				namespaces = append(namespaces, (&client.ListOptions{}).ApplyOptions(opts).Namespace)
+			}
+			return c.List(ctx, list, opts...)
+		}})
+		_, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(namespaces).To(And(ContainElement("default"), Not(ContainElement(""))))
+	})
+
 	It("should not let the shoot choose among the pods of the control plane", func(ctx SpecContext) {
 		s := sources()
 		s.Name = "node-9"
