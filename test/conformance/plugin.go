@@ -225,6 +225,12 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(files["index.md"]).To(MatchRegexp(`(?s)Condition Ready is True.*What was redacted.*values of environment variables`))
 	p.Expect(files).To(ContainElement(ContainSubstring("PLEG is not healthy, token=[redacted]")))
 
+	// Where many machines fail at the same time, evidence of one after the other is stored.
+	p.eventually(func(g Gomega) {
+		text, _ := operator.terminal("", "evidence", "list")
+		g.Expect(text).To(MatchRegexp(row(broken.Name, nodes[1])))
+	})
+
 	// It is let go of, after a question, while somebody waits for that.
 	released := owner.follows("list", nodes[1], "-w", "--until", "released", "--timeout", "5m")
 	text, status = owner.terminal("n\n", "release", nodes[1])
@@ -239,7 +245,6 @@ func kubectlPreserve(p *Pool) {
 	p.gone(broken)
 
 	// What was stored when it failed is still there.
-	p.Expect(operator.does("evidence", "list")).To(MatchRegexp(row(broken.Name, nodes[1])))
 	_, files = operator.gathers(broken.Name, "--stored")
 	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring("**held**")))
 	p.Expect(files).To(And(HaveKey("seed/machines.json"), HaveKey("shoot/pods.json")))
