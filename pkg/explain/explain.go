@@ -405,7 +405,7 @@ func (e *explanation) worked(node *corev1.Node) {
 	}
 	if preservation.IsPowerCycled(node) {
 		_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
-		e.say(Why, "X12", "The power cycle of its host is in phase %s. %s", printable(c.Reason), printable(c.Message))
+		e.say(Why, "X12", "%s", strings.TrimSpace(fmt.Sprintf("The power cycle of its host is in phase %s. %s", printable(c.Reason), printable(c.Message))))
 	}
 }
 

@@ -156,7 +156,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 				return false, err
 			}
 		}
-		return !w.wait || c.Status != corev1.ConditionTrue, nil
+		return !w.wait || c.Status != corev1.ConditionTrue && c.Reason != v1alpha1.PowerCycleWaiting, nil
 	})
 	switch {
 	case err != nil:
