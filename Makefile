@@ -121,6 +121,12 @@ build: ## Build all binaries into bin/
 	@ldflags="$$(hack/ldflags.sh)"; \
 	go build -trimpath -ldflags "$$ldflags" -o bin/ ./cmd/...
 
+.PHONY: plugin
+plugin: ## Build kubectl preserve for all platforms into archives in bin/, as krew has them
+	@for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do \
+	  hack/plugin-archive.sh "$${platform%/*}" "$${platform#*/}" bin; \
+	done
+
 .PHONY: generate
 generate: ## Generate what is derived from the API types, the rules and the version
 	@hack/update-codegen.sh
@@ -137,6 +143,10 @@ pictures: ## Draw the dashboards that the docs show anew, with what a landscape 
 	  -may-be-empty=machine-preservation/15,machine-preservation/16,machine-preservation/17,machine-preservation/18,machine-preservation-seed/11,machine-preservation-seed/12,machine-preservation-seed/15,machine-preservation-seed/16 "$$record" \
 	  '$(CURDIR)/pkg/component/preservationcontroller/dashboards/machine-preservation.json=$(CURDIR)/docs/usage/images/dashboard.svg' \
 	  '$(CURDIR)/charts/gardener-extension-machine-preservation/dashboards/machine-preservation-seed.json=$(CURDIR)/docs/operations/images/dashboard.svg'
+
+.PHONY: terminal-pictures
+terminal-pictures: ## Draw the terminals that the docs show anew, from a run of the demo (takes minutes)
+	@hack/terminal-pictures.sh
 
 .PHONY: check
 check: check-headers check-tidy check-imports check-generate check-vet check-lint ## Check headers, go.mod files, imports, generated files; vet and lint

@@ -273,6 +273,7 @@ var _ = Describe("Objects", func() {
 			Expect(config.InjectionMaxFailed).To(Equal(defaults.InjectionMaxFailed))
 			Expect(config.InjectionMaxFailedPercent).To(Equal(defaults.InjectionMaxFailedPercent))
 			Expect(config.Hosts).To(BeNil())
+			Expect(config.Evidence).To(BeNil())
 		})
 
 		It("X11: should have the hosts that its values show", func() {
@@ -286,6 +287,12 @@ var _ = Describe("Objects", func() {
 			Expect(hosts).To(HaveLen(reflect.TypeFor[configv1alpha1.Hosts]().NumField()), "all fields are shown")
 			config := decode(map[string]any{"config": map[string]any{"hosts": hosts}})
 			Expect(config.Hosts).To(Equal(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost}))
+			Expect(validation.ValidateControllerConfiguration(config)).To(BeEmpty())
+		})
+
+		It("should have evidence as it is configured", func() {
+			config := decode(map[string]any{"config": map[string]any{"evidence": map[string]any{"enabled": true}}})
+			Expect(config.Evidence).To(Equal(&configv1alpha1.Evidence{Enabled: true}))
 			Expect(validation.ValidateControllerConfiguration(config)).To(BeEmpty())
 		})
 

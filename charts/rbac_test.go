@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
 // That these are all permissions that the processes use is shown by test/integration/charts.
@@ -115,16 +116,41 @@ var _ = Describe("Permissions", func() {
 		Expect(verbs(map[string]any{"kind": "BareMetalHost", "kubeconfigSecretName": "metal"})).To(BeEmpty())
 	})
 
-	// The changes that names cannot be given for are those that create, and these.
-	It("should allow the extension to change by name what it changes in all namespaces", func() {
-		var nameless []string
-		for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, nil)) {
-			for _, rule := range role.Rules {
-				if len(rule.ResourceNames) == 0 && sets.New(rule.Verbs...).HasAny("update", "patch", "delete") {
-					nameless = append(nameless, rule.Resources...)
+	It("should allow the extension to see ConfigMaps of all names, and to change stored evidence, only where it is stored, or was", func() {
+		verbs := func(config map[string]any, names ...string) []string {
+			var verbs []string
+			for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, map[string]any{"config": map[string]any{"evidence": config}})) {
+				for _, rule := range role.Rules {
+					if slices.Contains(rule.Resources, "configmaps") && slices.Equal(rule.ResourceNames, names) {
+						verbs = append(verbs, rule.Verbs...)
+					}
 				}
 			}
+			return verbs
 		}
-		Expect(nameless).To(ConsistOf("extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "events"))
+		Expect(verbs(nil)).To(ConsistOf("create"), "for the dashboards")
+		Expect(verbs(nil, evidence.StoredNames()...)).To(BeEmpty())
+		Expect(verbs(map[string]any{"enabled": false})).To(ConsistOf("create", "list"))
+		Expect(verbs(map[string]any{"enabled": false}, evidence.StoredNames()...)).To(ConsistOf("delete"))
+		Expect(verbs(map[string]any{"enabled": true})).To(ConsistOf("create", "list"))
+		Expect(verbs(map[string]any{"enabled": true}, evidence.StoredNames()...)).To(ConsistOf("delete", "patch"))
+	})
+
+	// The changes that names cannot be given for are those that create, and these.
+	It("should allow the extension to change by name what it changes in all namespaces", func() {
+		nameless := func(values map[string]any) []string {
+			var nameless []string
+			for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, values)) {
+				for _, rule := range role.Rules {
+					if len(rule.ResourceNames) == 0 && sets.New(rule.Verbs...).HasAny("update", "patch", "delete") {
+						nameless = append(nameless, rule.Resources...)
+					}
+				}
+			}
+			return nameless
+		}
+		always := []string{"extensions", "extensions/status", "machinedeployments", "machines", "machines/status", "events"}
+		Expect(nameless(nil)).To(ConsistOf(always))
+		Expect(nameless(map[string]any{"config": map[string]any{"evidence": map[string]any{"enabled": true}}})).To(ConsistOf(always))
 	})
 })

@@ -21,6 +21,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
 // setting is a value of a chart that is not the default, and all that it changes in what the chart renders.
@@ -102,6 +103,11 @@ func extensionSettings() map[string]setting {
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-private-networks": Equal("allowed"),
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-public-networks":  Equal("allowed"),
 		}},
+		"config.evidence": {map[string]any{"enabled": true}, evidenceKeys(Keys{
+			"ConfigMap[config].data.config.yaml":        ContainSubstring("\nevidence:\n  enabled: true\n"),
+			annotations + "checksum/config":             HaveLen(64),
+			"ClusterRole.rules[configmaps].verbs[list]": Equal("list"),
+		})},
 		"config.injectionMaxFailedPercent":           {20, config(ContainSubstring("\ninjectionMaxFailedPercent: 20\n"))},
 		"controllers.lifecycle.concurrentSyncs":      {7, Keys{container + "args[--lifecycle-max-concurrent-reconciles]": Equal("7")}},
 		"controllers.worker.concurrentSyncs":         {8, Keys{container + "args[--worker-max-concurrent-reconciles]": Equal("8")}},
@@ -152,6 +158,7 @@ func admissionRuntimeSettings() map[string]setting {
 		"config.maxMachinePreserveTimeout":          {"100h", Keys{pod + "containers[" + name + "].args[--max-machine-preserve-timeout]": Equal("100h")}},
 		"config.hosts.enabled":                      {true, Keys{pod + "containers[" + name + "].args[--hosts]": Equal("true")}},
 		"config.hosts.automatic":                    {true, Keys{pod + "containers[" + name + "].args[--hosts-automatic]": Equal("true")}},
+		"config.evidence.enabled":                   {true, Keys{pod + "containers[" + name + "].args[--evidence]": Equal("true")}},
 		"config.maxAutoPreserveFailed":              {0, Keys{pod + "containers[" + name + "].args[--max-auto-preserve-failed]": Equal("0")}},
 		"gardener.runtimeCluster.priorityClassName": {"foo", Keys{pod + "priorityClassName": Equal("foo")}},
 		"gardener.virtualCluster.namespace": {"foo", Keys{
@@ -176,6 +183,19 @@ func everything(chart charts.Chart) map[string]any {
 func set(values map[string]any, path string, value any) {
 	GinkgoHelper()
 	Expect(unstructured.SetNestedField(values, jsonValue(value), strings.Split(path, ".")...)).To(Succeed())
+}
+
+// evidenceKeys adds the rule for ConfigMaps with evidence.
+func evidenceKeys(keys Keys) Keys {
+	rule := "ClusterRole.rules[configmaps" + strings.Join(evidence.StoredNames(), "") + "]."
+	keys[rule+"apiGroups[]"] = BeEmpty()
+	keys[rule+"resources[configmaps]"] = Equal("configmaps")
+	for _, name := range evidence.StoredNames() {
+		keys[rule+"resourceNames["+name+"]"] = Equal(name)
+	}
+	keys[rule+"verbs[patch]"] = Equal("patch")
+	keys[rule+"verbs[delete]"] = Equal("delete")
+	return keys
 }
 
 // jsonValue returns a value as it is after decoding JSON.

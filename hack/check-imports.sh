@@ -31,6 +31,11 @@ for domain in ./pkg/preservation ./pkg/share; do
   must_not_reach "$domain" '^(k8s\.io/client-go|sigs\.k8s\.io/controller-runtime)/' \
     'it decides on objects that are passed in'
 done
+must_not_reach ./pkg/snapshot '^(k8s\.io/client-go|sigs\.k8s\.io/controller-runtime)/' \
+  'it is what others have read'
+# What the plan of a drain needs of client-go comes with its package, which carries plans out as well.
+must_not_reach ./pkg/explain '^(sigs\.k8s\.io/controller-runtime|github\.com/gardener/gardener-extension-machine-preservation/pkg/evidence)(/|$)' \
+  'it explains what others have read'
 must_not_reach ./cmd/machine-preservation-controller '^github\.com/gardener/gardener/' \
   'it runs once per shoot and must stay small'
 

@@ -40,8 +40,8 @@ type Options struct {
 	ForceVolumes bool
 }
 
-// policy returns the stages of P7.
-func (o Options) policy() Policy {
+// Policy returns the stages of P7.
+func (o Options) Policy() Policy {
 	return Policy{Timeout: o.Timeout, Stages: []Stage{
 		{Name: "evict", Selector: Selector{AllPods, NotTerminating}, Verb: Evict},
 		{Name: "force", After: o.Timeout, Selector: Selector{AllPods, AnyState}, Verb: Delete},
@@ -186,7 +186,7 @@ func (s *step) dealWith(ctx, timed context.Context, pods []Pod) int {
 	for i := range pods {
 		pods[i].AtRisk = pods[i].Volumes && !s.reachable && !s.opts.ForceVolumes
 	}
-	actions, _, _ := Plan(s.now, s.opts.Since, pods, nil, s.opts.policy())
+	actions, _, _ := Plan(s.now, s.opts.Since, pods, nil, s.opts.Policy())
 	return forEach(ctx, timed, len(actions), func(ctx context.Context, i int) { s.deal(ctx, actions[i]) })
 }
 

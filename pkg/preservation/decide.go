@@ -99,6 +99,8 @@ type Decision struct {
 	// Refused says that the machine failed and is not preserved, for the Reason, although it might have been (T6, P3, H3,
 	// R6, P13).
 	Refused bool
+	// Untold says in words what keeps the machine from being preserved where nobody asked for that, and so nobody is told (T6).
+	Untold string
 	// Ignored says that the machine has not failed, and that its request, or a maintenance, is not heeded, for the Reason (R6,
 	// P13, M12).
 	Ignored bool
@@ -165,7 +167,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {
-			d.Rule, d.Reason = RuleDeleted, "the machine is being deleted"
+			d.Rule, d.Reason = RuleDeleted, reasonDeleted
 		}
 		return d
 	}
@@ -225,14 +227,15 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	switch {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
+		d.Untold = reasonNoReplicas
 	case d.forbidden(g): // R6
 		d.refuse(g, reasonForbidden)
 	case !now.Before(d.limit): // P13
 		d.refuse(g, reasonMaxTimeout)
 	case d.near && d.rolling: // P3
-		d.refuseRequest("its MachineDeployment is being updated")
+		d.refuseRequest(reasonUpdate)
 	case d.near && cannotBeHeld(d):
-		d.refuseRequest("its node is there, and the critical components on it are not ready")
+		d.refuseRequest(reasonComponents)
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(reasonLate)
 		d.late = d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != ""
@@ -240,31 +243,29 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case d.Request.Value == v1alpha1.RequestNow:
 		d.begin(g, v1alpha1.CauseNow, now)
 		d.Confirm = true
-		d.Rule, d.Reason = RuleBegin, "it was asked for"
 	case !released && d.remediable(g, now):
 		d.begin(g, v1alpha1.CauseRemediation, now)
-		d.Rule, d.Reason = RuleRemediation, reasonRemediation
 	case d.Request.Value == v1alpha1.RequestFalse: // T6
+		d.Untold = reasonDenied
 	case !released && d.maintainable(g, now):
 		d.begin(g, v1alpha1.CauseMaintenance, now)
-		d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
 	case !d.near:
 		d.refuseMaintenance(g, now)
 	case released: // T8
-		d.refuseRequest("it has had its time")
+		d.refuseRequest(reasonSpent)
 	case d.Request.Value == v1alpha1.RequestWhenFailed:
 		d.begin(g, v1alpha1.CauseWhenFailed, now)
-		d.Rule, d.Reason = RuleWhenFailed, reasonWhenFailed
 	case d.autoPreservedNatively() && g.Share == nil:
 		d.left = true // to machine-controller-manager, until the share is known
 	case d.autoPreservedNatively():
 		d.begin(g, v1alpha1.CauseAuto, now)
 		d.Target.Claims[0].Expiry = earlier(d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time, d.limit)
-		d.Rule, d.Reason, d.claims = RuleAuto, "machine-controller-manager had preserved it", true
+		d.Reason, d.claims = reasonNative, true
 	case d.Machine.Spec.ProviderID == "": // no VM, no evidence
+		d.Untold = reasonNoVM
 	default:
 		d.begin(g, v1alpha1.CauseAuto, now)
-		d.Rule, d.Reason, d.claims = RuleAuto, reasonAuto, true
+		d.claims = true
 	}
 	if d.Target != nil && d.Target.Provisional {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
@@ -297,17 +298,6 @@ func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
 	return status.PreserveExpiryTime.Time, true
 }
 
-// The reasons of transitions that are told at the deadline, and not when they are decided (H4).
-const (
-	reasonWhenFailed = "it was asked for in case the machine fails"
-	reasonAuto       = "the machine failed"
-	reasonLate       = "machine-controller-manager had marked it Failed before it could be held"
-	reasonMargin     = "the machine is about to fail"
-	reasonForbidden  = "operators forbid it with " + v1alpha1.AnnotationForbidden
-	reasonFalse      = "the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse
-	reasonMaxTimeout = "the machine has been kept for as long as operators allow"
-)
-
 // tooLate says that machine-controller-manager has marked the machine Failed and does not hold it by itself: then it is
 // being terminated (H3).
 func (d *Decision) tooLate(g Group, now time.Time) bool {
@@ -318,6 +308,7 @@ func (d *Decision) tooLate(g Group, now time.Time) bool {
 // exist until its deadline (H4).
 func (d *Decision) begin(g Group, cause string, now time.Time) {
 	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, cause, now)}}}
+	d.Rule, d.Reason = WhyBegun(cause)
 	if cause == v1alpha1.CauseRemediation {
 		d.Target.RemediatedUntil, _ = d.remediation(g)
 	}

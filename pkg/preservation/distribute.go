@@ -59,9 +59,9 @@ func (p *places) letGo(share int32) {
 	for _, d := range p.auto {
 		if p.used > share && (d.Current.Share == 0 || d.Current.Share > share) {
 			if d.Current.Share == 0 {
-				d.leave(RuleShareUsedUp, "the share is used up")
+				d.leave(RuleShareUsedUp, reasonShareUsedUp)
 			} else {
-				d.leave(RuleShareLowered, "the share was lowered")
+				d.leave(RuleShareLowered, reasonShareLowered)
 			}
 			p.used--
 			continue
@@ -90,13 +90,13 @@ func (p *places) serve(share *int32) {
 			d.Target.Share = 0
 			p.used++
 		case d.Current != nil && d.Target.workedOn():
-			d.leave(RuleShareUsedUp, "the share is used up")
+			d.leave(RuleShareUsedUp, reasonShareUsedUp)
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
 			// than being let go and taken anew.
 			d.wait()
 		case d.Current != nil:
-			d.leave(RuleShareUsedUp, "the machine failed again and the share is used up")
+			d.leave(RuleShareUsedUp, reasonFailedAgain)
 		default:
 			d.refusePlace(share)
 		}
@@ -132,8 +132,13 @@ func (d *Decision) refusePlace(share *int32) {
 		d.Next = d.Deadline
 		return
 	}
-	if share != nil && *share > 0 {
-		d.Refused, d.Reason = true, "the share of its MachineDeployment is used up"
+	switch {
+	case share == nil:
+		d.Untold = reasonShareUnknown
+	case *share == 0:
+		d.Untold = reasonNoShare
+	default:
+		d.Refused, d.Reason = true, reasonNoPlace
 	}
 }
 

@@ -131,6 +131,9 @@ func checkBounded(t *testing.T, g Group, d Decision, now time.Time, length int) 
 	if steps := Steps(g.Holder, d, g.Timeouts, now); len(steps) > 8 || len(d.Reason) > 150 {
 		t.Errorf("P14: %d steps for the reason %q", len(steps), d.Reason)
 	}
+	if (d.Refused || d.Ignored) && RuleOf(d.Reason) == "" || d.Untold != "" && RuleOf(d.Untold) == "" {
+		t.Errorf("no rule is known for the reason %q%q", d.Reason, d.Untold)
+	}
 	if record := ReadRecord(m.Machine); record != nil && !record.Since.IsZero() && record.Expiry().After(record.Since.Add(g.MaxTimeout)) {
 		t.Errorf("P13: the machine is kept until %s, since %s", record.Expiry(), record.Since)
 	}

@@ -26,6 +26,7 @@ func (d *Decision) refuse(g Group, reason string) {
 	case d.due && d.Request.Value == "" && g.Share != nil && *g.Share > 0 && d.Machine.Annotations[v1alpha1.AnnotationReleased] == "":
 		d.Refused = true
 	default:
+		d.Untold = reason
 		return
 	}
 	d.Reason = reason
@@ -35,7 +36,9 @@ func (d *Decision) refuse(g Group, reason string) {
 func (d *Decision) refuseRequest(reason string) {
 	if d.due && d.Request.explicit() {
 		d.Refused, d.Reason, d.ConsumeRequest = true, reason, true
+		return
 	}
+	d.Untold = reason
 }
 
 // outwait is for a request that is not honoured, that machine-controller-manager >= 0.62 obeys by itself, and that comes

@@ -19,12 +19,6 @@ type MaintenanceOptions struct {
 	MaxHoldTime time.Duration
 }
 
-const (
-	reasonMaintenance          = "its node is under maintenance"
-	reasonMaintenanceOver      = "the maintenance of its node is over"
-	reasonMaintenanceExhausted = "its node was under maintenance for as long as it is kept for that"
-)
-
 // maintained says that the claim of a maintenance stands: it is dropped when its time is over.
 func (r *Record) maintained() bool { return r.claim(v1alpha1.CauseMaintenance) != nil }
 

@@ -69,6 +69,28 @@ func TaintedSince(node *corev1.Node) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// clockSkew is how far ahead the clock may have been that the taint was put on by.
+const clockSkew = time.Minute
+
+// DrainBegan returns when the drain of a preserved node began, whose machine has failed at a time, zero if nobody knows: when the
+// taint was put on, but not before the failure and not after now. The taint's time is the shoot's to write, that of the failure is
+// not: a time of long ago must not skip PodDisruptionBudgets, and none and one that is yet to come must not keep the drain from
+// timing out.
+func DrainBegan(node *corev1.Node, failed, now time.Time) time.Time {
+	began, _ := TaintedSince(node)
+	if c := PreservedCondition(node); began.IsZero() && c != nil {
+		// Somebody else put the taint on: the condition tells since when the machine is preserved.
+		began = c.LastTransitionTime.Time
+	}
+	if began.Before(failed) || began.After(now.Add(clockSkew)) {
+		began = failed
+	}
+	if began.IsZero() || began.After(now) {
+		return now
+	}
+	return began
+}
+
 func isTainted(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, isOurTaint) }
 
 func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
@@ -112,6 +134,17 @@ func splitMessage(message string) (drain, until string) {
 	return message, ""
 }
 
+// ReadCondition returns what the condition Preserved of a node says in its message: what its drain does, empty if there is none,
+// and until when the machine is preserved, zero if it does not say. It is zero, too, for the moment in which the condition is
+// machine-controller-manager's (0.62): that has another format, and another time.
+func ReadCondition(c *corev1.NodeCondition) (drain string, until time.Time) {
+	drain, end := splitMessage(c.Message)
+	return strings.TrimSpace(drain), parseTime(strings.TrimSuffix(end, "."))
+}
+
+// IsDrainReason says that the reason of the condition Preserved tells how far a drain is.
+func IsDrainReason(reason string) bool { return isDrainReason(reason) }
+
 func isDrainReason(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained:
@@ -128,8 +161,12 @@ func setReleased(node *corev1.Node, now time.Time) {
 
 // PreservedCondition returns the condition Preserved of a node, or nil.
 func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
+	return conditionOf(node, v1alpha1.ConditionPreserved)
+}
+
+func conditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == v1alpha1.ConditionPreserved {
+		if node.Status.Conditions[i].Type == conditionType {
 			return &node.Status.Conditions[i]
 		}
 	}

@@ -44,6 +44,16 @@ var _ = Describe("The drain in the condition", func() {
 		}
 	})
 
+	DescribeTable("P11: should be read as it was written", func(message, drain string, end time.Time) {
+		text, at := ReadCondition(&corev1.NodeCondition{Message: message})
+		Expect(text).To(Equal(drain))
+		Expect(at).To(BeTemporally("==", end))
+	},
+		Entry("without a drain", until, "", time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)),
+		Entry("with one", "Pods: 2 kept. "+until, "Pods: 2 kept.", time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)),
+		Entry("of machine-controller-manager", "Preserved node drained successfully.", "Preserved node drained successfully.", time.Time{}),
+	)
+
 	for _, reason := range []string{"Draining", "DrainBlocked", "PodsKept", "Drained"} {
 		It("P11: should keep the progress when the expiry is edited: "+reason, func() {
 			n := Node("m", Condition("Preserved", corev1.ConditionTrue, reason, "Pods: blocked: Machine preserved until Doomsday. "+until))

@@ -37,7 +37,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 	}
 	switch {
 	case g.Disabled:
-		d.release("preservation was disabled for the shoot")
+		d.release(reasonDisabled)
 	case d.forbidden(g):
 		d.end(RuleForbidden, reasonForbidden)
 		d.ConsumeRequest = true
@@ -49,7 +49,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.exhaustMaintenance(g, now)
 		d.exhaustRemediation(g, now)
 		d.ConsumeRequest = !d.Target.onlyWorkedOn()
-		d.release("machine-controller-manager had ended it")
+		d.release(reasonStopped)
 	default:
 		switch {
 		case changed && d.stopped():
@@ -69,7 +69,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			d.ConsumeRequest = d.Target.personal() != nil
 			d.release(d.Reason)
 		case d.near && cannotBeHeld(d):
-			d.release("its node is there, and the critical components on it are not ready")
+			d.release(reasonComponents)
 			d.ConsumeRequest = true
 		default:
 			d.settleFailure(now)
@@ -85,7 +85,7 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 	switch claim := target.personal(); {
 	case claim != nil && d.withdrawn(*claim):
 		target.drop(claim.Cause)
-		d.Rule, d.Reason = RuleClaims, "the request was withdrawn"
+		d.Rule, d.Reason = RuleClaims, reasonWithdrawn
 	case claim != nil && d.Request.explicit():
 		claim.Cause = causeOf(d.Request.Value)
 	case claim == nil && now.Before(d.limit) && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
@@ -95,7 +95,7 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 		}
 		target.Claims = append(target.Claims, Claim{Cause: causeOf(d.Request.Value), Expiry: d.expiry(g, causeOf(d.Request.Value), now)})
 		if !target.Provisional {
-			d.Rule, d.Reason = RuleClaims, "it was asked for"
+			d.Rule, d.Reason = RuleClaims, reasonNow
 		}
 	}
 	claim := target.personal()
@@ -137,7 +137,7 @@ func (d *Decision) settleFailed() {
 		d.replace()
 	case d.recovered():
 		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
-		d.Rule, d.Reason = RuleRecover, "the node is healthy again"
+		d.Rule, d.Reason = RuleRecover, reasonHealthy
 	}
 }
 
@@ -147,7 +147,7 @@ func (d *Decision) settleFailing(now time.Time) {
 	case d.recovered():
 		d.Deadline = time.Time{}
 		if d.Target.Provisional {
-			d.end(RuleMargin, "the machine did not fail")
+			d.end(RuleMargin, reasonNotFailed)
 			return
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
@@ -155,7 +155,7 @@ func (d *Decision) settleFailing(now time.Time) {
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
-			d.release("the preservation expired")
+			d.release(reasonExpired)
 		}
 	case !d.due, d.healthy: // machine-controller-manager has yet to see it
 	case d.rolling:
@@ -186,20 +186,15 @@ func (d *Decision) settleDoubted(now time.Time) {
 
 // replace lets go of a machine that failed during an update of its MachineDeployment (P3).
 func (d *Decision) replace() {
-	d.end(RuleRollout, "the machine failed and its MachineDeployment is being updated")
+	d.end(RuleRollout, reasonReplaced)
 	d.ConsumeRequest = true
 }
 
 // fail is the transition at the deadline itself (H4).
 func (d *Decision) fail() {
-	d.Rule, d.Reason = RuleFail, "the machine failed"
-	if d.Target.Provisional {
-		switch d.Target.Cause() {
-		case v1alpha1.CauseWhenFailed:
-			d.Rule, d.Reason = RuleWhenFailed, reasonWhenFailed
-		case v1alpha1.CauseAuto:
-			d.Rule, d.Reason = RuleAuto, reasonAuto
-		}
+	d.Rule, d.Reason = RuleFail, reasonAuto
+	if cause := d.Target.Cause(); d.Target.Provisional && (cause == v1alpha1.CauseWhenFailed || cause == v1alpha1.CauseAuto) {
+		d.Rule, d.Reason = WhyBegun(cause)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 }
@@ -226,7 +221,7 @@ func isStopped(machine *machinev1alpha1.Machine) bool {
 func (d *Decision) expire(g Group, now time.Time) {
 	d.exhaustMaintenance(g, now)
 	d.ConsumeRequest = !d.Target.onlyWorkedOn() // a maintenance is no request
-	if d.release("the preservation expired"); !now.Before(d.limit) {
+	if d.release(reasonExpired); !now.Before(d.limit) {
 		d.end(RuleMaxTimeout, reasonMaxTimeout)
 	}
 }

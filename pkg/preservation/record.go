@@ -143,6 +143,22 @@ func (r *Record) FailedAt(machine *machinev1alpha1.Machine, defaults Timeouts) t
 	}
 }
 
+// HasEvidence says that the evidence of the failure is stored.
+func (r *Record) HasEvidence(machine *machinev1alpha1.Machine) bool {
+	evidence, ok := machine.Annotations[v1alpha1.AnnotationEvidence]
+	return ok && r.Failed && evidence == machine.Annotations[v1alpha1.AnnotationFailedSince]
+}
+
+// EvidenceBegan returns since when the evidence of the failure, which is not stored yet, is being gathered; zero if it is not.
+func (r *Record) EvidenceBegan(machine *machinev1alpha1.Machine) time.Time {
+	value, ok := strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationEvidence], v1alpha1.EvidenceGathering)
+	began, err := time.Parse(time.RFC3339, value)
+	if !ok || err != nil || !r.Failed || began.Before(r.FailedSince) {
+		return time.Time{}
+	}
+	return began
+}
+
 func (r *Record) clone() *Record {
 	c := *r
 	c.Claims = slices.Clone(r.Claims)

@@ -19,12 +19,6 @@ type RemediationOptions struct {
 	Enabled bool
 }
 
-const (
-	reasonRemediation       = "a power cycle of its host was asked for"
-	reasonRemediationOver   = "the power cycle of its host is over"
-	reasonRemediationFailed = "the power cycle of its host did not help"
-)
-
 // remediated says that the claim of a remediation stands: it is dropped when its time is over.
 func (r *Record) remediated() bool { return r.claim(v1alpha1.CauseRemediation) != nil }
 

@@ -182,6 +182,7 @@ func dropRecord(machine *machinev1alpha1.Machine) {
 	restoreOnMachine(machine)
 	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
 	delete(machine.Annotations, v1alpha1.AnnotationRequest)
+	delete(machine.Annotations, v1alpha1.AnnotationEvidence)
 	restorePriority(machine)
 }
 

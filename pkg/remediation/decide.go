@@ -25,6 +25,9 @@ const (
 	// maxAutomatic is how many cycles a Machine has had within a day when it gets no request of ours any more. What its
 	// host went through for a Machine before does not count (X9).
 	maxAutomatic = 3
+	// evidenceTime is for how long an automatic cycle waits for evidence that is being gathered: as long as that may take. That of
+	// many machines is gathered one after the other: it waits for its turn, no longer than maxEvidenceTime after the failure (X9).
+	evidenceTime, maxEvidenceTime = time.Minute, 10 * time.Minute
 )
 
 // decision is one that is being taken.
@@ -219,6 +222,16 @@ func (d *decision) ask() {
 	if at := preserved.FailedAt(d.Machine, d.group.Timeouts); d.now.Before(at) {
 		d.wake(at)
 		return
+	}
+	if d.group.Evidence && !preserved.HasEvidence(d.Machine) {
+		at := preserved.FailedAt(d.Machine, d.group.Timeouts).Add(maxEvidenceTime)
+		if began := preserved.EvidenceBegan(d.Machine); !began.IsZero() && began.Add(evidenceTime).Before(at) {
+			at = began.Add(evidenceTime)
+		}
+		if d.now.Before(at) {
+			d.wake(at)
+			return
+		}
 	}
 	if cycles := r.recent(d.now); len(cycles) >= maxAutomatic {
 		return // prune looks again when the first of them is a day old

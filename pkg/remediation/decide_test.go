@@ -688,6 +688,43 @@ var _ = Describe("Decide", func() {
 			Expect(m.begun).To(Equal(1))
 			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
 		})
+		It("X9: waits for the evidence where it is stored, for a minute from when it is being gathered", func() {
+			w.Evidence = true
+			failed("auto", w.now.Add(-healthTimeout))
+			m.annotate(prefix+"evidence", w.now.Add(-24*time.Hour).Format(time.RFC3339)) // of a failure before
+			w.run()
+			Expect(w.steps).To(BeEmpty())
+			Expect(w.last[0].Next).To(Equal(w.now.Add(10 * time.Minute)))
+			w.after(3 * time.Minute)
+			m.annotate(prefix+"evidence", "gathering since "+w.now.Format(time.RFC3339))
+			w.after(59 * time.Second)
+			Expect(m.phase()).To(BeEmpty())
+			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Second)))
+			w.after(time.Second)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		DescribeTable("X9: waits for no evidence that has not come ten minutes after the failure", func(evidence func() string) {
+			w.Evidence = true
+			failed("auto", w.now.Add(-healthTimeout-10*time.Minute+time.Second))
+			m.annotate(prefix+"evidence", evidence())
+			w.run()
+			Expect(w.steps).To(BeEmpty())
+			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Second)))
+			w.after(time.Second)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		},
+			Entry("as it is not gathered", func() string { return "" }),
+			Entry("as it has only just begun", func() string { return "gathering since " + w.now.Format(time.RFC3339) }),
+			Entry("as it was that of a failure before", func() string { return "gathering since " + w.now.Add(-24*time.Hour).Format(time.RFC3339) }),
+			Entry("as nobody can read since when", func() string { return "gathering since today" }),
+		)
+		It("X9: does not wait for evidence that is there", func() {
+			w.Evidence = true
+			failed("auto", w.now.Add(-healthTimeout))
+			m.annotate(prefix+"evidence", w.now.Add(-healthTimeout).Format(time.RFC3339))
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
 		DescribeTable("X9: does not ask", func(edit func()) {
 			failed("auto", w.now.Add(-healthTimeout))
 			edit()

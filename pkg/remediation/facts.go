@@ -37,6 +37,8 @@ type Group struct {
 	Others *NodeCount
 	// AllowNodes says that operators allow requests on Nodes (X11).
 	AllowNodes bool
+	// Evidence says that the evidence of failures is stored, which an automatic cycle waits for (X9).
+	Evidence bool
 	// Timeouts are the defaults of the machines' timeouts.
 	Timeouts preservation.Timeouts
 	// ShootAway says that the shoot's API server does not answer, ShootBack since when it does again; zero if it was never

@@ -20,27 +20,30 @@ const (
 	maxNote = 1024
 )
 
-// Cut returns the first 128 characters that can be printed of a text that others wrote.
-func Cut(text string) string {
-	var (
-		b     strings.Builder
-		count int
-	)
-	for _, r := range text {
-		if count == limit {
-			break
-		}
+// Printable returns what can be printed of a text that others wrote, in one line: terminals obey what cannot.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsPrint(r):
+			return r
 		case unicode.IsSpace(r):
-			r = ' '
-		default:
-			continue
+			return ' '
 		}
-		b.WriteRune(r)
+		return -1
+	}, text)
+}
+
+// Cut returns the first 128 characters that can be printed of a text that others wrote.
+func Cut(text string) string {
+	text = Printable(text)
+	count := 0
+	for i := range text {
+		if count == limit {
+			return text[:i]
+		}
 		count++
 	}
-	return b.String()
+	return text
 }
 
 // Note returns as much of a text as the API server accepts for the note of an Event, with an ellipsis if it is not all.

@@ -106,6 +106,8 @@ type Environment struct {
 	Hosts *Hosts
 	// KillSidecar ends the preservation controller as a crash does. It is optional.
 	KillSidecar func(ctx context.Context) error
+	// Plugin is kubectl preserve. It is optional, and needs Inject.
+	Plugin *Plugin
 	// Select says which scenarios are run; nil for all.
 	Select func(Scenario) bool
 }

@@ -85,7 +85,7 @@ func Rules() []Rule {
 		{"X5", "Powering off, powering on and start-up have deadlines, counted whatever hinders. When one passes, the host is released and the cycle has failed."},
 		{"X6", "There are as many cycles as attempts until the node is settled. After that a request is removed, and that is told."},
 		{"X8", "As many machines of a MachineDeployment as may be at a time are power-cycled, the oldest request first, and none that goes, is under maintenance or fails along with many others. The reason of the wait is told."},
-		{"X9", "Where it is automatic and allowed, a machine that is auto-preserved gets one request when it has failed, and a host three cycles a day at most."},
+		{"X9", "Where it is automatic and allowed, a machine that is auto-preserved gets one request when it has failed and its evidence is stored, where that is configured, and a host three cycles a day at most."},
 		{"X10", "From the request on the machine is preserved and not drained, until the node is back, or one health timeout after the cycle failed."},
 		{"X11", "Who may write Machines may ask. Who may annotate Nodes may ask if operators allow it."},
 		{"X12", "Phase and attempt are on the Machine. Every step is told on Machine and Node, has metrics, and is in a condition of the Node."},

@@ -26,7 +26,7 @@ const extension = "gardener-extension-machine-preservation"
 // startExtension starts the extension with the permissions that its Helm chart gives, and waits until the API server of
 // the seed calls its webhooks.
 func (l *Landscape) startExtension(ctx context.Context, path string, o Options) error {
-	objects, err := charts.Extension.Render("landscape", v1beta1constants.GardenNamespace, hostValues(o.Hosts))
+	objects, err := charts.Extension.Render("landscape", v1beta1constants.GardenNamespace, extensionValues(o.Hosts))
 	if err != nil {
 		return err
 	}

@@ -45,8 +45,9 @@ func (l *Landscape) hosts(ctx context.Context, kind string) (crds []string, add 
 	return crds, add, nil
 }
 
-// hostValues returns the values of the extension's chart for hosts of that kind. All is allowed that can be.
-func hostValues(kind string) map[string]any {
+// extensionValues returns the values of the extension's chart for hosts of that kind. All is allowed that can be.
+func extensionValues(kind string) map[string]any {
+	config := map[string]any{"evidence": map[string]any{"enabled": true}}
 	values := map[string]any{"automatic": true, "shootRequests": true}
 	switch kind {
 	case hosts.BareMetalHost:
@@ -56,9 +57,12 @@ func hostValues(kind string) map[string]any {
 		values["kubeconfigSecretName"] = ironcore.SecretName
 		values["pxeBootKeepsDisks"], values["powerOffEnforced"] = true, true
 	default:
-		return nil
+		values = nil
 	}
-	return map[string]any{"config": map[string]any{"hosts": values}}
+	if values != nil {
+		config["hosts"] = values
+	}
+	return map[string]any{"config": config}
 }
 
 // startHosts starts what switches hosts of that kind and is no controller of the seed.

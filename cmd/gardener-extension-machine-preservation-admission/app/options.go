@@ -78,6 +78,7 @@ type limitOptions struct {
 	number           int32
 	timeout          time.Duration
 	hosts, automatic bool
+	evidence         bool
 }
 
 // AddFlags implements Flagger.
@@ -88,6 +89,7 @@ func (o *limitOptions) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.timeout, "max-machine-preserve-timeout", defaults.MaxMachinePreserveTimeout.Duration, "how long the extension keeps a machine at most")
 	flags.BoolVar(&o.hosts, "hosts", false, "whether the landscape has hosts whose power the extension can switch")
 	flags.BoolVar(&o.automatic, "hosts-automatic", false, "whether the extension power-cycles failed machines without being asked for")
+	flags.BoolVar(&o.evidence, "evidence", false, "whether the extension stores evidence of failed machines")
 }
 
 // Complete implements Completer.
@@ -101,6 +103,9 @@ func (o *limitOptions) Complete() error {
 	}
 	if o.hosts {
 		o.limits.Hosts = &configv1alpha1.Hosts{Automatic: o.automatic} // of which kind they are, nobody is warned of
+	}
+	if o.evidence {
+		o.limits.Evidence = &configv1alpha1.Evidence{Enabled: true}
 	}
 	return nil
 }

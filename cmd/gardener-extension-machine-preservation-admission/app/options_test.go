@@ -86,6 +86,10 @@ var _ = Describe("Options", func() {
 			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
 			Hosts:                     &configv1alpha1.Hosts{Automatic: true},
 		}, "", "--hosts", "--hosts-automatic"),
+		Entry("evidence", configv1alpha1.ControllerConfiguration{
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
+			Evidence:                  &configv1alpha1.Evidence{Enabled: true},
+		}, "", "--evidence"),
 		Entry("no number", configv1alpha1.ControllerConfiguration{}, "maxAutoPreserveFailed: Invalid value: -2: must not be negative", "--max-auto-preserve-failed=-2"),
 		Entry("no time", configv1alpha1.ControllerConfiguration{}, `maxMachinePreserveTimeout: Invalid value: "0s": must be at least 10s`, "--max-machine-preserve-timeout=0"),
 	)

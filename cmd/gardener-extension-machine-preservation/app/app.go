@@ -166,6 +166,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 		IgnoreOperationAnnotation: opts.reconciler.Completed().IgnoreOperationAnnotation,
 		Schemas:                   schemas,
 		Hosts:                     planner.Defaults.Hosts,
+		Evidence:                  planner.Defaults.Evidence,
 		ExtensionClasses:          extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	goruntime "runtime"
 	"runtime/debug"
 	"slices"
@@ -44,6 +45,7 @@ import (
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
@@ -217,10 +219,20 @@ func run(ctx context.Context, opts *Options) error {
 		}
 	}
 
+	if opts.Evidence.Enabled {
+		clients, err := evidence.NewClients(controlConfig, targetConfig, opts.NodeMaintenance.Enabled)
+		if err != nil {
+			return err
+		}
+		if err := (&evidence.Reconciler{Retention: opts.Evidence.Retention, Args: os.Args[1:]}).AddToManager(mgr, opts.Namespace, clients); err != nil {
+			return fmt.Errorf("failed to add the controller of evidence: %w", err)
+		}
+	}
+
 	if err := mgr.Add(beside{target}); err != nil {
 		return fmt.Errorf("failed to add the shoot: %w", err)
 	}
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled)
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled, "evidence", opts.Evidence.Enabled)
 	return mgr.Start(ctx)
 }
 
@@ -246,6 +258,7 @@ func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods
 	return (&remediation.Reconciler{
 		Seed:           opts.PowerCycle.SeedName,
 		AllowNodes:     opts.PowerCycle.ShootRequests,
+		Evidence:       opts.Evidence.Enabled,
 		Timeouts:       opts.Timeouts,
 		NodeConditions: opts.NodeConditions,
 	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{

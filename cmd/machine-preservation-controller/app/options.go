@@ -38,6 +38,7 @@ type Options struct {
 	DrainStrategies        DrainStrategies
 	NodeMaintenance        NodeMaintenance
 	PowerCycle             PowerCycle
+	Evidence               Evidence
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 }
@@ -65,6 +66,13 @@ type PowerCycle struct {
 	ShootRequests                      bool
 }
 
+// Evidence are the flags of stored evidence. Nothing of it happens if it is not enabled.
+type Evidence struct {
+	Enabled bool
+	// Retention is for how long evidence is kept after its machine is gone.
+	Retention time.Duration
+}
+
 // AddFlags adds the flags to a set. The timeouts and the node conditions default to those of machine-controller-manager.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "namespace", "", "Namespace of the Machines.")
@@ -90,6 +98,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.PowerCycle.SeedName, "seed-name", "", "Name by which hosts know this seed.")
 	fs.StringVar(&o.PowerCycle.HostKubeconfig, "host-kubeconfig", "", "Kubeconfig file of the cluster with the hosts, which may come later, or be replaced. Without it, they are beside the Machines.")
 	fs.BoolVar(&o.PowerCycle.ShootRequests, "power-cycle-shoot-requests", false, "Whether power cycles may be asked for on Nodes.")
+	fs.BoolVar(&o.Evidence.Enabled, "evidence", false, "Whether to store evidence of machines that have failed and are kept.")
+	fs.DurationVar(&o.Evidence.Retention, "evidence-retention", v1alpha1.DefaultEvidenceRetention, "Time for which evidence is kept after its machine is gone.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }
@@ -130,6 +140,7 @@ func (o *Options) Validate() error {
 		{"drain-strategies-timeout", o.DrainStrategies.Strategies.Timeout},
 		{"expected-drain-time", o.DrainStrategies.Strategies.ExpectedDrainTime},
 		{"node-maintenance-max-hold-time", o.NodeMaintenance.MaxHoldTime},
+		{"evidence-retention", o.Evidence.Retention},
 	} {
 		if flag.value <= 0 {
 			errs = append(errs, fmt.Errorf("--%s=%s must be greater than 0", flag.name, flag.value))

@@ -43,6 +43,7 @@ var _ = Describe("Options", func() {
 				Strategies: drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour},
 			},
 			NodeMaintenance:        NodeMaintenance{MaxHoldTime: 24 * time.Hour},
+			Evidence:               Evidence{Retention: 168 * time.Hour},
 			MetricsBindAddress:     ":10260",
 			HealthProbeBindAddress: ":10261",
 		}))
@@ -51,6 +52,10 @@ var _ = Describe("Options", func() {
 	It("M17: should take maintenances from the namespaces that the flags say", func() {
 		Expect(parse(append(valid, "--node-maintenance", "--node-maintenance-max-hold-time=36h", "--node-maintenance-namespaces=a,b")...).NodeMaintenance).
 			To(Equal(NodeMaintenance{Enabled: true, MaxHoldTime: 36 * time.Hour, Namespaces: []string{"a", "b"}}))
+	})
+
+	It("should store evidence only if the flags say so", func() {
+		Expect(parse(append(valid, "--evidence", "--evidence-retention=24h")...).Evidence).To(Equal(Evidence{Enabled: true, Retention: 24 * time.Hour}))
 	})
 
 	It("X15: should power-cycle hosts only if the flags say so", func() {
@@ -72,6 +77,7 @@ var _ = Describe("Options", func() {
 		Entry("no namespace", []string{"--namespace="}, "--namespace must be set"),
 		Entry("no control kubeconfig", []string{"--control-kubeconfig="}, "--control-kubeconfig must be set"),
 		Entry("no target kubeconfig", []string{"--target-kubeconfig="}, "--target-kubeconfig must be set"),
+		Entry("no retention", []string{"--evidence-retention=0s"}, "--evidence-retention=0s must be greater than 0"),
 		Entry("no holder", []string{"--holder="}, `--holder="" must be preserve-expiry or health-timer`),
 		Entry("an unknown holder", []string{"--holder=mcm"}, `--holder="mcm" must be preserve-expiry or health-timer`),
 		Entry("P13: a time that is too short for any request", []string{"--max-machine-preserve-timeout=9s"}, "--max-machine-preserve-timeout=9s must be at least 10s"),

@@ -116,7 +116,7 @@ func start(ctx context.Context, control, target, metrics, probes string) <-chan 
 	cmd := NewCommand()
 	cmd.SetArgs([]string{"--namespace=a", "--control-kubeconfig=" + control, "--target-kubeconfig=" + target,
 		"--holder=health-timer", "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + probes,
-		"--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed", "--host-kubeconfig=" + control + "-hosts"})
+		"--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed", "--host-kubeconfig=" + control + "-hosts", "--evidence"})
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	// It takes the manager half a minute to give its caches up.
 	DeferCleanup(cancel)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
@@ -28,23 +29,25 @@ import (
 // Shoot validates the provider configuration in Shoots. An entry that is disabled is not looked at: nobody reads its
 // configuration, and gardener-apiserver does not label the Shoot for it.
 type Shoot struct {
-	// Limits are what operators allow, of which an owner is warned. Nothing else of it is looked at, and it may be nil.
+	// Limits are what operators allow, of which an owner is warned. Evidence that they do not allow is refused. Nothing else of it
+	// is looked at, and it may be nil.
 	Limits *configv1alpha1.ControllerConfiguration
 }
 
 // ValidateCreate returns what is wrong with a new Shoot, or else what its owner should know.
 func (s Shoot) ValidateCreate(_ context.Context, shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
-	return s.validate(shoot)
+	return s.validate(shoot, false)
 }
 
 // ValidateUpdate returns what is wrong with a changed Shoot, or else what its owner should know. Nothing is wrong if
 // neither the configuration nor what it is validated against has changed: an owner, or Gardener's own maintenance, must be
-// able to change the rest of a Shoot that is older than a rule.
+// able to change the rest of a Shoot that is older than a rule. For the same reason, evidence that operators no longer allow is
+// refused only to who has not asked for it before.
 func (s Shoot) ValidateUpdate(_ context.Context, oldShoot, newShoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	if newShoot.DeletionTimestamp != nil || apiequality.Semantic.DeepEqual(subjectOf(oldShoot), subjectOf(newShoot)) {
 		return nil, nil
 	}
-	return s.validate(newShoot)
+	return s.validate(newShoot, hasEvidence(oldShoot))
 }
 
 // ValidateDelete returns nothing: the webhook is not registered for it.
@@ -52,7 +55,7 @@ func (Shoot) ValidateDelete(context.Context, *gardencorev1beta1.Shoot) (admissio
 	return nil, nil
 }
 
-func (s Shoot) validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
+func (s Shoot) validate(shoot *gardencorev1beta1.Shoot, hadEvidence bool) (admission.Warnings, error) {
 	index := enabled(shoot)
 	if index < 0 {
 		return nil, nil
@@ -64,6 +67,9 @@ func (s Shoot) validate(shoot *gardencorev1beta1.Shoot) (admission.Warnings, err
 	if err != nil {
 		return nil, refusal(shoot, err)
 	}
+	if err := forbiddenEvidence(config, s.Limits, extensionPath.Child("providerConfig")); err != nil && !hadEvidence {
+		return nil, refusal(shoot, err)
+	}
 	return warnings(shoot.Status.Gardener.Version, v1beta1helper.IsShootSelfHosted(shoot.Spec.Provider.Workers), pools, config, s.Limits, extensionPath), nil
 }
 
@@ -73,6 +79,24 @@ func enabled(shoot *gardencorev1beta1.Shoot) int {
 	return slices.IndexFunc(shoot.Spec.Extensions, func(extension gardencorev1beta1.Extension) bool {
 		return extension.Type == v1alpha1.ExtensionType && !ptr.Deref(extension.Disabled, false)
 	})
+}
+
+// hasEvidence returns whether a Shoot asks for evidence, as far as its configuration is valid.
+func hasEvidence(shoot *gardencorev1beta1.Shoot) bool {
+	index := enabled(shoot)
+	if index < 0 {
+		return false
+	}
+	config, err := helper.ReadProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, share.PoolsOfShoot(shoot.Spec.Provider.Workers), field.NewPath("providerConfig"))
+	return err == nil && config.Evidence != nil && *config.Evidence.Enabled
+}
+
+// forbiddenEvidence returns an error if evidence is asked for that operators do not allow, nil if nobody knows whether they do.
+func forbiddenEvidence(config *preservation.MachinePreservationConfig, limits *configv1alpha1.ControllerConfiguration, fldPath *field.Path) error {
+	if config.Evidence == nil || !*config.Evidence.Enabled || limits == nil || limits.Evidence != nil && limits.Evidence.Enabled {
+		return nil
+	}
+	return field.Invalid(fldPath.Child("evidence", "enabled"), true, "must be false, the operators have not enabled evidence")
 }
 
 // refusal makes errors about fields a status with a cause for each of them, which kubectl prints on lines of their own.

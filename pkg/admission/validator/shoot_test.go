@@ -147,7 +147,7 @@ var _ = Describe("Shoot", func() {
 				Expect(actual).To(Equal(messages))
 			},
 			Entry("of what cannot be decoded", config("maxFailed: 3\nworkers: 4"),
-				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, nodeMaintenance, workers`,
+				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, kind, machineControllerManager, nodeMaintenance, workers`,
 				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
 			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
 				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`,
@@ -349,6 +349,47 @@ var _ = Describe("Shoot", func() {
 			`spec.extensions[1].providerConfig.workers[0].powerCycle.automatic: true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it`),
 		Entry("automatic that is allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Automatic: true}}, ", powerCycle: {automatic: true}"),
 	)
+
+	Describe("evidence", func() {
+		const (
+			asks    = "evidence: {enabled: true}"
+			refused = `spec.extensions[1].providerConfig.evidence.enabled: Invalid value: true: must be false, the operators have not enabled evidence`
+			warned  = `spec.extensions[1].providerConfig.evidence.enabled: true has no effect, the operators have not enabled evidence`
+		)
+		off, on := &configv1alpha1.ControllerConfiguration{}, &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{Enabled: true}}
+		larger := pool(0, func(w *gardencorev1beta1.Worker) { w.Maximum++ })
+
+		DescribeTable("should be refused where operators have not enabled it", func(limits *configv1alpha1.ControllerConfiguration, fields, message string) {
+			warnings, err := validator.Shoot{Limits: limits}.ValidateCreate(ctx, newShoot(config(fields)))
+			Expect(warnings).To(BeEmpty())
+			if message == "" {
+				Expect(err).NotTo(HaveOccurred())
+				return
+			}
+			Expect(err).To(MatchError(ContainSubstring(message)))
+		},
+			Entry("not asked for", off, "evidence: {retention: 24h}", ""),
+			Entry("not enabled", off, asks, refused),
+			Entry("no longer enabled", &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{}}, asks, refused),
+			Entry("enabled", on, asks, ""),
+			Entry("the landscape is not known", nil, asks, ""),
+		)
+
+		DescribeTable("should be refused only to who has not asked for it before", func(oldShoot, newShoot *gardencorev1beta1.Shoot, message string) {
+			warnings, err := validator.Shoot{Limits: off}.ValidateUpdate(ctx, oldShoot, newShoot)
+			if message != "" {
+				Expect(err).To(MatchError(ContainSubstring(message)))
+				return
+			}
+			Expect(err).NotTo(HaveOccurred())
+			Expect(warnings).To(HaveExactElements(warned))
+		},
+			Entry("asked for anew", newShoot(config("evidence: {}")), newShoot(config(asks)), refused),
+			Entry("a new extension", newShoot(removed), newShoot(config(asks)), refused),
+			Entry("an extension that was disabled", newShoot(config(asks), disabled), newShoot(config(asks)), refused),
+			Entry("another change", newShoot(config(asks)), newShoot(config(asks), larger), ""),
+		)
+	})
 
 	Describe("updates", func() {
 		update := func(oldShoot, newShoot *gardencorev1beta1.Shoot) error {

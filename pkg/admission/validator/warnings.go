@@ -52,6 +52,7 @@ func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, con
 			MaxAutoPreserveFailed:     limits.MaxAutoPreserveFailed,
 			MaxMachinePreserveTimeout: limits.MaxMachinePreserveTimeout,
 			Hosts:                     limits.Hosts,
+			Evidence:                  limits.Evidence,
 		}
 	}
 	w.ofGardener(gardenerVersion, extensionPath)
@@ -60,6 +61,7 @@ func warnings(gardenerVersion string, isSelfHosted bool, pools []share.Pool, con
 	}
 	if limits != nil {
 		w.ofPowerCycles()
+		w.ofEvidence()
 	}
 	w.ofForce(config.MachineControllerManager, settingsPath(w.configPath))
 	for i := range pools {
@@ -251,6 +253,13 @@ func (w *collector) ofPowerCycles() {
 		case *worker.PowerCycle.Automatic && !hosts.Automatic:
 			w.add(fldPath.Child("automatic"), "true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it")
 		}
+	}
+}
+
+// ofEvidence warns of what the Shoot has asked for before operators have disabled it. Others are refused.
+func (w *collector) ofEvidence() {
+	if forbiddenEvidence(w.config, &w.limits, w.configPath) != nil {
+		w.add(w.configPath.Child("evidence", "enabled"), "true has no effect, the operators have not enabled evidence")
 	}
 }
 

@@ -24,6 +24,16 @@ type MachinePreservationConfig struct {
 	DrainStrategies *DrainStrategies
 	// NodeMaintenance lets requestors have nodes for themselves, nil for nobody.
 	NodeMaintenance *NodeMaintenance
+	// Evidence is what is stored of failed machines, nil for nothing.
+	Evidence *Evidence
+}
+
+// Evidence is whether what is known of failed machines is stored, and for how long. Of one that was decoded, everything is set.
+type Evidence struct {
+	// Enabled says that it is.
+	Enabled *bool
+	// Retention is for how long it is kept after the machine is gone.
+	Retention *metav1.Duration
 }
 
 // DrainStrategies say when pods are helped that hold up the drain of a node. Of one that was decoded, everything is set.

@@ -66,6 +66,8 @@ type ContainerValues struct {
 	DrainStrategies *preservation.DrainStrategies
 	// MaintenanceFlags are those with which the container takes care of NodeMaintenances, none if it does not.
 	MaintenanceFlags []string
+	// Evidence is how evidence is stored, valid and with its defaults, nil for none.
+	Evidence *preservation.Evidence
 	// Hosts are what the container power-cycles, nil for nothing, and Seed the name by which they know this seed.
 	Hosts *configv1alpha1.Hosts
 	Seed  string
@@ -83,6 +85,7 @@ func Container(values ContainerValues) corev1.Container {
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
 	args = append(args, values.MaintenanceFlags...)
+	args = append(args, evidenceFlags(values.Evidence)...)
 	args = append(args, powerCycleFlags(values.Hosts, values.Seed)...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
@@ -153,6 +156,13 @@ func MaintenanceFlags(maintenance *preservation.NodeMaintenance) []string {
 		flags = append(flags, "--node-maintenance-namespaces="+strings.Join(maintenance.Namespaces, ","))
 	}
 	return flags
+}
+
+func evidenceFlags(evidence *preservation.Evidence) []string {
+	if evidence == nil {
+		return nil
+	}
+	return []string{"--evidence", "--evidence-retention=" + evidence.Retention.Duration.String()}
 }
 
 func powerCycleFlags(hosts *configv1alpha1.Hosts, seed string) []string {

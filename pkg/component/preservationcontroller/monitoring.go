@@ -53,6 +53,7 @@ var metrics = []string{
 	"machine_preservation_power_cycle_duration_seconds_sum",
 	"machine_preservation_power_cycle_deadline_timestamp_seconds",
 	"machine_preservation_hosts_off",
+	"machine_preservation_evidence_total",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",
@@ -233,6 +234,13 @@ func alerts() []monitoringv1.Rule {
 			"A host is off for longer than its power cycle may take.",
 			"Host {{ $labels.host }} of machine {{ $labels.machine }} is off, or is asked to be, because of a power cycle that should have powered it on "+
 				"{{ $value | humanizeDuration }} ago.",
+		),
+		// What fails is tried again after six minutes at most.
+		alert("MachinePreservationEvidenceFailed", operators, "15m",
+			`increase(machine_preservation_evidence_total{outcome="failed"}[10m]) > 0`,
+			"Evidence of failed machines cannot be stored.",
+			"Evidence of a failed machine has not been stored for more than 15 minutes. It is lost with the machine. The Event "+
+				"EvidenceFailed of the Machine says why.",
 		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,

@@ -31,6 +31,7 @@ import (
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
@@ -112,7 +113,7 @@ var _ = Describe("Monitoring", func() {
 			}
 			Expect(keep.MatchString(name)).To(BeTrue(), name)
 		}
-		Expect(own).To(Equal(19))
+		Expect(own).To(Equal(20))
 		Expect(keep.MatchString("controller_runtime_reconcile_errors_total")).To(BeTrue(), "an alert needs it")
 		Expect(keep.MatchString("go_goroutines")).To(BeFalse())
 	})

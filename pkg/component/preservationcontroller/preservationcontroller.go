@@ -27,6 +27,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -48,6 +49,10 @@ const (
 	ManagedResourceName = "extension-machine-preservation-shoot"
 	// AnnotationNodeMaintenance on the access secret is "true" if the container is to take care of NodeMaintenances.
 	AnnotationNodeMaintenance = v1alpha1.GroupName + "/node-maintenance"
+
+	// AnnotationEvidence on the access secret is "true" if the container is to store evidence, and has another value if there may
+	// only be some that was stored.
+	AnnotationEvidence = v1alpha1.GroupName + "/evidence"
 
 	// AnnotationPowerCycle on the access secret is "true" if the container is to power-cycle hosts.
 	AnnotationPowerCycle = v1alpha1.GroupName + "/power-cycle"
@@ -80,6 +85,8 @@ type Values struct {
 	NodeMaintenance MaintenanceStage
 	// PowerCycle is what is done about hosts, nil for nothing.
 	PowerCycle *PowerCycle
+	// Evidence says that evidence is stored. Without it, what was stored is deleted.
+	Evidence bool
 }
 
 // PowerCycle is what the container, and who acts for it, has to do with hosts.
@@ -114,7 +121,11 @@ func (p *preservationController) Deploy(ctx context.Context) error {
 	if err := p.deployMonitoring(ctx); err != nil {
 		return err
 	}
-	return p.deployAccessSecret(ctx)
+	evidence, err := p.leaveEvidence(ctx)
+	if err != nil {
+		return err
+	}
+	return p.deployAccessSecret(ctx, evidence)
 }
 
 // Destroy deletes all resources, the access secret first: whoever still finds it can rely on the permissions in the shoot.
@@ -127,11 +138,18 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := Resources(p.client, p.namespace).Destroy(ctx); err != nil {
 		return err
 	}
-	return kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service())
+	if err := kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service()); err != nil {
+		return err
+	}
+	// Where operators do not allow evidence, there is none, or only the namespace takes it along.
+	if err := p.deleteEvidence(ctx, allEvidence); !apierrors.IsForbidden(err) {
+		return err
+	}
+	return nil
 }
 
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
-// leader election with a Lease of our own, and hosts that are in its namespace.
+// leader election with a Lease of our own, hosts that are in its namespace, and stored evidence.
 func (p *preservationController) deployRole(ctx context.Context) error {
 	role := p.role()
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
@@ -150,6 +168,7 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 		}
 		rules, err := hostRules(p.values.PowerCycle)
 		role.Rules = append(role.Rules, rules...)
+		role.Rules = append(role.Rules, evidenceRules(p.values.Evidence)...)
 		return err
 	}); err != nil {
 		return fmt.Errorf("failed to deploy Role: %w", err)
@@ -186,9 +205,9 @@ func Resources(c client.Client, namespace string) shootresources.Resources {
 }
 
 // deployAccessSecret has gardener-resource-manager write a token into the Secret for the container, and the CA bundle for
-// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances, and
-// whether it power-cycles hosts.
-func (p *preservationController) deployAccessSecret(ctx context.Context) error {
+// who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances,
+// power-cycles hosts, and stores evidence.
+func (p *preservationController) deployAccessSecret(ctx context.Context, evidence string) error {
 	access := p.accessSecret()
 	if err := access.Reconcile(ctx, p.client); err != nil {
 		return fmt.Errorf("failed to deploy access secret: %w", err)
@@ -199,6 +218,10 @@ func (p *preservationController) deployAccessSecret(ctx context.Context) error {
 		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationNodeMaintenance, "true")
 	} else {
 		delete(access.Secret.Annotations, AnnotationNodeMaintenance)
+	}
+	delete(access.Secret.Annotations, AnnotationEvidence)
+	if evidence != "" {
+		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationEvidence, evidence)
 	}
 	delete(access.Secret.Annotations, AnnotationPowerCycle)
 	delete(access.Secret.Annotations, AnnotationPowerCycleSeed)
@@ -271,6 +294,7 @@ func (p *preservationController) shootResources() []client.Object {
 		)
 	}
 	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
+	clusterRole.Rules = append(clusterRole.Rules, shootEvidenceRules(p.values.Evidence)...)
 	if p.values.PowerCycle != nil {
 		clusterRole.Rules = append(clusterRole.Rules,
 			rbacv1.PolicyRule{

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	"github.com/gardener/gardener/pkg/component"
@@ -18,8 +19,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -28,6 +31,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
 
 var _ = Describe("PreservationController", func() {
@@ -139,6 +143,116 @@ var _ = Describe("PreservationController", func() {
 		}
 		Expect(controller.Deploy(ctx)).To(Succeed())
 		Expect(role()).To(Equal(without), "and takes it away again")
+	})
+
+	It("should allow what evidence needs only where it is stored, and delete it where it no longer is", func() {
+		stored := func() []string {
+			list := &corev1.ConfigMapList{}
+			Expect(c.List(ctx, list)).To(Succeed())
+			var names []string
+			for _, item := range list.Items {
+				names = append(names, item.Namespace+"/"+item.Name)
+			}
+			return names
+		}
+		inSeed := func() []rbacv1.PolicyRule {
+			return get(&rbacv1.Role{}, "machine-preservation-controller").(*rbacv1.Role).Rules
+		}
+		store := func(namespace, name string, labels map[string]string) {
+			Expect(c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}})).To(Succeed())
+		}
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		without, withoutInSeed := role(), inSeed()
+
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(slices.Concat(without, []rbacv1.PolicyRule{
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"list"}},
+			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
+			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
+		})))
+		Expect(inSeed()).To(Equal(slices.Concat(withoutInSeed, []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "list"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: evidence.StoredNames(), Verbs: []string{"patch", "delete"}},
+		})))
+
+		const slot = "machine-preservation-evidence-07"
+		ours := map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"}
+		store(namespace, slot, ours)
+		store(namespace, "other", nil)
+		store(namespace, "labelled", ours)
+		store("shoot--foo--other", slot, ours)
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(stored()).To(ContainElement(namespace + "/" + slot))
+
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(without), "and takes it away again")
+		Expect(inSeed()).To(Equal(withoutInSeed))
+		Expect(stored()).To(ConsistOf(namespace+"/other", namespace+"/labelled", namespace+"/machine-preservation-controller-dashboards", "shoot--foo--other/"+slot))
+		Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/evidence"))
+
+		store(namespace, slot, ours)
+		Expect(controller.Deploy(ctx)).To(Succeed())
+		Expect(stored()).To(ContainElement(namespace+"/"+slot), "nobody looks where nothing was ever stored")
+		Expect(controller.Destroy(ctx)).To(Succeed())
+		Expect(stored()).To(ConsistOf(namespace+"/other", namespace+"/labelled", "shoot--foo--other/"+slot))
+	})
+
+	It("should delete stored evidence whose time is over: in a hibernated shoot, nobody else does", func() {
+		store := func(name string, annotations map[string]string) {
+			Expect(c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: name, Annotations: annotations, Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"},
+			}})).To(Succeed())
+		}
+		expires := func(at time.Time) map[string]string {
+			return map[string]string{"machine-preservation.extensions.gardener.cloud/evidence-expires": at.UTC().Format(time.RFC3339)}
+		}
+		names := evidence.StoredNames()
+		store(names[0], expires(time.Now().Add(-time.Minute)))
+		store(names[1], expires(time.Now().Add(time.Hour)))
+		store(names[2], nil)
+		store(names[3], map[string]string{"machine-preservation.extensions.gardener.cloud/evidence-expires": "today"})
+		store("other", expires(time.Now().Add(-time.Minute)))
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+
+		list := &corev1.ConfigMapList{}
+		Expect(c.List(ctx, list, client.HasLabels{"machine-preservation.extensions.gardener.cloud/evidence"})).To(Succeed())
+		var left []string
+		for _, item := range list.Items {
+			left = append(left, item.Name)
+		}
+		Expect(left).To(ConsistOf(names[1], names[2], names[3], "other"))
+	})
+
+	It("should leave stored evidence that it may not delete, and delete it as soon as it may", func() {
+		isAllowed := true
+		restricted := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if !isAllowed {
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", nil)
+			}
+			return c.List(ctx, list, opts...)
+		}})
+		annotation := func() string {
+			return get(&corev1.Secret{}, "shoot-access-machine-preservation-controller").GetAnnotations()["machine-preservation.extensions.gardener.cloud/evidence"]
+		}
+		stored := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "machine-preservation-evidence-50", Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"}}}
+		Expect(New(restricted, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(c.Create(ctx, stored)).To(Succeed())
+		Expect(annotation()).To(Equal("true"))
+
+		isAllowed = false
+		for range 2 {
+			Expect(New(restricted, namespace, Values{}).Deploy(ctx)).To(Succeed())
+			Expect(annotation()).To(Equal("left"), "it is not stored, but not forgotten")
+		}
+		get(&corev1.ConfigMap{}, stored.Name)
+
+		isAllowed = true
+		Expect(New(restricted, namespace, Values{}).Deploy(ctx)).To(Succeed())
+		Expect(annotation()).To(BeEmpty())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(stored), stored)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+
+		isAllowed = false
+		Expect(New(restricted, namespace, Values{}).Destroy(ctx)).To(Succeed(), "the extension can be disabled")
 	})
 
 	It("M17: should allow what node maintenance needs only while it is on, or comes to its end", func() {

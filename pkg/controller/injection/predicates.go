@@ -36,15 +36,17 @@ func DeploymentPredicate() predicate.Predicate {
 }
 
 // AccessSecretPredicate selects Secrets without whose token the preservation controller is not injected, when they or
-// their first token come, or it is to begin or end to take care of NodeMaintenances.
+// their first token come, or it is to begin or end to take care of NodeMaintenances, or to store evidence.
 func AccessSecretPredicate() predicate.Predicate {
 	hasToken := func(object client.Object) bool {
 		return object.GetAnnotations()[resourcesv1alpha1.ServiceAccountTokenRenewTimestamp] != ""
 	}
 	return predicate.And(hasName(preservationcontroller.AccessSecretName), predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			const maintenance = preservationcontroller.AnnotationNodeMaintenance
-			return !hasToken(e.ObjectOld) && hasToken(e.ObjectNew) || e.ObjectOld.GetAnnotations()[maintenance] != e.ObjectNew.GetAnnotations()[maintenance]
+			before, after := e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()
+			return !hasToken(e.ObjectOld) && hasToken(e.ObjectNew) ||
+				before[preservationcontroller.AnnotationNodeMaintenance] != after[preservationcontroller.AnnotationNodeMaintenance] ||
+				before[preservationcontroller.AnnotationEvidence] != after[preservationcontroller.AnnotationEvidence]
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})

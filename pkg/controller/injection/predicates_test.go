@@ -57,11 +57,13 @@ var _ = Describe("Predicates", func() {
 			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: withToken})).To(BeFalse())
 			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: secret})).To(BeFalse())
 
-			maintains := withToken.DeepCopy()
-			maintains.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = "true"
-			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: maintains})).To(BeTrue())
-			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: maintains, ObjectNew: withToken})).To(BeTrue())
-			Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: maintains, ObjectNew: maintains})).To(BeFalse())
+			for _, name := range []string{"node-maintenance", "evidence"} {
+				with := withToken.DeepCopy()
+				with.Annotations["machine-preservation.extensions.gardener.cloud/"+name] = "true"
+				Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: withToken, ObjectNew: with})).To(BeTrue(), name)
+				Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: with, ObjectNew: withToken})).To(BeTrue(), name)
+				Expect(AccessSecretPredicate().Update(event.UpdateEvent{ObjectOld: with, ObjectNew: with})).To(BeFalse(), name)
+			}
 
 			secret.Name = "shoot-access-machine-controller-manager"
 			Expect(AccessSecretPredicate().Create(event.CreateEvent{Object: secret})).To(BeFalse())

@@ -59,6 +59,8 @@ type Actuator struct {
 	// control-plane namespace. A NotFound says that nothing reaches them.
 	Hosts      *configv1alpha1.Hosts
 	HostDriver func(ctx context.Context, namespace string) (HostDriver, error)
+	// Evidence is that of the component configuration, nil for none.
+	Evidence *configv1alpha1.Evidence
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -212,6 +214,10 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 	if strategies, err := helper.ReadDrainStrategies(ex); err == nil {
 		values.DrainStrategies = strategies
 	}
+	var err error
+	if values.Evidence, err = a.storesEvidence(ctx, ex); err != nil {
+		return err
+	}
 	powerCycle, isEnding, err := a.powerCycleOf(ctx, ex)
 	if err != nil {
 		return err
@@ -227,6 +233,20 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 		return a.waitForResourceManager(ctx, ex.Namespace, err)
 	}
 	return err
+}
+
+// storesEvidence returns whether evidence is to be stored, as before if what the Extension says is not valid: what was stored would
+// be deleted. It is not where operators have not enabled it.
+func (a *Actuator) storesEvidence(ctx context.Context, ex *extensionsv1alpha1.Extension) (bool, error) {
+	if a.Evidence == nil || !a.Evidence.Enabled {
+		return false, nil
+	}
+	evidence, err := helper.ReadEvidence(ex)
+	if err == nil {
+		return evidence != nil, nil
+	}
+	secret, err := a.accessSecret(ctx, ex.Namespace)
+	return secret != nil && secret.Annotations[preservationcontroller.AnnotationEvidence] == "true", err
 }
 
 // isDeployed returns whether the preservation controller was deployed before. The access secret is what is deployed last.

@@ -40,6 +40,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -279,6 +280,34 @@ var _ = Describe("Actuator", func() {
 		Entry("a pattern does not compile", `,"drainStrategies":{"ignoredNamespacePatterns":["("]}`, false),
 		Entry("nothing but the rest is not valid", `,"drainStrategies":{},"workers":[{"name":"x"}]`, true),
 	)
+
+	It("should store evidence as it is configured, and as before if that is not valid, where operators allow it", func() {
+		enabled := &configv1alpha1.Evidence{Enabled: true}
+		for _, step := range []struct {
+			fields  string
+			allowed *configv1alpha1.Evidence
+			stores  bool
+		}{
+			{`,"evidence":{"enabled":true}`, nil, false},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, false},
+			{`,"evidence":{"enabled":true}`, enabled, true},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, true},
+			{`,"evidence":{"enabled":true},"workers":[{"name":"x"}]`, enabled, true},
+			{`,"evidence":{}`, enabled, false},
+			{`,"evidence":{"enabled":true}`, enabled, true},
+			{`,"evidence":{"enabled":true}`, &configv1alpha1.Evidence{}, false},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, false},
+			{`,"evidence":{"enabled":true}`, enabled, true},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, nil, false},
+		} {
+			actuator.(*Actuator).Evidence = step.allowed
+			ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + step.fields + `}`)}
+			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
+			role := &rbacv1.Role{}
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: container}, role)).To(Succeed())
+			Expect(slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "configmaps") })).To(Equal(step.stores), step.fields)
+		}
+	})
 
 	Describe("#Restore", func() {
 		It("should do what Reconcile does", func() {

@@ -35,6 +35,8 @@ type AddOptions struct {
 	Schemas *machinecrd.Schemas
 	// Hosts are those of the component configuration, nil for none.
 	Hosts *configv1alpha1.Hosts
+	// Evidence is that of the component configuration, nil for none.
+	Evidence *configv1alpha1.Evidence
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -59,6 +61,7 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			EndMaintenances: maintenance.End,
 			Hosts:           options.Hosts,
 			HostDriver:      hostDriverFor(uncached, options.Hosts),
+			Evidence:        options.Evidence,
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

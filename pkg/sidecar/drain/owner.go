@@ -5,8 +5,6 @@
 package drain
 
 import (
-	"time"
-
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 
@@ -22,9 +20,6 @@ const (
 	ownerMCM          owner = "machine-controller-manager"
 	ownerMaintenance  owner = "maintenance"
 	ownerPreservation owner = "preservation"
-
-	// clockSkew is how far ahead the clock may have been that the taint was put on by.
-	clockSkew = time.Minute
 )
 
 // ownerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
@@ -64,24 +59,4 @@ func isDraining(node *corev1.Node) bool {
 		return true
 	}
 	return false
-}
-
-// drainBegan returns when the drain of a failed, preserved machine's node began: when the taint was put on, but not
-// before the machine's deadline and not after now. The taint's time is the shoot's to write, the deadline is not: a time
-// of long ago must not skip PodDisruptionBudgets, and none and one that is yet to come must not keep the drain from
-// timing out.
-func drainBegan(machine *machinev1alpha1.Machine, node *corev1.Node, timeouts preservation.Timeouts, now time.Time) time.Time {
-	failed := preservation.ReadRecord(machine).FailedAt(machine, timeouts)
-	began, _ := preservation.TaintedSince(node)
-	if began.IsZero() {
-		// Somebody else put the taint on: the condition tells since when the machine is preserved.
-		began = preservation.PreservedCondition(node).LastTransitionTime.Time
-	}
-	if began.Before(failed) || began.After(now.Add(clockSkew)) {
-		began = failed
-	}
-	if began.IsZero() || began.After(now) {
-		return now
-	}
-	return began
 }

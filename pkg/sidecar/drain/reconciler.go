@@ -112,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	progress, err := r.Drainer.Step(ctx, node, drain.Options{
-		Since:        drainBegan(machine, node, timeouts, now),
+		Since:        preservation.DrainBegan(node, preservation.ReadRecord(machine).FailedAt(machine, timeouts), now),
 		Timeout:      timeouts.Drain,
 		ForceVolumes: forceVolumes,
 	}, now)

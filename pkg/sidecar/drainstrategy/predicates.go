@@ -34,7 +34,9 @@ func machineChanged() predicate.Predicate {
 }
 
 func machineSetChanged() predicate.Predicate {
-	return shoot.OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool { return shoot.RevisionOf(o) != shoot.RevisionOf(n) })
+	return shoot.OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
+		return preservation.RevisionOf(o) != preservation.RevisionOf(n)
+	})
 }
 
 func deploymentChanged() predicate.Predicate {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -65,7 +66,7 @@ func machineChanged() predicate.Predicate {
 
 func machineSetChanged() predicate.Predicate {
 	return changed(func(s *machinev1alpha1.MachineSet) any {
-		return [2]int64{shoot.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}
+		return [2]int64{preservation.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}
 	})
 }
 

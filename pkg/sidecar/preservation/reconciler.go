@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -150,17 +148,12 @@ func anyMachine(*machinev1alpha1.Machine) bool { return true }
 func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, interesting func(*machinev1alpha1.Machine) bool) (preservation.Group, error) {
 	group := preservation.Group{
 		Holder:         r.Holder,
-		Replicas:       deployment.Spec.Replicas,
-		InPlace:        deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 		Timeouts:       r.Timeouts,
 		NodeConditions: r.NodeConditions,
 		Maintenance:    r.Maintenance,
 		Remediation:    r.Remediation,
-		Share:          shareOf(deployment),
-		Timeout:        timeoutOf(deployment),
 		MaxTimeout:     r.MaxTimeout,
-		Forbidden:      deployment.Annotations[v1alpha1.AnnotationForbidden] == "true",
-	}
+	}.Of(deployment)
 
 	machines, rollout, err := shoot.MachinesOf(ctx, r.Source, reader, deployment)
 	if err != nil {
@@ -189,23 +182,6 @@ func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error
 	ctx, cancel := context.WithTimeout(ctx, callTimeout) // End reads it from the shoot
 	defer cancel()
 	return shoot.ReadNode(ctx, r.Nodes, name)
-}
-
-// shareOf returns the share of a MachineDeployment; nil if none, or nothing readable, is written on it.
-func shareOf(deployment *machinev1alpha1.MachineDeployment) *int32 {
-	share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32)
-	if err != nil || share < 0 {
-		return nil
-	}
-	return new(int32(share))
-}
-
-// timeoutOf returns for how long a machine of the MachineDeployment is preserved.
-func timeoutOf(deployment *machinev1alpha1.MachineDeployment) time.Duration {
-	if timeout, err := time.ParseDuration(deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout]); err == nil && timeout > 0 {
-		return timeout
-	}
-	return v1alpha1.DefaultMachinePreserveTimeout
 }
 
 // nextOf returns when the first of the decisions is due to be looked at again, zero for never.

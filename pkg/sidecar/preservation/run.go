@@ -264,7 +264,7 @@ func (r *run) write(ctx context.Context, step preservation.Step) {
 	}
 	if r.decision.Target == nil && why != nil {
 		logf.FromContext(ctx).Info("Released a machine without its node", "machine", r.machine.Name, "pool", r.pool, "reason", why.Error())
-		r.Events.both(r.decision, corev1.EventTypeWarning, EventNodeDenied, "Machine is released although its node was not cleaned: %s", why)
+		r.Events.both(r.decision, corev1.EventTypeWarning, preservation.EventNodeDenied, "Machine is released although its node was not cleaned: "+why.Error())
 	}
 }
 

@@ -37,6 +37,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 	group := &remediation.Group{
 		Seed:       r.Seed,
 		AllowNodes: r.AllowNodes,
+		Evidence:   r.Evidence,
 		Timeouts:   r.Timeouts,
 		ShootAway:  !r.Nodes.Synced(),
 		ShootBack:  r.Nodes.Back(),

@@ -47,6 +47,8 @@ type Reconciler struct {
 	Seed string
 	// AllowNodes says that power cycles may be asked for on Nodes (X11).
 	AllowNodes bool
+	// Evidence says that the evidence of failures is stored (X9).
+	Evidence bool
 	// Timeouts are machine-controller-manager's defaults, NodeConditions the types of the node conditions that it takes a
 	// machine for unhealthy by (H1).
 	Timeouts       preservation.Timeouts

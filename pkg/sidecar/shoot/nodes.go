@@ -6,11 +6,9 @@
 package shoot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -30,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -161,22 +160,12 @@ func MachinesOf(ctx context.Context, setReader, machineReader client.Reader, dep
 	if err := setReader.List(ctx, sets, opts...); err != nil {
 		return nil, false, fmt.Errorf("failed to list the MachineSets: %w", err)
 	}
-	sets.Items = slices.DeleteFunc(slices.Clone(sets.Items), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
-	owned := make(map[types.UID]bool, len(sets.Items))
-	for i := range sets.Items {
-		owned[sets.Items[i].UID] = true
-	}
-
 	list := &machinev1alpha1.MachineList{}
 	if err := machineReader.List(ctx, list, opts...); err != nil {
 		return nil, false, fmt.Errorf("failed to list the machines: %w", err)
 	}
-	for i := range list.Items {
-		if owner := metav1.GetControllerOfNoCopy(&list.Items[i]); owner != nil && owned[owner.UID] {
-			machines = append(machines, &list.Items[i])
-		}
-	}
-	return machines, IsRollout(sets.Items), nil
+	machines, rollout = preservation.MachinesOf(deployment, sets.Items, list.Items)
+	return machines, rollout, nil
 }
 
 // ForcesVolumes says whether a machine's pool is set to risk that pods run twice. It is not where the reader does not know: a
@@ -187,27 +176,6 @@ func ForcesVolumes(ctx context.Context, reader client.Reader, machine *machinev1
 		return false, err
 	}
 	return deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true", nil
-}
-
-// annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
-const annotationRevision = "deployment.kubernetes.io/revision"
-
-// RevisionOf returns the revision that machine-controller-manager gave a MachineSet, 0 if it has not yet.
-func RevisionOf(set *machinev1alpha1.MachineSet) int64 {
-	revision, _ := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
-	return revision
-}
-
-// Newest returns that of the MachineSets of a MachineDeployment which is of the newest revision, nil for none.
-func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
-	var newest *machinev1alpha1.MachineSet
-	for i := range sets {
-		set := &sets[i]
-		if newest == nil || cmp.Or(cmp.Compare(RevisionOf(set), RevisionOf(newest)), set.CreationTimestamp.Compare(newest.CreationTimestamp.Time)) > 0 {
-			newest = set
-		}
-	}
-	return newest
 }
 
 // Update is what is known of updates of a MachineDeployment that one of its machines has missed.
@@ -264,7 +232,7 @@ func (p *Pools) UpdateOf(ctx context.Context, machine *machinev1alpha1.Machine) 
 	if err != nil {
 		return Update{}, err
 	}
-	newest := Newest(owned)
+	newest := preservation.Newest(owned)
 	update := Update{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}
 	for i := range owned {
 		created := owned[i].CreationTimestamp.Time
@@ -287,22 +255,10 @@ func (p *Pools) IsRolling(ctx context.Context, deployment *machinev1alpha1.Machi
 		if err != nil {
 			return false, err
 		}
-		rolling = IsRollout(owned)
+		rolling = preservation.IsRollout(owned)
 		p.rolling[deployment.UID] = rolling
 	}
 	return rolling, nil
-}
-
-// IsRollout says that, of the MachineSets of a MachineDeployment, there are, or are to be, machines of one that is not of
-// the newest revision (P3).
-func IsRollout(sets []machinev1alpha1.MachineSet) bool {
-	newest := Newest(sets)
-	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool { return set.UID != newest.UID && HasMachines(&set) })
-}
-
-// HasMachines says that a MachineSet has machines, or is to have some.
-func HasMachines(set *machinev1alpha1.MachineSet) bool {
-	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
 }
 
 // readController reads the object of a kind that controls the given one, and returns false if there is none.

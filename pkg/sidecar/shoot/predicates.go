@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
 // OnUpdate selects objects that are added or removed, and of the updates those by which something has changed.
@@ -30,6 +32,6 @@ func DeploymentChanged() predicate.Predicate {
 // MachineSetChanged is for MachineSets by which a rollout begins or ends (P3).
 func MachineSetChanged() predicate.Predicate {
 	return OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return HasMachines(o) != HasMachines(n) || RevisionOf(o) != RevisionOf(n)
+		return preservation.HasMachines(o) != preservation.HasMachines(n) || preservation.RevisionOf(o) != preservation.RevisionOf(n)
 	})
 }

@@ -29,6 +29,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
@@ -117,6 +118,14 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
 
+	// It is on when the access secret says so, as the permissions are there by then, and as long as operators allow it.
+	var evidence *preservation.Evidence
+	if e.config.Evidence != nil && e.config.Evidence.Enabled && secret.Annotations[preservationcontroller.AnnotationEvidence] == "true" {
+		if evidence, err = helper.ReadEvidence(extension); err != nil {
+			log.Info("Injecting without evidence, its settings are not valid", "reason", err.Error())
+		}
+	}
+
 	// It is on when the shoot has what it takes, not when the Shoot says so. What is not valid changes nothing: without the
 	// flags, what is in progress would stand still.
 	var maintenanceFlags []string
@@ -143,6 +152,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		ProviderFlags:             providerFlags(pod.Containers),
 		DrainStrategies:           strategies,
 		MaintenanceFlags:          maintenanceFlags,
+		Evidence:                  evidence,
 		Hosts:                     hosts,
 		Seed:                      secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed],
 	})

@@ -7,6 +7,7 @@ package machinecontrollermanager_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
@@ -316,6 +317,45 @@ var _ = Describe("Ensurer", func() {
 				"--drain-strategies-disabled", "--drain-ignored-namespace-pattern=kube-system", "--drain-ignored-namespace-pattern=a{1,3}"),
 			Entry("a pattern that does not compile", `,"drainStrategies":{"ignoredNamespacePatterns":["("]}`),
 			Entry("what cannot be decoded", `,"drainStrategies":true`),
+		)
+
+		DescribeTable("should pass on valid settings of evidence, with their defaults, and nothing of others", func(fields string, want ...string) {
+			config.Evidence = &configv1alpha1.Evidence{Enabled: true}
+			secret.Annotations["machine-preservation.extensions.gardener.cloud/evidence"] = "true"
+			Expect(c.Update(ctx, secret)).To(Succeed())
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
+			Expect(c.Update(ctx, extension)).To(Succeed())
+			ensure()
+			var actual []string
+			for _, arg := range container().Args {
+				if strings.Contains(arg, "evidence") {
+					actual = append(actual, arg)
+				}
+			}
+			Expect(actual).To(HaveExactElements(want))
+		},
+			Entry("none", ``),
+			Entry("the defaults", `,"evidence":{}`),
+			Entry("disabled", `,"evidence":{"enabled":false,"retention":"24h"}`),
+			Entry("enabled", `,"evidence":{"enabled":true}`, "--evidence", "--evidence-retention=168h0m0s"),
+			Entry("another retention", `,"evidence":{"enabled":true,"retention":"24h"}`, "--evidence", "--evidence-retention=24h0m0s"),
+			Entry("what is not valid", `,"evidence":{"enabled":true,"retention":"1s"}`),
+		)
+
+		DescribeTable("should have evidence stored only where the access secret says so, and operators allow it", func(annotation string, evidence *configv1alpha1.Evidence, expected bool) {
+			secret.Annotations["machine-preservation.extensions.gardener.cloud/evidence"] = annotation
+			Expect(c.Update(ctx, secret)).To(Succeed())
+			config.Evidence = evidence
+			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","evidence":{"enabled":true}}`)}
+			Expect(c.Update(ctx, extension)).To(Succeed())
+			ensure()
+			Expect(slices.Contains(container().Args, "--evidence")).To(Equal(expected))
+		},
+			Entry("both", "true", &configv1alpha1.Evidence{Enabled: true}, true),
+			Entry("the permissions are not there yet", "", &configv1alpha1.Evidence{Enabled: true}, false),
+			Entry("there is only what was stored", "left", &configv1alpha1.Evidence{Enabled: true}, false),
+			Entry("operators have disabled it", "true", &configv1alpha1.Evidence{}, false),
+			Entry("operators have never enabled it", "true", nil, false),
 		)
 
 		DescribeTable("M17: should pass on valid settings of node maintenance where the shoot has what it takes", func(isOn string, fields string, want ...string) {

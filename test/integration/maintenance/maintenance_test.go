@@ -287,13 +287,17 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		))
 
 		// A second requestor shares it, as the operator libraries do: with a lock.
-		nm := get(ctx, name)
-		shared := nm.DeepCopy()
-		shared.Spec.AdditionalRequestors = append(shared.Spec.AdditionalRequestors, "other.acme.com")
-		Expect(c.Patch(ctx, shared, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))).To(Succeed())
-		nm = shared.DeepCopy()
-		meta.SetStatusCondition(&shared.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "FailedMaintenance"})
-		Expect(c.Status().Patch(ctx, shared, client.MergeFrom(nm))).To(Succeed())
+		Eventually(func() error {
+			nm := get(ctx, name)
+			shared := nm.DeepCopy()
+			shared.Spec.AdditionalRequestors = append(shared.Spec.AdditionalRequestors, "other.acme.com")
+			return c.Patch(ctx, shared, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))
+		}, patient).Should(Succeed())
+		Eventually(func() error {
+			nm := get(ctx, name)
+			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "FailedMaintenance"})
+			return c.Status().Update(ctx, nm)
+		}, patient).Should(Succeed())
 		Eventually(phase(ctx, name), patient).Should(Equal("RequestorFailed"))
 		Expect(c.Delete(ctx, get(ctx, name))).To(Succeed())
 		Consistently(phase(ctx, name), 2*time.Second).Should(Equal("RequestorFailed"))

@@ -119,6 +119,7 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		"--service-account-signing-key-file=" + a.serviceAccountKeyFile(),
 		"--service-cluster-ip-range=10.0.0.0/16",
 		"--allow-privileged",
+		"--egress-selector-config-file=" + a.egressFile(),
 		"--audit-policy-file=" + a.auditPolicyFile(),
 		"--audit-log-path=" + a.AuditLog,
 		fmt.Sprintf("--audit-log-maxsize=%d", auditLogMegabytes),
@@ -133,6 +134,10 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		}
 		args = append(args, frontProxy...)
 	}
+	endEgress, err := serveEgress(a.egressFile())
+	if err != nil {
+		return nil, fmt.Errorf("could not serve the way to the kubelets of cluster %s: %w", o.Name, err)
+	}
 	a.Process, err = process.StartReady(ctx, process.Spec{
 		Name:    o.Name + " kube-apiserver",
 		Path:    o.Path,
@@ -140,8 +145,13 @@ func StartAPIServer(ctx context.Context, o APIServerOptions) (*APIServer, error)
 		LogFile: o.LogFile,
 	}, process.HTTPOK(client, a.Config.Host+"/readyz"))
 	if err != nil {
+		endEgress()
 		return nil, err
 	}
+	go func() {
+		<-a.Done()
+		endEgress()
+	}()
 	return a, nil
 }
 
@@ -152,6 +162,7 @@ func (a *APIServer) serviceAccountKeyFile() string {
 	return filepath.Join(a.dir, "service-account.key")
 }
 
+func (a *APIServer) egressFile() string      { return filepath.Join(a.dir, "egress.yaml") }
 func (a *APIServer) auditPolicyFile() string { return filepath.Join(a.dir, "audit-policy.yaml") }
 
 // prepareAudit writes the policy. The log of an earlier start is removed: who reads it wants to know what this one did.

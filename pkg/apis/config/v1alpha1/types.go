@@ -48,6 +48,17 @@ type ControllerConfiguration struct {
 	// is set, whatever a Shoot sets. maxMachinePreserveTimeout must be at least 3h then, as a power cycle may take so long.
 	// +optional
 	Hosts *Hosts `json:"hosts,omitempty"`
+	// Evidence is whether Shoots may have evidence of failed machines stored in the seed. Nothing is stored unless this is set,
+	// whatever a Shoot sets.
+	// +optional
+	Evidence *Evidence `json:"evidence,omitempty"`
+}
+
+// Evidence is what Shoots may have stored of failed machines.
+type Evidence struct {
+	// Enabled allows Shoots to have evidence stored. Set it to false, and wait for all Shoots to be reconciled, before evidence is
+	// taken away: that deletes what was stored.
+	Enabled bool `json:"enabled"`
 }
 
 // Hosts are what machines run on, and what may be done with them.

@@ -31,6 +31,7 @@ func checkConfig(value any, fldPath *field.Path) field.ErrorList {
 		"workers":                  checkWorkers,
 		"drainStrategies":          checkDrainStrategies,
 		"nodeMaintenance":          checkNodeMaintenance,
+		"evidence":                 checkEvidence,
 	})
 	if object, ok := value.(map[string]any); ok {
 		if object["apiVersion"] == nil {
@@ -101,6 +102,13 @@ func checkNodeMaintenance(value any, fldPath *field.Path) field.ErrorList {
 		"logLevel":               checkString,
 		"maxHoldTime":            checkDuration,
 		"namespaces":             checkStrings,
+	})
+}
+
+func checkEvidence(value any, fldPath *field.Path) field.ErrorList {
+	return checkObject(value, fldPath, map[string]check{
+		"enabled":   checkBool,
+		"retention": checkDuration,
 	})
 }
 

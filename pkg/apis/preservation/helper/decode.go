@@ -83,6 +83,20 @@ func ReadNodeMaintenance(extension *extensionsv1alpha1.Extension) (*preservation
 	return config.NodeMaintenance, nil
 }
 
+// ReadEvidence returns what an Extension says of evidence, nil if none is to be stored. It does not depend on what else of the
+// configuration is not valid for the worker pools.
+func ReadEvidence(extension *extensionsv1alpha1.Extension) (*preservation.Evidence, error) {
+	fldPath := field.NewPath("spec", "providerConfig")
+	config, err := decode(extension.Spec.ProviderConfig, fldPath)
+	if err != nil || config.Evidence == nil || !*config.Evidence.Enabled {
+		return nil, err
+	}
+	if err := aggregate(validation.ValidateEvidence(config.Evidence, fldPath.Child("evidence")), fldPath); err != nil {
+		return nil, err
+	}
+	return config.Evidence, nil
+}
+
 // HasPowerCycle returns whether hosts of a worker pool of an Extension are to be power-cycled. It does not depend on what else of
 // the configuration is not valid for the worker pools.
 func HasPowerCycle(extension *extensionsv1alpha1.Extension) (bool, error) {

@@ -83,6 +83,9 @@ nodeMaintenance:
   logLevel: debug
   maxHoldTime: 48h
   namespaces: [operators]
+evidence:
+  enabled: true
+  retention: 24h
 `)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config).To(Equal(&preservation.MachinePreservationConfig{
@@ -122,6 +125,7 @@ nodeMaintenance:
 				MaxHoldTime:            &metav1.Duration{Duration: 48 * time.Hour},
 				Namespaces:             []string{"operators"},
 			},
+			Evidence: &preservation.Evidence{Enabled: new(true), Retention: &metav1.Duration{Duration: 24 * time.Hour}},
 		}))
 	})
 
@@ -151,6 +155,15 @@ nodeMaintenance:
 		config, err = read(head)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.NodeMaintenance).To(BeNil())
+	})
+
+	It("should default evidence where it is named", func() {
+		config, err := read(head + "evidence: {}")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.Evidence).To(Equal(&preservation.Evidence{Enabled: new(false), Retention: &metav1.Duration{Duration: 168 * time.Hour}}))
+		config, err = read(head)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(config.Evidence).To(BeNil())
 	})
 
 	It("should default the power cycles of pools that have them", func() {
@@ -239,7 +252,7 @@ nodeMaintenance:
 		},
 
 		Entry("unknown field", head+"maxFailed: 3",
-			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, nodeMaintenance, workers`),
+			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
@@ -272,6 +285,12 @@ nodeMaintenance:
 			`spec.providerConfig.drainStrategies.ignoredNamespacePatterns: Invalid value: "kube-system": must be a list`),
 		Entry("pattern that is no string", head+"drainStrategies: {ignoredNamespacePatterns: [a, 1]}",
 			`spec.providerConfig.drainStrategies.ignoredNamespacePatterns[1]: Invalid value: 1: must be a string`),
+		Entry("unknown field of evidence", head+"evidence: {size: 1}",
+			`spec.providerConfig.evidence.size: Invalid value: 1: unknown field, valid fields are enabled, retention`),
+		Entry("evidence that is enabled by a string", head+"evidence: {enabled: 'true'}",
+			`spec.providerConfig.evidence.enabled: Invalid value: "true": must be true or false`),
+		Entry("retention in days", head+"evidence: {retention: 7d}",
+			`spec.providerConfig.evidence.retention: Invalid value: "7d": must be a positive duration with units, for example "72h" or "90m"`),
 		Entry("unknown field of node maintenance", head+"nodeMaintenance: {enabled: true}",
 			`spec.providerConfig.nodeMaintenance.enabled: Invalid value: true: unknown field, valid fields are logLevel, maxHoldTime, maxNodeMaintenanceTime, maxParallelOperations, maxUnavailable, namespaces`),
 		Entry("node maintenance that is no object", head+"nodeMaintenance: true",
@@ -376,7 +395,7 @@ nodeMaintenance:
 				Expect(err).To(MatchError(HavePrefix(message)))
 			},
 			Entry("name of a field", hostile.Config(`"`+strings.Repeat("a", 1000)+`":1`),
-				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, kind, machineControllerManager, nodeMaintenance, workers"),
+				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, evidence, kind, machineControllerManager, nodeMaintenance, workers"),
 			Entry("text", hostile.Config(`"workers":[{"name":"`+strings.Repeat("a", 1000)+`"}]`),
 				`spec.providerConfig.workers[0].name: Unsupported value: "`+strings.Repeat("a", 125)+`...": supported values: "worker-a", "worker-b"`),
 			Entry("object", hostile.Config(`"workers":{"`+strings.Repeat("a", 1000)+`":1}`),

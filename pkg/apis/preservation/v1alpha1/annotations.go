@@ -43,8 +43,8 @@ const (
 const (
 	annotationPrefix = GroupName + "/"
 
-	// AnnotationTimeout beside a request overrides the pool's timeout for that machine: a Go duration from
-	// MinMachinePreserveTimeout to what operators allow (R5).
+	// AnnotationTimeout on a Node or a Machine overrides, beside a request, the pool's timeout for that machine: a Go duration
+	// from MinMachinePreserveTimeout to what operators allow (R5).
 	AnnotationTimeout = annotationPrefix + "timeout"
 	// AnnotationForbidden on a Machine or a MachineDeployment is an operator's veto if it is "true": it ends and forbids
 	// every preservation there (R6).
@@ -96,6 +96,11 @@ const (
 	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is when the timer was started that it misses, in
 	// RFC 3339: the status.currentStatus.lastUpdateTime of the health timer, which the release puts back, or the creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
+	// AnnotationEvidence on a Machine in Failed:Preserved says that the evidence of a failure is stored: the one with that
+	// AnnotationFailedSince. Before, it is EvidenceGathering with the time since when it is being gathered, in RFC 3339.
+	AnnotationEvidence = annotationPrefix + "evidence"
+	// EvidenceGathering is what AnnotationEvidence begins with before the evidence is stored.
+	EvidenceGathering = "gathering since "
 	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
 	// preserved once more for the same failure.
 	AnnotationReleased = annotationPrefix + "released"
@@ -112,6 +117,19 @@ const (
 	// AnnotationReplacedPriority on a preserved Machine is the value of AnnotationMachinePriority that the release puts
 	// back, "" for none.
 	AnnotationReplacedPriority = annotationPrefix + "replaced-priority"
+)
+
+// MachineAnnotations are the keys of this extension that annotations of a Machine have, NodeAnnotations those that annotations of
+// a Node have.
+var (
+	MachineAnnotations = []string{
+		AnnotationTimeout, AnnotationForbidden, AnnotationExpiryTime, AnnotationPhase, AnnotationCause, AnnotationClaims,
+		AnnotationFailsAt, AnnotationShare, AnnotationRequest, AnnotationSpentRequest, AnnotationNodeUncleaned,
+		AnnotationExpiryInStatus, AnnotationFailedSince, AnnotationEvidence, AnnotationReleased, AnnotationPreservedSince,
+		AnnotationMaintainedSince, AnnotationMaintenanceOver, AnnotationReplacedPriority, AnnotationPowerCyclePhase,
+		AnnotationPowerCycleAttempt, AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationRemediatedUntil,
+	}
+	NodeAnnotations = []string{AnnotationTimeout, AnnotationMaintenance, AnnotationPowerCycle}
 )
 
 // Reasons of ConditionPreserved.
@@ -167,3 +185,11 @@ const DefaultMaxMachinePreserveTimeout = 14 * 24 * time.Hour
 // DefaultMaxHoldTime is for how long the machine of a node under maintenance is kept at most where nobody says otherwise
 // (M12).
 const DefaultMaxHoldTime = 24 * time.Hour
+
+// DefaultEvidenceRetention is for how long evidence is kept after its machine is gone, where nobody says otherwise, and the
+// others are the shortest and the longest time that can be set.
+const (
+	DefaultEvidenceRetention = 7 * 24 * time.Hour
+	MinEvidenceRetention     = time.Hour
+	MaxEvidenceRetention     = 30 * 24 * time.Hour
+)

@@ -43,6 +43,16 @@ func SetDefaults_NodeMaintenance(obj *NodeMaintenance) {
 	}
 }
 
+// SetDefaults_Evidence sets default values for Evidence.
+func SetDefaults_Evidence(obj *Evidence) {
+	if obj.Enabled == nil {
+		obj.Enabled = new(false)
+	}
+	if obj.Retention == nil {
+		obj.Retention = &metav1.Duration{Duration: DefaultEvidenceRetention}
+	}
+}
+
 // SetDefaults_PowerCycle sets default values for PowerCycle.
 func SetDefaults_PowerCycle(obj *PowerCycle) {
 	if obj.Automatic == nil {

@@ -13,7 +13,7 @@ import (
 // +kubebuilder:object:root=true
 
 // MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long, how nodes are helped that do
-// not drain, whether nodes are given to those who work on them, and whether hosts are power-cycled. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
+// not drain, whether nodes are given to those who work on them, whether hosts are power-cycled, and whether evidence is stored. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
 //
 // What holds for a worker pool is looked up for each field by itself, in this order: `workers[]` here, the Shoot's
 // `spec.provider.workers[].machineControllerManager` (where the Gardener version has these fields),
@@ -35,6 +35,21 @@ type MachinePreservationConfig struct {
 	// that they want to work on, while the machines are kept. Nothing of the kind happens where this is not set.
 	// +optional
 	NodeMaintenance *NodeMaintenance `json:"nodeMaintenance,omitempty"`
+	// Evidence stores what is known of failed machines that are kept, so that it outlives them. Nothing of the kind happens
+	// where this is not set.
+	// +optional
+	Evidence *Evidence `json:"evidence,omitempty"`
+}
+
+// Evidence is what is stored of a machine in the seed once it has failed and is kept: the machine and what it belongs to, its
+// node, what was on that, and their Events, as the API servers have them. Operators read it.
+type Evidence struct {
+	// Enabled says whether evidence is stored. What was stored is deleted when it no longer is. Defaults to false.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
+	// Retention is for how long evidence is kept after its machine is gone. Between 1h and 720h. Defaults to 168h.
+	// +optional
+	Retention *metav1.Duration `json:"retention,omitempty"`
 }
 
 // DrainStrategies say when pods are helped that hold up the drain of a node. Times are counted from when the drain began.

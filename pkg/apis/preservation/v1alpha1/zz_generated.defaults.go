@@ -34,4 +34,7 @@ func SetObjectDefaults_MachinePreservationConfig(in *MachinePreservationConfig) 
 	if in.NodeMaintenance != nil {
 		SetDefaults_NodeMaintenance(in.NodeMaintenance)
 	}
+	if in.Evidence != nil {
+		SetDefaults_Evidence(in.Evidence)
+	}
 }

@@ -107,7 +107,20 @@ func ValidateMachinePreservationConfig(config *preservation.MachinePreservationC
 	if maintenance := config.NodeMaintenance; maintenance != nil && !Enough(allErrs) {
 		allErrs = append(allErrs, ValidateNodeMaintenance(maintenance, fldPath.Child("nodeMaintenance"))...)
 	}
+	if evidence := config.Evidence; evidence != nil && !Enough(allErrs) {
+		allErrs = append(allErrs, ValidateEvidence(evidence, fldPath.Child("evidence"))...)
+	}
 	return allErrs
+}
+
+// ValidateEvidence returns what is wrong with settings of evidence that have their defaults. Each error names the field below
+// fldPath, its value and what is valid.
+func ValidateEvidence(evidence *preservation.Evidence, fldPath *field.Path) field.ErrorList {
+	if retention := evidence.Retention.Duration; retention < v1alpha1.MinEvidenceRetention || retention > v1alpha1.MaxEvidenceRetention {
+		detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinEvidenceRetention, v1alpha1.MaxEvidenceRetention)
+		return field.ErrorList{field.Invalid(fldPath.Child("retention"), retention.String(), detail)}
+	}
+	return nil
 }
 
 // ValidateDrainStrategies returns what is wrong with drain strategies that have their defaults. Each error names the field

@@ -143,6 +143,21 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 			`providerConfig.drainStrategies.ignoredNamespacePatterns: Too many: 33: must have at most 32 items`),
 	)
 
+	DescribeTable("evidence", func(retention time.Duration, messages ...string) {
+		evidence := &preservation.Evidence{Enabled: new(false), Retention: &metav1.Duration{Duration: retention}}
+		var actual []string
+		for _, err := range ValidateMachinePreservationConfig(&preservation.MachinePreservationConfig{Evidence: evidence}, pools, field.NewPath("providerConfig")) {
+			actual = append(actual, err.Error())
+		}
+		Expect(actual).To(HaveExactElements(messages))
+	},
+		Entry("default", 168*time.Hour),
+		Entry("shortest", time.Hour),
+		Entry("longest", 720*time.Hour),
+		Entry("too short", time.Hour-time.Second, `providerConfig.evidence.retention: Invalid value: "59m59s": must be between 1h0m0s and 720h0m0s`),
+		Entry("too long", 720*time.Hour+time.Second, `providerConfig.evidence.retention: Invalid value: "720h0m1s": must be between 1h0m0s and 720h0m0s`),
+	)
+
 	DescribeTable("node maintenance",
 		func(edit func(*preservation.NodeMaintenance), messages ...string) {
 			maintenance := &preservation.NodeMaintenance{

@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservationcontroller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+)
+
+// evidenceLeft is the value of AnnotationEvidence where nothing more is stored, and what was stored could not be deleted.
+const evidenceLeft = "left"
+
+// leaveEvidence deletes what was stored, once nothing more is to be, and returns what the access secret is to say of evidence.
+// Nobody can store anything by then: the Role does not allow it any more. That there may be something, the access secret says,
+// which is written after this.
+func (p *preservationController) leaveEvidence(ctx context.Context) (string, error) {
+	if p.values.Evidence {
+		// The container does, too, but machine-controller-manager does not run in a hibernated shoot.
+		now := time.Now()
+		return "true", p.deleteEvidence(ctx, func(stored *metav1.PartialObjectMetadata) bool {
+			expires := evidence.StoredExpiry(stored)
+			return !expires.IsZero() && !now.Before(expires)
+		})
+	}
+	secret := p.accessSecret().Secret
+	if err := p.client.Get(ctx, client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("failed to get access secret: %w", err)
+	}
+	if secret.Annotations[AnnotationEvidence] == "" {
+		return "", nil
+	}
+	err := p.deleteEvidence(ctx, allEvidence)
+	if apierrors.IsForbidden(err) {
+		logf.FromContext(ctx).Info("Leaving stored evidence, which operators have taken the permission for away", "namespace", p.namespace, "reason", err.Error())
+		return evidenceLeft, nil
+	}
+	return "", err
+}
+
+func allEvidence(*metav1.PartialObjectMetadata) bool { return true }
+
+// deleteEvidence deletes what is stored and to be deleted. What others have put our label on has another name, and stays.
+func (p *preservationController) deleteEvidence(ctx context.Context, isOver func(*metav1.PartialObjectMetadata) bool) error {
+	// Only the metadata: a bundle has nearly a MiB.
+	stored := &metav1.PartialObjectMetadataList{}
+	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := p.client.List(ctx, stored, client.InNamespace(p.namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
+		return fmt.Errorf("failed to list stored evidence: %w", err)
+	}
+	names := sets.New(evidence.StoredNames()...)
+	for i := range stored.Items {
+		if !names.Has(stored.Items[i].Name) || !isOver(&stored.Items[i]) {
+			continue
+		}
+		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: stored.Items[i].Name, Namespace: p.namespace}}
+		if err := p.client.Delete(ctx, configMap); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("failed to delete stored evidence: %w", err)
+		}
+	}
+	return nil
+}
+
+// evidenceRules returns what storing evidence takes in the control-plane namespace. A Role can restrict by name neither what is
+// created nor what is listed by a label.
+func evidenceRules(enabled bool) []rbacv1.PolicyRule {
+	if !enabled {
+		return nil
+	}
+	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{corev1.GroupName},
+			Resources: []string{"configmaps"},
+			Verbs:     []string{"create", "list"},
+		},
+		{
+			APIGroups:     []string{corev1.GroupName},
+			Resources:     []string{"configmaps"},
+			ResourceNames: evidence.StoredNames(),
+			Verbs:         []string{"patch", "delete"},
+		},
+	}
+}
+
+// shootEvidenceRules returns what gathering evidence takes in the shoot beyond what everybody has.
+func shootEvidenceRules(enabled bool) []rbacv1.PolicyRule {
+	if !enabled {
+		return nil
+	}
+	return []rbacv1.PolicyRule{
+		{
+			APIGroups: []string{eventsv1.GroupName},
+			Resources: []string{"events"},
+			Verbs:     []string{"list"},
+		},
+		{
+			APIGroups: []string{storagev1.GroupName},
+			Resources: []string{"volumeattachments"},
+			Verbs:     []string{"list"},
+		},
+		{
+			APIGroups: []string{policyv1.GroupName},
+			Resources: []string{"poddisruptionbudgets"},
+			Verbs:     []string{"list"},
+		},
+	}
+}

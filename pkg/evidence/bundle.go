@@ -1,0 +1,545 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// What a ConfigMap with a bundle has, that outlives a machine in the namespace of its control plane.
+const (
+	// LabelStored is on it, with the value "true".
+	LabelStored = v1alpha1.GroupName + "/evidence"
+	// AnnotationStoredMachine is the name of the machine.
+	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
+	// AnnotationStoredNode is the name of its node, if it had one.
+	AnnotationStoredNode = v1alpha1.GroupName + "/evidence-node"
+	// StoredKey is where in its binaryData the bundle is.
+	StoredKey = "bundle.tar.gz"
+)
+
+// StoredName returns the name of a ConfigMap with a bundle, by its number: one of StoredNames.
+func StoredName(number string) string { return "machine-preservation-evidence-" + number }
+
+// DefaultMaxSize is how many bytes a bundle has at most, where nobody says otherwise.
+const DefaultMaxSize = 8 << 20
+
+const (
+	format         = 1
+	manifestName   = "manifest.json"
+	indexName      = "index.md"
+	controllerName = "seed/controller.json"
+
+	// maxUnpacked, maxFiles and maxManifest are how many bytes and files are read of a bundle, which may be anybody's.
+	maxUnpacked = 128 << 20
+	maxFiles    = 1000
+	maxManifest = 1 << 20
+	// maxItems is how many objects are read of a list, and maxValues how many fields and items of all files: each takes more
+	// memory than the few bytes that it has in a file.
+	maxItems  = 10000
+	maxValues = 1 << 20
+	// minLog is what is left of a log at least before it is left out.
+	minLog = 1 << 10
+)
+
+// Bundle is the evidence of a node and its machine. It has no Secrets and no values of environment variables.
+type Bundle struct {
+	// Tool is what gathered it, with its version.
+	Tool string
+	// Node and Machine are what it is about. One of them may be empty.
+	Node, Machine string
+	// Snapshot is what the API servers knew.
+	Snapshot Snapshot
+
+	// files are further ones, above all logs.
+	files    []file
+	redacted counts
+}
+
+// file is one of a bundle.
+type file struct {
+	path string
+	data []byte
+	// log says that it may be cut from its beginning, and cut how many bytes were.
+	log bool
+	cut int64
+	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.
+	rank int
+}
+
+// Manifest says what is in a bundle, and what is not.
+type Manifest struct {
+	Format int       `json:"format"`
+	Tool   string    `json:"tool"`
+	Time   time.Time `json:"time"`
+	Node   string    `json:"node,omitempty"`
+	// Machine is empty where it is not known.
+	Machine string `json:"machine,omitempty"`
+	// Namespace is that of the control plane in the seed, empty where nothing of it is known.
+	Namespace string `json:"namespace,omitempty"`
+	// Files are all but the manifest itself.
+	Files    []ManifestFile `json:"files"`
+	Redacted []Redacted     `json:"redacted,omitempty"`
+	Missing  []Missing      `json:"missing,omitempty"`
+}
+
+// ManifestFile is a file of a bundle.
+type ManifestFile struct {
+	Path   string `json:"path"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	// Cut is how many bytes of a log are missing at its beginning.
+	Cut int64 `json:"cut,omitempty"`
+}
+
+// Redacted is what was redacted, and how often.
+type Redacted struct {
+	What  string `json:"what"`
+	Count int    `json:"count"`
+}
+
+// Size tells of a bundle what it has become.
+type Size struct {
+	// Bytes is its size, and Files how many there are.
+	Bytes, Files int
+	// Cut are the paths of logs that are not whole, and LeftOut those of files for which there was no place.
+	Cut, LeftOut []string
+}
+
+// WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then what says the least is left
+// out; the manifest says so. Two bundles with the same content are the same bytes.
+func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
+	files, redacted, err := b.objects()
+	if err != nil {
+		return Size{}, err
+	}
+	files = append(files, b.files...)
+	missing := slices.Clone(b.Snapshot.Missing)
+	told := *b
+	var leftOut []string
+	longest := 0
+	for _, f := range files {
+		if f.log {
+			longest = max(longest, len(f.data))
+		}
+	}
+	for {
+		archive, manifest, err := told.pack(files, redacted, missing)
+		if err != nil {
+			return Size{}, err
+		}
+		if int64(len(archive)) <= maxSize {
+			size := Size{Bytes: len(archive), Files: len(manifest.Files) + 1, LeftOut: leftOut}
+			for _, f := range manifest.Files {
+				if f.Cut > 0 {
+					size.Cut = append(size.Cut, f.Path)
+				}
+			}
+			_, err = w.Write(archive)
+			return size, err
+		}
+		if longest > minLog {
+			longest /= 2
+			for i := range files {
+				files[i] = cutLog(files[i], longest)
+			}
+			continue
+		}
+		rank := 0
+		for _, f := range files {
+			rank = max(rank, rankOf(f))
+		}
+		if rank == 0 {
+			return Size{}, fmt.Errorf("the evidence has %d bytes at least, more than the %d that are allowed", len(archive), maxSize)
+		}
+		longest = 0
+		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool {
+			if rankOf(f) == rank {
+				leftOut = append(leftOut, f.path)
+				told.Snapshot = without(told.Snapshot, f.path)
+				missing = append(missing, Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
+				return true
+			}
+			return false
+		})
+	}
+}
+
+// rankOf returns when a file is left out: the highest is first. What the shoot can make large is before what it cannot.
+func rankOf(f file) int {
+	switch {
+	case f.log:
+		return 13
+	case f.rank > 0:
+		return f.rank
+	case strings.HasPrefix(f.path, "node/"):
+		return 12
+	}
+	return 11
+}
+
+// without returns what the index tells of a bundle without a file: the number of objects at most.
+func without(s Snapshot, path string) Snapshot {
+	switch path {
+	case "shoot/nodes.json":
+		s.Shoot.Nodes = nil
+	case "shoot/pods.json":
+		s.Shoot.Pods = make([]corev1.Pod, len(s.Shoot.Pods))
+	case "shoot/volumeattachments.json":
+		s.Shoot.VolumeAttachments = make([]storagev1.VolumeAttachment, len(s.Shoot.VolumeAttachments))
+	case "shoot/nodemaintenances.json":
+		s.Shoot.Maintenances = nil
+	case "shoot/events.json":
+		s.Shoot.Events = nil
+	case "seed/events.json":
+		seed := *s.Seed
+		seed.Events = nil
+		s.Seed = &seed
+	}
+	return s
+}
+
+// cutLog returns a log's last whole lines.
+func cutLog(f file, size int) file {
+	if !f.log || len(f.data) <= size {
+		return f
+	}
+	data := f.data[len(f.data)-size:]
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		data = data[i+1:]
+	}
+	f.cut += int64(len(f.data) - len(data))
+	f.data = data
+	return f
+}
+
+// objects returns what the API servers knew, as files, and what was redacted in all.
+func (b *Bundle) objects() ([]file, counts, error) {
+	var (
+		files   []file
+		failure error
+		count   = counts{}
+	)
+	maps.Copy(count, b.redacted)
+	add := func(path, apiVersion, kind string, rank int, items any) {
+		data, err := encode(apiVersion, kind, items)
+		data, n := scrubJSON(data)
+		count.add(redactedCredentials, n)
+		failure = errors.Join(failure, err)
+		files = append(files, file{path: path, data: data, rank: rank})
+	}
+	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()
+	s := &b.Snapshot
+	nodes, otherNodes := split(s.Shoot.Nodes, func(n *corev1.Node) bool { return n.Name == b.Node })
+	add("shoot/nodes.json", "v1", "NodeList", 3, nodes)
+	if len(otherNodes) > 0 {
+		add("shoot/other-nodes.json", "v1", "NodeList", 10, otherNodes)
+	}
+	add("shoot/pods.json", "v1", "PodList", 7, s.Shoot.Pods)
+	add("shoot/poddisruptionbudgets.json", "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
+	add("shoot/volumeattachments.json", "storage.k8s.io/v1", "VolumeAttachmentList", 4, s.Shoot.VolumeAttachments)
+	add("shoot/events.json", "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
+	if s.Shoot.HasMaintenances {
+		add("shoot/nodemaintenances.json", maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
+	}
+	if s.Seed != nil {
+		machines, otherMachines := split(s.Seed.Machines, func(m *machinev1alpha1.Machine) bool { return m.Name == b.Machine })
+		add("seed/machines.json", machineAPI, "MachineList", 1, machines)
+		if len(otherMachines) > 0 {
+			add("seed/other-machines.json", machineAPI, "MachineList", 9, otherMachines)
+		}
+		add("seed/machinesets.json", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
+		add("seed/machinedeployments.json", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
+		add("seed/events.json", "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
+		if s.Seed.Controller != nil {
+			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
+			data, n := scrubJSON(append(data, '\n'))
+			count.add(redactedCredentials, n)
+			failure = errors.Join(failure, err)
+			files = append(files, file{path: controllerName, data: data, rank: 1})
+		}
+	}
+	return files, count, failure
+}
+
+// split returns those items that are chosen, and the others.
+func split[T any](items []T, chosen func(*T) bool) (yes, no []T) {
+	for i := range items {
+		if chosen(&items[i]) {
+			yes = append(yes, items[i])
+		} else {
+			no = append(no, items[i])
+		}
+	}
+	return yes, no
+}
+
+// encode returns a list that kubectl can read as well.
+func encode(apiVersion, kind string, items any) ([]byte, error) {
+	data, err := json.MarshalIndent(struct {
+		APIVersion string         `json:"apiVersion"`
+		Kind       string         `json:"kind"`
+		Metadata   map[string]any `json:"metadata"`
+		Items      any            `json:"items"`
+	}{apiVersion, kind, map[string]any{}, items}, "", "  ")
+	return append(data, '\n'), err
+}
+
+// pack returns the archive of some files, with the manifest and the index before them.
+func (b *Bundle) pack(files []file, redacted counts, missing []Missing) ([]byte, *Manifest, error) {
+	manifest := &Manifest{Format: format, Tool: b.Tool, Time: b.Snapshot.Time.UTC(), Node: b.Node, Machine: b.Machine, Missing: missing}
+	if b.Snapshot.Seed != nil {
+		manifest.Namespace = b.Snapshot.Seed.Namespace
+	}
+	for _, what := range slices.Sorted(maps.Keys(redacted)) {
+		manifest.Redacted = append(manifest.Redacted, Redacted{What: what, Count: redacted[what]})
+	}
+	files = slices.Clone(files)
+	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.path, b.path) })
+	for _, f := range files {
+		manifest.Files = append(manifest.Files, entry(f))
+	}
+	index := file{path: indexName, data: index(b, manifest)}
+	manifest.Files = slices.Insert(manifest.Files, 0, entry(index))
+	data, err := json.MarshalIndent(manifest, "", "  ")
+	if err != nil {
+		return nil, nil, err
+	}
+	files = slices.Insert(files, 0, file{path: manifestName, data: append(data, '\n')}, index)
+
+	var archive bytes.Buffer
+	zipped := gzip.NewWriter(&archive)
+	tarred := tar.NewWriter(zipped)
+	for _, f := range files {
+		if err := tarred.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.path, Size: int64(len(f.data)), Mode: 0o644, ModTime: manifest.Time, Format: tar.FormatPAX}); err != nil {
+			return nil, nil, err
+		}
+		if _, err := tarred.Write(f.data); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := errors.Join(tarred.Close(), zipped.Close()); err != nil {
+		return nil, nil, err
+	}
+	return archive.Bytes(), manifest, nil
+}
+
+func entry(f file) ManifestFile {
+	sum := sha256.Sum256(f.data)
+	return ManifestFile{Path: f.path, Size: int64(len(f.data)), SHA256: hex.EncodeToString(sum[:]), Cut: f.cut}
+}
+
+// Read returns what a bundle says that the API servers knew. A bundle may be anybody's: it is an error if it has what a bundle
+// has not, if it is too large, or if a file is not what the manifest says.
+func Read(r io.Reader) (*Snapshot, error) {
+	files, err := unpack(r)
+	if err != nil {
+		return nil, fmt.Errorf("this is no bundle of evidence: %w", err)
+	}
+	manifest, err := verify(files)
+	if err != nil {
+		return nil, fmt.Errorf("the bundle of evidence is damaged: %w", err)
+	}
+	count := 0
+	for name, data := range files {
+		if path.Ext(name) == ".json" {
+			count += values(data)
+		}
+	}
+	if count > maxValues {
+		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
+	}
+	s := &Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
+	var failure error
+	decode(files, &s.Shoot.Nodes, &failure, "shoot/nodes.json", "shoot/other-nodes.json")
+	decode(files, &s.Shoot.Pods, &failure, "shoot/pods.json")
+	decode(files, &s.Shoot.PodDisruptionBudgets, &failure, "shoot/poddisruptionbudgets.json")
+	decode(files, &s.Shoot.VolumeAttachments, &failure, "shoot/volumeattachments.json")
+	decode(files, &s.Shoot.Events, &failure, "shoot/events.json")
+	decode(files, &s.Shoot.Maintenances, &failure, "shoot/nodemaintenances.json")
+	_, s.Shoot.HasMaintenances = files["shoot/nodemaintenances.json"]
+	if manifest.Namespace != "" {
+		s.Seed = &Seed{Namespace: manifest.Namespace}
+		decode(files, &s.Seed.Machines, &failure, "seed/machines.json", "seed/other-machines.json")
+		decode(files, &s.Seed.MachineSets, &failure, "seed/machinesets.json")
+		decode(files, &s.Seed.MachineDeployments, &failure, "seed/machinedeployments.json")
+		decode(files, &s.Seed.Events, &failure, "seed/events.json")
+		if data, ok := files[controllerName]; ok {
+			if err := json.Unmarshal(data, &s.Seed.Controller); err != nil {
+				failure = errors.Join(failure, fmt.Errorf("%s cannot be read: %w", controllerName, err))
+			}
+		}
+	}
+	if failure != nil {
+		return nil, fmt.Errorf("the bundle of evidence is damaged: %w", failure)
+	}
+	sortSnapshot(s)
+	return s, nil
+}
+
+// decode reads lists of objects, as far as they are there.
+func decode[T any](files map[string][]byte, into *[]T, failure *error, paths ...string) {
+	for _, path := range paths {
+		data, ok := files[path]
+		if !ok {
+			continue
+		}
+		var list struct {
+			Items []json.RawMessage `json:"items"`
+		}
+		err := json.Unmarshal(data, &list)
+		if len(list.Items) > maxItems {
+			err = fmt.Errorf("it has %d objects, more than %d", len(list.Items), maxItems)
+		}
+		for i := 0; err == nil && i < len(list.Items); i++ {
+			var item T
+			err = json.Unmarshal(list.Items[i], &item)
+			*into = append(*into, item)
+		}
+		if err != nil {
+			*failure = errors.Join(*failure, fmt.Errorf("%s cannot be read: %w", path, err))
+		}
+	}
+}
+
+// values returns how many fields and items there are in JSON at most.
+func values(data []byte) int {
+	count, inText := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case c == '"':
+			inText = !inText
+		case c == '\\':
+			i++
+		case !inText && (c == '{' || c == '[' || c == ','):
+			count++
+		}
+	}
+	return count
+}
+
+// unpack returns the files of an archive.
+func unpack(r io.Reader) (map[string][]byte, error) {
+	zipped, err := gzip.NewReader(r)
+	if err != nil {
+		return nil, fmt.Errorf("it is no gzip: %w", err)
+	}
+	defer zipped.Close()
+	var (
+		limited = &io.LimitedReader{R: zipped, N: maxUnpacked}
+		tarred  = tar.NewReader(limited)
+		files   = map[string][]byte{}
+		left    = int64(maxUnpacked)
+	)
+	for {
+		header, err := tarred.Next()
+		if errors.Is(err, io.EOF) && limited.N > 0 {
+			// What gzip says of all of it is checked at its end.
+			if _, err = io.Copy(io.Discard, limited); err != nil {
+				return nil, err
+			}
+			if limited.N > 0 {
+				return files, nil
+			}
+		}
+		if limited.N <= 0 {
+			return nil, errTooLarge
+		}
+		if err != nil {
+			return nil, err
+		}
+		name := header.Name
+		switch {
+		case !validPath(name):
+			return nil, fmt.Errorf("path %q leads elsewhere, or is written otherwise than a bundle has it", line(name))
+		case header.Typeflag != tar.TypeReg:
+			return nil, fmt.Errorf("%s is no regular file", name)
+		// Of a sparse file, there is more than there is in the archive. No bundle has any.
+		case slices.ContainsFunc(slices.Collect(maps.Keys(header.PAXRecords)), func(key string) bool { return strings.HasPrefix(key, "GNU.sparse.") }):
+			return nil, fmt.Errorf("%s is no regular file", name)
+		case header.Size > left:
+			return nil, errTooLarge
+		case len(files) == maxFiles:
+			return nil, fmt.Errorf("it has more than %d files", maxFiles)
+		case name == manifestName && header.Size > maxManifest:
+			return nil, fmt.Errorf("%s has %d bytes, more than %d", name, header.Size, maxManifest)
+		}
+		if _, ok := files[name]; ok {
+			return nil, fmt.Errorf("%s is there twice", name)
+		}
+		if files[name], err = io.ReadAll(tarred); err != nil {
+			if limited.N <= 0 {
+				err = errTooLarge
+			}
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		left -= header.Size
+	}
+}
+
+var errTooLarge = fmt.Errorf("it has more than %d bytes unpacked", maxUnpacked)
+
+// validPath says that a path is one as bundles have them.
+func validPath(name string) bool {
+	if name == "" || name == "." || path.Clean(name) != name || path.IsAbs(name) || strings.HasPrefix(name, "..") || len(name) > 512 {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-", r))
+	})
+}
+
+// verify returns the manifest of files that are what it says.
+func verify(files map[string][]byte) (*Manifest, error) {
+	data, ok := files[manifestName]
+	if !ok {
+		return nil, fmt.Errorf("it has no %s", manifestName)
+	}
+	manifest := &Manifest{}
+	if err := json.Unmarshal(data, manifest); err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", manifestName, err)
+	}
+	if manifest.Format != format {
+		return nil, fmt.Errorf("format %d of %s is not known, only %d is: use the version that wrote it: %s", manifest.Format, manifestName, format, line(manifest.Tool))
+	}
+	listed := map[string]bool{manifestName: true}
+	for _, f := range manifest.Files {
+		data, ok := files[f.Path]
+		if !ok {
+			return nil, fmt.Errorf("%s is missing", line(f.Path))
+		}
+		if got := entry(file{data: data}); got.Size != f.Size || got.SHA256 != f.SHA256 {
+			return nil, fmt.Errorf("%s is not what %s says: its sha256 is %s and not %s", f.Path, manifestName, got.SHA256, line(f.SHA256))
+		}
+		listed[f.Path] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !listed[name] {
+			return nil, fmt.Errorf("%s is not listed in %s", name, manifestName)
+		}
+	}
+	return manifest, nil
+}

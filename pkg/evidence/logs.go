@@ -1,0 +1,350 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// maxLog is how many bytes of one log are kept, its last ones.
+	maxLog = 4 << 20
+	// maxStream is how many bytes of one log are read at most.
+	maxStream = 256 << 20
+	// maxLogLine is how many bytes of one line are kept.
+	maxLogLine = 16 << 10
+	// logLines is how many lines of a log are asked for.
+	logLines = 20000
+)
+
+// services are those of a node whose logs are gathered. Others, above all what cloud-init says, may tell credentials.
+var services = []string{"kubelet", "containerd", "gardener-node-agent"}
+
+// logFiles are the files in /var/log of a node that are gathered where they exist. Others have what all services say.
+var logFiles = []string{"kern.log", "dmesg"}
+
+// tail keeps the last whole lines that it is given, within a number of bytes.
+type tail struct {
+	lines [][]byte
+	size  int
+	max   int
+	cut   int64
+}
+
+func (t *tail) add(line []byte) {
+	t.lines = append(t.lines, bytes.Clone(line))
+	t.size += len(line)
+	for t.size > t.max {
+		t.size -= len(t.lines[0])
+		t.cut += int64(len(t.lines[0]))
+		t.lines = t.lines[1:]
+	}
+}
+
+// readLog returns the last lines of a log that keep says are of interest, and how many bytes of such lines came before them.
+// What was read before an error counts.
+func readLog(r io.Reader, maxBytes int, keep func([]byte) bool) ([]byte, int64, error) {
+	var (
+		reader = bufio.NewReaderSize(io.LimitReader(r, maxStream), maxLogLine)
+		kept   = tail{max: maxBytes}
+	)
+	for {
+		part, err := reader.ReadSlice('\n')
+		// What is too long for a line goes on as the next one's beginning, which is not read.
+		whole := bytes.Clone(part)
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = reader.ReadSlice('\n')
+		}
+		if len(whole) > 0 && (keep == nil || keep(whole)) {
+			kept.add(append(bytes.TrimSuffix(whole, []byte("\n")), '\n'))
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		} else if err == nil {
+			continue
+		}
+		return bytes.Join(kept.lines, nil), kept.cut, err
+	}
+}
+
+// naming returns what says whether a line names one of several machines or nodes, and not one whose name only begins like it.
+func naming(names ...string) func([]byte) bool {
+	var quoted []string
+	for _, name := range names {
+		if name != "" {
+			quoted = append(quoted, regexp.QuoteMeta(name))
+		}
+	}
+	if len(quoted) == 0 {
+		return func([]byte) bool { return false }
+	}
+	// A dot ends a sentence as well as it goes on with a name: these lines are kept.
+	return regexp.MustCompile(`(?:^|[^a-zA-Z0-9-])(?:` + strings.Join(quoted, "|") + `)(?:$|[^a-zA-Z0-9-])`).Match
+}
+
+// streamLog reads a log into the bundle, without what looks like a credential.
+func (c *collector) streamLog(ctx context.Context, path, what string, open func(context.Context) (io.ReadCloser, error), keep func([]byte) bool) error {
+	var (
+		data []byte
+		cut  int64
+	)
+	err := c.call(ctx, logTimeout, func(ctx context.Context) error {
+		stream, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		defer stream.Close()
+		stop := context.AfterFunc(ctx, func() { stream.Close() })
+		defer stop()
+		data, cut, err = readLog(stream, maxLog, keep)
+		if err != nil && ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return err
+	})
+	if len(data) > 0 {
+		c.addLog(path, data, cut)
+		if err != nil {
+			c.note(what, fmt.Errorf("only its beginning: %w", err))
+		}
+		return nil
+	}
+	return err
+}
+
+// nodeLogs asks the kubelet for its configuration, its statistics and its logs. One that does not answer, or is not to be
+// asked, is asked once.
+func (c *collector) nodeLogs(ctx context.Context) {
+	if c.NodeProxy == nil || c.bundle.Node == "" {
+		return
+	}
+	open := func(path string, query url.Values, last int64) func(context.Context) (io.ReadCloser, error) {
+		return func(ctx context.Context) (io.ReadCloser, error) {
+			return c.NodeProxy(ctx, c.bundle.Node, path, query, last)
+		}
+	}
+	read := func(path string, limit int64) ([]byte, error) {
+		var data []byte
+		err := c.call(ctx, nodeTimeout, func(ctx context.Context) error {
+			body, err := open(path, nil, 0)(ctx)
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			stop := context.AfterFunc(ctx, func() { body.Close() })
+			defer stop()
+			if data, err = io.ReadAll(io.LimitReader(body, limit+1)); err == nil && int64(len(data)) > limit {
+				err = fmt.Errorf("it is larger than %d bytes", limit)
+			}
+			return err
+		})
+		return data, err
+	}
+
+	config, err := read("configz", maxLog)
+	if dead(err) {
+		c.note("what the kubelet tells: its configuration, statistics and logs of the node", err)
+		return
+	}
+	if err == nil {
+		c.mu.Lock()
+		config, err = redactConfigz(config, c.redacted)
+		c.mu.Unlock()
+	}
+	if err == nil {
+		c.addFile("node/configz.json", append(config, '\n'))
+	} else {
+		c.note("configuration of the kubelet", err)
+	}
+
+	stats, err := read("stats/summary", maxLog)
+	if err == nil && !json.Valid(stats) {
+		err = errors.New("it is no JSON")
+	}
+	if err == nil {
+		c.addFile("node/stats-summary.json", stats)
+	} else {
+		c.note("statistics of the kubelet", err)
+	}
+
+	listing, err := read("logs/", 1<<20)
+	if err != nil {
+		c.note("logs of the node", err)
+		return
+	}
+	files := filesOf(listing)
+	for _, service := range services {
+		what, path := "log of "+service, "node/logs/"+service+".log"
+		err := c.streamLog(ctx, path, what, refuseListing(open("logs/", url.Values{"query": {service}, "tailLines": {strconv.Itoa(logLines)}}, 0)), nil)
+		// Without the right to query, the kubelet answers with its list of files.
+		if errors.Is(err, errListing) {
+			if !slices.Contains(files, service+".log") {
+				c.note(what, errors.New("the kubelet answers no queries of logs (enableSystemLogQuery), and there is no such file in /var/log"))
+				continue
+			}
+			err = c.streamLog(ctx, path, what, open("logs/"+service+".log", nil, maxLog), nil)
+		}
+		c.note(what, err)
+	}
+	for _, file := range logFiles {
+		if slices.Contains(files, file) {
+			what := "file /var/log/" + file + " of the node"
+			c.note(what, c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, open("logs/"+file, nil, maxLog), nil))
+		}
+	}
+}
+
+// dead says that another question is of no use.
+func dead(err error) bool {
+	if err == nil {
+		return false
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusForbidden || code == http.StatusUnauthorized
+}
+
+var errListing = errors.New("the answer is a list of files")
+
+// refuseListing has a list of files in the place of a log be an error.
+func refuseListing(open func(context.Context) (io.ReadCloser, error)) func(context.Context) (io.ReadCloser, error) {
+	return func(ctx context.Context) (io.ReadCloser, error) {
+		body, err := open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		reader := bufio.NewReader(body)
+		if first, _ := reader.Peek(len("<!doctype")); strings.HasPrefix(string(first), "<pre>") || strings.EqualFold(string(first), "<!doctype") {
+			return nil, errors.Join(errListing, body.Close())
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{reader, body}, nil
+	}
+}
+
+var href = regexp.MustCompile(`<a href="([A-Za-z0-9._-]+)">`)
+
+// filesOf returns the files in a list of the kubelet's.
+func filesOf(listing []byte) []string {
+	var files []string
+	for _, match := range href.FindAllSubmatch(listing, -1) {
+		files = append(files, string(match[1]))
+	}
+	return files
+}
+
+// seedLogs reads the provider's Pod of the machine with its log, and what machine-controller-manager and the sidecar say of the
+// machine.
+func (c *collector) seedLogs(ctx context.Context) {
+	if c.PodLogs == nil || c.Seed == nil || c.bundle.Snapshot.Seed == nil {
+		return
+	}
+	// Names that only the shoot says are its owner's: they must not choose among the pods and logs of the control plane.
+	if c.machine == nil {
+		c.note("logs of the seed", errors.New("the seed has no such machine"))
+		return
+	}
+	mcm := labels.Nothing()
+	if c.mcm != nil {
+		selector, err := metav1.LabelSelectorAsSelector(c.mcm.Spec.Selector)
+		if err == nil {
+			mcm = selector
+		}
+	}
+	var pods []corev1.Pod
+	if !c.try(ctx, "pods of the control plane", func(ctx context.Context) (err error) {
+		pods, err = list(ctx, c.Seed, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, func(pod *corev1.Pod) bool {
+			return mcm.Matches(labels.Set(pod.Labels)) || c.ofMachine(pod)
+		}, client.InNamespace(c.SeedNamespace))
+		return err
+	}) {
+		return
+	}
+
+	names := naming(c.bundle.Machine, c.bundle.Node)
+	var machinePods []corev1.Pod
+	for i := range pods {
+		pod := &pods[i]
+		ofMachine := c.ofMachine(pod)
+		if ofMachine {
+			machinePods = append(machinePods, *pod)
+		}
+		for _, status := range pod.Status.ContainerStatuses {
+			if !ofMachine && status.Name != containerSidecar && !strings.HasPrefix(status.Name, deploymentMCM) {
+				continue
+			}
+			for _, previous := range []bool{false, true} {
+				if previous && status.RestartCount == 0 {
+					continue
+				}
+				options := &corev1.PodLogOptions{Container: status.Name, Previous: previous, Timestamps: true}
+				keep, path, what := names, "seed/logs/"+pod.Name+"/"+status.Name, fmt.Sprintf("log of container %s of pod %s", status.Name, pod.Name)
+				if ofMachine {
+					keep, options.TailLines = nil, new(int64(logLines))
+				}
+				if previous {
+					path, what = path+"-previous", what+" before its restart"
+				}
+				c.note(what, c.streamLog(ctx, path+".log", what, func(ctx context.Context) (io.ReadCloser, error) {
+					return c.PodLogs(ctx, pod.Namespace, pod.Name, options)
+				}, keep))
+			}
+		}
+	}
+	if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return mcm.Matches(labels.Set(pod.Labels)) }) {
+		c.note("logs of "+deploymentMCM, errors.New("it has no pods"))
+	}
+	if len(machinePods) == 0 {
+		return
+	}
+	c.mu.Lock()
+	for i := range machinePods {
+		redactPod(&machinePods[i], c.redacted)
+	}
+	c.mu.Unlock()
+	if data, err := encode("v1", "PodList", machinePods); err == nil {
+		c.addFile("seed/machine-pods.json", data)
+	}
+	c.try(ctx, "Events of the machine's pod", func(ctx context.Context) error {
+		for i := range machinePods {
+			events, err := ReadEvents(ctx, c.Seed, c.SeedNamespace, "Pod", machinePods[i].Name)
+			if err != nil {
+				return err
+			}
+			c.mu.Lock()
+			c.bundle.Snapshot.Seed.Events = append(c.bundle.Snapshot.Seed.Events, events...)
+			c.mu.Unlock()
+		}
+		return nil
+	})
+}
+
+// ofMachine says that a pod is the machine, as it is where machines are pods of the control plane.
+func (c *collector) ofMachine(pod *corev1.Pod) bool {
+	return pod.Name == c.machine.Name || pod.Name == "machine-"+c.machine.Name || pod.Labels["machine"] == c.machine.Name
+}

@@ -1,0 +1,462 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What is redacted, in the words of the manifest.
+const (
+	redactedEnv         = "values of environment variables of containers"
+	redactedCommands    = "commands and arguments of containers, their probes and hooks"
+	redactedHeaders     = "values of HTTP headers of probes, hooks and the kubelet's configuration"
+	redactedAnnotations = "annotations of others than Kubernetes, Gardener, Metal3 and NVIDIA, large ones and ones with objects"
+	redactedMessages    = "what containers said when they ended"
+	redactedVolumes     = "attributes of volumes for their drivers"
+	redactedFields      = "managed fields"
+	redactedState       = "last known states of machines, which are their provider's"
+	redactedImages      = "lists of images of nodes"
+	redactedConditions  = "conditions beyond the first 50 of a node"
+	redactedCredentials = "what looks like a credential, in texts and logs"
+)
+
+// redacted is what stands in the place of what is redacted in a text.
+const redacted = "[redacted]"
+
+// counts is how often what was redacted.
+type counts map[string]int
+
+func (c counts) add(what string, n int) {
+	if n > 0 {
+		c[what] += n
+	}
+}
+
+// credentialWords are what the names of credentials have in them.
+const credentialWords = `(?:pass(?:word|wd|phrase)|pwd|secret|token|credential|authorization|signature|` +
+	`(?:api|access|account|private|signing|encryption|shared|client|ssh|auth)[_-]?key)`
+
+// credentialHints are in small letters what credentialWords begin or end with.
+var credentialHints = []string{"pass", "pwd", "secret", "token", "credential", "auth", "sig", "key"}
+
+// value is one after the name of a credential: in quotes, in the quotes of a text in quotes, in brackets, or a word.
+const value = `(?:\\+"[^"\n]*"|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|\[[^\]\n]*\]?|\{[^}\n]*\}?|` +
+	`(?:(?:basic|bearer|digest|negotiate)[ \t]+)?[^\s"'&;]+)`
+
+// credentials are what looks like one, after and before what stays of it, in lines that have one of some words in small letters. A
+// cookie goes on to the end of its line.
+var credentials = []struct {
+	hints   []string
+	pattern *regexp.Regexp
+}{
+	{[]string{"eyj"}, regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?`)},
+	{[]string{"."}, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)},
+	{[]string{"cookie"}, regexp.MustCompile(`(?i)(\bcookie["'\]\\]*[ \t]*[:=][ \t]*).+`)},
+	{credentialHints, regexp.MustCompile(`(?i)((?:` + credentialWords + `[\w.-]*|\b(?:sig|auth))["'\]\\]*[ \t]*(?::=|[:=])[ \t]*)` + value)},
+	{credentialHints, regexp.MustCompile(`(?i)((?:^|[\s"'=,(\[])--?[\w.-]*` + credentialWords + `[\w.-]*["']?,?[ \t]+["']?)[^\s"'&;-][^\s"'&;]*`)},
+	{[]string{"bearer "}, regexp.MustCompile(`(?i)(\bbearer +)[A-Za-z0-9._~+/=-]{16,}`)},
+	{[]string{"://"}, regexp.MustCompile(`(://)[^\s/:@"\\]*:[^\s/@"\\]+(@)`)},
+}
+
+// scrub returns a text without what looks like a credential, and how many there were.
+func scrub(data []byte) ([]byte, int) {
+	data, found := scrubKeys(data)
+	var scrubbed []byte
+	for line := range bytes.Lines(data) {
+		scrubbed = append(scrubbed, scrubLine(line, &found)...)
+	}
+	return scrubbed, found
+}
+
+func scrubLine(line []byte, found *int) []byte {
+	small := bytes.ToLower(line)
+	for _, credential := range credentials {
+		if !slices.ContainsFunc(credential.hints, func(hint string) bool { return bytes.Contains(small, []byte(hint)) }) {
+			continue
+		}
+		line = credential.pattern.ReplaceAllFunc(line, func(match []byte) []byte {
+			groups := credential.pattern.FindSubmatch(match)
+			scrubbed := append(bytes.Clone(groups[1]), redacted...)
+			if len(groups) > 2 {
+				scrubbed = append(scrubbed, groups[2]...)
+			}
+			if !bytes.Equal(scrubbed, match) {
+				*found++
+			}
+			return scrubbed
+		})
+	}
+	return line
+}
+
+var privateKey = regexp.MustCompile(`-----(BEGIN|END) [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----`)
+
+// maxKey is how many bytes of a text a private key has at most, with what a log has before each of its lines.
+const maxKey = 16 << 10
+
+// scrubKeys returns a text without private keys, whatever stands before each of their lines. Of one without an end, maxKey bytes go,
+// and as many before an end without a beginning: it was cut.
+func scrubKeys(data []byte) ([]byte, int) {
+	marks := privateKey.FindAllSubmatchIndex(data, -1)
+	if len(marks) == 0 {
+		return data, 0
+	}
+	var kept []byte
+	from, found := 0, 0
+	for i, mark := range marks {
+		begin, end := mark[0], mark[1]
+		switch {
+		case begin < from:
+			continue
+		case string(data[mark[2]:mark[3]]) == "END":
+			begin = max(from, begin-maxKey)
+		case i+1 < len(marks) && marks[i+1][1] <= begin+maxKey:
+			end = marks[i+1][1]
+		default:
+			end = min(len(data), begin+maxKey)
+		}
+		kept = append(append(kept, data[from:begin]...), redacted...)
+		from = end
+		found++
+	}
+	return append(kept, data[from:]...), found
+}
+
+// scrubJSON is scrub for each text in JSON, which is JSON still.
+func scrubJSON(data []byte) ([]byte, int) {
+	var scrubbed []byte
+	found := 0
+	for {
+		begin := bytes.IndexByte(data, '"')
+		if begin < 0 {
+			return append(scrubbed, data...), found
+		}
+		end := begin + 1
+		for end < len(data) && data[end] != '"' {
+			if data[end] == '\\' {
+				end++
+			}
+			end++
+		}
+		end = min(end+1, len(data))
+		scrubbed = append(append(scrubbed, data[:begin]...), scrubText(data[begin:end], &found)...)
+		data = data[end:]
+	}
+}
+
+// scrubText is scrub for one text with its quotes.
+func scrubText(quoted []byte, found *int) []byte {
+	var decoded string
+	if json.Unmarshal(quoted, &decoded) != nil {
+		return quoted
+	}
+	scrubbed, n := scrub([]byte(decoded))
+	if n == 0 {
+		return quoted
+	}
+	*found += n
+	encoded, err := json.Marshal(string(scrubbed))
+	if err != nil {
+		return []byte(`"` + redacted + `"`)
+	}
+	return encoded
+}
+
+// redactMeta removes what says nothing of an object, and may say what others are not to know.
+func redactMeta(meta *metav1.ObjectMeta, c counts) {
+	if meta.ManagedFields != nil {
+		meta.ManagedFields = nil
+		c.add(redactedFields, 1)
+	}
+	for key, value := range meta.Annotations {
+		if !known(key, value) {
+			delete(meta.Annotations, key)
+			c.add(redactedAnnotations, 1)
+		}
+	}
+}
+
+// maxAnnotation is how many bytes an annotation has at most.
+const maxAnnotation = 1 << 10
+
+var (
+	knownDomain    = regexp.MustCompile(`^(?:.*\.)?(?:gardener\.cloud|sapcloud\.io|kubernetes\.io|k8s\.io|metal3\.io|nvidia\.com)$`)
+	credentialName = regexp.MustCompile(`(?i)` + credentialWords)
+)
+
+// known says that an annotation is of those who look after nodes and machines. Objects that tools have written down in one are
+// not: they may be whole objects with all that is redacted elsewhere.
+func known(key, value string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	return knownDomain.MatchString(domain) && key != corev1.LastAppliedConfigAnnotation && !credentialName.MatchString(key) &&
+		len(value) <= maxAnnotation && !strings.HasPrefix(strings.TrimSpace(value), "{") && !strings.HasPrefix(strings.TrimSpace(value), "[")
+}
+
+// redactNode removes the list of images, which is most of a node.
+func redactNode(node *corev1.Node, c counts) {
+	redactMeta(&node.ObjectMeta, c)
+	node.Status.Conditions = cutConditions(node.Status.Conditions, c)
+	if node.Status.Images != nil {
+		node.Status.Images = nil
+		c.add(redactedImages, 1)
+	}
+}
+
+// maxConditions is how many conditions are kept of a node.
+const maxConditions = 50
+
+// cutConditions returns the first conditions of a node, or of a machine that has a node's, with the beginnings of their texts.
+func cutConditions(conditions []corev1.NodeCondition, c counts) []corev1.NodeCondition {
+	if len(conditions) > maxConditions {
+		c.add(redactedConditions, len(conditions)-maxConditions)
+		conditions = conditions[:maxConditions]
+	}
+	for i := range conditions {
+		conditions[i].Reason, conditions[i].Message = cutText(conditions[i].Reason), cutText(conditions[i].Message)
+	}
+	return conditions
+}
+
+// cutText returns the first maxText bytes of a text.
+func cutText(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "")
+}
+
+// redactPod leaves the names of environment variables, and where they come from.
+func redactPod(pod *corev1.Pod, c counts) {
+	redactMeta(&pod.ObjectMeta, c)
+	for i := range pod.Spec.Volumes {
+		volume := &pod.Spec.Volumes[i].VolumeSource
+		if volume.CSI != nil && volume.CSI.VolumeAttributes != nil {
+			volume.CSI.VolumeAttributes = nil
+			c.add(redactedVolumes, 1)
+		}
+		if volume.FlexVolume != nil && volume.FlexVolume.Options != nil {
+			volume.FlexVolume.Options = nil
+			c.add(redactedVolumes, 1)
+		}
+		if volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil {
+			redactMeta(&volume.Ephemeral.VolumeClaimTemplate.ObjectMeta, c)
+		}
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+		for i := range statuses {
+			for _, ended := range []*corev1.ContainerStateTerminated{statuses[i].State.Terminated, statuses[i].LastTerminationState.Terminated} {
+				if ended != nil && ended.Message != "" {
+					ended.Message = ""
+					c.add(redactedMessages, 1)
+				}
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		redactContainer(&pod.Spec.InitContainers[i], c)
+	}
+	for i := range pod.Spec.Containers {
+		redactContainer(&pod.Spec.Containers[i], c)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		// Both have the same fields, by the same names.
+		container := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		redactContainer(&container, c)
+		pod.Spec.EphemeralContainers[i].EphemeralContainerCommon = corev1.EphemeralContainerCommon(container)
+	}
+}
+
+func redactAttachment(attachment *storagev1.VolumeAttachment, c counts) {
+	redactMeta(&attachment.ObjectMeta, c)
+	if attachment.Spec.Source.InlineVolumeSpec != nil || attachment.Status.AttachmentMetadata != nil {
+		attachment.Spec.Source.InlineVolumeSpec, attachment.Status.AttachmentMetadata = nil, nil
+		c.add(redactedVolumes, 1)
+	}
+}
+
+func redactContainer(container *corev1.Container, c counts) {
+	for i := range container.Env {
+		if container.Env[i].Value != "" {
+			container.Env[i].Value = ""
+			c.add(redactedEnv, 1)
+		}
+	}
+	if len(container.Command)+len(container.Args) > 0 {
+		container.Command, container.Args = nil, nil
+		c.add(redactedCommands, 1)
+	}
+	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe, container.StartupProbe} {
+		if probe != nil {
+			redactHandler(probe.Exec, probe.HTTPGet, c)
+		}
+	}
+	if container.Lifecycle != nil {
+		for _, handler := range []*corev1.LifecycleHandler{container.Lifecycle.PostStart, container.Lifecycle.PreStop} {
+			if handler != nil {
+				redactHandler(handler.Exec, handler.HTTPGet, c)
+			}
+		}
+	}
+}
+
+func redactHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction, c counts) {
+	if exec != nil && exec.Command != nil {
+		exec.Command = nil
+		c.add(redactedCommands, 1)
+	}
+	if get == nil {
+		return
+	}
+	for i := range get.HTTPHeaders {
+		if get.HTTPHeaders[i].Value != "" {
+			get.HTTPHeaders[i].Value = ""
+			c.add(redactedHeaders, 1)
+		}
+	}
+}
+
+// redact removes from what is known what must not be kept.
+func redact(s *Snapshot, c counts) {
+	each := func(metas ...*metav1.ObjectMeta) {
+		for _, meta := range metas {
+			redactMeta(meta, c)
+		}
+	}
+	for i := range s.Shoot.Nodes {
+		redactNode(&s.Shoot.Nodes[i], c)
+	}
+	for i := range s.Shoot.Pods {
+		redactPod(&s.Shoot.Pods[i], c)
+	}
+	for i := range s.Shoot.PodDisruptionBudgets {
+		each(&s.Shoot.PodDisruptionBudgets[i].ObjectMeta)
+	}
+	for i := range s.Shoot.VolumeAttachments {
+		redactAttachment(&s.Shoot.VolumeAttachments[i], c)
+	}
+	for i := range s.Shoot.Events {
+		each(&s.Shoot.Events[i].ObjectMeta)
+	}
+	for i := range s.Shoot.Maintenances {
+		each(&s.Shoot.Maintenances[i].ObjectMeta)
+	}
+	if s.Seed == nil {
+		return
+	}
+	for i := range s.Seed.Machines {
+		each(&s.Seed.Machines[i].ObjectMeta, &s.Seed.Machines[i].Spec.NodeTemplateSpec.ObjectMeta)
+		s.Seed.Machines[i].Status.Conditions = cutConditions(s.Seed.Machines[i].Status.Conditions, c)
+		if s.Seed.Machines[i].Status.LastKnownState != "" {
+			s.Seed.Machines[i].Status.LastKnownState = ""
+			c.add(redactedState, 1)
+		}
+	}
+	for i := range s.Seed.MachineSets {
+		template := &s.Seed.MachineSets[i].Spec.Template
+		each(&s.Seed.MachineSets[i].ObjectMeta, &template.ObjectMeta, &template.Spec.NodeTemplateSpec.ObjectMeta)
+	}
+	for i := range s.Seed.MachineDeployments {
+		template := &s.Seed.MachineDeployments[i].Spec.Template
+		each(&s.Seed.MachineDeployments[i].ObjectMeta, &template.ObjectMeta, &template.Spec.NodeTemplateSpec.ObjectMeta)
+	}
+	for i := range s.Seed.Events {
+		each(&s.Seed.Events[i].ObjectMeta)
+	}
+	if s.Seed.Controller != nil {
+		// Others may have them, too.
+		controller := *s.Seed.Controller
+		controller.Args = slices.Clone(controller.Args)
+		redactArgs(controller.Args, c)
+		s.Seed.Controller = &controller
+	}
+}
+
+// credentialFlag is a flag whose value is a credential, by its name. What it names may follow in the next argument.
+var credentialFlag = regexp.MustCompile(`(?i)^(--?[\w.-]*` + credentialWords + `[\w.-]*)(=?)`)
+
+// redactArgs removes the values of those arguments that look like credentials.
+func redactArgs(args []string, c counts) {
+	secret := false
+	for i, arg := range args {
+		scrubbed, n := scrub([]byte(arg))
+		found := credentialFlag.FindStringSubmatch(arg)
+		switch {
+		case secret && !strings.HasPrefix(arg, "-"):
+			args[i], n = redacted, 1
+		case found != nil && found[2] == "=":
+			args[i], n = found[1]+"="+redacted, 1
+		default:
+			args[i] = string(scrubbed)
+		}
+		c.add(redactedCredentials, n)
+		secret = found != nil && found[2] == ""
+	}
+}
+
+// redactConfigz returns a kubelet's configuration without the headers that it sends. What is no JSON is an error, since
+// nobody knows then what it says.
+func redactConfigz(data []byte, c counts) ([]byte, error) {
+	var config any
+	if err := json.Unmarshal(data, &config); err != nil {
+		return nil, err
+	}
+	var walk func(any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for key := range value {
+				if headers, ok := value[key].(map[string]any); ok && key == "staticPodURLHeader" {
+					for header := range headers {
+						headers[header] = redacted
+						c.add(redactedHeaders, 1)
+					}
+					continue
+				}
+				walk(value[key])
+			}
+		case []any:
+			for _, item := range value {
+				walk(item)
+			}
+		}
+	}
+	walk(config)
+	return json.MarshalIndent(config, "", "  ")
+}
+
+// maxLine is how many characters of a text that others wrote are shown in one line.
+const maxLine = 512
+
+// line returns the first characters of a text that others wrote, in one line, without what moves the cursor or looks like a
+// credential.
+func line(text string) string {
+	scrubbed, _ := scrub([]byte(text))
+	var b strings.Builder
+	count := 0
+	for _, r := range string(scrubbed) {
+		switch {
+		case count == maxLine:
+			return b.String() + "..."
+		case unicode.IsPrint(r):
+		case unicode.IsSpace(r):
+			r = ' '
+		default:
+			continue
+		}
+		b.WriteRune(r)
+		count++
+	}
+	return b.String()
+}

@@ -1,0 +1,41 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	// MaxStoredNames is how many ConfigMaps with bundles a control plane may have.
+	MaxStoredNames = 50
+	// LabelStoredMachine on such a ConfigMap is the name of the machine, too, where it is short enough for a label.
+	LabelStoredMachine = AnnotationStoredMachine
+	// AnnotationStoredExpires on it says since its machine was first seen to be gone when it is deleted, in RFC 3339.
+	AnnotationStoredExpires = v1alpha1.GroupName + "/evidence-expires"
+)
+
+// StoredNames returns the names that ConfigMaps with bundles have. They are known before, so that Roles can name them.
+func StoredNames() []string {
+	names := make([]string, MaxStoredNames)
+	for i := range names {
+		names[i] = StoredName(fmt.Sprintf("%02d", i+1))
+	}
+	return names
+}
+
+// StoredExpiry returns when a ConfigMap is to be deleted; zero if that is not known.
+func StoredExpiry(stored metav1.Object) time.Time {
+	expires, err := time.Parse(time.RFC3339, stored.GetAnnotations()[AnnotationStoredExpires])
+	if err != nil {
+		return time.Time{}
+	}
+	return expires
+}

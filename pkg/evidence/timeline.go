@@ -1,0 +1,479 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+// maxMoments is how many moments are told of pods, of Events, and of other things each, the last ones.
+const maxMoments = 300
+
+// Moment is what happened, and when.
+type Moment struct {
+	Time time.Time
+	// Step is what it was in the life of the machine, empty if it was nothing special: NotReady, held, drained.
+	Step string
+	// What it happened to, and Text in words.
+	What, Text string
+}
+
+// steps are what reasons of Events stand for.
+var steps = map[string]string{
+	preservation.EventPreserved:      "held",
+	preservation.EventFailed:         "failed",
+	preservation.EventRecovered:      "recovered",
+	preservation.EventReleased:       "released",
+	preservation.EventRefused:        "refused",
+	preservation.EventNodeDenied:     "denied",
+	preservation.EventInvalidRequest: "invalid request",
+	preservation.EventInvalidTimeout: "invalid request",
+
+	maintenance.EventRefused:       "maintenance refused",
+	maintenance.EventSetBack:       "maintenance set back",
+	maintenance.EventDrainTimedOut: "drain timed out",
+
+	remediation.EventPrefix + v1alpha1.PowerCycleWaiting:        "power cycle waits",
+	remediation.EventPrefix + v1alpha1.PowerCyclePoweringOff:    "powering off",
+	remediation.EventPrefix + v1alpha1.PowerCycleMakingNodeSafe: "making the node safe",
+	remediation.EventPrefix + v1alpha1.PowerCyclePoweringOn:     "powering on",
+	remediation.EventPrefix + v1alpha1.PowerCycleStarting:       "starting",
+	remediation.EventPrefix + v1alpha1.PowerCycleSucceeded:      "power cycle succeeded",
+	remediation.EventPrefix + v1alpha1.PowerCycleFailed:         "power cycle failed",
+	remediation.EventPrefix + v1alpha1.PowerCycleCancelled:      "power cycle cancelled",
+	remediation.EventOutOfAttempts:                              "out of power cycles",
+	remediation.EventRefused:                                    "power cycle refused",
+
+	// Those of reconcilers, whose packages are none for who only looks.
+	"PreservedNodeDrained":        "drained",
+	"PreservedNodeDrainBlocked":   "drain blocked",
+	"PreservedNodePodsKept":       "pods kept",
+	"PreservedNodeDrainForced":    "drain forced",
+	"DrainTimedOut":               "drain timed out",
+	"DrainStrategyFailed":         "drain strategy failed",
+	"MaintenanceGarbageCollected": "maintenance ended",
+	"EvidenceStored":              "evidence stored",
+	"EvidenceIncomplete":          "evidence stored",
+	"EvidenceFailed":              "evidence not stored",
+
+	// Those of Kubernetes and of node problem detectors.
+	"NodeNotReady":              "not ready",
+	"NodeReady":                 "ready",
+	"Rebooted":                  "rebooted",
+	"DeletingNode":              "node deleted",
+	"RemovingNode":              "node deleted",
+	"SystemOOM":                 "out of memory",
+	"KernelOops":                "kernel oops",
+	"OOMKilling":                "out of memory",
+	"TaskHung":                  "task hung",
+	"FilesystemIsReadOnly":      "read-only file system",
+	"FreeDiskSpaceFailed":       "low disk space",
+	"EvictionThresholdMet":      "eviction threshold met",
+	"NodeHasInsufficientMemory": "low memory",
+	"NodeHasDiskPressure":       "low disk space",
+}
+
+// annotationsOfTime are annotations of Machines that are times, with what happened then.
+var annotationsOfTime = []struct{ key, step, text string }{
+	{v1alpha1.AnnotationFailedSince, "", "The timer was started that the machine missed."},
+	{v1alpha1.AnnotationFailsAt, "", "The deadline of the machine: it fails if it is not healthy then."},
+	{v1alpha1.AnnotationPreservedSince, "held", "It was preserved for the first time."},
+	{v1alpha1.AnnotationMaintainedSince, "", "It is kept because of maintenances, counted from here."},
+	{v1alpha1.AnnotationMaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy."},
+	{v1alpha1.AnnotationReleased, "released", "Its preservation ended."},
+}
+
+// Timeline returns what happened to a node and its machine, in the order of time. What is still to come is at its end.
+func Timeline(s *Snapshot, node, machine string) []Moment {
+	var moments, pods, told []Moment
+	tell := func(moments []Moment, of string) {
+		sortMoments(moments)
+		if cut := len(moments) - maxMoments; cut > 0 {
+			moments = moments[cut:]
+			moments[0].Text += fmt.Sprintf(" (%d earlier moments of %s are not told here.)", cut, of)
+		}
+		told = append(told, moments...)
+	}
+	add := func(t metav1.Time, step, what, text string, args ...any) {
+		if !t.IsZero() {
+			moments = append(moments, Moment{Time: t.UTC(), Step: step, What: what, Text: fmt.Sprintf(text, args...)})
+		}
+	}
+	for i := range s.Shoot.Nodes {
+		if n := &s.Shoot.Nodes[i]; n.Name == node {
+			addNode(n, add)
+		}
+	}
+	tell(moments, "the node")
+	moments = nil
+	for i := range s.Shoot.VolumeAttachments {
+		a := &s.Shoot.VolumeAttachments[i]
+		what := "VolumeAttachment " + a.Name
+		volume := "a volume"
+		if a.Spec.Source.PersistentVolumeName != nil {
+			volume = "volume " + *a.Spec.Source.PersistentVolumeName
+		}
+		add(a.CreationTimestamp, "", what, "Attaching %s was asked for.", volume)
+		if a.DeletionTimestamp != nil {
+			add(*a.DeletionTimestamp, "", what, "Detaching %s was asked for.", volume)
+		}
+		if failure := a.Status.AttachError; failure != nil {
+			add(failure.Time, "", what, "Attaching %s failed: %s", volume, failure.Message)
+		}
+		if failure := a.Status.DetachError; failure != nil {
+			add(failure.Time, "", what, "Detaching %s failed: %s", volume, failure.Message)
+		}
+	}
+	for i := range s.Shoot.Maintenances {
+		m := &s.Shoot.Maintenances[i]
+		what := "NodeMaintenance " + m.Namespace + "/" + m.Name
+		add(m.CreationTimestamp, "", what, "Asked for by %s.", m.Spec.RequestorID)
+		for _, c := range m.Status.Conditions {
+			add(c.LastTransitionTime, "", what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
+		}
+		if m.DeletionTimestamp != nil {
+			add(*m.DeletionTimestamp, "", what, "It was deleted.")
+		}
+	}
+	tell(moments, "volumes and maintenances")
+	moments = nil
+	if s.Seed != nil {
+		for i := range s.Seed.Machines {
+			if m := &s.Seed.Machines[i]; m.Name == machine {
+				addMachine(m, add)
+			}
+		}
+		for i := range s.Seed.Events {
+			moments = append(moments, momentOf(&s.Seed.Events[i]))
+		}
+	}
+	tell(moments, "the machine")
+	moments = nil
+	for i := range s.Shoot.Pods {
+		pods = append(pods, momentsOfPod(&s.Shoot.Pods[i])...)
+	}
+	for i := range s.Shoot.Events {
+		if e := &s.Shoot.Events[i]; e.Regarding.Kind == "Pod" {
+			pods = append(pods, momentOf(e))
+		} else {
+			moments = append(moments, momentOf(e))
+		}
+	}
+	tell(moments, "the node's and maintenances' Events")
+	tell(pods, "pods")
+	sortMoments(told)
+	return slices.Compact(told)
+}
+
+type addMoment func(t metav1.Time, step, what, text string, args ...any)
+
+func addNode(n *corev1.Node, add addMoment) {
+	what := "Node " + n.Name
+	add(n.CreationTimestamp, "joined", what, "The node registered.")
+	for _, c := range n.Status.Conditions {
+		step := ""
+		if c.Type == corev1.NodeReady {
+			step = map[corev1.ConditionStatus]string{corev1.ConditionTrue: "ready", corev1.ConditionFalse: "not ready", corev1.ConditionUnknown: "unknown"}[c.Status]
+		}
+		add(c.LastTransitionTime, step, what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
+			add(c.LastHeartbeatTime, "", what, "The kubelet reported its conditions for the last time; it renewed its Lease for longer, as a rule.")
+		}
+	}
+	for _, taint := range n.Spec.Taints {
+		if taint.TimeAdded == nil {
+			continue
+		}
+		step := ""
+		switch taint.Key {
+		case v1alpha1.TaintPreserved:
+			step = "tainted"
+		case corev1.TaintNodeUnreachable:
+			step = "unknown"
+		case corev1.TaintNodeNotReady:
+			step = "not ready"
+		}
+		add(*taint.TimeAdded, step, what, "It got the taint %s:%s.", taint.Key, taint.Effect)
+	}
+	if t, err := time.Parse(time.RFC3339, n.Annotations[v1alpha1.AnnotationMaintenance]); err == nil {
+		add(metav1.NewTime(t), "", what, "Its machine is kept since then while somebody works on it.")
+	}
+	if n.DeletionTimestamp != nil {
+		add(*n.DeletionTimestamp, "node deleted", what, "It was deleted.")
+	}
+}
+
+func addMachine(m *machinev1alpha1.Machine, add addMoment) {
+	what := "Machine " + m.Name
+	add(m.CreationTimestamp, "created", what, "The machine was asked for.")
+	// While it is held, the time of its phase may be one that keeps machine-controller-manager from acting.
+	record := preservation.ReadRecord(m)
+	if record == nil && m.Status.CurrentStatus.Phase != "" {
+		add(m.Status.CurrentStatus.LastUpdateTime, map[machinev1alpha1.MachinePhase]string{
+			machinev1alpha1.MachineFailed: "failed", machinev1alpha1.MachineUnknown: "unknown", machinev1alpha1.MachineTerminating: "terminating",
+		}[m.Status.CurrentStatus.Phase], what, "Its phase became %s.", m.Status.CurrentStatus.Phase)
+	}
+	if op := m.Status.LastOperation; op.Type != "" {
+		add(op.LastUpdateTime, "", what, "%s: %s. %s", op.Type, op.State, op.Description)
+	}
+	for _, a := range annotationsOfTime {
+		if t, err := time.Parse(time.RFC3339, m.Annotations[a.key]); err == nil {
+			add(metav1.NewTime(t), a.step, what, "%s", a.text)
+		}
+	}
+	if record != nil {
+		add(metav1.NewTime(record.Expiry()), "kept until", what, "Its preservation ends, if nobody changes that.")
+	}
+	if m.DeletionTimestamp != nil {
+		add(*m.DeletionTimestamp, "terminating", what, "It was deleted.")
+	}
+}
+
+func momentsOfPod(pod *corev1.Pod) []Moment {
+	var moments []Moment
+	what := "Pod " + pod.Namespace + "/" + pod.Name
+	add := func(t *metav1.Time, text string) {
+		if t != nil && !t.IsZero() {
+			moments = append(moments, Moment{Time: t.UTC(), What: what, Text: text})
+		}
+	}
+	add(pod.Status.StartTime, "The kubelet took it on.")
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			add(&c.LastTransitionTime, "It is to go: "+because(c.Reason, c.Message))
+		}
+	}
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for _, t := range []*corev1.ContainerStateTerminated{status.LastTerminationState.Terminated, status.State.Terminated} {
+			if t != nil {
+				add(&t.FinishedAt, fmt.Sprintf("Container %s ended with exit code %d: %s", status.Name, t.ExitCode, because(t.Reason, "")))
+			}
+		}
+	}
+	if pod.DeletionTimestamp != nil {
+		// It is when its time to end is over.
+		grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+		add(new(metav1.NewTime(pod.DeletionTimestamp.Add(-grace))), fmt.Sprintf("It was deleted, with %s to end.", grace))
+	}
+	return moments
+}
+
+// momentOf returns when an Event happened first, and how often since.
+func momentOf(e *eventsv1.Event) Moment {
+	first, last := firstSeen(e), lastSeen(e)
+	count := e.DeprecatedCount
+	if e.Series != nil {
+		count = e.Series.Count
+	}
+	text := fmt.Sprintf("%s: %s", e.Reason, e.Note)
+	if last.After(first) || count > 1 {
+		text += fmt.Sprintf(" (%d times, the last at %s)", max(count, 2), clockTime(last))
+	}
+	what := e.Regarding.Kind + " " + e.Regarding.Name
+	if e.Regarding.Kind == "Pod" || e.Regarding.Kind == "NodeMaintenance" {
+		what = e.Regarding.Kind + " " + e.Regarding.Namespace + "/" + e.Regarding.Name
+	}
+	step := steps[e.Reason]
+	if e.Regarding.Kind == "Pod" {
+		step = ""
+	}
+	return Moment{Time: first, Step: step, What: what, Text: text}
+}
+
+// firstSeen and lastSeen return when an Event happened for the first and for the last time.
+func firstSeen(e *eventsv1.Event) time.Time {
+	switch {
+	case !e.EventTime.IsZero():
+		return e.EventTime.UTC()
+	case !e.DeprecatedFirstTimestamp.IsZero():
+		return e.DeprecatedFirstTimestamp.UTC()
+	}
+	return e.CreationTimestamp.UTC()
+}
+
+func lastSeen(e *eventsv1.Event) time.Time {
+	switch {
+	case e.Series != nil && !e.Series.LastObservedTime.IsZero():
+		return e.Series.LastObservedTime.UTC()
+	case !e.DeprecatedLastTimestamp.IsZero():
+		return e.DeprecatedLastTimestamp.UTC()
+	}
+	return firstSeen(e)
+}
+
+func because(reason, message string) string {
+	switch {
+	case message == "":
+		return cmp.Or(reason, "no reason is given") + "."
+	case reason == "":
+		return message
+	}
+	return reason + ", " + message
+}
+
+func sortMoments(moments []Moment) {
+	slices.SortStableFunc(moments, func(a, b Moment) int {
+		return cmp.Or(a.Time.Truncate(time.Second).Compare(b.Time.Truncate(time.Second)), cmp.Compare(a.What, b.What), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Step, b.Step))
+	})
+}
+
+// clockTime returns a time as the index shows it: UTC, to the second.
+func clockTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
+
+// markdown escapes what others wrote, so that it is neither a picture, nor a link, nor the next column.
+var markdown = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", "&", "&amp;", "[", `\[`, "`", "\\`", "*", `\*`, "#", `\#`)
+
+func shown(text string) string { return markdown.Replace(line(text)) }
+
+// index returns what a bundle says, in plain words.
+func index(b *Bundle, manifest *Manifest) []byte {
+	var out strings.Builder
+	p := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
+	subject := "node " + shown(b.Node)
+	switch {
+	case b.Node == "":
+		subject = "machine " + shown(b.Machine)
+	case b.Machine != "":
+		subject += " (machine " + shown(b.Machine) + ")"
+	}
+	p("# Evidence of %s", subject)
+	p("")
+	p("Gathered at %s UTC by %s. All times are in UTC.", clockTime(manifest.Time), shown(manifest.Tool))
+
+	s := &b.Snapshot
+	p("\n## As it was then\n")
+	state(s, b.Node, b.Machine, p)
+
+	moments := Timeline(s, b.Node, b.Machine)
+	var past, due []Moment
+	for _, m := range moments {
+		if m.Time.After(s.Time) {
+			due = append(due, m)
+		} else {
+			past = append(past, m)
+		}
+	}
+	p("\n## In short\n")
+	seen := map[string]bool{}
+	for _, m := range past {
+		if m.Step != "" && !seen[m.Step] {
+			seen[m.Step] = true
+			p("- %s: first **%s** (%s)", clockTime(m.Time), m.Step, shown(m.What))
+		}
+	}
+	if len(seen) == 0 {
+		p("Nothing is known of what happened.")
+	}
+	if len(seen) > 0 {
+		p("\n\"First\" is as far as is known: Events live for an hour, as a rule, and a condition tells its last change only.")
+	}
+	table := func(moments []Moment) {
+		p("| time | what | happened |\n| --- | --- | --- |")
+		for _, m := range moments {
+			step := ""
+			if m.Step != "" {
+				step = "**" + m.Step + "** "
+			}
+			p("| %s | %s | %s%s |", clockTime(m.Time), shown(m.What), step, shown(m.Text))
+		}
+	}
+	if len(due) > 0 {
+		p("\n## What is due\n")
+		table(due)
+	}
+	p("\n## Timeline\n")
+	table(past)
+
+	p("\n## What could not be had\n")
+	for _, missing := range manifest.Missing {
+		p("- %s: %s", shown(missing.What), shown(missing.Reason))
+	}
+	if len(manifest.Missing) == 0 {
+		p("Nothing.")
+	}
+	p("\n## What was redacted\n")
+	for _, r := range manifest.Redacted {
+		p("- %s: %d", shown(r.What), r.Count)
+	}
+	if len(manifest.Redacted) == 0 {
+		p("Nothing.")
+	}
+	p("\n## Files\n")
+	for _, f := range manifest.Files {
+		cut := ""
+		if f.Cut > 0 {
+			cut = fmt.Sprintf(", its first %d bytes are missing", f.Cut)
+		}
+		p("- %s: %d bytes%s", f.Path, f.Size, cut)
+	}
+	return []byte(out.String())
+}
+
+// state tells how the node and the machine are.
+func state(s *Snapshot, node, machine string, p func(string, ...any)) {
+	found := false
+	for i := range s.Shoot.Nodes {
+		n := &s.Shoot.Nodes[i]
+		if n.Name != node {
+			continue
+		}
+		found = true
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain || c.Type == v1alpha1.ConditionPowerCycle || c.Type == maintenance.ConditionMaintenanceInProgress || c.Status == corev1.ConditionUnknown {
+				p("- Condition %s is %s: %s", shown(string(c.Type)), shown(string(c.Status)), shown(because(c.Reason, c.Message)))
+			}
+		}
+		if request, ok := n.Annotations[v1alpha1.AnnotationPreserve]; ok {
+			p("- The node asks to be preserved: \"%s\".", shown(request))
+		}
+		for _, taint := range n.Spec.Taints {
+			p("- Taint %s:%s", shown(taint.Key), shown(string(taint.Effect)))
+		}
+		p("- Pods on it: %d. Volumes attached to it: %d.", len(s.Shoot.Pods), len(s.Shoot.VolumeAttachments))
+	}
+	if !found && node != "" {
+		p("- Of the node itself nothing is known.")
+	}
+	if s.Seed == nil {
+		p("- Of the machine nothing is known: that needs access to the seed.")
+		return
+	}
+	for i := range s.Seed.Machines {
+		m := &s.Seed.Machines[i]
+		if m.Name != machine {
+			continue
+		}
+		phase := m.Status.CurrentStatus.Phase
+		switch record := preservation.ReadRecord(m); {
+		case record == nil:
+			p("- The machine is %s.", shown(cmp.Or(string(phase), "in no phase yet")))
+		case record.Expiry().IsZero():
+			p("- The machine is %s.", shown(record.Phase(phase)))
+			p("- It is kept because of \"%s\", until a time that cannot be read.", shown(record.Cause()))
+		default:
+			p("- The machine is %s.", shown(record.Phase(phase)))
+			p("- It is kept because of \"%s\".", shown(record.Cause()))
+			p("- It is kept until %s.", clockTime(record.Expiry()))
+		}
+		if d := m.Status.LastOperation.Description; d != "" {
+			p("- The last operation on it: %s", shown(d))
+		}
+	}
+}

@@ -1,0 +1,442 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain says in sentences why a machine is kept, or is not, and what a drain of its node would do. What is decided it
+// asks the domain, with what is known at a time and with what somebody might change of it.
+package explain
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	nodeutil "k8s.io/component-helpers/node/util"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// Topic is what a sentence is about.
+type Topic string
+
+// The topics in the order in which they are told.
+const (
+	// Why a machine is kept, or is not.
+	Why Topic = "Why"
+	// Until when it is kept.
+	Until Topic = "Until"
+	// Drain is what the drain of its node waits for.
+	Drain Topic = "Drain"
+	// Change is what would change that.
+	Change Topic = "What would change that"
+	// Unknown is what is not known.
+	Unknown Topic = "What is not known"
+)
+
+// Topics are all of them.
+var Topics = []Topic{Why, Until, Drain, Change, Unknown}
+
+// Sentence says one thing.
+type Sentence struct {
+	Topic Topic `json:"topic"`
+	// Rule is the id of the rule that it rests on; empty for none.
+	Rule string `json:"rule,omitempty"`
+	Text string `json:"text"`
+}
+
+// Explain says why the machine of a node is kept, or is not, until when, what the drain of the node waits for, and what would
+// change that. It needs the node, and its Events and maintenances; with the seed, all nodes of its MachineDeployment. A machine
+// without a node is found by its own name. It returns an error if there is nothing of that name.
+func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, error) {
+	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: now}}
+	found, err := e.find()
+	switch {
+	case err != nil:
+		return nil, err
+	case found && !e.controlled():
+	case found:
+		e.explainMachine()
+	case e.node != nil:
+		e.explainNode()
+	}
+	for _, missing := range known.Unknown(snapshot.WhatNodes, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
+		if strings.HasPrefix(missing.What, snapshot.WhatShoot) {
+			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
+		} else {
+			e.say(Unknown, "", "The %s: %s.", missing.What, printable(missing.Reason))
+		}
+	}
+	slices.SortStableFunc(e.sentences, func(a, b Sentence) int { return slices.Index(Topics, a.Topic) - slices.Index(Topics, b.Topic) })
+	return e.sentences, nil
+}
+
+// explanation is one that is being written.
+type explanation struct {
+	snapshot *snapshot.Snapshot
+	name     string
+	node     *corev1.Node
+	world    world
+	// deployment is that of the machine.
+	deployment *machinev1alpha1.MachineDeployment
+	sentences  []Sentence
+}
+
+func (e *explanation) say(topic Topic, rule preservation.Rule, format string, args ...any) {
+	// The end of a claim has the id of the rule of its begin, and a word.
+	id, _, _ := strings.Cut(string(rule), " ")
+	if rule == preservation.RuleClaims {
+		id = ""
+	}
+	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: id, Text: text.Printable(fmt.Sprintf(format, args...))})
+}
+
+// find returns whether the machine is known, and puts the group of its MachineDeployment together.
+func (e *explanation) find() (bool, error) {
+	seed := e.snapshot.Seed
+	if seed == nil {
+		if e.node == nil {
+			return false, fmt.Errorf("node %q does not exist", e.name)
+		}
+		e.say(Unknown, "", "What is in the seed: the machine and its phase, the share of its pool and who has it, whether the pool is being updated, and whether operators forbid to keep it. Operators pass --seed-namespace.")
+		return false, nil
+	}
+	machine := seed.Machine(e.name)
+	if machine == nil {
+		if e.node == nil {
+			return false, fmt.Errorf("neither node nor machine %q exists", e.name)
+		}
+		e.say(Unknown, "", "The machine: none in namespace %s has this node.", seed.Namespace)
+		return false, nil
+	}
+	if e.deployment = preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); e.deployment == nil {
+		e.say(Unknown, "", "The MachineDeployment of machine %s, without which nothing is decided on it.", machine.Name)
+		return false, nil
+	}
+
+	settings, err := settingsOf(seed.Controller)
+	if seed.Controller == nil {
+		e.say(Unknown, "", "How the preservation controller is configured: its defaults are assumed.")
+	}
+	if err != nil {
+		e.say(Unknown, "", "Some arguments of the preservation controller, whose defaults are assumed: %s.", printable(err.Error()))
+	}
+	group := settings.group.Of(e.deployment)
+	if group.Holder == nil {
+		group.Holder = holderOf(seed.Machines)
+	}
+	machines, rollout := preservation.MachinesOf(e.deployment, seed.MachineSets, seed.Machines)
+	group.Rollout = rollout
+	for _, m := range machines {
+		if m == machine {
+			e.world.index = len(group.Members)
+		}
+		group.Members = append(group.Members, memberOf(e.snapshot, m))
+	}
+	e.world.group = group
+	if e.node == nil {
+		e.node = group.Members[e.world.index].Node
+	}
+	return true, nil
+}
+
+func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) preservation.Member {
+	member := preservation.Member{Machine: m}
+	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
+		member.Node = known.Shoot.Node(node)
+		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNodes)) > 0
+	}
+	return member
+}
+
+// holderOf returns the holder that has held the machines, as far as one can see.
+func holderOf(machines []machinev1alpha1.Machine) preservation.Holder {
+	if slices.ContainsFunc(machines, func(m machinev1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil }) {
+		return preservation.PreserveExpiry{}
+	}
+	return preservation.HealthTimer{}
+}
+
+// controlled returns whether a preservation controller decides on the machine, and else says so.
+func (e *explanation) controlled() bool {
+	controller := e.snapshot.Seed.Controller
+	if controller == nil || controller.Injected {
+		return true
+	}
+	machine := e.world.member().Machine
+	e.say(Why, "", "No preservation controller runs beside machine-controller-manager in namespace %s: nobody keeps machine %s when it fails.", machine.Namespace, machine.Name)
+	if record := preservation.ReadRecord(machine); record != nil {
+		e.say(Until, "P10", "It was kept before. That ends by itself at %s.", e.at(record.Expiry()))
+	}
+	e.say(Change, "", "The extension machine-preservation in the Shoot's spec.extensions, or an operator who looks why it is not injected.")
+	return false
+}
+
+// explainMachine explains with the seed.
+func (e *explanation) explainMachine() {
+	d := e.world.decide()
+	e.why(d)
+	e.requests(d.Request, d.Machine)
+	if d.Target != nil {
+		e.until(d)
+	}
+	_, told := e.ahead()
+	e.share(d, told)
+	if e.node != nil {
+		timeouts := e.world.group.Timeouts.For(d.Machine)
+		e.drain(e.node, d.Target, &timeouts.Drain)
+		e.worked(e.node)
+	}
+	e.told(d.Machine)
+	e.changes()
+	e.unknownAnnotations("Machine", d.Machine.Annotations, v1alpha1.MachineAnnotations)
+	if e.node != nil {
+		e.unknownAnnotations("Node", e.node.Annotations, v1alpha1.NodeAnnotations)
+	}
+}
+
+// why says whether the machine is kept, and why.
+func (e *explanation) why(d preservation.Decision) {
+	var (
+		machine = d.Machine
+		phase   = machine.Status.CurrentStatus.Phase
+		failing = e.world.failing(d)
+	)
+	switch {
+	case machine.DeletionTimestamp != nil:
+		e.say(Why, preservation.RuleDeleted, "Machine %s is not kept: it is being deleted since %s.", machine.Name, e.at(machine.DeletionTimestamp.Time))
+	case d.Target != nil && d.Target.Provisional:
+		_, reason := preservation.WhyBegun(d.Target.Cause())
+		e.say(Why, preservation.RuleMargin, "Machine %s is held as it is about to fail at %s. Nothing has failed yet. If it does, it is kept as %s.", machine.Name, e.at(d.Target.FailsAt), reason)
+	case d.Target != nil:
+		e.say(Why, "", "Machine %s is kept. It is %s.", machine.Name, d.Target.Phase(phase))
+		if d.Rule != "" {
+			e.say(Why, d.Rule, "Just now: %s.", d.Reason)
+		}
+		for _, claim := range d.Target.Claims {
+			if rule, reason := preservation.WhyBegun(claim.Cause); rule != "" {
+				e.say(Why, rule, "It is kept as %s (cause %s).", reason, claim.Cause)
+			} else {
+				e.say(Unknown, "", "Cause %q, for which the controller says that it keeps the machine: it is of another version than this kubectl preserve.", printable(claim.Cause))
+			}
+		}
+	case d.Current != nil:
+		e.say(Why, d.Rule, "Machine %s is being let go of as %s.", machine.Name, d.Reason)
+	case d.Refused:
+		e.say(Why, preservation.RuleOf(d.Reason), "Machine %s failed and is not kept as %s.", machine.Name, d.Reason)
+	case d.Ignored:
+		e.say(Why, preservation.RuleOf(d.Reason), "Machine %s is not kept as %s.", machine.Name, d.Reason)
+	case d.Untold != "" && failing:
+		e.say(Why, preservation.RuleOf(d.Untold), "Machine %s failed and is not kept as %s.", machine.Name, d.Untold)
+	case d.Untold != "":
+		e.say(Why, preservation.RuleOf(d.Untold), "Machine %s is not kept, and will not be when it fails, as %s.", machine.Name, d.Untold)
+	case !d.Deadline.IsZero():
+		e.say(Why, "", "Machine %s is not kept: it is %s, and has not failed yet.", machine.Name, phase)
+	default:
+		e.say(Why, "", "Machine %s is not kept: it is %s and has not failed.", machine.Name, phase)
+	}
+	if record := d.Target; record != nil && !record.FailedSince.IsZero() && record.Failed {
+		e.say(Why, preservation.RuleFail, "It failed at %s.", e.at(record.FailedAt(machine, e.world.group.Timeouts)))
+	}
+	if d.Node == nil && !d.NodeUnknown && machine.DeletionTimestamp == nil {
+		e.say(Why, "P9", "It has no node: it never joined, or its node was deleted.")
+	}
+}
+
+// requests says what a person asks for, and what of it does not count.
+func (e *explanation) requests(request preservation.Request, machine *machinev1alpha1.Machine) {
+	carrier := "Machine"
+	if request.OnNode {
+		carrier = "Node"
+	}
+	switch {
+	case request.Invalid != "":
+		e.say(Why, "R3", "Annotation %s=%s of the %s counts for nothing. Valid are %s, %s, %s and %s.", v1alpha1.AnnotationPreserve, printable(request.Invalid), carrier,
+			v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
+	case request.Spent != "":
+		e.say(Why, "P14", "Annotation %s=%s of the %s has had its time. It counts when it is another one.", v1alpha1.AnnotationPreserve, request.Spent, carrier)
+	case request.Templated:
+		e.say(Why, "R2", "Annotation %s=%s is that of the pool: it comes back when it is changed on the Node.", v1alpha1.AnnotationPreserve, request.Value)
+	case request.Value != "":
+		e.say(Why, "R1", "Annotation %s=%s of the %s %s.", v1alpha1.AnnotationPreserve, request.Value, carrier, map[string]string{
+			v1alpha1.RequestNow: "asks to keep it", v1alpha1.RequestWhenFailed: "asks to keep it when it fails", v1alpha1.RequestFalse: "forbids to keep it",
+		}[request.Value])
+	}
+	if request.InvalidTimeout != "" {
+		limit := ""
+		if machine != nil {
+			limit = fmt.Sprintf(" from %s to %s", short(v1alpha1.MinMachinePreserveTimeout), short(e.world.group.MaxTimeout))
+		}
+		e.say(Why, "R5", "Annotation %s=%s of the %s counts for nothing. Valid is a duration%s, 36h for example.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
+	}
+}
+
+// until says until when a machine is kept, and what happens then.
+func (e *explanation) until(d preservation.Decision) {
+	e.untilThen(d.Target.Expiry())
+	if len(d.Target.Claims) > 1 {
+		var ends []string
+		for _, claim := range d.Target.Claims {
+			ends = append(ends, printable(claim.Cause)+" until "+e.at(claim.Expiry))
+		}
+		e.say(Until, preservation.RuleClaims, "Each reason has its own end: %s.", strings.Join(ends, ", "))
+	}
+	if since := d.Target.Since; !since.IsZero() {
+		e.say(Until, preservation.RuleMaxTimeout, "No request keeps it for longer than until %s, as it has been kept for the first time at %s. An operator who edits its expiry does.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
+	}
+}
+
+func (e *explanation) untilThen(expiry time.Time) {
+	then := e.world.settled()
+	then.now = expiry
+	if ended := then.decide(); ended.Rule != "" {
+		e.say(Until, e.ruleOf(ended), "It is kept until %s. Then it is %s.", e.at(expiry), e.outcome(then, ended))
+	} else {
+		e.say(Until, "", "It is kept until %s at least.", e.at(expiry))
+	}
+}
+
+// share says how much of the share of the MachineDeployment is used, and by whom, where what is decided hangs on that, or what
+// will be.
+func (e *explanation) share(d, told preservation.Decision) {
+	share := e.world.group.Share
+	hangs := func(d preservation.Decision) bool {
+		return preservation.RuleOf(d.Reason) == preservation.RuleShareUsedUp ||
+			d.Target != nil && slices.ContainsFunc(d.Target.Claims, func(c preservation.Claim) bool { return c.Cause == v1alpha1.CauseAuto })
+	}
+	if share == nil || !hangs(d) && !hangs(told) {
+		return
+	}
+	var names []string
+	for _, other := range preservation.Decide(e.world.group, e.world.now) {
+		if other.Target.HasPlace(e.world.now) {
+			names = append(names, other.Machine.Name)
+		}
+	}
+	slices.Sort(names)
+	used := "none is taken"
+	if len(names) > 0 {
+		are := "is"
+		if len(names) > 1 {
+			are = "are"
+		}
+		used = fmt.Sprintf("%d %s taken: %s", len(names), are, strings.Join(names, ", "))
+	}
+	e.say(Why, preservation.RuleShareUsedUp, "MachineDeployment %s has a share of %d, of which %s.", e.deployment.Name, *share, used)
+}
+
+// drain says what the drain of a node is waiting for. Target is nil where it is not known, or not kept.
+func (e *explanation) drain(node *corev1.Node, target *preservation.Record, timeout *time.Duration) {
+	c := preservation.PreservedCondition(node)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return
+	}
+	said, _ := preservation.ReadCondition(c)
+	said = strings.TrimSpace(strings.TrimPrefix(said, machinev1alpha1.PreservedNodeDrainSuccessful))
+	if said = printable(said); said != "" {
+		said = " " + said
+	}
+	forced := true
+	switch c.Reason {
+	case v1alpha1.ReasonDraining:
+		e.say(Drain, "P7", "Its pods are being evicted.%s", said)
+	case v1alpha1.ReasonDrainBlocked:
+		e.say(Drain, "P7", "Evictions are refused.%s", said)
+	case v1alpha1.ReasonPodsKept:
+		e.say(Drain, "P7", "The drain timeout has passed, and pods with volumes are kept while the node does not answer.%s They are deleted once it answers, or where the pool's forceDeletePodsWithVolumes allows that.", said)
+		return
+	case v1alpha1.ReasonDrained:
+		e.say(Drain, "P7", "Nothing is left to be evicted.")
+		return
+	case v1alpha1.ReasonPreserved:
+		if target != nil && target.Failed && !target.Drains() {
+			rule := preservation.RuleMaintenance
+			if slices.ContainsFunc(target.Claims, func(c preservation.Claim) bool { return c.Cause == v1alpha1.CauseRemediation }) {
+				rule = preservation.RuleRemediation
+			}
+			e.say(Drain, rule, "Its pods stay while somebody works on it.")
+		}
+		forced = false
+	case machinev1alpha1.PreservedByMCM, machinev1alpha1.PreservedByUser: // until the preservation controller has looked
+		forced = false
+	default:
+		e.say(Unknown, "", "Reason %q of condition %s: the controller is of another version than this kubectl preserve. It is kept all the same.%s", printable(c.Reason), v1alpha1.ConditionPreserved, said)
+		forced = false
+	}
+	except := ""
+	if !drain.IsReachable(node) && (e.deployment == nil || e.deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != "true") {
+		except = ", but for pods with volumes while the node does not answer"
+		if e.deployment == nil {
+			except += ", unless its pool has forceDeletePodsWithVolumes"
+		}
+	}
+	_, tainted := preservation.TaintedSince(node)
+	switch {
+	case !forced || !tainted:
+	case timeout != nil && target != nil:
+		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
+		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
+	default:
+		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", short(preservation.DefaultTimeouts.Drain), except)
+	}
+}
+
+// worked says who works on a node.
+func (e *explanation) worked(node *corev1.Node) {
+	for _, nm := range e.snapshot.Shoot.Maintenances {
+		if nm.Spec.NodeName != node.Name {
+			continue
+		}
+		phase := "new"
+		for _, c := range nm.Status.Conditions {
+			if c.Type == "Ready" {
+				phase = c.Reason
+			}
+		}
+		e.say(Why, preservation.RuleMaintenance, "NodeMaintenance %s/%s of %s is in phase %s.", nm.Namespace, nm.Name, printable(nm.Spec.RequestorID), printable(phase))
+	}
+	if preservation.IsPowerCycled(node) {
+		_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
+		e.say(Why, "X12", "%s", strings.TrimSpace(fmt.Sprintf("The power cycle of its host is in phase %s. %s", printable(c.Reason), printable(c.Message))))
+	}
+}
+
+// at tells a time, and how far away it is.
+func (e *explanation) at(t time.Time) string {
+	if t.IsZero() {
+		return "a time that cannot be read"
+	}
+	stamp := t.UTC().Format(time.RFC3339)
+	switch left := t.Sub(e.world.now); {
+	case left > 0:
+		return fmt.Sprintf("%s (in %s)", stamp, duration.HumanDuration(left))
+	case left < 0:
+		return fmt.Sprintf("%s (%s ago)", stamp, duration.HumanDuration(-left))
+	}
+	return stamp + " (now)"
+}
+
+// Write writes sentences by their topics, with the rules in brackets.
+func Write(w io.Writer, sentences []Sentence) error {
+	var b strings.Builder
+	for i, s := range sentences {
+		if i == 0 || sentences[i-1].Topic != s.Topic {
+			fmt.Fprintln(&b, s.Topic)
+		}
+		fmt.Fprint(&b, "  ", s.Text)
+		if s.Rule != "" {
+			fmt.Fprintf(&b, " [%s]", s.Rule)
+		}
+		fmt.Fprintln(&b)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package explain_test
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
+)
+
+var (
+	now = Start.Add(24 * time.Hour)
+
+	running = machinev1alpha1.MachineRunning
+	unknown = machinev1alpha1.MachineUnknown
+)
+
+// shown are the conditions of a node whose machine is kept.
+func shown(reason, drain string, until time.Time) NodeOption {
+	return func(n *corev1.Node) {
+		Condition(v1alpha1.ConditionPreserved, corev1.ConditionTrue, reason, drain+"Machine preserved until "+until.Format(time.RFC3339)+".")(n)
+		preservation.PreservedCondition(n).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
+	}
+}
+
+func notReadySince(since time.Time) NodeOption {
+	return func(n *corev1.Node) {
+		NotReady(n)
+		n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
+	}
+}
+
+func event(kind, name, note string, at time.Time) eventsv1.Event {
+	return eventsv1.Event{
+		EventTime: metav1.NewMicroTime(at),
+		Action:    "Preserve",
+		Regarding: corev1.ObjectReference{Kind: kind, Name: name},
+		Note:      note,
+	}
+}
+
+// situation is what is known of machine m, and of machine other of the same MachineDeployment.
+type situation struct {
+	deployment []DeploymentOption
+	machine    []MachineOption
+	node       []NodeOption
+	noNode     bool
+	other      []MachineOption
+	updated    bool // there is a MachineSet of a newer revision
+	args       []string
+	noSidecar  bool
+	note       string
+	change     func(*snapshot.Snapshot)
+}
+
+func (s situation) snapshot(holder string) *snapshot.Snapshot {
+	deployment := Deployment("pool-z1", append([]DeploymentOption{Share("1")}, s.deployment...)...)
+	sets := []machinev1alpha1.MachineSet{*Set("old", deployment, Revision("1"))}
+	if s.updated {
+		sets = append(sets, *Set("new", deployment, Revision("2")))
+	}
+	owned := func(m *machinev1alpha1.Machine) machinev1alpha1.Machine {
+		m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&sets[0], machinev1alpha1.SchemeGroupVersion.WithKind("MachineSet"))}
+		return *m
+	}
+	snapshot := &snapshot.Snapshot{
+		Time: now,
+		Seed: &snapshot.Seed{
+			Namespace:          Namespace,
+			MachineDeployments: []machinev1alpha1.MachineDeployment{*deployment},
+			MachineSets:        sets,
+			Machines:           []machinev1alpha1.Machine{owned(Machine("m", s.machine...)), owned(Machine("other", s.other...))},
+			Controller:         &snapshot.Controller{Injected: !s.noSidecar, Args: append([]string{"--namespace=" + Namespace, "--holder=" + holder, "--log-level=info"}, s.args...)},
+		},
+	}
+	snapshot.Shoot.Nodes = []corev1.Node{*Node("other")}
+	if !s.noNode {
+		snapshot.Shoot.Nodes = append(snapshot.Shoot.Nodes, *Node("m", append([]NodeOption{func(n *corev1.Node) { n.Spec.ProviderID = "local:///m" }}, s.node...)...))
+	}
+	if s.note != "" {
+		snapshot.Shoot.Events = []eventsv1.Event{
+			event("Node", "m", "Machine is Running:Preserved until 2026-03-01T00:00:00Z as it was asked for (cause now)", now.Add(-10*time.Hour)),
+			event("Node", "m", s.note, now.Add(-time.Hour)),
+			event("Node", "other", "not of this node", now),
+		}
+	}
+	if s.change != nil {
+		s.change(snapshot)
+	}
+	return snapshot
+}
+
+// decide is what the domain decides on machine m.
+func (s situation) decide(holder preservation.Holder) preservation.Decision {
+	snapshot := s.snapshot("")
+	machines, rollout := preservation.MachinesOf(&snapshot.Seed.MachineDeployments[0], snapshot.Seed.MachineSets, snapshot.Seed.Machines)
+	group := preservation.Group{
+		Holder:         holder,
+		MaxTimeout:     v1alpha1.DefaultMaxMachinePreserveTimeout,
+		Timeouts:       preservation.DefaultTimeouts,
+		NodeConditions: preservation.DefaultNodeConditions,
+		Maintenance:    preservation.MaintenanceOptions{Enabled: slices.Contains(s.args, "--node-maintenance"), MaxHoldTime: v1alpha1.DefaultMaxHoldTime},
+		Remediation:    preservation.RemediationOptions{Enabled: slices.Contains(s.args, "--power-cycle")},
+		Rollout:        rollout,
+	}.Of(&snapshot.Seed.MachineDeployments[0])
+	for _, m := range machines {
+		member := preservation.Member{Machine: m}
+		for i := range snapshot.Shoot.Nodes {
+			if snapshot.Shoot.Nodes[i].Name == m.Labels["node"] {
+				member.Node = &snapshot.Shoot.Nodes[i]
+			}
+		}
+		group.Members = append(group.Members, member)
+	}
+	return preservation.Decide(group, now)[0]
+}
+
+var (
+	failedAt = now.Add(-time.Hour)
+	expiry   = now.Add(71 * time.Hour)
+	// held is a machine in Failed:Preserved for a cause.
+	held = func(cause string) []MachineOption {
+		return []MachineOption{Phase(unknown, failedAt.Add(-10*time.Minute)), Preserved("Failed:Preserved", cause, expiry), Annotation("machine-preservation.extensions.gardener.cloud/share", "1")}
+	}
+	heldNode = func(reason, drain string) []NodeOption {
+		return []NodeOption{notReadySince(failedAt.Add(-10 * time.Minute)), Taint(v1alpha1.TaintPreserved, failedAt), shown(reason, drain, expiry)}
+	}
+	// failed is a machine whose deadline has passed.
+	failed = []MachineOption{Phase(unknown, now.Add(-10*time.Minute))}
+	deadly = []NodeOption{notReadySince(now.Add(-11 * time.Minute))}
+)
+
+// situations are those that the explanation is looked at in.
+var situations = map[string]situation{
+	"held-by-share": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationEvidence, failedAt.Format(time.RFC3339))), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
+		note: "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as the machine failed (cause auto)"},
+	"refused": {machine: failed, node: deadly, other: held("auto"),
+		note: "Machine failed and is replaced as the share of its MachineDeployment is used up"},
+	"forbidden":       {machine: []MachineOption{Annotation(v1alpha1.AnnotationForbidden, "true")}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now")}},
+	"invalid-request": {node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "yes\x1b[31m"), NodeAnnotation(v1alpha1.AnnotationTimeout, "2 days")}},
+	"rollout":         {machine: failed, node: append([]NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed")}, deadly...), updated: true},
+	"never-joined": {machine: []MachineOption{Phase(machinev1alpha1.MachinePending, now.Add(-10*time.Minute)), Created(now.Add(-10 * time.Minute)), NeverJoined,
+		func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }}, noNode: true},
+	"recovered": {machine: append(held("auto"), Phase(running, now)), node: append(heldNode("Drained", "Preserved node drained successfully. "), Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""))},
+	"expired": {machine: append(held("when-failed"), Preserved("Failed:Preserved", "when-failed", now)), node: append(heldNode("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. "),
+		shown("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
+	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(v1alpha1.AnnotationMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
+		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
+		change: func(s *snapshot.Snapshot) {
+			s.Shoot.HasMaintenances = true
+			s.Shoot.Maintenances = []maintenancev1alpha1.NodeMaintenance{{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "firmware"},
+				Spec:       maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "m", RequestorID: "firmware.example.com"},
+				Status:     maintenancev1alpha1.NodeMaintenanceStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}}},
+			}}
+		}},
+	"remediation": {machine: append(held("remediation"), Annotation(v1alpha1.AnnotationRemediation, expiry.Format(time.RFC3339)), Annotation(v1alpha1.AnnotationRemediatedUntil, expiry.Format(time.RFC3339))),
+		node: append([]NodeOption{notReadySince(failedAt), shown("Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
+	"no-extension": {machine: failed, node: deadly, noSidecar: true},
+	"old-sidecar": {machine: append(held("quarantine"), Annotation(v1alpha1.GroupName+"/quarantined-by", "me")), node: append(heldNode("Quarantined", "Somebody looks at it. "), NodeAnnotation(v1alpha1.GroupName+"/mood", "bad")),
+		note: "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as it is in quarantine (cause quarantine)"},
+
+	"ordinary":  {},
+	"asked":     {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
+	"unhealthy": {machine: []MachineOption{Phase(unknown, now.Add(-2*time.Minute))}, node: []NodeOption{notReadySince(now.Add(-3 * time.Minute))}},
+	"deleted":   {machine: []MachineOption{Deleted(now.Add(-time.Minute))}},
+	"no-share":  {machine: failed, node: deadly, deployment: []DeploymentOption{Share("0")}},
+}
+
+func textOf(sentences []Sentence) string {
+	GinkgoHelper()
+	b := &strings.Builder{}
+	Expect(Write(b, sentences)).To(Succeed())
+	return b.String()
+}
+
+var _ = Describe("Explain", func() {
+	for name, s := range situations {
+		for holder, h := range map[string]preservation.Holder{"health-timer": preservation.HealthTimer{}, "preserve-expiry": preservation.PreserveExpiry{}} {
+			It("should say by the domain what is decided, with the seed: "+name+" by "+holder, func() {
+				sentences, err := Explain(s.snapshot(holder), "m", now)
+				Expect(err).NotTo(HaveOccurred())
+				if holder == "health-timer" {
+					golden.Expect(name+".txt", textOf(sentences))
+				}
+				if s.noSidecar {
+					return
+				}
+
+				said := func(topic Topic, rule preservation.Rule, texts ...string) {
+					GinkgoHelper()
+					Expect(slices.ContainsFunc(sentences, func(s Sentence) bool {
+						return s.Topic == topic && s.Rule == string(rule) && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(s.Text, text) })
+					})).To(BeTrue(), "no sentence says %q by %s: %s", texts, rule, textOf(sentences))
+				}
+				d := s.decide(h)
+				if d.Rule != "" {
+					said(Why, d.Rule, d.Reason)
+				}
+				if d.Refused || d.Ignored {
+					Expect(preservation.RuleOf(d.Reason)).NotTo(BeEmpty())
+					said(Why, preservation.RuleOf(d.Reason), "not kept as "+d.Reason)
+				}
+				if d.Untold != "" {
+					Expect(preservation.RuleOf(d.Untold)).NotTo(BeEmpty())
+					said(Why, preservation.RuleOf(d.Untold), d.Untold)
+				}
+				if d.Target != nil {
+					for _, claim := range d.Target.Claims {
+						if rule, reason := preservation.WhyBegun(claim.Cause); rule != "" {
+							said(Why, rule, reason, claim.Cause)
+						}
+					}
+					Expect(textOf(sentences)).To(ContainSubstring("kept until " + d.Target.Expiry().Format(time.RFC3339)))
+				}
+				if d.Request.Invalid != "" {
+					said(Why, "R3", "counts for nothing")
+				}
+			})
+		}
+
+		if s.noNode {
+			continue
+		}
+		It("should say with nothing but the node what it shows: "+name, func() {
+			snapshot := s.snapshot("")
+			snapshot.Seed = nil
+			sentences, err := Explain(snapshot, "m", now)
+			Expect(err).NotTo(HaveOccurred())
+			golden.Expect(name+"-shoot.txt", textOf(sentences))
+		})
+	}
+
+	It("M12: should know a machine as kept that somebody works on, though its node has no condition as nothing has failed", func() {
+		s := &snapshot.Snapshot{Time: now}
+		s.Shoot.Nodes = []corev1.Node{*Node("m", NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), NodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "true"))}
+		sentences, err := Explain(s, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sentences).To(ContainElement(And(HaveField("Rule", "M12"), HaveField("Text", HavePrefix("The machine of node m is kept as somebody works on it.")))))
+		Expect(sentences).NotTo(ContainElement(HaveField("Topic", Change)))
+	})
+
+	DescribeTable("should know a power cycle that is not over", func(status corev1.ConditionStatus, reason string, is bool) {
+		Expect(preservation.IsPowerCycled(Node("m", Condition(v1alpha1.ConditionPowerCycle, status, reason, "")))).To(Equal(is))
+	},
+		Entry("under way", corev1.ConditionTrue, v1alpha1.PowerCyclePoweringOff, true),
+		Entry("waiting", corev1.ConditionFalse, v1alpha1.PowerCycleWaiting, true),
+		Entry("over", corev1.ConditionFalse, v1alpha1.PowerCycleSucceeded, false),
+	)
+
+	It("should say nothing that a terminal obeys", func() {
+		known := situations["ordinary"].snapshot("health-timer")
+		known.Seed.Machine("m").Status.CurrentStatus.Phase = "Running\x1b[31m"
+		known.Seed.MachineDeployments[0].Name += "\x1b[31m"
+		sentences, err := Explain(known, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sentences).NotTo(ContainElement(HaveField("Text", ContainSubstring("\x1b"))))
+	})
+
+	It("should not find what does not exist", func() {
+		snapshot := situations["ordinary"].snapshot("health-timer")
+		_, err := Explain(snapshot, "x", now)
+		Expect(err).To(MatchError(`neither node nor machine "x" exists`))
+		snapshot.Seed = nil
+		_, err = Explain(snapshot, "x", now)
+		Expect(err).To(MatchError(`node "x" does not exist`))
+	})
+
+	It("should not change what it explains", func() {
+		for name, s := range situations {
+			snapshot := s.snapshot("preserve-expiry")
+			_, err := Explain(snapshot, "m", now)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(snapshot).To(Equal(s.snapshot("preserve-expiry")), name)
+		}
+	})
+})

@@ -1,0 +1,492 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// MissingBudgets is what the PodDisruptionBudgets of a namespace are called where they could not be had.
+func MissingBudgets(namespace string) string { return missingBudgets + " of namespace " + namespace }
+
+const missingBudgets = "PodDisruptionBudgets"
+
+// ForecastOptions say what to assume.
+type ForecastOptions struct {
+	// Timeout is the drain timeout. 0 stands for the machine's, or 2h where it is not known.
+	Timeout time.Duration
+	// NotAnswering assumes that the node does not answer, whether or not it does.
+	NotAnswering bool
+}
+
+// Forecast is what drains of a node would do with the pods that are on it.
+type Forecast struct {
+	Drains []DrainForecast `json:"drains"`
+	// Notes say what was assumed, and what is not known.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// DrainForecast is what one kind of drain would do.
+type DrainForecast struct {
+	Title string         `json:"title"`
+	Rule  string         `json:"rule"`
+	Steps []ForecastStep `json:"steps"`
+	// End says how it ends.
+	End string `json:"end"`
+}
+
+// ForecastStep is what would be done with a pod, and what comes of it.
+type ForecastStep struct {
+	// After is how long after the begin of the drain; nil for a pod that nothing is done with.
+	After   *metav1.Duration `json:"after,omitempty"`
+	Pod     string           `json:"pod"`
+	Action  string           `json:"action"`
+	Outcome string           `json:"outcome"`
+	// Obstacles are what is in the way, and what is lost.
+	Obstacles []string `json:"obstacles,omitempty"`
+}
+
+// DrainForecastOf says what a drain of a node would do that begins now, or what one will that has begun: that of a failed
+// machine (P7), and that of an update which drain strategies help (D5), where the seed says that there are any. A pod that may be
+// evicted is assumed to go within its grace period if the node answers, a budget that allows no disruption to stay so, and one
+// that allows some to allow others once those are replaced. It needs the node, its pods, and the PodDisruptionBudgets of their
+// namespaces; with the seed, the machine's MachineDeployment.
+func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
+	node := known.Shoot.Node(name)
+	if node == nil {
+		return nil, fmt.Errorf("node %q does not exist", name)
+	}
+	var (
+		forecast = &Forecast{}
+		began    = now
+		timeout  = cmp.Or(options.Timeout, preservation.DefaultTimeouts.Drain)
+		force    bool
+	)
+	settings, err := settingsOf(nil)
+	record, failed := preservation.ReadRecord(preservation.Shown(node, now)), time.Time{}
+	if seed := known.Seed; seed != nil {
+		settings, err = settingsOf(seed.Controller)
+		if machine := seed.Machine(name); machine != nil {
+			timeout = cmp.Or(options.Timeout, settings.group.Timeouts.For(machine).Drain)
+			if record = preservation.ReadRecord(machine); record != nil {
+				failed = record.FailedAt(machine, settings.group.Timeouts)
+			}
+			if deployment := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); deployment != nil {
+				force = deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true"
+			}
+		}
+	} else {
+		if options.Timeout == 0 {
+			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", short(timeout))
+		}
+		forecast.note("Drain strategies, and whether the pool allows forceDeletePodsWithVolumes, are in the Shoot's providerConfig and in the seed: that there are none is assumed.")
+	}
+	if _, tainted := preservation.TaintedSince(node); tainted {
+		began = preservation.DrainBegan(node, failed, now)
+	}
+	if record != nil {
+		if ahead := *record; !ahead.Drains() {
+			if ahead.Failed = true; !ahead.Drains() {
+				forecast.note("There is no drain of a failed machine while somebody works on it, or its host is power-cycled, as now.")
+			}
+		}
+	}
+	if err != nil {
+		forecast.note("Some arguments of the preservation controller could not be read, and their defaults are assumed: %s.", printable(err.Error()))
+	}
+
+	for _, missing := range known.Missing {
+		switch missing.What {
+		case snapshot.WhatPods:
+			return nil, fmt.Errorf("the %s are not known: %s", missing.What, printable(missing.Reason))
+		case snapshot.WhatController:
+			forecast.note("The %s are not known: that there are no drain strategies is assumed. %s", missing.What, printable(missing.Reason))
+		}
+	}
+
+	answers := drain.IsReachable(node) && !options.NotAnswering
+	situation := "answers"
+	if !answers {
+		situation = "does not answer"
+	}
+	base := simulation{snapshot: known, answers: answers, began: began, now: now}
+	verb := "would do, if the node " + situation
+	if began.Before(now) {
+		verb = "that began " + duration.HumanDuration(now.Sub(began)) + " ago does, if the node " + situation
+	}
+
+	failure := base
+	failure.title, failure.rule = "What the drain of a failed machine "+verb, "P7"
+	failure.policy = drain.Options{Since: began, Timeout: timeout, ForceVolumes: force}.Policy()
+	failure.force = force
+	failure.stays = func(p drain.Pod) bool { return p.Mirror || p.DaemonSet != "" && !p.Finished }
+	forecast.Drains = append(forecast.Drains, failure.run(name))
+
+	if strategies := settings.strategies; strategies != nil {
+		update := base
+		update.began = now
+		update.title, update.rule = "What the drain of an update would do, if the node "+situation, "D5"
+		update.policy = strategies.Policy()
+		// machine-controller-manager evicts from the beginning.
+		update.policy.Stages = append([]drain.Stage{{Name: "evict", Selector: drain.Selector{State: drain.NotTerminating}, Verb: drain.Evict}}, update.policy.Stages...)
+		update.force = force
+		update.named = true
+		update.stays = drain.Pod.Belongs
+		update.ignores = strategies.Ignores
+		forecast.Drains = append(forecast.Drains, update.run(name))
+		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", short(timeout))
+	}
+	forecast.note("A pod is assumed to stop within its grace period where the node answers, a budget that allows no disruption to go on so, and one that allows some to allow others as pods are replaced.")
+	return forecast, nil
+}
+
+func (f *Forecast) note(format string, args ...any) {
+	f.Notes = append(f.Notes, fmt.Sprintf(format, args...))
+}
+
+// simulation is a drain that is gone through in advance.
+type simulation struct {
+	title, rule string
+	snapshot    *snapshot.Snapshot
+	policy      drain.Policy
+	answers     bool
+	// force says that pods with volumes are deleted by force from a node that does not answer.
+	force bool
+	// named says that the stages have names that people know.
+	named      bool
+	began, now time.Time
+	// stays says that a pod stays with its node, ignores that nothing is done with those of a namespace.
+	stays   func(drain.Pod) bool
+	ignores func(namespace string) bool
+
+	budgets drain.Budgets
+	pods    []*simulatedPod
+	steps   []ForecastStep
+}
+
+// simulatedPod is a pod as it would be.
+type simulatedPod struct {
+	drain.Pod
+	object *corev1.Pod
+	// goesAt is when it is gone if nothing else is done; zero for never.
+	goesAt time.Time
+	// verb is what was done last.
+	verb drain.Verb
+}
+
+func (s *simulation) run(node string) DrainForecast {
+	s.load(node)
+	end := s.play()
+	slices.SortStableFunc(s.steps, func(a, b ForecastStep) int {
+		switch {
+		case a.After == nil || b.After == nil:
+			return cmp.Or(cmp.Compare(btoi(a.After == nil), btoi(b.After == nil)), cmp.Compare(a.Pod, b.Pod))
+		default:
+			return cmp.Or(cmp.Compare(a.After.Duration, b.After.Duration), cmp.Compare(a.Pod, b.Pod))
+		}
+	})
+	return DrainForecast{Title: s.title, Rule: s.rule, Steps: s.steps, End: end}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// load takes the pods of the node and what is known of budgets.
+func (s *simulation) load(node string) {
+	s.budgets = drain.Budgets{}
+	for i := range s.snapshot.Shoot.Pods {
+		object := &s.snapshot.Shoot.Pods[i]
+		if object.Spec.NodeName != node {
+			continue
+		}
+		pod := &simulatedPod{Pod: drain.NewPod(object), object: object, verb: -1}
+		if s.stays(pod.Pod) {
+			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "stays", Obstacles: []string{s.whyStays(pod.Pod)}})
+			continue
+		}
+		if s.ignores != nil && s.ignores(pod.Namespace) {
+			pod.Ignored = true
+			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "is waited for", Obstacles: []string{"namespace is ignored by the drain strategies"}})
+		}
+		pod.AtRisk = pod.Volumes && !s.answers && !s.force
+		if !pod.GraceEnds.IsZero() && s.answers && !pod.Finalizers && pod.GraceEnds.After(s.now) {
+			pod.goesAt = pod.GraceEnds
+		}
+		s.pods = append(s.pods, pod)
+		if _, known := s.budgets[pod.Namespace]; !known && s.unknown(pod.Namespace) == "" {
+			var budgets []policyv1.PodDisruptionBudget
+			for _, budget := range s.snapshot.Shoot.PodDisruptionBudgets {
+				if budget.Namespace == pod.Namespace {
+					budgets = append(budgets, budget)
+				}
+			}
+			s.budgets.Know(pod.Namespace, budgets)
+		}
+	}
+}
+
+func (s *simulation) whyStays(p drain.Pod) string {
+	switch {
+	case p.Mirror:
+		return "the node itself runs it"
+	case p.DaemonSet != "" && !p.Finished && s.rule == "P7":
+		return "DaemonSet " + p.DaemonSet + ", if there still is one: if not, it is drained, too"
+	case p.DaemonSet != "" && !p.Finished:
+		return "DaemonSet " + p.DaemonSet
+	}
+	return "it has finished"
+}
+
+// unknown returns why the budgets of a namespace are not known, empty if they are.
+func (s *simulation) unknown(namespace string) string {
+	for _, missing := range s.snapshot.Missing {
+		if missing.What == MissingBudgets(namespace) || missing.What == snapshot.WhatBudgets {
+			return cmp.Or(missing.Reason, "nobody says why")
+		}
+	}
+	return ""
+}
+
+// play goes from one look at the pods to the next until there is nothing to look for, and returns how it ends.
+func (s *simulation) play() string {
+	at := s.now
+	for {
+		s.pods = slices.DeleteFunc(s.pods, func(p *simulatedPod) bool { return !p.goesAt.IsZero() && !p.goesAt.After(at) })
+		if len(s.pods) == 0 {
+			if at.Equal(s.now) && len(s.steps) == 0 {
+				return "There is nothing to drain."
+			}
+			return fmt.Sprintf("The node is drained %s after the drain began.", s.after(at))
+		}
+		pods := make([]drain.Pod, len(s.pods))
+		for i, p := range s.pods {
+			pods[i] = p.Pod
+		}
+		actions, next, _ := drain.Plan(at, s.began, pods, s.budgets, s.policy)
+		for _, action := range actions {
+			i := slices.IndexFunc(s.pods, func(p *simulatedPod) bool { return p.Key() == action.Pod.Key() })
+			s.act(s.pods[i], action, at)
+		}
+		for _, p := range s.pods {
+			if !p.goesAt.IsZero() && (next.IsZero() || p.goesAt.Before(next)) {
+				next = p.goesAt
+			}
+		}
+		if next.IsZero() {
+			var names []string
+			for _, p := range s.pods {
+				names = append(names, p.Key())
+			}
+			slices.Sort(names)
+			return fmt.Sprintf("The node is not drained: left are %s.", strings.Join(names, ", "))
+		}
+		at = next
+	}
+}
+
+// act does to a pod what is planned, and notes it if it is news.
+func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
+	news := p.verb != action.Verb && !p.Ignored
+	p.verb = action.Verb
+	step := ForecastStep{After: &metav1.Duration{Duration: at.Sub(s.began).Truncate(time.Second)}, Pod: p.Key()}
+	switch action.Verb {
+	case drain.Wait:
+		// Of what was evicted, and waits for its grace period, all is said.
+		news = news && !p.GraceEnds.IsZero() && len(s.stepsOf(p)) == 0
+		step.Action = "none"
+		s.terminating(p, &step)
+	case drain.Keep:
+		step.Action, step.Outcome = "none", "stays"
+		step.Obstacles = []string{"volume on a node that does not answer: the VM may still write to it"}
+	case drain.Evict:
+		step.Action = "evict"
+		refused, obstacles := s.refused(p.object)
+		if step.Obstacles = obstacles; refused {
+			step.Outcome = "refused"
+			break
+		}
+		p.GraceEnds = at.Add(graceOf(p.object))
+		if s.answers && !p.Finalizers {
+			p.goesAt = p.GraceEnds
+		}
+		step.Obstacles = append(step.Obstacles, losses(p.Pod)...)
+		s.terminating(p, &step)
+	case drain.Delete:
+		step.Action = "delete by force"
+		p.GraceEnds = at
+		if !p.Finalizers {
+			p.goesAt = at.Add(time.Nanosecond)
+			step.Outcome = "gone"
+			step.Obstacles = losses(p.Pod)
+			break
+		}
+		s.terminating(p, &step)
+	case drain.RemoveFinalizers:
+		step.Action, step.Outcome = "remove finalizers", "gone"
+		p.Finalizers = false
+		p.goesAt = at.Add(time.Nanosecond)
+	}
+	if s.named && action.Stage != nil && step.Action != "none" && step.Action != "evict" {
+		step.Action += " (" + action.Stage.Name + ")"
+	}
+	if news {
+		s.steps = append(s.steps, step)
+	}
+}
+
+func (s *simulation) stepsOf(p *simulatedPod) []ForecastStep {
+	var steps []ForecastStep
+	for _, step := range s.steps {
+		if step.Pod == p.Key() {
+			steps = append(steps, step)
+		}
+	}
+	return steps
+}
+
+// terminating says what becomes of a pod that was asked to go.
+func (s *simulation) terminating(p *simulatedPod, step *ForecastStep) {
+	switch {
+	case p.Finalizers:
+		step.Outcome = "terminating"
+		step.Obstacles = append(step.Obstacles, "finalizer "+strings.Join(p.object.Finalizers, ", "))
+	case !s.answers:
+		step.Outcome = "terminating"
+		step.Obstacles = append(step.Obstacles, "the node does not answer")
+	case p.goesAt.IsZero():
+		step.Outcome = "terminating"
+		step.Obstacles = append(step.Obstacles, "it has not stopped in its grace period")
+	default:
+		step.Outcome = "gone by " + s.after(p.goesAt)
+	}
+}
+
+// losses are what a pod takes with it.
+func losses(p drain.Pod) []string {
+	var losses []string
+	if !p.Managed {
+		losses = append(losses, "no controller: nobody starts it again")
+	}
+	if p.EmptyDir {
+		losses = append(losses, "emptyDir data are lost")
+	}
+	return losses
+}
+
+func graceOf(pod *corev1.Pod) time.Duration {
+	return time.Duration(ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)) * time.Second
+}
+
+// refused says whether the API server refuses to evict a pod, and what is to be said of its budgets.
+func (s *simulation) refused(pod *corev1.Pod) (bool, []string) {
+	if reason := s.unknown(pod.Namespace); reason != "" {
+		return false, []string{"its budgets are not known: " + printable(reason)}
+	}
+	switch pod.Status.Phase {
+	case corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed: // no budget counts them
+		return false, nil
+	}
+	var selecting []*policyv1.PodDisruptionBudget
+	for i := range s.snapshot.Shoot.PodDisruptionBudgets {
+		budget := &s.snapshot.Shoot.PodDisruptionBudgets[i]
+		if budget.Namespace != pod.Namespace {
+			continue
+		}
+		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err != nil || selector.Matches(labels.Set(pod.Labels)) {
+			selecting = append(selecting, budget)
+		}
+	}
+	if len(selecting) == 0 {
+		return false, nil
+	}
+	budget := selecting[0]
+	if len(selecting) > 1 {
+		return true, []string{fmt.Sprintf("budgets %s and %s select it both, which evictions do not work with", budget.Name, selecting[1].Name)}
+	}
+	allowed := budget.Status.DisruptionsAllowed
+	switch {
+	case !isReady(pod) && (ptr.Deref(budget.Spec.UnhealthyPodEvictionPolicy, policyv1.IfHealthyBudget) == policyv1.AlwaysAllow ||
+		budget.Status.CurrentHealthy >= budget.Status.DesiredHealthy && budget.Status.DesiredHealthy > 0):
+		return false, []string{fmt.Sprintf("budget %s does not count it, as it is not ready", budget.Name)}
+	case allowed <= 0:
+		return true, []string{fmt.Sprintf("budget %s allows 0 disruptions (%d healthy of %d wanted)", budget.Name, budget.Status.CurrentHealthy, budget.Status.DesiredHealthy)}
+	}
+	return false, []string{fmt.Sprintf("budget %s allows %d at a time", budget.Name, allowed)}
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (s *simulation) after(t time.Time) string {
+	return duration.HumanDuration(t.Sub(s.began).Truncate(time.Second))
+}
+
+// Write writes tables, sorted by time.
+func (f *Forecast) Write(out io.Writer) error {
+	var w bytes.Buffer
+	table := tabwriter.NewWriter(&w, 0, 8, 3, ' ', 0)
+	for i, d := range f.Drains {
+		if i > 0 {
+			fmt.Fprintln(table)
+		}
+		fmt.Fprintf(table, "%s [%s]\n", printable(d.Title), printable(d.Rule))
+		if len(d.Steps) > 0 {
+			fmt.Fprintln(table, "AFTER\tPOD\tACTION\tOUTCOME\tIN THE WAY, OR LOST")
+		}
+		for _, step := range d.Steps {
+			after := "-"
+			if step.After != nil {
+				after = duration.HumanDuration(step.After.Duration)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", after, printable(step.Pod), printable(step.Action), printable(step.Outcome), printable(strings.Join(step.Obstacles, "; ")))
+		}
+		fmt.Fprintln(table, text.Printable(d.End))
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	for i, note := range f.Notes {
+		if i == 0 {
+			fmt.Fprintln(table)
+		}
+		fmt.Fprintln(table, text.Printable(note))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := out.Write(trailing.ReplaceAll(w.Bytes(), nil))
+	return err
+}
+
+// trailing is what pads the last cell of a line.
+var trailing = regexp.MustCompile(`(?m) +$`)

@@ -1,0 +1,74 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package explain_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/spf13/pflag"
+
+	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("The controller's settings", func() {
+	It("should be read from flags that the controller has, with its defaults", func() {
+		read, had := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
+		AddFlags(read)
+		(&app.Options{}).AddFlags(had)
+		read.VisitAll(func(f *pflag.Flag) {
+			flag := had.Lookup(f.Name)
+			Expect(flag).NotTo(BeNil(), f.Name)
+			Expect(f.DefValue).To(Equal(flag.DefValue), f.Name)
+			Expect(f.Value.Type()).To(Equal(flag.Value.Type()), f.Name)
+		})
+	})
+
+	It("should tell of what cannot be read, and go on", func() {
+		s := situations["held-by-share"]
+		s.args = []string{"--holder=magic", "--drain-ignored-namespace-pattern=(", "--drain-strategies"}
+		sentences, err := Explain(s.snapshot("health-timer"), "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(textOf(sentences)).To(And(ContainSubstring(`--holder="magic" is not known`), ContainSubstring("--drain-ignored-namespace-pattern"), ContainSubstring("Machine m is kept")))
+	})
+
+	It("should be assumed where they are not known, by what the machines show", func() {
+		s := situations["asked"]
+		s.machine = append(s.machine, ExpiryInStatus(expiry))
+		snapshot := s.snapshot("")
+		snapshot.Seed.Controller = nil
+		sentences, err := Explain(snapshot, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(textOf(sentences)).To(And(ContainSubstring("How the preservation controller is configured: its defaults are assumed."), ContainSubstring("It is kept as it was asked for (cause now). [T1]")))
+	})
+
+	It("should do without a MachineDeployment, or without a machine", func() {
+		snapshot := situations["held-by-share"].snapshot("health-timer")
+		snapshot.Seed.MachineSets = nil
+		sentences, err := Explain(snapshot, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(textOf(sentences)).To(And(ContainSubstring("The MachineDeployment of machine m"), ContainSubstring("condition Preserved is True")))
+		snapshot.Shoot.Nodes = nil
+		sentences, err = Explain(snapshot, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(textOf(sentences)).To(HavePrefix("What is not known\n  The MachineDeployment of machine m"))
+		snapshot = situations["held-by-share"].snapshot("health-timer")
+		snapshot.Seed.Machines = nil
+		sentences, err = Explain(snapshot, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(textOf(sentences)).To(ContainSubstring("The machine: none in namespace shoot--test--one has this node."))
+	})
+
+	It("P9: should know that a node is not known", func() {
+		known := situations["asked"].snapshot("health-timer")
+		known.Shoot.Nodes = nil
+		known.Missing = []snapshot.Missing{{What: snapshot.WhatNodes, Reason: "connection refused"}}
+		sentences, err := Explain(known, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(textOf(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))
+	})
+})

@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// explainNode explains with nothing but the node: the condition and the Events say what is, and the domain what would be.
+func (e *explanation) explainNode() {
+	node := e.node
+	e.guess()
+	c := preservation.PreservedCondition(node)
+	d := e.world.decide()
+	protected := preservation.IsProtected(node)
+	switch {
+	case protected:
+		e.say(Why, preservation.RuleMaintenance, "The machine of node %s is kept as somebody works on it. As it has not failed, its node has no condition %s.", node.Name, v1alpha1.ConditionPreserved)
+		e.say(Unknown, "", "Until when it is kept: for nodeMaintenance.maxHoldTime of the Shoot from the begin of the maintenance on. An Event of the node says it.")
+	case c == nil:
+		e.say(Why, "", "The machine of node %s is not kept, as far as its node shows: there is no condition %s. It may also be that the shoot has no preservation controller.", node.Name, v1alpha1.ConditionPreserved)
+	case c.Status == corev1.ConditionTrue:
+		e.say(Why, "P11", "The machine of node %s is kept: condition %s is True.", node.Name, v1alpha1.ConditionPreserved)
+		if _, tainted := preservation.TaintedSince(node); tainted {
+			e.say(Why, preservation.RuleFail, "The machine failed: the node has taint %s, and takes no further pods.", v1alpha1.TaintPreserved)
+		}
+		if _, until := preservation.ReadCondition(c); until.IsZero() {
+			e.say(Unknown, "", "Until when it is kept: the condition does not say so.")
+		} else {
+			e.untilThen(until)
+		}
+	default:
+		e.say(Why, "P11", "The machine of node %s is not kept any longer: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
+	}
+	if d.Rule != "" && d.Current != nil && !protected {
+		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Reason)
+	}
+	e.requests(d.Request, nil)
+	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
+		e.say(Why, preservation.RuleMaintenance, "Its node is under maintenance since %s.", printable(since))
+	}
+	e.drain(node, d.Target, nil)
+	e.worked(node)
+	e.told(nil)
+	switch {
+	case protected:
+	case d.Current == nil && d.Target != nil:
+		e.say(Unknown, "", "Why it is not kept although %s: the controller has yet to look, or something forbids it that only the seed knows. An Event of the node would say so.", d.Reason)
+	default:
+		e.changes()
+	}
+	e.unknownAnnotations("Node", node.Annotations, v1alpha1.NodeAnnotations)
+}
+
+// guess makes of a node a machine as it might be, in a group of which nothing is known.
+func (e *explanation) guess() {
+	settings, _ := settingsOf(nil)
+	machine := preservation.Shown(e.node, e.world.now)
+	if record := preservation.ReadRecord(machine); record != nil {
+		if record.Expiry().IsZero() {
+			machine.Annotations[v1alpha1.AnnotationExpiryTime] = e.world.now.Add(v1alpha1.DefaultMachinePreserveTimeout).UTC().Format(time.RFC3339)
+			delete(machine.Annotations, v1alpha1.AnnotationClaims)
+		}
+		if cause := e.causeTold(); cause != "" && cause != record.Cause() {
+			machine.Annotations[v1alpha1.AnnotationCause] = cause
+			delete(machine.Annotations, v1alpha1.AnnotationClaims)
+		}
+	}
+	e.world.group = settings.group
+	e.world.group.Holder = preservation.HealthTimer{}
+	e.world.group.Timeout = v1alpha1.DefaultMachinePreserveTimeout
+	e.world.group.Replicas = 1
+	e.world.group.Members = []preservation.Member{{Machine: machine, Node: e.node}}
+	e.world.guessed = true
+}
+
+// causeTold returns why the machine of the node is kept, as the Events say; empty if they do not.
+func (e *explanation) causeTold() string {
+	for _, event := range slices.Backward(e.events(nil)) {
+		if _, cause := preservation.ReadNote(event.Note); cause != "" {
+			return cause
+		}
+	}
+	return ""
+}
+
+// events returns those about the preservation of the node's machine, the last one last.
+func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event {
+	var found []eventsv1.Event
+	add := func(events []eventsv1.Event, kind, name string) {
+		for _, event := range events {
+			if event.Action == preservation.EventAction && event.Regarding.Kind == kind && event.Regarding.Name == name {
+				found = append(found, event)
+			}
+		}
+	}
+	if e.node != nil {
+		add(e.snapshot.Shoot.Events, "Node", e.node.Name)
+	}
+	if machine != nil && e.snapshot.Seed != nil {
+		add(e.snapshot.Seed.Events, "Machine", machine.Name)
+	}
+	slices.SortStableFunc(found, func(a, b eventsv1.Event) int { return eventTime(a).Compare(eventTime(b)) })
+	return found
+}
+
+func eventTime(event eventsv1.Event) time.Time {
+	switch {
+	case event.Series != nil && !event.Series.LastObservedTime.IsZero():
+		return event.Series.LastObservedTime.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
+	case !event.DeprecatedLastTimestamp.IsZero():
+		return event.DeprecatedLastTimestamp.Time
+	}
+	return event.CreationTimestamp.Time
+}
+
+// told says what the controller told last.
+func (e *explanation) told(machine *machinev1alpha1.Machine) {
+	events := e.events(machine)
+	if len(events) == 0 {
+		return
+	}
+	last := events[len(events)-1]
+	e.say(Why, ruleTold(last.Note), "At %s the controller said: %s.", e.at(eventTime(last)), strings.TrimSuffix(printable(last.Note), "."))
+}
+
+func ruleTold(note string) preservation.Rule {
+	reason, cause := preservation.ReadNote(note)
+	if rule, begun := preservation.WhyBegun(cause); reason != "" && begun == reason {
+		return rule
+	}
+	return preservation.RuleOf(reason)
+}
+
+// unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.
+func (e *explanation) unknownAnnotations(kind string, annotations map[string]string, known []string) {
+	var keys []string
+	for key := range annotations {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") && !slices.Contains(known, key) {
+			keys = append(keys, printable(key))
+		}
+	}
+	if slices.Sort(keys); len(keys) > 0 {
+		e.say(Unknown, "", "What %s of the %s means: whoever wrote it is of another version than this kubectl preserve, or has mistyped it.", strings.Join(text.First(keys, 5), ", "), kind)
+	}
+}
+
+// printable returns what of a text of others a terminal can be given.
+func printable(s string) string { return text.Note(text.Printable(s)) }
+
+// short writes a duration without the units that are 0.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}

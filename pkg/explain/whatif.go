@@ -1,0 +1,478 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+)
+
+// world is what is decided on, with one machine in it of which somebody wants to know.
+type world struct {
+	group preservation.Group
+	index int
+	now   time.Time
+	// guessed says that only the node is known: what the seed knows stands there as it might be.
+	guessed bool
+}
+
+func (w world) member() preservation.Member { return w.group.Members[w.index] }
+
+func (w world) decide() preservation.Decision { return preservation.Decide(w.group, w.now)[w.index] }
+
+// edit changes the machine and the node in a copy.
+func (w *world) edit(change func(m *preservation.Member)) {
+	w.group.Members = append([]preservation.Member(nil), w.group.Members...)
+	m := &w.group.Members[w.index]
+	m.Machine = m.Machine.DeepCopy()
+	if m.Machine.Annotations == nil {
+		m.Machine.Annotations = map[string]string{}
+	}
+	if m.Node != nil {
+		m.Node = m.Node.DeepCopy()
+		if m.Node.Annotations == nil {
+			m.Node.Annotations = map[string]string{}
+		}
+	}
+	change(m)
+}
+
+// failing says that the machine has failed, or that its deadline has passed.
+func (w world) failing(d preservation.Decision) bool {
+	return !d.Deadline.IsZero() && !w.now.Before(d.Deadline)
+}
+
+// fail lets the health timeout of the machine pass.
+func (w *world) fail() {
+	w.edit(func(m *preservation.Member) {
+		health := w.group.Timeouts.For(m.Machine).Health
+		m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown
+		m.Machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(w.now.Add(-health))
+		if m.Node != nil {
+			setReady(m.Node, corev1.ConditionUnknown)
+		}
+	})
+}
+
+// heal makes the machine a healthy one, and machine-controller-manager see that.
+func (w *world) heal() {
+	w.edit(func(m *preservation.Member) {
+		if m.Node == nil {
+			m.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Machine.Name}}
+		}
+		m.NodeUnknown = false
+		conditions := m.Node.Status.Conditions[:0]
+		for _, c := range m.Node.Status.Conditions {
+			if c.Type == corev1.NodeReady || c.Status == corev1.ConditionFalse || c.Type == v1alpha1.ConditionPreserved {
+				conditions = append(conditions, c)
+			}
+		}
+		m.Node.Status.Conditions = conditions
+		setReady(m.Node, corev1.ConditionTrue)
+		m.Machine.Status.Conditions = m.Node.Status.Conditions
+		m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
+	})
+}
+
+// ask writes a request where it counts, and withdraws it if it is empty.
+func (w *world) ask(value string) {
+	w.annotate(map[string]string{v1alpha1.AnnotationPreserve: value})
+}
+
+// annotate sets annotations where a request counts, and removes those that are empty.
+func (w *world) annotate(values map[string]string) {
+	w.edit(func(m *preservation.Member) {
+		annotations := m.Machine.Annotations
+		if m.Node != nil {
+			annotations = m.Node.Annotations
+		}
+		for key, value := range values {
+			if delete(annotations, key); value != "" {
+				annotations[key] = value
+			}
+		}
+	})
+}
+
+func setReady(node *corev1.Node, status corev1.ConditionStatus) {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == corev1.NodeReady {
+			node.Status.Conditions[i].Status = status
+			return
+		}
+	}
+	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeReady, Status: status})
+}
+
+// settled returns the world once the decision on the machine is carried out, if that keeps it.
+func (w world) settled() world {
+	if d := w.decide(); d.Rule == "" || d.Target == nil {
+		return w
+	}
+	return w.done()
+}
+
+// done returns the world once the decision on the machine is carried out.
+func (w world) done() world {
+	d := w.decide()
+	w.edit(func(m *preservation.Member) {
+		for _, step := range preservation.Steps(w.group.Holder, d, w.group.Timeouts, w.now) {
+			switch {
+			case step.Machine != nil:
+				step.Machine(m.Machine)
+			case m.Node != nil:
+				step.Node(m.Node)
+			}
+		}
+	})
+	return w
+}
+
+// failed says that the machine has failed, whether it is kept or not.
+func (w world) failed(d preservation.Decision) bool {
+	return w.failing(d) || d.Current != nil && d.Current.Failed
+}
+
+// ahead returns the world when the machine has failed, and what is decided then. It is the same if it has failed already.
+func (e *explanation) ahead() (world, preservation.Decision) { return e.world.settled().ahead() }
+
+func (w world) ahead() (world, preservation.Decision) {
+	d := w.decide()
+	switch {
+	case w.failed(d):
+		return w, d
+	case !d.Deadline.IsZero():
+		w.now = d.Deadline
+	default:
+		w.fail()
+	}
+	return w, w.decide()
+}
+
+// changes says what would become of the machine if something was otherwise than it is.
+func (e *explanation) changes() {
+	if e.world.member().Machine.DeletionTimestamp != nil {
+		return
+	}
+	var (
+		before      = e.world.settled()
+		d           = before.decide()
+		ahead, told = e.ahead()
+		failed      = before.failed(d)
+	)
+	if outcome := e.outcome(ahead, told); !failed && outcome != "" && (told.Target != nil || d.Target != nil || d.Reason+d.Untold == "") {
+		format := "If the machine failed now, it would be %s."
+		if !d.Deadline.IsZero() {
+			about := ""
+			if e.world.guessed {
+				about = "about "
+			}
+			format = "If it is not healthy before " + about + e.at(d.Deadline) + ", it is %s."
+		}
+		e.say(Change, e.ruleOf(told), format, outcome)
+	}
+	if d.Target != nil && d.Target.Failing() {
+		then := before
+		then.heal()
+		e.differ("If its node gets healthy, the machine is %s.", d, then)
+	}
+
+	// with says what an edit does now, or else once the machine fails.
+	with := func(how string, edit func(*world)) {
+		then := before
+		if edit(&then); e.differ(how+", the machine would be %s.", d, then) || failed || d.Target != nil {
+			return
+		}
+		then = ahead
+		edit(&then)
+		e.differ(how+", the machine would, when it fails, be %s.", told, then)
+	}
+	e.requestChanges(d, with)
+	if share := before.group.Share; share != nil && told.Target == nil {
+		more := *share + 1
+		with(fmt.Sprintf("With a share of %d, by autoPreserveFailedMax of its pool in the Shoot", more), func(w *world) { w.group.Share = &more })
+	}
+	if before.group.Rollout {
+		with("If its MachineDeployment was not being updated", func(w *world) { w.group.Rollout = false })
+	}
+	if before.group.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true" {
+		with("Without annotation "+v1alpha1.AnnotationForbidden+" of the operators", func(w *world) {
+			w.group.Forbidden = false
+			w.edit(func(m *preservation.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationForbidden) })
+		})
+	}
+	if e.node != nil && e.node.Annotations[v1alpha1.AnnotationMaintenance] != "" {
+		with("If the maintenance ended now", func(w *world) {
+			w.edit(func(m *preservation.Member) { delete(m.Node.Annotations, v1alpha1.AnnotationMaintenance) })
+		})
+	}
+	if d.Machine.Annotations[v1alpha1.AnnotationRemediation] != "" {
+		with("If the power cycle was given up now", func(w *world) {
+			w.edit(func(m *preservation.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationRemediation) })
+		})
+	}
+}
+
+// requestChanges says what each request would do.
+func (e *explanation) requestChanges(d preservation.Decision, with func(how string, edit func(*world))) {
+	object := "node " + e.name
+	if e.node == nil {
+		object = fmt.Sprintf("machine -n %s %s", d.Machine.Namespace, d.Machine.Name)
+	}
+	for _, request := range []struct{ value, command string }{
+		{v1alpha1.RequestNow, "now"},
+		{v1alpha1.RequestWhenFailed, "when-failed"},
+		{v1alpha1.RequestFalse, "forbid"},
+		{"", ""},
+	} {
+		if request.value == d.Request.Value && d.Request.Invalid == "" {
+			continue
+		}
+		how := fmt.Sprintf("With kubectl annotate --overwrite %s %s=%s", object, v1alpha1.AnnotationPreserve, request.value)
+		switch {
+		case request.command == "":
+			how = fmt.Sprintf("With kubectl annotate %s %s-", object, v1alpha1.AnnotationPreserve)
+		case e.node != nil:
+			how = fmt.Sprintf("With kubectl preserve %s %s (annotation %s=%s)", request.command, e.name, v1alpha1.AnnotationPreserve, request.value)
+		}
+		with(how, func(w *world) { w.ask(request.value) })
+	}
+}
+
+// differ says what would be, if that is another outcome than before, and returns whether it is.
+func (e *explanation) differ(format string, before preservation.Decision, then world) bool {
+	after := then.decide()
+	text := e.outcome(then, after)
+	if e.same(before, after) || text == "" {
+		return false
+	}
+	e.say(Change, e.ruleOf(after), format, text)
+	return true
+}
+
+// same says that two decisions come to the same.
+func (e *explanation) same(a, b preservation.Decision) bool {
+	if e.placeUnknown(a) != e.placeUnknown(b) {
+		return false
+	}
+	if a.Target == nil || b.Target == nil {
+		return a.Target == nil && b.Target == nil
+	}
+	return a.Rule == b.Rule && a.Reason == b.Reason && a.Target.Expiry().Equal(b.Target.Expiry()) && a.Target.Failed == b.Target.Failed && a.Target.Drains() == b.Target.Drains()
+}
+
+func (e *explanation) ruleOf(d preservation.Decision) preservation.Rule {
+	switch {
+	case e.placeUnknown(d):
+		return preservation.RuleShareUsedUp
+	case d.Rule == preservation.RuleClaims:
+		return preservation.RuleOf(d.Reason)
+	case d.Rule != "":
+		return d.Rule
+	case d.Refused, d.Ignored:
+		return preservation.RuleOf(d.Reason)
+	}
+	return preservation.RuleOf(d.Untold)
+}
+
+// placeUnknown says that the decision hangs on the share, which only the seed knows.
+func (e *explanation) placeUnknown(d preservation.Decision) bool {
+	return e.world.guessed && d.Target == nil &&
+		(d.Current == nil && preservation.RuleOf(d.Untold) == "T6" || d.Current != nil && preservation.RuleOf(d.Reason) == preservation.RuleRemediation)
+}
+
+// outcome says what becomes of a machine by a decision, empty for nothing: "kept until ..., as ...".
+func (e *explanation) outcome(w world, d preservation.Decision) string {
+	switch {
+	case d.Target != nil && d.Rule == "":
+		return ""
+	case d.Target != nil:
+		return e.kept(w, d)
+	case e.placeUnknown(d):
+		return "kept if its pool keeps failed machines and has a place left, and replaced if not"
+	case d.Current != nil && (d.Current.Failed || w.failing(d)):
+		return "let go of and replaced, as " + d.Reason
+	case d.Current != nil && d.Rule == preservation.RuleMaintenanceOver, d.Current != nil && d.Rule == preservation.RuleRemediationOver:
+		return "an ordinary one again, as " + d.Reason
+	case d.Current != nil:
+		return "let go of, and an ordinary one again, as " + d.Reason
+	case d.Refused:
+		return "replaced, as " + d.Reason
+	case d.Ignored:
+		return "not kept, as " + d.Reason
+	case d.Untold != "" && w.failing(d):
+		return "replaced, as " + d.Untold
+	case d.Untold != "":
+		return "not kept when it fails, as " + d.Untold
+	}
+	return ""
+}
+
+func (e *explanation) kept(w world, d preservation.Decision) string {
+	var b strings.Builder
+	b.WriteString("kept ")
+	switch until := d.Target.Expiry(); {
+	case !w.guessed || d.Request.Timeout > 0 || d.Current != nil && d.Current.Expiry().Equal(until):
+		b.WriteString("until " + rfc3339(until))
+	case d.Current == nil:
+		b.WriteString("for as long as its pool says")
+	default:
+		b.WriteString("for as long as its pool says, and until " + rfc3339(d.Current.Expiry()) + " at least")
+	}
+	b.WriteString(", as " + d.Reason)
+	drained := d.Current != nil && d.Current.Drains()
+	switch {
+	case d.Target.Drains() && !drained && d.Node != nil:
+		b.WriteString(", and its node drained")
+	case !d.Target.Drains() && drained && !d.Target.Failed:
+		b.WriteString(", and takes pods again")
+	}
+	return b.String()
+}
+
+// Ask is what somebody writes on a node: a request, empty to withdraw it, and its timeout, 0 for that of the pool.
+type Ask struct {
+	Request string
+	Timeout time.Duration
+}
+
+// Annotations returns what is written. What is empty is removed.
+func (a Ask) Annotations() map[string]string {
+	annotations := map[string]string{v1alpha1.AnnotationPreserve: a.Request, v1alpha1.AnnotationTimeout: ""}
+	if a.Timeout > 0 {
+		annotations[v1alpha1.AnnotationTimeout] = a.Timeout.String()
+	}
+	return annotations
+}
+
+// Answer is what becomes of a machine.
+type Answer struct {
+	// Machine is nil if the seed does not say which it is.
+	Machine *machinev1alpha1.Machine
+	// Before is decided without what is asked for, After with it, and Then when the machine fails.
+	Before, After, Then preservation.Decision
+	// Failed says that the machine has failed, whether it is kept or not. Then is After in that case.
+	Failed bool
+	// Sentences say what happens, until when, and what it takes of the share.
+	Sentences []Sentence
+}
+
+// IfAsked says what becomes of the machine of a node if somebody asks for it, as often as there are asks, each of them once the one
+// before is carried out. It needs what Explain needs. It returns an error if there is no such node, or if what is asked for counts
+// for nothing.
+func IfAsked(known *snapshot.Snapshot, name string, asks ...Ask) (*Answer, error) {
+	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: known.Time}}
+	if e.node == nil {
+		return nil, fmt.Errorf("node %q does not exist", name)
+	}
+	found, err := e.find()
+	if err != nil {
+		return nil, err
+	}
+	a := &Answer{}
+	if !found {
+		e.guess()
+	} else if a.Machine = e.world.member().Machine; !e.controlled() {
+		return nil, fmt.Errorf("no preservation controller runs beside machine-controller-manager in namespace %s: nobody heeds what is asked for", a.Machine.Namespace)
+	}
+	e.sentences = nil
+
+	before := e.world.settled()
+	after := before
+	for i, ask := range asks {
+		if i > 0 {
+			after = after.done()
+		}
+		after.annotate(ask.Annotations())
+	}
+	a.Before, a.After = before.decide(), after.decide()
+	if r := a.After.Request; len(asks) > 0 && (r.Templated || r.Invalid != "" || r.InvalidTimeout != "" || r.Spent != "") {
+		e.requests(r, a.Machine)
+		return nil, errors.New(e.sentences[len(e.sentences)-1].String())
+	}
+	a.Failed = before.failed(a.Before)
+	failing, then := after, a.After
+	if !a.Failed {
+		failing, then = after.done().ahead()
+	}
+	a.Then = then
+
+	var (
+		now   = e.outcome(after, a.After)
+		later = e.outcome(failing, then)
+	)
+	switch {
+	case a.Before.Target != nil && a.After.Rule == "":
+		rule, reason := preservation.WhyBegun(a.Before.Target.Cause())
+		e.say(Change, rule, "Its machine is kept until %s as before, as %s.", rfc3339(a.Before.Target.Expiry()), reason)
+	case sameEnd(a.Before, a.After) && a.After.Request.Value != v1alpha1.RequestFalse:
+		e.say(Change, "P6", "Its machine is kept until %s as before: what is asked for now ends no later.", rfc3339(a.After.Target.Expiry()))
+	case now != "" && (a.After.Rule != "" || a.After.Ignored || a.Failed):
+		e.say(Change, e.ruleOf(a.After), "Its machine is %s.", now)
+	}
+	switch {
+	case a.Failed || later == "":
+	case sameEnd(a.After, then) && then.Target.Drains():
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be kept as long, and its node drained.")
+	default:
+		e.say(Change, e.ruleOf(then), "If it failed now, it would be %s.", later)
+	}
+	e.costs(a)
+	a.Sentences = e.sentences
+	return a, nil
+}
+
+// sameEnd says that two decisions keep the machine until the same time.
+func sameEnd(a, b preservation.Decision) bool {
+	return a.Target != nil && b.Target != nil && a.Target.Expiry().Equal(b.Target.Expiry())
+}
+
+// costs says what is taken of the share (P1).
+func (e *explanation) costs(a *Answer) {
+	had, has, will := a.Before.Target.HasPlace(e.world.now), a.After.Target.HasPlace(e.world.now), a.Then.Target.HasPlace(e.world.now)
+	text := ""
+	switch {
+	case had && has:
+		text = "It keeps the place among the failed machines that it has."
+	case had:
+		text = "The place that it had is free for the next one that fails."
+	case has:
+		text = "It takes one of the places for failed machines from now on."
+	case will:
+		text = "It takes none of the places for failed machines until it fails. Then it takes one."
+	default:
+		return
+	}
+	if e.world.group.Share != nil {
+		used := 0
+		for _, d := range preservation.Decide(e.world.group, e.world.now) {
+			if d.Target.HasPlace(e.world.now) {
+				used++
+			}
+		}
+		text += fmt.Sprintf(" Of those of %s, %d of %d are taken.", e.deployment.Name, used, *e.world.group.Share)
+	}
+	e.say(Change, preservation.RuleShareUsedUp, "%s", text)
+}
+
+// String returns the sentence with its rule in brackets.
+func (s Sentence) String() string {
+	if s.Rule == "" {
+		return s.Text
+	}
+	return s.Text + " [" + s.Rule + "]"
+}
+
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
+)
+
+var (
+	commandText = regexp.MustCompile("kubectl preserve ([a-z][^`'(,;\n#]*)")
+	placeholder = regexp.MustCompile(`<[^>]*>`)
+	ruleText    = regexp.MustCompile(`\[([A-Z][0-9]+)\]`)
+)
+
+// texts returns the documents, and what the plugin writes, by their paths.
+func texts() map[string]string {
+	GinkgoHelper()
+	files := map[string]string{}
+	read := func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && slices.Contains([]string{".md", ".txt"}, filepath.Ext(path)) {
+			var text []byte
+			text, err = os.ReadFile(path)
+			files[path] = string(text)
+		}
+		return err
+	}
+	for _, root := range []string{"../../docs", "testdata"} {
+		Expect(filepath.WalkDir(root, read)).To(Succeed())
+	}
+	readme, err := os.ReadFile("../../README.md")
+	Expect(err).NotTo(HaveOccurred())
+	files["README.md"] = string(readme)
+	return files
+}
+
+var _ = Describe("What is written of the plugin", func() {
+	It("should name commands and flags that there are", func() {
+		files := texts()
+		var examples func(cmd *cobra.Command)
+		examples = func(cmd *cobra.Command) {
+			files[cmd.CommandPath()] = cmd.Long + "\n" + cmd.Example
+			for _, sub := range cmd.Commands() {
+				examples(sub)
+			}
+		}
+		command := func() *cobra.Command {
+			return newCommand(newOptions(genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &bytes.Buffer{}, ErrOut: &bytes.Buffer{}}))
+		}
+		examples(command())
+		found := 0
+		for path, text := range files {
+			for _, match := range commandText.FindAllStringSubmatch(text, -1) {
+				found++
+				args := strings.Fields(placeholder.ReplaceAllString(match[1], "x"))
+				cmd, rest, err := command().Find(args)
+				Expect(err).NotTo(HaveOccurred(), "%s: %s", path, match[0])
+				Expect(cmd.HasParent()).To(BeTrue(), "%s: %s", path, match[0])
+				Expect(cmd.ParseFlags(rest)).To(Succeed(), "%s: %s", path, match[0])
+			}
+		}
+		Expect(found).To(BeNumerically(">", 50))
+	})
+
+	It("should name rules that there are", func() {
+		ids := map[string]bool{}
+		for _, rule := range conformance.Rules() {
+			ids[rule.ID] = true
+		}
+		for path, text := range texts() {
+			for _, match := range ruleText.FindAllStringSubmatch(text, -1) {
+				Expect(ids).To(HaveKey(match[1]), path)
+			}
+		}
+	})
+
+	It("should show what is written", func() {
+		files := texts()
+		trim := regexp.MustCompile(`(?m) +$`)
+		for block := range strings.SplitSeq(files["../../docs/usage/kubectl-preserve.md"], "```text\n") {
+			block, _, _ = strings.Cut(block, "```")
+			if !strings.HasPrefix(block, "$ ") {
+				continue
+			}
+			for example := range strings.SplitSeq("\n"+block, "\n$ ") {
+				command, output, _ := strings.Cut(strings.TrimPrefix(example, "$ "), "\n")
+				if output = strings.TrimSpace(output); output == "" {
+					continue
+				}
+				written := false
+				for path, text := range files {
+					written = written || strings.HasPrefix(path, "testdata/") && strings.TrimSpace(trim.ReplaceAllString(text, "")) == output
+				}
+				Expect(written).To(BeTrue(), command)
+			}
+		}
+	})
+})

@@ -1,0 +1,334 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// gatherTimeout is how long evidence is gathered. With writing it, that is a minute at most.
+const gatherTimeout = 55 * time.Second
+
+const evidenceLong = `Gather what is known of a node and its machine into a file, while it can be had.
+
+The file is a tar.gz. Read its index.md first: it tells in plain words what happened. With --seed-namespace, operators get what the
+seed knows as well, and may name a machine whose node is gone or has never joined.
+
+It takes a minute at most. What cannot be had is left out, and the file says why. It holds no Secrets, no values of environment
+variables, and no command lines of pods. It does hold names, addresses, Events and logs: look at it before you pass it on.`
+
+const evidenceExamples = `  # What your rights in the shoot let you see, into evidence-<node>-<time>.tar.gz
+  kubectl preserve evidence NODE
+
+  # With what the seed knows, for operators
+  kubectl preserve evidence NODE --seed-kubeconfig seed.yaml --seed-namespace shoot--project--name -o node.tar.gz
+
+  # What was stored when the machine failed, also after it is gone
+  kubectl preserve evidence list --seed-kubeconfig seed.yaml --seed-namespace shoot--project--name
+  kubectl preserve evidence MACHINE --stored --seed-kubeconfig seed.yaml --seed-namespace shoot--project--name`
+
+// evidenceOptions are those of one call.
+type evidenceOptions struct {
+	*Options
+	name, output string
+	maxSize      resource.QuantityValue
+	stored       bool
+}
+
+// newEvidenceCommand returns kubectl preserve evidence.
+func newEvidenceCommand(o *Options) *cobra.Command {
+	e := &evidenceOptions{Options: o}
+	cmd := &cobra.Command{
+		Use:               "evidence NODE",
+		Short:             "Gather what is known of a node and its machine into a file",
+		Long:              evidenceLong,
+		Example:           evidenceExamples,
+		Args:              named("evidence NODE", 1, 1),
+		ValidArgsFunction: o.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.name = args[0]
+			return e.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&e.output, "output", "o", "", "File to write, - for the standard output (default evidence-<name>-<time>.tar.gz)")
+	e.maxSize.Quantity = *resource.NewQuantity(evidence.DefaultMaxSize, resource.BinarySI)
+	flags.Var(&e.maxSize, "max-size", "How large the file may get: logs are cut first, from their beginning")
+	flags.BoolVar(&e.stored, "stored", false, "Take what was stored in the seed when the machine failed, and gather nothing")
+	cmd.MarkFlagsMutuallyExclusive("max-size", "stored")
+	cmd.AddCommand(&cobra.Command{
+		Use:               "list",
+		Short:             "List what was stored in the seed when machines failed",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return o.listStored(cmd.Context()) },
+	})
+	return cmd
+}
+
+func (o *evidenceOptions) run(ctx context.Context) error {
+	if o.maxSize.Value() <= 0 {
+		return fmt.Errorf("--max-size=%s: must be a number of bytes more than 0, for example 8Mi", o.maxSize.String())
+	}
+	if o.stored {
+		return o.runStored(ctx)
+	}
+	sources, err := o.everyone()
+	if err != nil {
+		return err
+	}
+	return o.gather(ctx, sources, o.maxSize.Value())
+}
+
+func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, maxSize int64) error {
+	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
+	defer cancel()
+	bundle, err := evidence.Collect(ctx, sources)
+	if errors.Is(err, evidence.ErrNotFound) && o.SeedNamespace == "" {
+		return fmt.Errorf("%w. Operators can name the machine of a node that is gone: pass --seed-namespace, and --seed-kubeconfig", err)
+	}
+	if err != nil {
+		return err
+	}
+	var (
+		archive bytes.Buffer
+		written evidence.Size
+	)
+	if written, err = bundle.WriteTo(&archive, maxSize); err != nil {
+		return fmt.Errorf("%w: raise --max-size", err)
+	}
+	if err := o.write(archive.Bytes()); err != nil {
+		return err
+	}
+	o.tell(bundle, written)
+	return nil
+}
+
+// tell says what was had and what was not.
+func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
+	fmt.Fprintf(o.ErrOut, "%d files, %s. Read index.md first: tar -xzOf FILE index.md\n", written.Files, bytesText(int64(written.Bytes)))
+	if o.SeedNamespace == "" {
+		fmt.Fprintln(o.ErrOut, "Without what the seed knows (the Machine, its Events, logs of the control plane): operators pass --seed-namespace and --seed-kubeconfig.")
+	}
+	for _, path := range written.Cut {
+		fmt.Fprintf(o.ErrOut, "Cut at its beginning: %s\n", path)
+	}
+	for _, missing := range bundle.Snapshot.Missing {
+		if o.SeedNamespace == "" && missing.What == snapshot.WhatSeed {
+			continue
+		}
+		fmt.Fprintf(o.ErrOut, "Not to be had: %s: %s\n", missing.What, missing.Reason)
+	}
+	for _, what := range written.LeftOut {
+		fmt.Fprintf(o.ErrOut, "No place for: %s\n", what)
+	}
+}
+
+// everyone returns who is asked: kubelets and logs as well, and with the seed also if the shoot cannot be.
+func (o *evidenceOptions) everyone() (evidence.Sources, error) {
+	sources := evidence.Sources{Tool: "kubectl-preserve " + version.Get().GitVersion, Clock: o.Clock, Name: o.name, SeedNamespace: o.SeedNamespace}
+	shoot, config, err := o.shootClient()
+	if err == nil {
+		sources.Shoot = shoot
+		if sources.NodeProxy = o.nodeProxy; config != nil {
+			sources.NodeProxy, err = nodeProxy(config)
+		}
+	}
+	if !o.wantsSeed() {
+		return sources, err
+	}
+	if err != nil {
+		// The seed may know of the machine all the same.
+		fmt.Fprintln(o.ErrOut, text.Cut(err.Error()))
+	}
+	if sources.Seed, config, err = o.seedClient(); err != nil {
+		return sources, err
+	}
+	if sources.PodLogs = o.podLogs; config != nil {
+		sources.PodLogs, err = podLogs(config)
+	}
+	return sources, err
+}
+
+// nodeProxy asks kubelets through the API server.
+func nodeProxy(config *rest.Config) (evidence.NodeProxy, error) {
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	core := clientset.CoreV1().RESTClient()
+	return func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+		// One segment, since the / at the end of a folder would be lost among several.
+		request := core.Get().AbsPath("/api/v1/nodes/" + url.PathEscape(node) + "/proxy/" + path).MaxRetries(0)
+		for key, values := range query {
+			for _, value := range values {
+				request.Param(key, value)
+			}
+		}
+		if last > 0 {
+			request.SetHeader("Range", fmt.Sprintf("bytes=-%d", last))
+		}
+		return request.Stream(ctx)
+	}, nil
+}
+
+// podLogs reads the logs of containers.
+func podLogs(config *rest.Config) (evidence.PodLogs, error) {
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error) {
+		return clientset.CoreV1().Pods(namespace).GetLogs(pod, options).Stream(ctx)
+	}, nil
+}
+
+// write writes a bundle to where it was asked for, whole or not at all.
+func (o *evidenceOptions) write(archive []byte) error {
+	if o.output == "-" {
+		_, err := o.Out.Write(archive)
+		return err
+	}
+	name := o.output
+	if name == "" {
+		name = fmt.Sprintf("evidence-%s-%s.tar.gz", filepath.Base(o.name), o.Clock.Now().UTC().Format("20060102T150405Z"))
+	}
+	// Only its owner may read it. It is renamed at the end, so that there never is half of it.
+	partial, err := os.CreateTemp(filepath.Dir(name), ".evidence-*")
+	if err != nil {
+		return fmt.Errorf("cannot write to the folder of --output %q: %w", name, err)
+	}
+	defer os.Remove(partial.Name())
+	_, err = partial.Write(archive)
+	if err = errors.Join(err, partial.Close()); err == nil {
+		err = os.Rename(partial.Name(), name)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write --output %q: %w", name, err)
+	}
+	_, err = fmt.Fprintln(o.Out, name)
+	return err
+}
+
+// storedEvidence returns what is said of stored bundles, the oldest first, without the bundles themselves.
+func (o *Options) storedEvidence(ctx context.Context) (client.Client, []metav1.PartialObjectMetadata, error) {
+	seed, _, err := o.seedClient()
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := storedIn(ctx, seed, o.SeedNamespace)
+	return seed, list, err
+}
+
+func storedIn(ctx context.Context, seed client.Client, namespace string) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := seed.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
+		return nil, fmt.Errorf("cannot list stored evidence in namespace %s of the seed: %w", namespace, err)
+	}
+	slices.SortStableFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return list.Items, nil
+}
+
+func (o *Options) listStored(ctx context.Context) error {
+	_, stored, err := o.storedEvidence(ctx)
+	if err != nil {
+		return err
+	}
+	return o.printStored(stored)
+}
+
+func (o *Options) printStored(stored []metav1.PartialObjectMetadata) error {
+	if len(stored) == 0 {
+		fmt.Fprintf(o.ErrOut, "No evidence is stored in namespace %s. It is where the shoot's configuration has evidence: {enabled: true} and a machine failed since.\n", o.SeedNamespace)
+		return nil
+	}
+	lines := []line{head("MACHINE", "NODE", "STORED", "AGE")}
+	for _, item := range stored {
+		at := item.CreationTimestamp.Time
+		lines = append(lines, line{cells: []string{machineOf(&item), item.Annotations[evidence.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
+	}
+	return write(o.Out, o.table(lines...))
+}
+
+// machineOf returns the machine whose bundle a ConfigMap has.
+func machineOf(stored *metav1.PartialObjectMetadata) string {
+	return stored.Annotations[evidence.AnnotationStoredMachine]
+}
+
+// runStored writes a bundle that was stored, after a look at whether it is whole.
+func (o *evidenceOptions) runStored(ctx context.Context) error {
+	seed, stored, err := o.storedEvidence(ctx)
+	if err != nil {
+		return err
+	}
+	archive, err := readStored(ctx, seed, stored, o.name)
+	if err != nil {
+		return err
+	}
+	return o.write(archive)
+}
+
+// readStored returns the last bundle that was stored of a machine, or of a node.
+func readStored(ctx context.Context, seed client.Client, stored []metav1.PartialObjectMetadata, name string) ([]byte, error) {
+	key := client.ObjectKey{}
+	for _, item := range stored {
+		if machineOf(&item) == name || item.Annotations[evidence.AnnotationStoredNode] == name {
+			key = client.ObjectKeyFromObject(&item)
+		}
+	}
+	if key.Name == "" {
+		return nil, fmt.Errorf("no evidence of a machine or node %q is stored: kubectl preserve evidence list shows of which there is", name)
+	}
+	configMap := &corev1.ConfigMap{}
+	if err := seed.Get(ctx, key, configMap); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("the evidence of %q has just been deleted, as its time was over", name)
+		}
+		return nil, err
+	}
+	archive := configMap.BinaryData[evidence.StoredKey]
+	if _, err := evidence.Read(bytes.NewReader(archive)); err != nil {
+		return nil, fmt.Errorf("ConfigMap %s: %w", key, err)
+	}
+	return archive, nil
+}
+
+// bytesText returns a size as people read it.
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,319 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("evidence", func() {
+	var (
+		o           *evidenceOptions
+		out, errOut *bytes.Buffer
+		now         = time.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
+	)
+
+	fake := func(objects ...client.Object) client.Client {
+		return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+			WithIndex(&corev1.Pod{}, "spec.nodeName", func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }).
+			WithIndex(&eventsv1.Event{}, "regarding.name", func(obj client.Object) []string { return []string{obj.(*eventsv1.Event).Regarding.Name} }).
+			WithIndex(&eventsv1.Event{}, "regarding.kind", func(obj client.Object) []string { return []string{obj.(*eventsv1.Event).Regarding.Kind} }).
+			Build()
+	}
+	sources := func() evidence.Sources {
+		return evidence.Sources{Tool: "test", Clock: o.Clock, Name: o.name, Shoot: fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})}
+	}
+
+	BeforeEach(func() {
+		var streams genericiooptions.IOStreams
+		streams, _, out, errOut = genericiooptions.NewTestIOStreams()
+		o = &evidenceOptions{Options: newOptions(streams), name: "node-1", maxSize: resource.QuantityValue{Quantity: resource.MustParse("8Mi")}}
+		o.Clock = testclock.NewFakeClock(now)
+	})
+
+	It("should write a file for its owner alone, and say that it is without the seed", func(ctx SpecContext) {
+		o.output = filepath.Join(GinkgoT().TempDir(), "node.tar.gz")
+		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
+		Expect(out.String()).To(Equal(o.output + "\n"))
+		Expect(errOut.String()).To(MatchRegexp(`^8 files, \d\.\d KiB\. Read index\.md first: tar -xzOf FILE index\.md
+Without what the seed knows \(the Machine, its Events, logs of the control plane\): operators pass --seed-namespace and --seed-kubeconfig\.
+$`))
+		info, err := os.Stat(o.output)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600))
+		file, err := os.Open(o.output)
+		Expect(err).NotTo(HaveOccurred())
+		defer file.Close()
+		snapshot, err := evidence.Read(file)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(snapshot.Time).To(Equal(now))
+		entries, err := os.ReadDir(filepath.Dir(o.output))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(entries).To(HaveLen(1), "nothing partial is left")
+	})
+
+	It("should name the file after node and time, or write to the standard output", func(ctx SpecContext) {
+		GinkgoT().Chdir(GinkgoT().TempDir())
+		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
+		Expect("evidence-node-1-20260701T100000Z.tar.gz").To(BeARegularFile())
+		out.Reset()
+		o.output = "-"
+		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
+		_, err := evidence.Read(out)
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("should tell what could not be had", func(ctx SpecContext) {
+		s := sources()
+		s.NodeProxy = func(context.Context, string, string, url.Values, int64) (io.ReadCloser, error) {
+			return nil, apierrors.NewServiceUnavailable("dial tcp: no route")
+		}
+		o.output = "-"
+		Expect(o.gather(ctx, s, 8<<20)).To(Succeed())
+		Expect(errOut.String()).To(ContainSubstring("Not to be had: what the kubelet tells: its configuration, statistics and logs of the node: dial tcp: no route\n"))
+	})
+
+	It("should say what to do", func(ctx SpecContext) {
+		p := newPerson(nil, nil)
+		Expect(p.runs("evidence node-1 --max-size 0")).To(MatchError("--max-size=0: must be a number of bytes more than 0, for example 8Mi"))
+		Expect(p.runs("evidence node-1 --max-size much")).To(MatchError(ContainSubstring(`invalid argument "much" for "--max-size" flag`)))
+		Expect(p.runs("evidence node-1 --max-size 1Mi --stored")).To(MatchError(ContainSubstring("[max-size stored] were all set")))
+		Expect(o.gather(ctx, sources(), 10)).To(MatchError(HaveSuffix("raise --max-size")))
+		o.output = "/does/not/exist/x.tar.gz"
+		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(ContainSubstring(`cannot write to the folder of --output "/does/not/exist/x.tar.gz"`)))
+		o.name = "node-9"
+		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(And(HavePrefix(`there is no such node and, as far as can be seen, no such machine: "node-9"`), ContainSubstring("pass --seed-namespace"))))
+		o.stored = true
+		Expect(o.run(ctx)).To(MatchError(errNoSeed))
+	})
+
+	Describe("stored", func() {
+		stored := func(machine, node string, age time.Duration, archive []byte) *corev1.ConfigMap {
+			return &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "shoot--a--b", Name: evidence.StoredName(machine), CreationTimestamp: metav1.NewTime(now.Add(-age)),
+					Labels:      map[string]string{evidence.LabelStored: "true"},
+					Annotations: map[string]string{evidence.AnnotationStoredMachine: machine, evidence.AnnotationStoredNode: node},
+				},
+				BinaryData: map[string][]byte{evidence.StoredKey: archive},
+			}
+		}
+
+		It("should be listed, and be found by machine and node", func(ctx SpecContext) {
+			var archive bytes.Buffer
+			bundle, err := evidence.Collect(ctx, sources())
+			Expect(err).NotTo(HaveOccurred())
+			_, err = bundle.WriteTo(&archive, 1<<20)
+			Expect(err).NotTo(HaveOccurred())
+			seed := fake(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}})
+
+			o.SeedNamespace = "shoot--a--b"
+			list, err := storedIn(ctx, seed, o.SeedNamespace)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(o.printStored(list)).To(Succeed())
+			Expect(out.String()).To(Equal(`MACHINE   NODE     STORED                 AGE
+m-1       node-1   2026-06-29T08:00:00Z   2d2h
+m-2       -        2026-07-01T09:00:00Z   60m
+`))
+			for _, name := range []string{"m-1", "node-1"} {
+				Expect(readStored(ctx, seed, list, name)).To(Equal(archive.Bytes()))
+			}
+			_, err = readStored(ctx, seed, list, "m-2")
+			Expect(err).To(MatchError("ConfigMap shoot--a--b/machine-preservation-evidence-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
+			_, err = readStored(ctx, seed, list, "m-3")
+			Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored: kubectl preserve evidence list`)))
+		})
+
+		It("should be told where there is none", func() {
+			o.SeedNamespace = "shoot--a--b"
+			Expect(o.printStored(nil)).To(Succeed())
+			Expect(out.String()).To(BeEmpty())
+			Expect(errOut.String()).To(HavePrefix("No evidence is stored in namespace shoot--a--b."))
+		})
+	})
+
+	Describe("the command", func() {
+		var (
+			mutex sync.Mutex
+			asked []string
+			ask   = func(what string) {
+				mutex.Lock()
+				defer mutex.Unlock()
+				asked = append(asked, what)
+			}
+		)
+		person := func(seed bool) *person {
+			mcm := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "machine-controller-manager"}, Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "mcm"}}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: "mcm-0", Labels: mcm.Spec.Selector.MatchLabels},
+				Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "machine-controller-manager"}}}}
+			var objects []client.Object
+			if seed {
+				objects = []client.Object{Machine("m", func(m *machinev1alpha1.Machine) { m.Labels["node"] = "node-1" }), mcm, pod}
+			}
+			p := newPerson([]client.Object{Node("node-1")}, objects)
+			asked = nil
+			p.options.nodeProxy = func(_ context.Context, node, path string, _ url.Values, _ int64) (io.ReadCloser, error) {
+				ask(node + "/" + path)
+				return io.NopCloser(strings.NewReader("{}")), nil
+			}
+			p.options.podLogs = func(_ context.Context, _, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error) {
+				ask(pod + "/" + options.Container)
+				return io.NopCloser(strings.NewReader("machine m is unhealthy\n")), nil
+			}
+			return p
+		}
+		file := func() string { return filepath.Join(GinkgoT().TempDir(), "node.tar.gz") }
+		read := func(name string) *snapshot.Snapshot {
+			GinkgoHelper()
+			archive, err := os.ReadFile(name)
+			Expect(err).NotTo(HaveOccurred())
+			s, err := evidence.Read(bytes.NewReader(archive))
+			Expect(err).NotTo(HaveOccurred())
+			return s
+		}
+
+		It("should ask the shoot and the kubelet for a shoot's user", func() {
+			p, name := person(false), file()
+			Expect(p.runs("evidence node-1 -o " + name)).To(Succeed())
+			Expect(asked).To(And(ContainElement("node-1/configz"), Not(ContainElement(HavePrefix("mcm-0")))))
+			Expect(p.errOut.String()).To(And(ContainSubstring("Without what the seed knows"), Not(ContainSubstring("Not to be had: what the seed knows"))))
+			Expect(read(name).Seed).To(BeNil())
+		})
+
+		It("should ask the seed and its pods as well for an operator", func() {
+			p, name := person(true), file()
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			Expect(asked).To(ContainElements("node-1/configz", "mcm-0/machine-controller-manager"))
+			Expect(read(name).Seed.Machines).To(ConsistOf(HaveField("Name", "m")))
+		})
+
+		It("should do without kubelets and logs where nobody can ask for them", func() {
+			p, name := person(true), file()
+			p.options.nodeProxy, p.options.podLogs = nil, nil
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			Expect(asked).To(BeEmpty())
+		})
+
+		It("should take what the seed knows where there is no access to the shoot", func() {
+			p, name := person(true), file()
+			p.options.shoot, p.options.Shoot.KubeConfig = nil, new("/does/not/exist")
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			Expect(p.errOut.String()).To(And(ContainSubstring("/does/not/exist"), ContainSubstring("Not to be had: what the shoot knows: without access to the shoot")))
+			Expect(person(false).runs("evidence m -o " + name)).To(MatchError(HavePrefix("there is no such node")))
+		})
+
+		It("should list and take what is stored", func() {
+			p, name := person(true), file()
+			Expect(p.runs("evidence m -o " + name)).To(Succeed())
+			archive, err := os.ReadFile(name)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(p.options.seed.Create(context.Background(), &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredName("01"), CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}, Annotations: map[string]string{evidence.AnnotationStoredMachine: "m"}},
+				BinaryData: map[string][]byte{evidence.StoredKey: archive},
+			})).To(Succeed())
+			p.out.Reset()
+			Expect(p.runs("evidence list")).To(Succeed())
+			Expect(p.out.String()).To(MatchRegexp(`^MACHINE +NODE +STORED +AGE\nm +- `))
+			again := file()
+			Expect(p.runs("evidence m --stored -o " + again)).To(Succeed())
+			Expect(os.ReadFile(again)).To(Equal(archive))
+			Expect(person(false).runs("evidence list")).To(MatchError(errNoSeed))
+		})
+	})
+
+	It("should read objects of kinds that the API server is not asked about", func(ctx SpecContext) {
+		var asked []string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Path)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"metadata":{"name":"x"}}`)
+		}))
+		defer server.Close()
+		c, _, err := newClient(&rest.Config{Host: server.URL})
+		Expect(err).NotTo(HaveOccurred())
+		for _, object := range []client.Object{&corev1.Node{}, &machinev1alpha1.Machine{}, &maintenancev1alpha1.NodeMaintenance{}, &corev1.ConfigMap{}} {
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: "ns", Name: "x"}, object)).To(Succeed())
+		}
+		Expect(c.List(ctx, &storagev1.VolumeAttachmentList{})).To(Succeed())
+		Expect(asked).To(Equal([]string{
+			"/api/v1/nodes/x",
+			"/apis/machine.sapcloud.io/v1alpha1/namespaces/ns/machines/x",
+			"/apis/" + maintenancev1alpha1.SchemeGroupVersion.String() + "/namespaces/ns/nodemaintenances/x",
+			"/api/v1/namespaces/ns/configmaps/x",
+			"/apis/storage.k8s.io/v1/volumeattachments",
+		}))
+	})
+
+	Describe("the node proxy", func() {
+		get := func(ctx context.Context, handler http.HandlerFunc, path string, query url.Values, last int64) (string, error) {
+			GinkgoHelper()
+			server := httptest.NewServer(handler)
+			defer server.Close()
+			proxy, err := nodeProxy(&rest.Config{Host: server.URL})
+			Expect(err).NotTo(HaveOccurred())
+			body, err := proxy(ctx, "node-1", path, query, last)
+			if err != nil {
+				return "", err
+			}
+			defer body.Close()
+			data, err := io.ReadAll(body)
+			return string(data), err
+		}
+
+		It("should ask the kubelet through the API server", func(ctx SpecContext) {
+			Expect(get(ctx, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.RequestURI()) }, "logs/", url.Values{"query": {"kubelet"}}, 0)).
+				To(Equal("/api/v1/nodes/node-1/proxy/logs/?query=kubelet"))
+		})
+
+		It("should take the end of a file", func(ctx SpecContext) {
+			file := strings.NewReader("0123456789")
+			Expect(get(ctx, func(w http.ResponseWriter, r *http.Request) { http.ServeContent(w, r, "x", now, file) }, "logs/kern.log", nil, 3)).To(Equal("789"))
+		})
+
+		It("should say what a dead kubelet is, and ask once", func(ctx SpecContext) {
+			asked := 0
+			_, err := get(ctx, func(w http.ResponseWriter, _ *http.Request) {
+				asked++
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "dial tcp 10.0.0.1:10250: i/o timeout", http.StatusServiceUnavailable)
+			}, "configz", nil, 0)
+			Expect(apierrors.IsServiceUnavailable(err)).To(BeTrue(), "%v", err)
+			Expect(asked).To(Equal(1))
+		})
+	})
+})

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+)
+
+// newExplainCommand returns kubectl preserve explain.
+func newExplainCommand(o *Options) *cobra.Command {
+	var from, output string
+	cmd := &cobra.Command{
+		Use:   "explain NODE",
+		Short: "Say why a machine is kept, or why it is not",
+		Long: `Say why the machine of a node is kept, or why it is not, until when, what the drain of the node waits for, and what would
+change that. Each sentence names the rule that it rests on.
+
+The rights of a viewer of nodes are enough. With --seed-namespace, operators are told what only the seed knows, and can name a
+machine that has no node.`,
+		Example: `  kubectl preserve explain shoot--foo--bar-worker-z1-abcde
+  kubectl preserve explain shoot--foo--bar-worker-z1-abcde --seed-kubeconfig seed.yaml --seed-namespace shoot--foo--bar
+  kubectl preserve explain shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
+		Args:              named("explain NODE", 1, 1),
+		ValidArgsFunction: o.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			return o.look(cmd.Context(), from, args[0], readExplained, func(s *snapshot.Snapshot) error {
+				sentences, err := explain.Explain(s, args[0], s.Time)
+				switch {
+				case err != nil:
+					return missesIn(from, err)
+				case output != "":
+					return o.printObject(sentences, output)
+				}
+				var text strings.Builder
+				if err := explain.Write(&text, sentences); err != nil {
+					return err
+				}
+				return write(o.Out, o.withHeads(text.String(), func(l string) bool { return !strings.HasPrefix(l, " ") }))
+			})
+		},
+	}
+	addFromFlag(cmd, &from)
+	addOutputFlag(cmd, &output)
+	return cmd
+}
+
+func addOutputFlag(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", "", "How to show it: json or yaml")
+}
+
+// readExplained reads what explains the machine of a node: the node, its Events, and the maintenances, with three calls. With the
+// seed, all nodes, since those of a pool share its places, and what is there of machines. What could not be had is noted, but the
+// node without the seed, and the machines with it.
+func readExplained(ctx context.Context, from evidence.Sources) (*snapshot.Snapshot, error) {
+	s := &snapshot.Snapshot{Time: from.Clock.Now()}
+	if from.Seed == nil {
+		if err := readNode(ctx, from, s); err != nil {
+			return nil, err
+		}
+	} else {
+		if err := readSeed(ctx, from, s); err != nil {
+			return nil, err
+		}
+		s.Note(snapshot.WhatNodes, evidence.ReadNodes(ctx, from.Shoot, s))
+		machine := from.Name
+		if m := s.Seed.Machine(from.Name); m != nil {
+			machine = m.Name
+		}
+		events, err := evidence.ReadEvents(ctx, from.Seed, from.SeedNamespace, "Machine", machine)
+		s.Seed.Events = events
+		s.Note(snapshot.WhatMachineEvents, err)
+	}
+	events, err := evidence.ReadEvents(ctx, from.Shoot, metav1.NamespaceDefault, "Node", from.Name)
+	s.Shoot.Events = events
+	s.Note(snapshot.WhatNodeEvents, err)
+	evidence.ReadMaintenances(ctx, from.Shoot, s)
+	return s, nil
+}
+
+// readNode fills in the node.
+func readNode(ctx context.Context, from evidence.Sources, s *snapshot.Snapshot) error {
+	node, err := getNode(ctx, from.Shoot, from.Name)
+	if err != nil {
+		return err
+	}
+	s.Shoot.Nodes = []corev1.Node{*node}
+	return nil
+}
+
+// readSeed fills in the machines, what owns them, and how the preservation controller runs.
+func readSeed(ctx context.Context, from evidence.Sources, s *snapshot.Snapshot) error {
+	if err := evidence.ReadMachines(ctx, from.Seed, from.SeedNamespace, s); err != nil {
+		return err
+	}
+	if err := evidence.ReadMachineSets(ctx, from.Seed, s); err != nil {
+		return err
+	}
+	s.Note(snapshot.WhatController, evidence.ReadController(ctx, from.Seed, s))
+	return nil
+}

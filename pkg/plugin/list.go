@@ -1,0 +1,489 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+)
+
+// overview is what list shows.
+type overview struct {
+	Time metav1.Time `json:"time"`
+	// Machines are those that are kept.
+	Machines []kept `json:"machines"`
+	// Places are those of the shares.
+	Places []places `json:"places"`
+	// Missing is what could not be had.
+	Missing []snapshot.Missing `json:"missing,omitempty"`
+
+	hasSeed bool
+	// names are those of nodes and machines that it is about; empty for all.
+	names []string
+}
+
+// kept is a preserved machine. What is not known is empty.
+type kept struct {
+	Pool    string `json:"pool,omitempty"`
+	Zone    string `json:"zone,omitempty"`
+	Node    string `json:"node,omitempty"`
+	Machine string `json:"machine,omitempty"`
+	Phase   string `json:"phase"`
+	Cause   string `json:"cause,omitempty"`
+	// Drain is the reason of the node's condition Preserved, where there is a drain, and Message what it says of it.
+	Drain   string       `json:"drain,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Until   *metav1.Time `json:"until,omitempty"`
+	AskedBy string       `json:"askedBy,omitempty"`
+
+	// place says that it has a place of the share, as far as the shoot shows.
+	place bool
+}
+
+func (k *kept) failed() bool { return k.Phase == preservation.PhaseFailedPreserved }
+
+func (k *kept) until() time.Time {
+	if k.Until == nil {
+		return time.Time{}
+	}
+	return k.Until.Time
+}
+
+// places are how many failed machines of a pool and zone may be kept without being asked for, and are kept. Share and Free
+// are nil for who has no access to the seed.
+type places struct {
+	Pool  string `json:"pool"`
+	Zone  string `json:"zone,omitempty"`
+	Share *int32 `json:"share,omitempty"`
+	Used  int32  `json:"used"`
+	Free  *int32 `json:"free,omitempty"`
+}
+
+// Who asked for a machine.
+const (
+	askedOnNode    = "shoot user"
+	askedOnMachine = "operator"
+	askedByPool    = "pool"
+	askedByNobody  = "nobody"
+	// causeUnasked is shown to who sees the shoot only: nobody asked on the node, but an operator may have in the seed.
+	causeUnasked = "auto/operator"
+)
+
+// overviewOf returns what there is to know about preserved machines.
+func overviewOf(s *snapshot.Snapshot) overview {
+	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
+		Missing: s.Unknown(snapshot.WhatNodes, snapshot.WhatMachines, snapshot.WhatMaintenances)}
+	requestors := requestorsOf(s)
+	nodes := nodesOf(s)
+	if s.Seed == nil {
+		for i := range s.Shoot.Nodes {
+			if k, ok := keptNode(&s.Shoot.Nodes[i], requestors, s.Time); ok {
+				o.Machines = append(o.Machines, k)
+			}
+		}
+		o.Places = usedPlaces(o.Machines)
+	} else {
+		for i := range s.Seed.Machines {
+			machine := &s.Seed.Machines[i]
+			if k, ok := keptMachine(machine, nodes[machine.Labels[machinev1alpha1.NodeLabelKey]], requestors); ok {
+				o.Machines = append(o.Machines, k)
+			}
+		}
+		for i := range s.Seed.MachineDeployments {
+			deployment := &s.Seed.MachineDeployments[i]
+			p := placesOf(deployment, s, nodes)
+			if p.Used > 0 || p.Share != nil && *p.Share > 0 {
+				o.Places = append(o.Places, p)
+			}
+			o.locate(s, deployment, p.Zone)
+		}
+	}
+	slices.SortFunc(o.Machines, func(a, b kept) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Machine, b.Machine))
+	})
+	slices.SortStableFunc(o.Places, func(a, b places) int { return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Zone, b.Zone)) })
+	return o
+}
+
+func nodesOf(s *snapshot.Snapshot) map[string]*corev1.Node {
+	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
+	for i := range s.Shoot.Nodes {
+		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
+	}
+	return nodes
+}
+
+// locate puts machines without a node into the zone of their MachineDeployment.
+func (o *overview) locate(s *snapshot.Snapshot, deployment *machinev1alpha1.MachineDeployment, zone string) {
+	for i := range s.Seed.Machines {
+		machine := &s.Seed.Machines[i]
+		at := slices.IndexFunc(o.Machines, func(k kept) bool { return k.Machine == machine.Name && k.Zone == "" })
+		if at >= 0 && belongs(machine, deployment) {
+			o.Machines[at].Zone = zone
+		}
+	}
+}
+
+// requestorsOf returns who works on which node.
+func requestorsOf(s *snapshot.Snapshot) map[string]string {
+	requestors := map[string]string{}
+	for i := range s.Shoot.Maintenances {
+		m := &s.Shoot.Maintenances[i]
+		if phase := maintenance.PhaseOf(m); phase != "" && phase != maintenancev1alpha1.PhasePending {
+			requestors[m.Spec.NodeName] = m.Spec.RequestorID
+		}
+	}
+	return requestors
+}
+
+// keptNode returns what the shoot alone says of a preserved machine, and whether it is preserved.
+func keptNode(node *corev1.Node, requestors map[string]string, now time.Time) (kept, bool) {
+	machine := preservation.Shown(node, now)
+	k, ok := keptMachine(machine, node, requestors)
+	k.place = preservation.ReadRecord(machine).HasPlace(now)
+	if k.Machine = ""; k.Cause == v1alpha1.CauseAuto {
+		k.Cause, k.AskedBy = causeUnasked, ""
+	}
+	return k, ok
+}
+
+// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node.
+func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors map[string]string) (kept, bool) {
+	record := preservation.ReadRecord(machine)
+	if record == nil {
+		return kept{}, false
+	}
+	template := machine.Spec.NodeTemplateSpec.Labels
+	k := kept{Pool: template[evidence.LabelPool], Zone: template[corev1.LabelTopologyZone], Machine: machine.Name}
+	if node != nil {
+		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[evidence.LabelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
+		k.readCondition(node)
+	}
+	k.Phase, k.Cause, k.Until = record.Phase(machine.Status.CurrentStatus.Phase), record.Cause(), timeOrNil(record.Expiry())
+	switch k.Cause {
+	case v1alpha1.CauseNow, v1alpha1.CauseWhenFailed:
+		request := preservation.RequestOf(preservation.Member{Machine: machine, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout)
+		switch {
+		case request.Templated:
+			k.AskedBy = askedByPool
+		case request.OnNode:
+			k.AskedBy = askedOnNode
+		default:
+			k.AskedBy = askedOnMachine
+		}
+	case v1alpha1.CauseAuto:
+		k.AskedBy = askedByNobody
+	case v1alpha1.CauseMaintenance:
+		k.AskedBy = requestors[k.Node]
+	}
+	return k, true
+}
+
+// readCondition takes over what the node's condition says, and returns whether that says that the machine is preserved.
+func (k *kept) readCondition(node *corev1.Node) bool {
+	c := preservation.PreservedCondition(node)
+	if c == nil || c.Status != corev1.ConditionTrue {
+		return false
+	}
+	drain, until := preservation.ReadCondition(c)
+	k.Until, k.Message = timeOrNil(until), drain
+	if preservation.IsDrainReason(c.Reason) {
+		k.Drain = c.Reason
+	}
+	return true
+}
+
+func timeOrNil(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}
+
+// placesOf returns the places of a MachineDeployment (P1).
+func placesOf(deployment *machinev1alpha1.MachineDeployment, s *snapshot.Snapshot, nodes map[string]*corev1.Node) places {
+	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
+	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
+	for i := range s.Seed.Machines {
+		machine := &s.Seed.Machines[i]
+		if !belongs(machine, deployment) {
+			continue
+		}
+		if preservation.ReadRecord(machine).HasPlace(s.Time) {
+			p.Used++
+		}
+		// Not every provider puts the zone into the template. All nodes of a MachineDeployment are in the same one.
+		if node := nodes[machine.Labels[machinev1alpha1.NodeLabelKey]]; node != nil && p.Zone == "" {
+			p.Zone = node.Labels[corev1.LabelTopologyZone]
+		}
+	}
+	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil {
+		p.Free = new(max(*p.Share-p.Used, 0))
+	}
+	return p
+}
+
+func belongs(machine *machinev1alpha1.Machine, deployment *machinev1alpha1.MachineDeployment) bool {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	return err == nil && machine.Namespace == deployment.Namespace && selector.Matches(labels.Set(machine.Labels))
+}
+
+// usedPlaces returns the places that are taken, as far as the shoot shows.
+func usedPlaces(machines []kept) []places {
+	used := []places{}
+	for i := range machines {
+		k := &machines[i]
+		if !k.place {
+			continue
+		}
+		at := slices.IndexFunc(used, func(p places) bool { return p.Pool == k.Pool && p.Zone == k.Zone })
+		if at < 0 {
+			at, used = len(used), append(used, places{Pool: k.Pool, Zone: k.Zone})
+		}
+		used[at].Used++
+	}
+	return used
+}
+
+func isReady(node *corev1.Node) bool { return isConditionTrue(node, corev1.NodeReady) }
+
+func isConditionTrue(node *corev1.Node, conditionType corev1.NodeConditionType) bool {
+	c := conditionOf(node, conditionType)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+func conditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == conditionType {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func listHead(wide bool) line {
+	h := head("POOL", "ZONE", "NODE", "PHASE", "CAUSE", "DRAIN", "LEFT", "ASKED BY")
+	if wide {
+		h.cells = append(h.cells, "UNTIL", "MACHINE", "MESSAGE")
+	}
+	return h
+}
+
+func (k *kept) line(wide bool, now time.Time) line {
+	node := k.Node
+	if node == "" {
+		node = "machine " + k.Machine
+	}
+	l := line{cells: []string{k.Pool, k.Zone, node, k.Phase, k.Cause, k.Drain, left(k.until(), now), k.AskedBy}}
+	if k.failed() {
+		l.colour = yellow
+	}
+	if wide {
+		until := ""
+		if k.Until != nil {
+			until = stamp(k.Until.Time)
+		}
+		l.cells = append(l.cells, until, k.Machine, k.Message)
+	}
+	return l
+}
+
+// text returns the overview as people read it.
+func (o *Options) text(v *overview, wide bool) string {
+	var b strings.Builder
+	switch {
+	case len(v.Machines) == 0 && len(v.names) > 0:
+		b.WriteString("None of these machines is preserved.\n")
+	case len(v.Machines) == 0:
+		b.WriteString("No machine is preserved.\n")
+	default:
+		lines := []line{listHead(wide)}
+		for i := range v.Machines {
+			lines = append(lines, v.Machines[i].line(wide, v.Time.Time))
+		}
+		b.WriteString(o.table(lines...))
+	}
+	if len(v.Places) > 0 {
+		lines := []line{head("POOL", "ZONE", "SHARE", "USED", "FREE")}
+		for _, p := range v.Places {
+			lines = append(lines, line{cells: []string{p.Pool, p.Zone, number(p.Share), strconv.Itoa(int(p.Used)), number(p.Free)}})
+		}
+		b.WriteString("\n" + o.table(lines...))
+	}
+	if !v.hasSeed {
+		b.WriteString("\nShares, free places and machines without a node are known in the seed only (--seed-namespace).\n")
+	}
+	for _, m := range v.Missing {
+		fmt.Fprintf(&b, "Not known: %s: %s\n", printable(m.What), printable(m.Reason))
+	}
+	return b.String()
+}
+
+func number(n *int32) string {
+	if n == nil {
+		return "?"
+	}
+	return strconv.Itoa(int(*n))
+}
+
+// only leaves the machines of some names, or all of them if there are no names.
+func (o *overview) only(names []string) {
+	o.names = names
+	if len(names) > 0 {
+		o.Machines = slices.DeleteFunc(o.Machines, func(k kept) bool { return !slices.ContainsFunc(names, k.is) })
+	}
+}
+
+// is says that a name is that of the machine or its node.
+func (k *kept) is(name string) bool { return k.Node == name || k.Machine == name }
+
+// exists says that a name is that of a node, or of a machine where these are known.
+func exists(s *snapshot.Snapshot, name string) bool {
+	return s.Shoot.Node(name) != nil || s.Seed != nil && s.Seed.Machine(name) != nil
+}
+
+func allExist(s *snapshot.Snapshot, names []string) error {
+	for _, name := range names {
+		switch {
+		case exists(s, name):
+		case s.Seed == nil:
+			return fmt.Errorf("node %q does not exist", name)
+		default:
+			return fmt.Errorf("neither node nor machine %q exists", name)
+		}
+	}
+	return nil
+}
+
+// What list --until waits for.
+const (
+	untilHeld     = "held"
+	untilReleased = "released"
+)
+
+type listFlags struct {
+	from, output string
+	names        []string
+
+	watch bool
+	// until is what is waited for, empty for nothing.
+	until string
+	// timeout is for how long is watched, 0 for as long as it takes.
+	timeout time.Duration
+}
+
+func (l *listFlags) wide() bool { return l.output == outputWide }
+
+func (l *listFlags) validate() error {
+	if err := validateOutput(l.output, outputWide, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	if err := oneOf("--until", l.until, untilHeld, untilReleased, ""); err != nil {
+		return err
+	}
+	switch {
+	case l.watch && l.output != "" && l.output != outputWide:
+		return fmt.Errorf("--output=%s: must be %s or not set with --watch", l.output, outputWide)
+	case l.watch && l.from != "":
+		return fmt.Errorf("--from=%s: must not be set with --watch, as nothing changes there", l.from)
+	case l.until != "" && (!l.watch || len(l.names) == 0):
+		return fmt.Errorf("--until=%s: must be set with --watch and the names of nodes, for example 'kubectl preserve list NODE -w --until %s'", l.until, l.until)
+	case l.timeout < 0:
+		return fmt.Errorf("--timeout=%s: must not be negative, for example 10m", l.timeout)
+	case l.timeout > 0 && !l.watch:
+		return fmt.Errorf("--timeout=%s: must be set with --watch only", l.timeout)
+	}
+	return nil
+}
+
+// reached says that what is waited for has happened, or fails if it cannot any more.
+func (l *listFlags) reached(s *snapshot.Snapshot, v *overview) (bool, error) {
+	held := func(name string) bool {
+		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) })
+	}
+	// Only the preservation controller says until when, and nobody does of a node that is worked on.
+	told := func(name string) bool {
+		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) && (k.Until != nil || k.Cause == v1alpha1.CauseMaintenance) })
+	}
+	switch l.until {
+	case untilReleased:
+		return !slices.ContainsFunc(l.names, held), nil
+	case untilHeld:
+		for _, name := range l.names {
+			if !exists(s, name) {
+				return false, fmt.Errorf("node %s is gone", name)
+			}
+		}
+		return !slices.ContainsFunc(l.names, func(name string) bool { return !told(name) }), nil
+	}
+	return false, nil
+}
+
+func newListCommand(o *Options) *cobra.Command {
+	l := &listFlags{}
+	cmd := &cobra.Command{
+		Use:   "list [NODE...]",
+		Short: "Show the machines that are kept: why, until when and how far their drain is",
+		Long: `Show the machines that are kept: why, until when and how far their drain is. Below it, the places that failed
+machines have which nobody asked for: how many there are in each pool and zone, and how many are taken.
+
+It takes the rights to list nodes, and node maintenances where the shoot has them.`,
+		Example: `  kubectl preserve list
+  kubectl preserve list -w -o wide
+  kubectl preserve list node-1 -w --until released --timeout 2h
+  kubectl preserve list --from evidence.tar.gz
+  kubectl preserve list --seed-kubeconfig seed.yaml --seed-namespace shoot--my--shoot`,
+		ValidArgsFunction: o.completeNodes,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			l.names = names
+			if err := l.validate(); err != nil {
+				return err
+			}
+			if l.watch {
+				return o.watchList(cmd.Context(), l)
+			}
+			return o.list(cmd.Context(), l)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&l.output, "output", "o", "", "How to show it: wide, json or yaml")
+	flags.BoolVarP(&l.watch, "watch", "w", false, "Go on showing it: drawn anew on a terminal, else a line for each change")
+	flags.StringVar(&l.until, "until", "", "With --watch and nodes: until all their machines are held, or released")
+	flags.DurationVar(&l.timeout, "timeout", 0, "How long to watch, 0 for as long as it takes. It ends with an error")
+	addFromFlag(cmd, &l.from)
+	return cmd
+}
+
+func (o *Options) list(ctx context.Context, l *listFlags) error {
+	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *snapshot.Snapshot) error {
+		if err := allExist(s, l.names); err != nil {
+			return missesIn(l.from, err)
+		}
+		v := overviewOf(s)
+		v.only(l.names)
+		if l.output == outputJSON || l.output == outputYAML {
+			return o.printObject(v, l.output)
+		}
+		return write(o.Out, o.text(&v, l.wide()))
+	})
+}

@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+)
+
+var errNoMaintenance = errors.New("the shoot has no node maintenance: it needs nodeMaintenance in the configuration of the extension machine-preservation in the Shoot")
+
+func newMaintenanceCommand(o *Options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "maintenance",
+		Short: "Get nodes to work on, and give them back",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newMaintenanceListCommand(o), newMaintenanceStartCommand(o), newMaintenanceDoneCommand(o))
+	return cmd
+}
+
+func newMaintenanceListCommand(o *Options) *cobra.Command {
+	return &cobra.Command{
+		Use:               "list",
+		Short:             "Show who works on which node, and who waits for one",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			shoot, _, err := o.shootClient()
+			if err != nil {
+				return err
+			}
+			list, err := listMaintenances(cmd.Context(), shoot)
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				return write(o.Out, "Nobody works on a node or waits for one.\n")
+			}
+			slices.SortFunc(list, func(a, b v1alpha1.NodeMaintenance) int {
+				return cmp.Or(cmp.Compare(a.Spec.NodeName, b.Spec.NodeName), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+			})
+			lines := []line{head("NODE", "PHASE", "REQUESTOR", "AGE", "NAMESPACE", "NAME", "MESSAGE")}
+			for i := range list {
+				nm := &list[i]
+				lines = append(lines, line{cells: []string{nm.Spec.NodeName, maintenance.PhaseOf(nm), nm.Spec.RequestorID,
+					left(o.Clock.Now(), nm.CreationTimestamp.Time), nm.Namespace, nm.Name, messageOf(nm)}})
+			}
+			return write(o.Out, o.table(lines...))
+		},
+	}
+}
+
+type maintenanceFlags struct {
+	writeFlags
+	requestor string
+	spec      v1alpha1.NodeMaintenanceSpec
+	drain     v1alpha1.DrainSpec
+	noDrain   bool
+}
+
+func (m *maintenanceFlags) addRequestor(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&m.requestor, "requestor", "kubectl-preserve", "Who works on the node: what others see, and what is done is told by")
+}
+
+func newMaintenanceStartCommand(o *Options) *cobra.Command {
+	m := &maintenanceFlags{}
+	cordon := true
+	cmd := &cobra.Command{
+		Use:   "start NODE",
+		Short: "Get a node to work on: cordoned and drained, when it is its turn",
+		Long: `Get a node to work on. When it is its turn, it is cordoned and drained as its PodDisruptionBudgets allow, and its
+machine is kept while you work, also when it reboots: for as long as the Shoot says (maxHoldTime). The object for it is made
+in the namespace of your context, or -n. Give the node back with 'done'.`,
+		Example:           "  kubectl preserve maintenance start node-1 -n operators --wait --timeout 2h",
+		Args:              named("maintenance start NODE", 1, 1),
+		ValidArgsFunction: o.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := m.validate(cmd.Flags()); err != nil {
+				return err
+			}
+			m.spec.NodeName, m.spec.RequestorID, m.spec.Cordon = args[0], m.requestor, &cordon
+			if !m.noDrain {
+				m.spec.DrainSpec = &m.drain
+			}
+			return o.startMaintenance(cmd.Context(), m)
+		},
+	}
+	m.addRequestor(cmd)
+	cmd.Flags().BoolVar(&cordon, "cordon", true, "Let no new pods come to the node")
+	cmd.Flags().BoolVar(&m.noDrain, "no-drain", false, "Leave all pods on the node")
+	cmd.Flags().BoolVar(&m.drain.Force, "force", false, "Evict also pods without a controller, which nobody starts again")
+	cmd.Flags().BoolVar(&m.drain.DeleteEmptyDir, "delete-emptydir-data", false, "Evict also pods with emptyDir volumes, whose content is lost")
+	if o.Shoot.Namespace != nil {
+		cmd.Flags().StringVarP(o.Shoot.Namespace, "namespace", "n", *o.Shoot.Namespace, "Namespace to make the NodeMaintenance in")
+		_ = cmd.RegisterFlagCompletionFunc("namespace", cobra.NoFileCompletions)
+	}
+	m.add(cmd.Flags(), "the node is ready to be worked on", false)
+	return cmd
+}
+
+func (o *Options) startMaintenance(ctx context.Context, m *maintenanceFlags) error {
+	shoot, _, err := o.shootClient()
+	if err != nil {
+		return err
+	}
+	if _, err := getNode(ctx, shoot, m.spec.NodeName); err != nil {
+		return err
+	}
+	namespace, _, err := o.Shoot.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return err
+	}
+	nm := &v1alpha1.NodeMaintenance{
+		ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(m.requestor) + "-" + m.spec.NodeName, Namespace: namespace},
+		Spec:       m.spec,
+	}
+	if m.dryRun != "client" {
+		options := []client.CreateOption{fieldOwner}
+		if m.dryRun == "server" {
+			options = append(options, client.DryRunAll)
+		}
+		switch err := shoot.Create(ctx, nm, options...); {
+		case evidence.HasNoAPI(err) && !isNamespace(err):
+			return errNoMaintenance
+		case apierrors.IsAlreadyExists(err):
+			return fmt.Errorf("%s works on node %s already, or waits for it: see 'kubectl preserve maintenance list', or name somebody else with --requestor", m.requestor, m.spec.NodeName)
+		case err != nil:
+			return err
+		}
+	}
+	if err := write(o.Out, fmt.Sprintf("node/%s is asked for as nodemaintenance/%s in namespace %s%s\n"+
+		"  When it is its turn, it is made ready to be worked on. Its machine is kept from then on, and takes none of the places for failed machines.\n"+
+		"  What it waits for is in 'kubectl preserve maintenance list'. Give it back with 'kubectl preserve maintenance done %s%s'.\n",
+		m.spec.NodeName, nm.Name, namespace, m.suffix(), m.spec.NodeName, m.requestorFlag())); err != nil || !m.wait || m.dry() {
+		return err
+	}
+	return o.awaitMaintenance(ctx, shoot, m, nm, "the node is ready to be worked on", func(nm *v1alpha1.NodeMaintenance) (bool, error) {
+		if nm == nil {
+			return false, errors.New("the NodeMaintenance is gone")
+		}
+		return maintenance.PhaseOf(nm) == v1alpha1.PhaseReady, nil
+	})
+}
+
+// isNamespace says that an API server does not know a namespace.
+func isNamespace(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
+
+func (m *maintenanceFlags) requestorFlag() string {
+	if m.requestor == "kubectl-preserve" {
+		return ""
+	}
+	return " --requestor " + m.requestor
+}
+
+func newMaintenanceDoneCommand(o *Options) *cobra.Command {
+	m := &maintenanceFlags{}
+	cmd := &cobra.Command{
+		Use:               "done NODE",
+		Short:             "Give a node back that was worked on",
+		Example:           "  kubectl preserve maintenance done node-1 --wait",
+		Args:              named("maintenance done NODE", 1, 1),
+		ValidArgsFunction: o.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := m.validate(cmd.Flags()); err != nil {
+				return err
+			}
+			m.spec.NodeName = args[0]
+			return o.endMaintenance(cmd.Context(), m, cmd.Flags().Changed("requestor"))
+		},
+	}
+	m.addRequestor(cmd)
+	m.add(cmd.Flags(), "the node is given back", true)
+	return cmd
+}
+
+// endMaintenance deletes what a requestor asked for. What nobody named may be somebody else's, as all have the same default.
+func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags, named bool) error {
+	shoot, _, err := o.shootClient()
+	if err != nil {
+		return err
+	}
+	list, err := listMaintenances(ctx, shoot)
+	if err != nil {
+		return err
+	}
+	node := m.spec.NodeName
+	list = slices.DeleteFunc(list, func(nm v1alpha1.NodeMaintenance) bool { return nm.Spec.NodeName != node })
+	var others []string
+	for i := range list {
+		others = append(others, list[i].Spec.RequestorID)
+	}
+	list = slices.DeleteFunc(list, func(nm v1alpha1.NodeMaintenance) bool { return nm.Spec.RequestorID != m.requestor })
+	switch {
+	case len(list) == 0 && len(others) == 0:
+		return fmt.Errorf("nobody works on node %s or waits for it: there is nothing to be done", node)
+	case len(list) == 0:
+		return fmt.Errorf("--requestor=%s: does not work on node %s, but %s: only end what is yours", m.requestor, node, strings.Join(others, ", "))
+	}
+	for i := range list {
+		nm := &list[i]
+		if !named {
+			if err := o.confirm(fmt.Sprintf("Node %s was asked for by %s %s ago, which may have been somebody else (nodemaintenance/%s in namespace %s, see --requestor). Give it back?",
+				node, nm.Spec.RequestorID, left(o.Clock.Now(), nm.CreationTimestamp.Time), nm.Name, nm.Namespace), &m.writeFlags); err != nil {
+				return err
+			}
+		}
+		if m.dryRun != "client" {
+			options := []client.DeleteOption{client.Preconditions{UID: &nm.UID}}
+			if m.dryRun == "server" {
+				options = append(options, client.DryRunAll)
+			}
+			if err := shoot.Delete(ctx, nm, options...); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+		}
+		done, says := "given back", "It takes pods again, unless it was cordoned before. Its machine is kept until it is healthy, for one health timeout at most."
+		if phase := maintenance.PhaseOf(nm); phase == "" || phase == v1alpha1.PhasePending {
+			done, says = "waited for no longer", "Nothing was done to it yet."
+		}
+		if err := write(o.Out, fmt.Sprintf("node/%s is %s: nodemaintenance/%s in namespace %s deleted%s\n  %s\n", node, done, nm.Name, nm.Namespace, m.suffix(), says)); err != nil {
+			return err
+		}
+		if m.wait && !m.dry() {
+			if err := o.awaitMaintenance(ctx, shoot, m, nm, "the node is given back", func(nm *v1alpha1.NodeMaintenance) (bool, error) { return nm == nil, nil }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// awaitMaintenance returns when a NodeMaintenance, nil for one that is gone, is as it is waited for, and tells its phases.
+func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *maintenanceFlags, nm *v1alpha1.NodeMaintenance, what string, done func(*v1alpha1.NodeMaintenance) (bool, error)) error {
+	ctx, cancel := limit(ctx, m.timeout)
+	defer cancel()
+	var told string
+	lw := newListWatch(c, func() *v1alpha1.NodeMaintenanceList { return &v1alpha1.NodeMaintenanceList{} }, client.InNamespace(nm.Namespace))
+	err := awaitObject(ctx, lw, nm.Namespace+"/"+nm.Name, &v1alpha1.NodeMaintenance{}, func(is *v1alpha1.NodeMaintenance) (bool, error) {
+		if is == nil {
+			return done(nil)
+		}
+		if tells := strings.TrimSpace(maintenance.PhaseOf(is) + " " + printable(messageOf(is))); tells != told && tells != "" {
+			told = tells
+			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", is.Spec.NodeName, told)); err != nil {
+				return false, err
+			}
+		}
+		return done(is)
+	})
+	return m.inVain(ctx, err, what+": "+or(told))
+}
+
+func listMaintenances(ctx context.Context, c client.Client) ([]v1alpha1.NodeMaintenance, error) {
+	list := &v1alpha1.NodeMaintenanceList{}
+	if err := c.List(ctx, list); evidence.HasNoAPI(err) {
+		return nil, errNoMaintenance
+	} else if err != nil {
+		return nil, fmt.Errorf("failed to list the node maintenances: %w", err)
+	}
+	return list.Items, nil
+}
+
+// messageOf returns what a NodeMaintenance waits for.
+func messageOf(nm *v1alpha1.NodeMaintenance) string {
+	if c := meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		return c.Message
+	}
+	return ""
+}

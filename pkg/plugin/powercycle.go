@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+func newPowerCycleCommand(o *Options) *cobra.Command {
+	w := &writeFlags{}
+	cmd := &cobra.Command{
+		Use:   "power-cycle NODE",
+		Short: "Have the host of a node powered off and on again",
+		Long: `Have the host of a node powered off and on again. Its machine is kept meanwhile, and its pods start elsewhere while
+the host is off. It takes a pool with powerCycle in the Shoot, on a landscape with hosts whose operators allow shoots to ask.`,
+		Example:           "  kubectl preserve power-cycle node-1 --wait --timeout 30m",
+		Args:              named("power-cycle NODE", 1, 1),
+		ValidArgsFunction: o.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := w.validate(cmd.Flags()); err != nil {
+				return err
+			}
+			return o.powerCycle(cmd.Context(), w, args[0])
+		},
+	}
+	w.add(cmd.Flags(), "the power cycle has come to its end", true)
+	return cmd
+}
+
+var errNoPowerCycle = errors.New(`nobody answered, and the request was withdrawn. Power cycles need
+- the extension machine-preservation in the Shoot, with powerCycle for the pool of this node,
+- a landscape with hosts whose power can be switched, where operators allow shoots to ask (shootRequests)`)
+
+// powerCycle asks on the node, and looks for an answer: a request that nobody knows must not lie there until somebody does.
+func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) error {
+	shoot, _, err := o.shootClient()
+	if err != nil {
+		return err
+	}
+	refused, _ := told(ctx, shoot, name, remediation.EventRefused)
+	asked, err := o.askPowerCycle(ctx, shoot, w, name)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", name, err)
+	}
+	if err := write(o.Out, fmt.Sprintf("node/%s is asked to be power-cycled%s\n  Its machine is kept meanwhile, whatever the places for failed machines, and takes none of them.\n", name, w.suffix())); err != nil || w.dry() {
+		return err
+	}
+
+	taken := false
+	answer, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	err = await(answer, shoot, name, func(node *corev1.Node) (bool, error) {
+		if node == nil {
+			return false, errors.New("it is gone")
+		}
+		return isNewer(node, asked), nil
+	})
+	if isTimeout(err) {
+		node, failed := getNode(ctx, shoot, name)
+		if failed != nil {
+			return fmt.Errorf("node %s: %w", name, failed)
+		}
+		taken = node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
+	}
+	switch {
+	case isTimeout(err) && taken:
+		// It is taken away whether it is refused or remembered until the node has settled (X4).
+		now, err := told(ctx, shoot, name, remediation.EventRefused)
+		if err != nil {
+			return fmt.Errorf("node %s: the request was taken away, and whether it was refused is not known: %w", name, err)
+		}
+		if len(now.Difference(refused)) > 0 {
+			return fmt.Errorf("node %s: operators do not allow shoots to ask (shootRequests)", name)
+		}
+		if err := write(o.Out, fmt.Sprintf("node/%s: the request was taken. The power cycle begins once the node has settled, or when it is its turn: see 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
+			return err
+		}
+	case isTimeout(err):
+		return fmt.Errorf("node %s: %w", name, errors.Join(errNoPowerCycle, annotate(context.WithoutCancel(ctx), shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner)))
+	case err != nil:
+		return fmt.Errorf("node %s: %w", name, err)
+	}
+	return o.waitForPowerCycle(ctx, shoot, w, name, asked)
+}
+
+// askPowerCycle writes the request, and returns the condition that there was before.
+func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *writeFlags, name string) (before *corev1.NodeCondition, err error) {
+	confirmed := false
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // whether to ask a person hangs on the node
+		node, err := getNode(ctx, shoot, name)
+		if err != nil {
+			return err
+		}
+		if isReady(node) && !confirmed {
+			if err := o.confirm(fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
+				return err
+			}
+			confirmed = true
+		}
+		if before = conditionOf(node, v1alpha1.ConditionPowerCycle); w.dryRun == "client" {
+			return nil
+		}
+		return annotate(ctx, shoot, name, node.ResourceVersion, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())
+	})
+	return before, err
+}
+
+// isNewer says that the node shows a power cycle that is under way, or that has come to its end since.
+func isNewer(node *corev1.Node, before *corev1.NodeCondition) bool {
+	c := conditionOf(node, v1alpha1.ConditionPowerCycle)
+	switch {
+	case c == nil:
+		return false
+	case c.Status == corev1.ConditionTrue || before == nil:
+		return true
+	}
+	return c.LastHeartbeatTime != before.LastHeartbeatTime
+}
+
+// waitForPowerCycle says how the power cycle goes that comes after another one: at once, or with --wait at its end.
+func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch, w *writeFlags, name string, before *corev1.NodeCondition) error {
+	ctx, cancel := limit(ctx, w.timeout)
+	defer cancel()
+	var (
+		phase string
+		begun bool
+	)
+	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
+		c := &corev1.NodeCondition{}
+		if node != nil {
+			c = conditionOf(node, v1alpha1.ConditionPowerCycle)
+		}
+		if begun = begun || node != nil && isNewer(node, before); !begun && node != nil {
+			return false, nil
+		}
+		if node == nil || c == nil {
+			return false, errors.New("it is gone, or its power cycle is: the machine was not kept")
+		}
+		if c.Reason != phase {
+			phase = c.Reason
+			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(phase+" "+printable(c.Message)))); err != nil {
+				return false, err
+			}
+		}
+		return !w.wait || c.Status != corev1.ConditionTrue && c.Reason != v1alpha1.PowerCycleWaiting, nil
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+cmp.Or(printable(phase), "yet to begin")))
+	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
+		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, phase, name)
+	}
+	return nil
+}

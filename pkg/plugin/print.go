@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+const (
+	bold   = "\x1b[1m"
+	yellow = "\x1b[33m"
+	reset  = "\x1b[0m"
+	// redraw goes to the upper left corner and clears the screen.
+	redraw = "\x1b[H\x1b[2J"
+)
+
+// line is a line of a table, and how it is shown where colours are.
+type line struct {
+	colour string
+	cells  []string
+}
+
+// table returns lines with aligned columns, the first of them as a head. Empty cells are shown as "-".
+func (o *Options) table(lines ...line) string {
+	var out bytes.Buffer
+	w := printers.GetNewTabWriter(&out)
+	for _, l := range lines {
+		for i, cell := range l.cells {
+			if i > 0 {
+				_, _ = io.WriteString(w, "\t")
+			}
+			_, _ = io.WriteString(w, or(cell))
+		}
+		_, _ = io.WriteString(w, "\n")
+	}
+	_ = w.Flush()
+
+	// Colours are put on whole lines, so that they do not count for the columns.
+	colours := o.colours()
+	var text strings.Builder
+	for i, l := range strings.SplitAfter(out.String(), "\n") {
+		content := strings.TrimRight(l, " \n")
+		switch {
+		case content == "":
+			continue
+		case colours && lines[i].colour != "":
+			content = lines[i].colour + content + reset
+		}
+		text.WriteString(content + "\n")
+	}
+	return text.String()
+}
+
+// colours says that there may be some: on a terminal, unless NO_COLOR is set.
+func (o *Options) colours() bool { return o.isTerminal(o.Out) && os.Getenv("NO_COLOR") == "" }
+
+// withHeads returns a text whose heads are shown as those of tables are.
+func (o *Options) withHeads(text string, isHead func(line string) bool) string {
+	if !o.colours() {
+		return text
+	}
+	var shown strings.Builder
+	for l := range strings.Lines(text) {
+		if content := strings.TrimRight(l, " \n"); content != "" && isHead(content) {
+			l = bold + content + reset + "\n"
+		}
+		shown.WriteString(l)
+	}
+	return shown.String()
+}
+
+func head(cells ...string) line { return line{colour: bold, cells: cells} }
+
+// printable returns what can be printed of a text that others wrote.
+var printable = text.Printable
+
+// or returns a cell, or "-" for an empty one.
+func or(cell string) string {
+	if cell = printable(cell); cell == "" {
+		return "-"
+	}
+	return cell
+}
+
+// left returns how long it is until a time, as kubectl shows ages.
+func left(until, now time.Time) string {
+	switch d := until.Sub(now); {
+	case until.IsZero():
+		return ""
+	case d < 0:
+		return "0s"
+	default:
+		return duration.HumanDuration(d)
+	}
+}
+
+// stamp returns a time as people read it in what is written for them. Until when a machine is kept is not always known.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "a time that its node does not tell"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// printObject writes an object as JSON or YAML.
+func (o *Options) printObject(object any, format string) error {
+	out, err := json.MarshalIndent(object, "", "  ")
+	if err == nil && format == outputYAML {
+		out, err = yaml.JSONToYAML(out)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(o.Out, strings.TrimSuffix(string(out), "\n"))
+	return err
+}
+
+const (
+	outputWide = "wide"
+	outputJSON = "json"
+	outputYAML = "yaml"
+)
+
+func validateOutput(output string, valid ...string) error {
+	return oneOf("--output", output, append(valid, "")...)
+}
+
+// oneOf says what is valid unless the value of a flag is.
+func oneOf(flag, value string, valid ...string) error {
+	var names []string
+	for _, v := range valid {
+		if value == v {
+			return nil
+		}
+		if v != "" {
+			names = append(names, v)
+		}
+	}
+	return fmt.Errorf("%s=%s: must be one of %s", flag, value, strings.Join(names, ", "))
+}

@@ -1,0 +1,386 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
+)
+
+// answers has a node of a person become something, as soon as it has an annotation of some value.
+func (p *person) answers(key, value string, options ...NodeOption) {
+	p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if err := c.Patch(ctx, object, patch, opts...); err != nil || object.GetAnnotations()[key] != value {
+				return err
+			}
+			node, status := object.DeepCopyObject().(*corev1.Node), object.DeepCopyObject().(*corev1.Node)
+			for _, option := range options {
+				option(node)
+				option(status)
+			}
+			if err := c.Update(ctx, node); err != nil {
+				return err
+			}
+			status.ResourceVersion = node.ResourceVersion
+			return c.Status().Update(ctx, status)
+		},
+	})
+}
+
+// shows has a node of a person show until when its machine is kept.
+func (p *person) shows(name, until string) error {
+	node := p.node(name)
+	Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until "+until+".")(node)
+	return p.options.shoot.Status().Update(context.Background(), node)
+}
+
+var _ = Describe("Requests", func() {
+	DescribeTable("should be written and explained", func(file, args, preserved, timed string, seed bool) {
+		var objects []client.Object
+		if seed {
+			objects = seedObjects()
+		}
+		p := newPerson(append(shootObjects(), Node("unasked", in("a", "z1"), preservedNode("Preserved", ""))), objects)
+		Expect(p.runs(args)).To(Succeed())
+		golden.Expect(file, p.out.String())
+		var name string
+		_, err := fmt.Sscanf(p.out.String(), "node/%s", &name)
+		Expect(err).NotTo(HaveOccurred())
+		annotations := p.node(name).Annotations
+		Expect(annotations[preserve]).To(Equal(preserved))
+		Expect(annotations[timeout]).To(Equal(timed))
+	},
+		Entry("now", "now.txt", "now over", "now", "", false),
+		Entry("R5: now, for a time", "now-for.txt", "now over --for 6h", "now", "6h0m0s", false),
+		Entry("now, of an operator", "now-seed.txt", "now over", "now", "", true),
+		Entry("now, of a machine that failed", "now-failed.txt", "now auto --for 6h", "now", "6h0m0s", true),
+		Entry("now, of one that was asked for", "now-again.txt", "now asked", "now", "", false),
+		Entry("when-failed", "when-failed.txt", "when-failed over --for 90m", "when-failed", "1h30m0s", false),
+		Entry("when-failed, of one that is kept now", "when-failed-asked.txt", "when-failed asked", "when-failed", "", false),
+		Entry("release of what was asked for", "release.txt", "release asked", "", "", false),
+		Entry("release of a machine that failed", "release-failed.txt", "release auto --yes", "false", "", false),
+		Entry("release of one that nobody asked for", "release-unasked.txt", "release unasked", "false", "", false),
+		Entry("release of one that is not kept", "release-nothing.txt", "release over", "", "", false),
+		Entry("forbid", "forbid.txt", "forbid over", "false", "", false),
+		Entry("client dry run", "dry-run-client.txt", "release auto --dry-run=client", "", "", false),
+		Entry("server dry run", "dry-run-server.txt", "now over --dry-run=server", "", "", false),
+	)
+
+	DescribeTable("should be refused", func(args, message string, seed bool) {
+		var objects []client.Object
+		if seed {
+			updated := deploymentIn("c-z1", "c", "z1")
+			objects = append(seedObjects(), updated, Set("c-z1", updated, Revision("1")), Set("new", updated, Revision("2")),
+				Machine("other", of("a-z1"), Annotation(ours+"forbidden", "true")),
+				Machine("spent", of("a-z1"), Annotation(ours+"preserved-since", now.Add(-15*24*time.Hour).Format(time.RFC3339))),
+				Machine("rolled", of("c-z1"), Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute))),
+				Machine("templated", of("a-z1"), Templated("now")))
+		}
+		p := newPerson(append(shootObjects(), Node("spent"), Node("rolled", NotReady), Node("templated")), objects)
+		Expect(p.runs(args)).To(MatchError(ContainSubstring(message)))
+		Expect(p.out.String()).To(BeEmpty())
+	},
+		Entry("R5: a time that is too short", "now over --for 9s", "--for=9s: must be a duration from 10s to 336h, for example 6h or 90m", false),
+		Entry("R5: a time that is too long", "now over --for 337h", "--for=337h: must be", false),
+		Entry("R5: no time at all", "when-failed over --for soon", "--for=soon: must be", false),
+		Entry("a dry run of another kind", "now over --dry-run=maybe", "--dry-run=maybe: must be one of none, server, client", false),
+		Entry("a dry run of no kind", "now over --dry-run", "--dry-run: must be followed by", false),
+		Entry("P6: a time for what was asked for", "now asked --for 6h", "asking again does not change that. Use 'kubectl preserve extend asked'", false),
+		Entry("R6: what operators forbid", "now other", "operators forbid", true),
+		Entry("P13: what has been kept for as long as operators allow", "now spent", "as the machine has been kept for as long as operators allow. [P13]", true),
+		Entry("P3: a failed machine whose pool is being updated", "now rolled", "replaced, as its MachineDeployment is being updated. [P3]", true),
+		Entry("R2: what the pool asks for", "forbid templated", "is that of the pool: it comes back when it is changed on the Node. [R2]", true),
+		Entry("a time to wait without waiting", "now over --timeout 5m", "--timeout=5m0s: must be set with --wait only", false),
+		Entry("a time to wait for a power cycle without waiting", "power-cycle over --timeout 5m", "--timeout=5m0s: must be set with --wait only", false),
+		Entry("to confirm what loses nothing", "now over --yes", "unknown flag: --yes", false),
+		Entry("to confirm a maintenance", "maintenance start over --yes", "unknown flag: --yes", false),
+		Entry("a namespace where there is none", "release over -n shoot--test--one", "unknown shorthand flag: 'n'", true),
+		Entry("an increment that is too short", "extend auto --for 1s", "--for=1s: must be a duration of at least 10s", false),
+		Entry("release of a failed machine, as nobody can be asked", "release auto", "Pass --yes", false),
+		Entry("forbid of a failed machine, as nobody can be asked", "forbid auto", "Pass --yes", false),
+		Entry("release of a maintenance", "release works", "as firmware works on it: end that with 'kubectl preserve maintenance done works'", false),
+		Entry("X10: release of a power cycle, which nothing on the node ends", "release cycled", "nothing was changed, as that cannot be ended on the node. Its machine is kept until", false),
+		Entry("a node that does not exist", "now nobody", `node "nobody" does not exist: see 'kubectl get nodes', and 'kubectl preserve list'`, false),
+		Entry("extend without a time", "extend auto", "one of --for and --until must be set", false),
+		Entry("extend to the past", "extend auto --until 2026-03-02T13:00:00Z", "must be later than 2026-03-02T13:00:00Z", false),
+		Entry("extend to no time", "extend auto --until tomorrow", "--until=tomorrow: must be a time in RFC 3339", false),
+		Entry("extend for too long", "extend auto --for 320h", "--for=320h: nobody can ask to keep its machine until 2026-03-15T21:00:00Z, but until 2026-03-15T13:00:00Z at most. Operators can", false),
+		Entry("extend of what is not kept", "extend over --for 1h", "is not kept: ask for it with 'kubectl preserve now over", false),
+		Entry("P6: extend of a failed machine that was asked for", "extend failed-asked --for 1h", "Operators can move it", false),
+	)
+
+	DescribeTable("should ask before a machine is let go of that may have failed without a taint", func(verb string, options ...NodeOption) {
+		p := newPerson([]client.Object{Node("n", append([]NodeOption{notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", "")}, options...)...)}, nil)
+		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy or tainted: its machine may have failed")))
+		request := p.node("n").Annotations[preserve]
+		Expect(p.runs(verb + " n --yes")).To(Succeed())
+		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
+	},
+		Entry("release", "release", NodeAnnotation(preserve, "now")),
+		Entry("release of what is kept when it fails", "release", NodeAnnotation(preserve, "when-failed")),
+		Entry("release of what nobody asked for", "release"),
+		Entry("forbid", "forbid", NodeAnnotation(preserve, "now")),
+		Entry("forbid in a maintenance", "forbid", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
+		Entry("forbid in a power cycle", "forbid", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
+		Entry("forbid of a node with a bad condition", "forbid", Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""), Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
+	)
+
+	It("should ask before a failed machine is let go of, and heed the answer", func() {
+		p := newPerson(shootObjects(), nil)
+		p.options.isTerminal = func(stream any) bool { return stream == p.options.In }
+		p.in.WriteString("n\n")
+		Expect(p.runs("release auto")).To(MatchError(ContainSubstring("nothing was changed")))
+		Expect(p.errOut.String()).To(ContainSubstring("Let go of it? It is terminated, with all that is on it. [y/N]"))
+		Expect(p.node("auto").Annotations).NotTo(HaveKey(preserve))
+		p.in.Reset()
+		p.in.WriteString("y\n")
+		Expect(p.runs("release auto")).To(Succeed())
+		Expect(p.node("auto").Annotations).To(HaveKeyWithValue(preserve, "false"))
+		_, question, _ := strings.Cut(p.errOut.String(), "[y/N] ")
+		golden.Expect("release-asked.txt", question+"y\n"+p.out.String())
+	})
+
+	It("should decide again if the node has changed meanwhile", func() {
+		p := newPerson(shootObjects(), nil)
+		conflicts := 0
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				data, err := patch.Data(object)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(string(data)).To(ContainSubstring("resourceVersion"))
+				if conflicts++; conflicts == 1 {
+					status := p.node("over")
+					failedNode(status)
+					Expect(c.Status().Update(ctx, status)).To(Succeed())
+					taints := p.node("over")
+					Taint(drained, Start)(taints)
+					Expect(c.Update(ctx, taints)).To(Succeed())
+					return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "over", nil)
+				}
+				return c.Patch(ctx, object, patch, opts...)
+			},
+		})
+		Expect(p.runs("forbid over")).To(MatchError(ContainSubstring("Pass --yes")))
+		Expect(p.node("over").Annotations).NotTo(HaveKey(preserve))
+	})
+
+	It("should give up if the node changes all the time", func() {
+		p := newPerson(shootObjects(), nil)
+		conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "over", nil)
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return conflict
+			},
+		})
+		for _, args := range []string{"forbid over", "power-cycle over --yes"} {
+			failed := make(chan error, 1)
+			go func() { failed <- p.runs(args) }()
+			Eventually(failed, 5*time.Second).Should(Receive(MatchError(ContainSubstring(conflict.Error()))))
+		}
+	})
+
+	It("should go on with the other nodes if one fails", func() {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs("now nobody over")).To(MatchError(ContainSubstring("node nobody: ")))
+		Expect(p.node("over").Annotations).To(HaveKeyWithValue(preserve, "now"))
+	})
+
+	Context("--wait", func() {
+		It("should end when the machine is kept", func() {
+			p := newPerson(shootObjects(), nil)
+			p.answers(preserve, "now", preservedNode("Preserved", ""))
+			Expect(p.runs("now over --wait")).To(Succeed())
+			Expect(p.out.String()).To(HaveSuffix("node/over is kept until 2026-03-02T13:00:00Z\n"))
+		})
+
+		DescribeTable("should not end with what was so before", func(args string, then ...NodeOption) {
+			p := newPerson(shootObjects(), nil)
+			Expect(p.runs(args + " --wait --timeout 100ms")).To(MatchError(ContainSubstring("waited for 100ms in vain")))
+			p = newPerson(shootObjects(), nil)
+			p.answers(preserve, strings.Fields(args)[0], then...)
+			Expect(p.runs(args + " --wait --timeout 5s")).To(Succeed())
+		},
+			Entry("of a machine that is asked for in case it fails", "when-failed asked", Taint(drained, now)),
+			Entry("of one that nobody asked for, for longer", "now auto --for 200h", Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until 2026-03-09T21:00:00Z.")),
+		)
+
+		It("should end when the node is gone", func() {
+			p := newPerson(shootObjects(), nil)
+			done := make(chan error)
+			go func() { done <- p.runs("release auto --yes --wait") }()
+			Eventually(p.out.String).Should(ContainSubstring("is let go of"))
+			time.Sleep(time.Second) // the fake client forgets what happens between a list and a watch
+			Expect(p.options.shoot.Delete(context.Background(), p.node("auto"))).To(Succeed())
+			Eventually(done, 5*time.Second).Should(Receive(BeNil()))
+			Expect(p.out.String()).To(HaveSuffix("node/auto is gone\n"))
+		})
+
+		It("should tell of each node whether it was waited for in vain", func() {
+			p := newPerson(append(shootObjects(), Node("also")), nil)
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					err := c.Patch(ctx, object, patch, opts...)
+					if node, ok := object.(*corev1.Node); ok && err == nil && node.Name == "also" {
+						preservedNode("Preserved", "")(node)
+						err = c.Status().Update(ctx, node)
+					}
+					return err
+				},
+			})
+			err := p.runs("now over also --wait --timeout 300ms")
+			Expect(err).To(MatchError(ContainSubstring("node over: waited for 300ms in vain")))
+			Expect(err).NotTo(MatchError(ContainSubstring("node also")))
+			Expect(p.out.String()).To(HaveSuffix("node/also is kept until 2026-03-02T13:00:00Z\n"))
+		})
+
+		It("should end with an error when the time has passed", func() {
+			p := newPerson(shootObjects(), nil)
+			Expect(p.runs("now over --wait --timeout 50ms")).To(MatchError(ContainSubstring("node over: waited for 50ms in vain until they are kept: is machine preservation enabled")))
+		})
+	})
+
+	Context("extend", func() {
+		later := Condition("Preserved", corev1.ConditionTrue, "Draining", "Machine preserved until 2026-03-02T14:00:05Z.")
+
+		It("P6: should ask for a machine that nobody asked for, so that it ends later", func() {
+			p := newPerson(shootObjects(), nil)
+			p.answers(preserve, "now", later)
+			Expect(p.runs("extend auto --for 1h")).To(Succeed())
+			Expect(p.node("auto").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
+			golden.Expect("extend.txt", p.out.String())
+		})
+
+		It("P6: should let go of a machine that was asked for and has not failed, and ask anew", func() {
+			p := newPerson(shootObjects(), nil)
+			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
+			p.answers(preserve, "now", later)
+			// The condition is gone at once, and the controller has yet to look: it tells when it has.
+			var looked bool
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					err := c.List(ctx, list, opts...)
+					if events, ok := list.(*eventsv1.EventList); ok && p.node("asked").Annotations[preserve] == "" {
+						if looked {
+							events.Items = []eventsv1.Event{{ObjectMeta: metav1.ObjectMeta{UID: "ended"}, Reason: "MachinePreservationEnded"}}
+						}
+						looked = true
+					}
+					return err
+				},
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					Expect(object.GetAnnotations()[preserve] == "" || looked).To(BeTrue())
+					return c.Patch(ctx, object, patch, opts...)
+				},
+			})
+			Expect(p.runs("extend asked --until 2026-03-02T14:00:00Z")).To(Succeed())
+			Expect(looked).To(BeTrue())
+			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
+			golden.Expect("extend-anew.txt", p.out.String())
+		})
+
+		It("P6: should say nothing but that the end has not changed, where it has not", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 50 * time.Millisecond
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still 2026-03-02T13:00:00Z: an operator")))
+			Expect(p.out.String()).To(BeEmpty())
+		})
+
+		DescribeTable("P6: should not let go of a machine that may be gone then", func(why string, options ...NodeOption) {
+			p := newPerson([]client.Object{Node("n", append(options, preservedNode("Preserved", ""), NodeAnnotation(preserve, "now"))...)}, nil)
+			Expect(p.runs("extend n --for 1h")).To(MatchError(ContainSubstring("its machine " + why + " and is kept until 2026-03-02T13:00:00Z")))
+			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, "now"))
+		},
+			Entry("as it has failed", "may have failed, as its node is not healthy or tainted,", Taint(drained, Start)),
+			Entry("as it has not been ready for long", "has failed", notReadySince(now.Add(-time.Hour))),
+			Entry("as it may have failed", "may have failed, as its node is not healthy or tainted,", notReadySince(now.Add(-time.Minute))),
+			Entry("as it has a bad condition", "may have failed, as its node is not healthy or tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
+			Entry("in a maintenance", "is worked on", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
+			Entry("in a power cycle", "is worked on", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOn", "")),
+		)
+
+		It("R5: should tell the end that operators allow, also if that is an earlier one", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 100 * time.Millisecond
+			p.answers(preserve, "now", Condition("Preserved", corev1.ConditionTrue, "Preserved", "Machine preserved until 2026-03-02T09:00:00Z."))
+			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("operators allow less: Its machine is kept until 2026-03-02T09:00:00Z instead of 2026-03-02T13:00:00Z.")))
+			Expect(p.out.String()).To(BeEmpty())
+		})
+
+		It("P6: should say so if the end that was written on the Machine does not get to the node", func() {
+			p := newPerson(shootObjects(), seedObjects())
+			p.options.patience = 50 * time.Millisecond
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still 2026-03-02T13:00:00Z")))
+			Expect(p.out.String()).To(BeEmpty())
+		})
+
+		DescribeTable("P6: should write the end on the Machine for who has access to the seed", func(node, args string, expect func(*machinev1alpha1.Machine)) {
+			p := newPerson(shootObjects(), seedObjects())
+			p.options.seed = interceptor.NewClient(p.options.seed, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					Expect(c.Patch(ctx, object, patch, opts...)).To(Succeed())
+					return p.shows(node, object.GetAnnotations()[ours+"expiry-time"])
+				},
+				SubResourcePatch: func(ctx context.Context, c client.Client, sub string, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+					Expect(c.SubResource(sub).Patch(ctx, object, patch, opts...)).To(Succeed())
+					return p.shows(node, stamp(object.(*machinev1alpha1.Machine).Status.CurrentStatus.PreserveExpiryTime.Time))
+				},
+			})
+			Expect(p.runs("extend " + node + " " + args)).To(Succeed())
+			machine := &machinev1alpha1.Machine{}
+			Expect(p.options.seed.Get(context.Background(), client.ObjectKey{Namespace: Namespace, Name: node}, machine)).To(Succeed())
+			expect(machine)
+			Expect(p.node(node).Annotations).NotTo(HaveKey(timeout))
+		},
+			Entry("in its annotation", "auto", "--for 1h", func(m *machinev1alpha1.Machine) {
+				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-02T14:00:00Z"))
+			}),
+			Entry("for longer than anybody can ask for", "auto", "--for 400h", func(m *machinev1alpha1.Machine) {
+				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-19T05:00:00Z"))
+			}),
+			Entry("in its status", "failed-asked", "--until 2026-03-05T00:00:00Z", func(m *machinev1alpha1.Machine) {
+				Expect(m.Status.CurrentStatus.PreserveExpiryTime.UTC().Format(time.RFC3339)).To(Equal("2026-03-05T00:00:00Z"))
+				Expect(m.Annotations).To(HaveKeyWithValue(ours+"expiry-time", "2026-03-02T13:00:00Z"))
+			}),
+		)
+	})
+
+	It("should not take machine-controller-manager's words for the preservation controller's, which come later and tell another time", func() {
+		p := newPerson([]client.Object{Node("one", Condition("Preserved", corev1.ConditionTrue, "Preserved by user.", "Machine preserved until 2026-03-01 19:00:00 +0000 UTC."))}, nil)
+		Expect(p.runs("now one --wait --timeout 100ms")).To(MatchError(ContainSubstring("waited for 100ms in vain until they are kept")))
+		Expect(p.runs("list one -w --until held --timeout 100ms")).To(MatchError(ContainSubstring("--timeout=100ms has passed")))
+	})
+
+	It("should name the nodes that are to be given", func() {
+		for args, message := range map[string]string{
+			"now":         "0 names are given: must be 'kubectl preserve now NODE...'",
+			"explain a b": "2 names are given: must be 'kubectl preserve explain NODE'",
+		} {
+			Expect(newPerson(nil, nil).runs(args)).To(MatchError(message))
+		}
+	})
+
+	It("should complete names of nodes", func() {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs("__complete release over a")).To(Succeed())
+		Expect(p.out.String()).To(HavePrefix("asked\nauto\n:4\n"))
+	})
+})

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	testclock "k8s.io/utils/clock/testing"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("list -w, of an API server", func() {
+	It("should end with an error without the right to watch nodes, as it would show the same for ever", func() {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			switch query := r.URL.Query(); {
+			case r.URL.Path != "/api/v1/nodes":
+				http.NotFound(w, r)
+			case query.Get("watch") != "":
+				status := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no right to watch")).Status()
+				w.WriteHeader(http.StatusForbidden)
+				_ = json.NewEncoder(w).Encode(&status)
+			default:
+				_ = json.NewEncoder(w).Encode(&corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"}})
+			}
+		}))
+		DeferCleanup(server.CloseClientConnections)
+		p := newPerson(nil, nil)
+		p.options.shoot = nil
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		ended := make(chan error, 1)
+		go func() { ended <- p.runs("list -w --server " + server.URL) }()
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(MatchError(ContainSubstring("failed to watch: "))))
+	})
+
+	It("should list nodes until they are watched, and go on without node maintenances", func() {
+		var lists atomic.Int32
+		changed := make(chan struct{})
+		send := func(w http.ResponseWriter, object any) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(object)
+			w.(http.Flusher).Flush()
+		}
+		node := func(version string, options ...NodeOption) *corev1.Node {
+			n := Node("asked", options...)
+			n.TypeMeta, n.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, version
+			return n
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch query := r.URL.Query(); {
+			case r.URL.Path != "/api/v1/nodes":
+				http.NotFound(w, r)
+			case query.Get("sendInitialEvents") != "":
+				http.Error(w, "not here", http.StatusUnprocessableEntity)
+			case query.Get("watch") == "":
+				lists.Add(1)
+				send(w, &corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+					Items: []corev1.Node{*node("1", preservedNode("Preserved", ""))}})
+			default:
+				w.WriteHeader(http.StatusOK)
+				w.(http.Flusher).Flush()
+				select {
+				case <-changed:
+					send(w, map[string]any{"type": "MODIFIED", "object": node("2", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))})
+				case <-r.Context().Done():
+				}
+				<-r.Context().Done()
+			}
+		}))
+		DeferCleanup(server.CloseClientConnections)
+
+		p := newPerson(nil, nil)
+		p.options.shoot = nil
+		clock := testclock.NewFakeClock(now)
+		p.options.Clock = clock
+		ctx, stop := context.WithCancel(context.Background())
+		defer stop()
+		ended := make(chan error, 1)
+		go func() { ended <- p.runsIn(ctx, "list asked -w --until released --server "+server.URL) }()
+		tick := func() string { clock.Step(time.Second); return p.out.String() }
+		Eventually(tick).Should(ContainSubstring("Running:Preserved"))
+		Eventually(lists.Load).Should(BeNumerically(">=", 2))
+		time.Sleep(100 * time.Millisecond)
+		before := lists.Load()
+		for range 10 {
+			tick()
+			time.Sleep(20 * time.Millisecond)
+		}
+		Expect(lists.Load() - before).To(BeNumerically("<=", 1))
+		Expect(p.errOut.String()).To(BeEmpty())
+		close(changed)
+		Eventually(func() chan error { clock.Step(time.Second); return ended }, 10*time.Second).Should(Receive(BeNil()))
+		Expect(p.out.String()).To(ContainSubstring("Released"))
+	})
+})

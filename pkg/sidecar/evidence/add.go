@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/version"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "evidence"
+
+const (
+	// What failed is tried again after minRetry at first, and never later than after maxRetry: it is gathered anew then.
+	minRetry, maxRetry = time.Second, 5 * time.Minute
+	// parallel is of how many machines evidence is gathered at a time. Each takes memory.
+	parallel = 2
+)
+
+// AddToManager adds the Reconciler to a manager of a control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients *Clients) error {
+	if r.Source == nil {
+		r.Source = mgr.GetClient()
+	}
+	if r.Store == nil {
+		r.Store = clients.seed
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder(ControllerName)
+	}
+	if r.Collect == nil {
+		r.Collect = func(ctx context.Context, machine string) (*evidence.Bundle, error) {
+			return evidence.Collect(ctx, evidence.Sources{
+				Tool:          "machine-preservation-controller " + version.Get().GitVersion,
+				Clock:         r.Clock,
+				Name:          machine,
+				Shoot:         clients.shoot,
+				Seed:          clients.seed,
+				SeedNamespace: namespace,
+				Controller:    &snapshot.Controller{Injected: true, Args: r.Args},
+			})
+		}
+	}
+	serveZeros()
+
+	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+		Named(ControllerName).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(requestsFor), builder.WithPredicates(machineChanged())).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(upkeepOf(namespace)) // there may be no machine any more
+			return nil
+		})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: parallel,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
+		Complete(r)
+}
+
+// requestsFor returns the request for a machine that evidence is to be stored of, and that for what is stored: of another machine,
+// it may have to go.
+func requestsFor(_ context.Context, obj client.Object) []reconcile.Request {
+	requests := []reconcile.Request{upkeepOf(obj.GetNamespace())}
+	if failureOf(obj.(*machinev1alpha1.Machine)) != "" {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
+	}
+	return requests
+}
+
+// upkeepOf is the request for what is stored in a namespace.
+func upkeepOf(namespace string) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace}}
+}

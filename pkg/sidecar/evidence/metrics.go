@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// The outcomes of storing evidence.
+const (
+	outcomeStored     = "stored"
+	outcomeIncomplete = "incomplete"
+	outcomeFailed     = "failed"
+)
+
+var bundles = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Namespace: "machine_preservation",
+	Name:      "evidence_total",
+	Help:      "Evidence of failed machines that was stored, was stored without what could not be had, or could not be stored.",
+}, []string{"outcome"})
+
+func init() {
+	metrics.Registry.MustRegister(bundles)
+}
+
+// serveZeros has all outcomes served: an increase can be seen only of what was there before.
+func serveZeros() {
+	for _, outcome := range []string{outcomeStored, outcomeIncomplete, outcomeFailed} {
+		bundles.WithLabelValues(outcome)
+	}
+}

@@ -1,0 +1,347 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package evidence stores what is known of failed machines that are kept, so that it outlives them. All state is in objects: the
+// Machine says of which failure evidence is stored, and the ConfigMap when it is to be deleted.
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// Reasons of the Events on Machines and ConfigMaps.
+const (
+	// EventStored says that all that was looked for is stored.
+	EventStored = "EvidenceStored"
+	// EventIncomplete says what could not be had, or for what there was no place. The rest is stored.
+	EventIncomplete = "EvidenceIncomplete"
+	// EventFailed says why nothing could be stored. It is tried again.
+	EventFailed = "EvidenceFailed"
+	// EventEvicted is on a ConfigMap that is deleted before its time, as there are too many.
+	EventEvicted = "EvidenceEvicted"
+
+	eventAction = "StoreEvidence"
+)
+
+const (
+	// gatherTime is how long evidence is gathered. With storing it, that is a minute at most (X9).
+	gatherTime = 50 * time.Second
+	// retryIncomplete is when it is gathered again if the shoot or the seed could not be asked.
+	retryIncomplete = 5 * time.Minute
+	// callTimeout bounds each call to the API server of the seed.
+	callTimeout = 10 * time.Second
+	// maxSize is how many bytes a bundle has at most. A ConfigMap has a MiB at most, with its metadata.
+	maxSize = 900 << 10
+	// maxNamed is how many things are named that could not be had.
+	maxNamed = 5
+)
+
+// Reconciler stores the evidence of one machine at a time, and looks after what is stored.
+type Reconciler struct {
+	// Source reads and writes the control-plane namespace, and reads it from a cache.
+	Source client.Client
+	// Store has the ConfigMaps. It asks the API server: nobody needs them in memory.
+	Store client.Client
+	// Collect gathers what is known of a machine.
+	Collect func(ctx context.Context, machine string) (*evidence.Bundle, error)
+	// Args are those that this process runs with: they are a part of the evidence.
+	Args []string
+	// Retention is for how long evidence is kept after its machine is gone.
+	Retention time.Duration
+	Clock     clock.PassiveClock
+	Recorder  events.EventRecorder
+}
+
+// Reconcile stores the evidence of a machine if it is due, or looks after what is stored in a namespace if the request has no
+// name.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if req.Name == "" {
+		return r.lookAfter(ctx, req.Namespace)
+	}
+	machine := &machinev1alpha1.Machine{}
+	if err := r.Source.Get(ctx, req.NamespacedName, machine); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	failure := failureOf(machine)
+	if failure == "" {
+		return reconcile.Result{}, nil
+	}
+	stored, err := r.stored(ctx, machine.Namespace)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	now, result, gathered := r.Clock.Now(), reconcile.Result{}, false
+	if at := due(machine, stored, now); now.Before(at) {
+		result.RequeueAfter = at.Sub(now)
+	} else if !at.IsZero() {
+		if err := r.begin(ctx, machine); err != nil {
+			return ignoreConflict(err)
+		}
+		last := lastOf(machine.Name, stored)
+		complete, err := r.store(ctx, machine, failure, last != nil && last.Annotations[annotationFailedSince] == failure)
+		if err != nil {
+			bundles.WithLabelValues(outcomeFailed).Inc()
+			r.tell(machine, corev1.EventTypeWarning, EventFailed, "The evidence of the failure could not be stored: "+err.Error())
+			return reconcile.Result{}, fmt.Errorf("failed to store evidence: %w", err)
+		}
+		if gathered = true; !complete {
+			result.RequeueAfter = retryIncomplete
+		}
+	}
+	if err := r.mark(ctx, machine, failure); err != nil {
+		return ignoreConflict(err)
+	}
+	if gathered { // what it replaces goes when it is there
+		if _, err := r.lookAfter(ctx, machine.Namespace); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	return result, nil
+}
+
+// ignoreConflict has it tried again without an error if a machine was changed at the same time.
+func ignoreConflict(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: minRetry}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// store gathers and stores the evidence of a failure. What it replaces stays. It returns whether the shoot and the seed could both
+// be asked. If they could not, and that is what is stored of the failure already, that has more to tell of it, and is left alone.
+func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine, failure string, again bool) (bool, error) {
+	gather, cancel := context.WithTimeout(ctx, gatherTime)
+	bundle, err := r.Collect(gather, machine.Name)
+	cancel()
+	if again && (err != nil || isIncomplete(&bundle.Snapshot)) {
+		logf.FromContext(ctx).Info("Evidence is still incomplete", "error", err)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	archive := &bytes.Buffer{}
+	size, err := bundle.WriteTo(archive, maxSize)
+	if err != nil {
+		return false, err
+	}
+
+	configMap := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: machine.Namespace,
+			Labels:    map[string]string{evidence.LabelStored: "true"},
+			Annotations: map[string]string{
+				evidence.AnnotationStoredMachine: machine.Name,
+				evidence.AnnotationStoredNode:    machine.Labels[machinev1alpha1.NodeLabelKey],
+				annotationFailedSince:            failure,
+			},
+		},
+		Immutable:  new(true),
+		BinaryData: map[string][]byte{evidence.StoredKey: archive.Bytes()},
+	}
+	if len(machine.Name) <= validation.LabelValueMaxLength {
+		configMap.Labels[evidence.LabelStoredMachine] = machine.Name
+	}
+	complete := !isIncomplete(&bundle.Snapshot)
+	if !complete {
+		configMap.Annotations[annotationIncomplete] = bundle.Snapshot.Time.UTC().Format(time.RFC3339)
+	}
+	if err := r.create(ctx, configMap); err != nil {
+		return false, err
+	}
+	r.tellStored(machine, configMap.Name, bundle, size)
+	return complete, nil
+}
+
+// create creates a ConfigMap with the first name that is free. One may be taken without being listed: it has lost its label, or
+// another machine's was created just now.
+func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap) error {
+	stored, err := r.stored(ctx, configMap.Namespace)
+	if err != nil {
+		return err
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, name := range evidence.StoredNames() {
+		if slices.ContainsFunc(stored, func(s metav1.PartialObjectMetadata) bool { return s.Name == name }) {
+			continue
+		}
+		configMap.Name = name
+		if err := r.Store.Create(call, configMap); err == nil || !apierrors.IsAlreadyExists(err) {
+			if err != nil {
+				return fmt.Errorf("failed to create ConfigMap: %w", err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no place for a ConfigMap: all %d from %s on are there", evidence.MaxStoredNames, evidence.StoredNames()[0])
+}
+
+func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, bundle *evidence.Bundle, size evidence.Size) {
+	note := fmt.Sprintf("The evidence of the failure is stored in ConfigMap %s: %d files, %d KiB.", name, size.Files, size.Bytes>>10)
+	var missing []string
+	for _, m := range bundle.Snapshot.Missing {
+		missing = append(missing, fmt.Sprintf("%s (%s)", m.What, m.Reason))
+	}
+	for _, path := range size.LeftOut {
+		missing = append(missing, path+" (too large)")
+	}
+	if len(missing) == 0 {
+		bundles.WithLabelValues(outcomeStored).Inc()
+		r.tell(machine, corev1.EventTypeNormal, EventStored, note)
+		return
+	}
+	bundles.WithLabelValues(outcomeIncomplete).Inc()
+	r.tell(machine, corev1.EventTypeWarning, EventIncomplete, note+" Not in it: "+strings.Join(text.First(missing, maxNamed), ", ")+".")
+}
+
+// begin writes on the machine since when evidence of its failure is being gathered, unless that is there, or some is stored. An
+// automatic power cycle waits for as long as that takes (X9). Evidence does not wait for it, but for a conflict: the failure may be
+// over.
+func (r *Reconciler) begin(ctx context.Context, machine *machinev1alpha1.Machine) error {
+	if record := preservation.ReadRecord(machine); record.HasEvidence(machine) || !record.EvidenceBegan(machine).IsZero() {
+		return nil
+	}
+	err := r.annotate(ctx, machine, v1alpha1.EvidenceGathering+r.Clock.Now().UTC().Format(time.RFC3339))
+	if err != nil && !apierrors.IsConflict(err) {
+		logf.FromContext(ctx).Error(err, "Failed to write on the machine that evidence is being gathered")
+		return nil
+	}
+	return err
+}
+
+// mark writes on the machine of which failure evidence is stored. An automatic power cycle waits for it (X9). Nothing is written on
+// a machine that has recovered or was released meanwhile: nobody would remove it (T10).
+func (r *Reconciler) mark(ctx context.Context, before *machinev1alpha1.Machine, failure string) error {
+	machine := &machinev1alpha1.Machine{}
+	if err := r.Source.Get(ctx, client.ObjectKeyFromObject(before), machine); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if machine.UID != before.UID || failureOf(machine) != failure || isMarked(machine) {
+		return nil
+	}
+	if err := r.annotate(ctx, machine, failure); err != nil {
+		return fmt.Errorf("failed to write on the machine that evidence is stored: %w", err)
+	}
+	return nil
+}
+
+// annotate writes AnnotationEvidence on a machine as it was read: the cache may not know yet that the failure is over.
+func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Machine, value string) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	after := machine.DeepCopy()
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationEvidence, value)
+	return client.IgnoreNotFound(r.Source.Patch(call, after, client.MergeFromWithOptions(machine, client.MergeFromWithOptimisticLock{})))
+}
+
+// lookAfter deletes what has had its time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
+func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile.Result, error) {
+	stored, err := r.stored(ctx, namespace)
+	if err != nil || len(stored) == 0 {
+		return reconcile.Result{}, err
+	}
+	machines := &machinev1alpha1.MachineList{}
+	if err := r.Source.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("failed to list the machines: %w", err)
+	}
+	names := sets.New[string]()
+	for i := range machines.Items {
+		names.Insert(machines.Items[i].Name)
+	}
+
+	now := r.Clock.Now()
+	todo := decide(names, stored, r.Retention, now)
+	var errs []error
+	for i := range stored {
+		object := &stored[i]
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		switch expires, changes := todo.Expire[object.Name]; {
+		case slices.Contains(todo.Delete, object.Name):
+			logf.FromContext(ctx).Info("Deleting evidence whose time is over or that is replaced", "configMap", object.Name)
+			errs = append(errs, r.delete(call, object))
+		case slices.Contains(todo.Evict, object.Name):
+			if err := r.delete(call, object); err != nil {
+				errs = append(errs, err)
+				break
+			}
+			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, EventEvicted, eventAction, "%s",
+				text.Note(fmt.Sprintf("The evidence of machine %s is deleted before its time: there may be that of %d machines.", machineOf(object), maxStored)))
+		case changes:
+			errs = append(errs, r.expire(call, object, expires))
+		}
+		cancel()
+	}
+	result := reconcile.Result{}
+	if !todo.Next.IsZero() {
+		result.RequeueAfter = todo.Next.Sub(now)
+	}
+	return result, errors.Join(errs...)
+}
+
+// stored returns the ConfigMaps with evidence, without what is in them.
+func (r *Reconciler) stored(ctx context.Context, namespace string) ([]metav1.PartialObjectMetadata, error) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := r.Store.List(call, list, client.InNamespace(namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
+		return nil, fmt.Errorf("failed to list ConfigMaps: %w", err)
+	}
+	return list.Items, nil
+}
+
+// delete deletes a ConfigMap, unless it is another one by now.
+func (r *Reconciler) delete(ctx context.Context, object *metav1.PartialObjectMetadata) error {
+	if err := r.Store.Delete(ctx, configMap(object), client.Preconditions{UID: &object.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("failed to delete ConfigMap: %w", err)
+	}
+	return nil
+}
+
+// expire writes down when a ConfigMap is to be deleted, not at all for the zero time.
+func (r *Reconciler) expire(ctx context.Context, object *metav1.PartialObjectMetadata, at time.Time) error {
+	before := configMap(object)
+	after := before.DeepCopy()
+	if at.IsZero() {
+		delete(after.Annotations, evidence.AnnotationStoredExpires)
+	} else {
+		metav1.SetMetaDataAnnotation(&after.ObjectMeta, evidence.AnnotationStoredExpires, at.UTC().Format(time.RFC3339))
+	}
+	if err := r.Store.Patch(ctx, after, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("failed to write down when evidence is to be deleted: %w", err)
+	}
+	return nil
+}
+
+func configMap(object *metav1.PartialObjectMetadata) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: *object.ObjectMeta.DeepCopy()}
+}
+
+func (r *Reconciler) tell(machine *machinev1alpha1.Machine, eventType, reason, note string) {
+	r.Recorder.Eventf(machine, nil, eventType, reason, eventAction, "%s", text.Note(note))
+}

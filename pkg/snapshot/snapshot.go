@@ -1,0 +1,126 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package snapshot is what is known of nodes and their machines at a time, for who looks at it and asks nobody.
+package snapshot
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+)
+
+// What Missing names things that others look for there.
+const (
+	WhatShoot         = "what the shoot knows"
+	WhatMachines      = "machines"
+	WhatNodes         = "other nodes of the MachineDeployment"
+	WhatNodeEvents    = "Events of the node"
+	WhatMachineEvents = "Events of the machine"
+	WhatMaintenances  = "node maintenances"
+	WhatController    = "arguments of the preservation controller"
+	WhatPods          = "pods of the node"
+	WhatBudgets       = "PodDisruptionBudgets of the pods"
+	WhatSeed          = "what the seed knows: machines, their Events and logs"
+)
+
+// Snapshot is what is known at a time: read from API servers, or from a bundle. Only what somebody needs is filled in.
+type Snapshot struct {
+	Time  time.Time
+	Shoot Shoot
+	// Seed is nil for who has no access to it.
+	Seed *Seed
+	// Missing is what could not be had.
+	Missing []Missing
+}
+
+// Shoot is what the shoot's API server knows.
+type Shoot struct {
+	Nodes                []corev1.Node
+	Pods                 []corev1.Pod
+	PodDisruptionBudgets []policyv1.PodDisruptionBudget
+	VolumeAttachments    []storagev1.VolumeAttachment
+	Events               []eventsv1.Event
+	// HasMaintenances says that the shoot has the API of node maintenances.
+	HasMaintenances bool
+	Maintenances    []maintenancev1alpha1.NodeMaintenance
+}
+
+// Seed is what the seed's API server knows of the shoot's machines.
+type Seed struct {
+	// Namespace is that of the shoot's control plane.
+	Namespace          string
+	Machines           []machinev1alpha1.Machine
+	MachineSets        []machinev1alpha1.MachineSet
+	MachineDeployments []machinev1alpha1.MachineDeployment
+	Events             []eventsv1.Event
+	// Controller is how the preservation controller runs; nil if nobody knows.
+	Controller *Controller
+}
+
+// Controller is how the preservation controller runs.
+type Controller struct {
+	// Injected says that it runs beside machine-controller-manager.
+	Injected bool `json:"injected"`
+	// Args are its arguments; of a bundle without the values of those that look like credentials.
+	Args []string `json:"args,omitempty"`
+}
+
+// Missing is a thing that could not be had, and why.
+type Missing struct {
+	What   string `json:"what"`
+	Reason string `json:"reason"`
+}
+
+// Node returns the node of a name, nil if it is not known.
+func (s *Shoot) Node(name string) *corev1.Node {
+	for i := range s.Nodes {
+		if s.Nodes[i].Name == name {
+			return &s.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// Machine returns the machine of a node, or the one of that name, nil if it is not known. Of several that have had the node, it is
+// one that stays.
+func (s *Seed) Machine(name string) *machinev1alpha1.Machine {
+	var found *machinev1alpha1.Machine
+	for i := range s.Machines {
+		m := &s.Machines[i]
+		if m.Labels[machinev1alpha1.NodeLabelKey] != name && m.Name != name {
+			continue
+		}
+		if found == nil || found.DeletionTimestamp != nil && m.DeletionTimestamp == nil {
+			found = m
+		}
+	}
+	return found
+}
+
+// Unknown returns what could not be had of some things, or of all that the shoot knows. A bundle misses logs and more besides.
+func (s *Snapshot) Unknown(things ...string) []Missing {
+	var unknown []Missing
+	for _, m := range s.Missing {
+		if slices.Contains(things, m.What) || strings.HasPrefix(m.What, WhatShoot) {
+			unknown = append(unknown, m)
+		}
+	}
+	return unknown
+}
+
+// Note notes what could not be had, unless the error is nil.
+func (s *Snapshot) Note(what string, err error) {
+	if err != nil {
+		s.Missing = append(s.Missing, Missing{What: what, Reason: err.Error()})
+	}
+}

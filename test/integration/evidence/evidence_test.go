@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	bundle "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
+)
+
+const (
+	prefix = "machine-preservation.extensions.gardener.cloud/"
+	// mcm is the account in the seed, sidecarAccount the one in the shoot.
+	mcm, sidecarAccount = "machine-controller-manager", "machine-preservation-controller"
+)
+
+// as returns a configuration with the permissions of an account.
+func as(s *sidecar.Server, namespace, account string) *rest.Config {
+	c := rest.CopyConfig(s.Config)
+	c.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + account
+	return c
+}
+
+// grant gives the accounts what the extension gives them where evidence is stored, and Gardener gives machine-controller-manager.
+func grant(ctx context.Context, s *sidecar.Server) {
+	GinkgoHelper()
+	scheme := s.Scheme()
+	Expect(resourcesv1alpha1.AddToScheme(scheme)).To(Succeed())
+	Expect(monitoringv1.AddToScheme(scheme)).To(Succeed())
+	fake := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
+	Expect(preservationcontroller.New(fake, builder.Namespace, preservationcontroller.Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+
+	objects, err := managedresources.GetObjects(ctx, fake, builder.Namespace, preservationcontroller.ManagedResourceName)
+	Expect(err).NotTo(HaveOccurred())
+	role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
+	key := client.ObjectKey{Namespace: builder.Namespace, Name: preservationcontroller.Name}
+	Expect(fake.Get(ctx, key, role)).To(Succeed())
+	Expect(fake.Get(ctx, key, binding)).To(Succeed())
+	ofMCM := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: builder.Namespace, Name: mcm}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{machinev1alpha1.GroupName}, Resources: []string{"machines", "machinesets", "machinedeployments"}, Verbs: []string{"get", "list", "watch", "patch"}},
+		{APIGroups: []string{"", eventsv1.GroupName}, Resources: []string{"events"}, Verbs: []string{"get", "list", "create", "patch", "update"}},
+	}}
+	bindingOfMCM := binding.DeepCopy()
+	bindingOfMCM.Name, bindingOfMCM.RoleRef.Name = mcm, mcm
+	for _, object := range append(objects, role, binding, ofMCM, bindingOfMCM) {
+		object.SetResourceVersion("")
+		Expect(s.Create(ctx, object)).To(Succeed())
+	}
+}
+
+// start starts a manager with the controller of evidence alone, until the function that is returned is called.
+func start(ctx context.Context, s *sidecar.Server, retention time.Duration) func() {
+	GinkgoHelper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	seed := as(s, builder.Namespace, mcm)
+	mgr, err := manager.New(seed, manager.Options{
+		Scheme:     s.Scheme(),
+		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{builder.Namespace: {}}},
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	clients, err := evidence.NewClients(seed, as(s, metav1.NamespaceSystem, sidecarAccount), false)
+	Expect(err).NotTo(HaveOccurred())
+	Expect((&evidence.Reconciler{Retention: retention, Args: []string{"--evidence", "--token=confidential"}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer GinkgoRecover()
+		Expect(mgr.Start(ctx)).To(Succeed())
+	})
+	stop := func() {
+		cancel()
+		running.Wait()
+	}
+	DeferCleanup(stop)
+	return stop
+}
+
+var _ = Describe("Evidence", func() {
+	It("should store all that the API servers know of a failed machine, and delete it when its time is over, with the permissions that there are", func(ctx SpecContext) {
+		const retention = 6 * time.Second
+		s := sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
+		grant(ctx, s)
+		set := sidecar.Pool(ctx, s, "pool")
+		machine := sidecar.NewMachine("m", "node-m", set, builder.Preserved("Failed:Preserved", "auto", time.Now().Add(time.Hour)))
+		failure := machine.Annotations[prefix+"failed-since"]
+		delete(machine.Annotations, prefix+"phase")
+		Expect(s.Create(ctx, machine)).To(Succeed())
+		Expect(s.Create(ctx, sidecar.NewMachine("other", "node-other", set))).To(Succeed())
+		event := func(namespace, name, kind, regarding string) *eventsv1.Event {
+			return &eventsv1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, EventTime: metav1.NowMicro(), Type: "Normal", Reason: "Seen", Action: "See",
+				ReportingController: "test", ReportingInstance: "test", Regarding: corev1.ObjectReference{Kind: kind, Name: regarding, Namespace: namespace},
+			}
+		}
+		pod := func(name string) *corev1.Pod {
+			return &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: map[string]string{"app": name}},
+				Spec:       corev1.PodSpec{NodeName: "node-m", Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "KEY", Value: "confidential"}}}}},
+			}
+		}
+		for _, object := range []client.Object{
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "default"}},
+			sidecar.NewNode("node-m"), sidecar.NewNode("node-other"), pod("web"),
+			&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}},
+			&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "volume"}, Spec: storagev1.VolumeAttachmentSpec{Attacher: "csi", NodeName: "node-m", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("pv")}}},
+			event("default", "of-node", "Node", "node-m"), event("shop", "of-pod", "Pod", "web"), event(builder.Namespace, "of-machine", "Machine", "m"),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: builder.Namespace, Name: "other"}},
+		} {
+			if e, ok := object.(*eventsv1.Event); ok && e.Regarding.Kind == "Node" {
+				e.Regarding.Namespace = ""
+			}
+			Expect(s.Create(ctx, object)).To(Succeed())
+		}
+		key := client.ObjectKey{Namespace: builder.Namespace, Name: bundle.StoredNames()[0]}
+		stored := func() error { return s.Get(ctx, key, &corev1.ConfigMap{}) }
+
+		stop := start(ctx, s, retention)
+		Consistently(stored, time.Second).ShouldNot(Succeed(), "it has not failed yet")
+		patch := client.MergeFrom(machine.DeepCopy())
+		machine.Annotations[prefix+"phase"] = "Failed:Preserved"
+		Expect(s.Patch(ctx, machine, patch)).To(Succeed())
+		Eventually(func() map[string]string {
+			Expect(s.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
+			return machine.Annotations
+		}, 20*time.Second).Should(HaveKeyWithValue(prefix+"evidence", failure))
+
+		configMap := &corev1.ConfigMap{}
+		Expect(s.Get(ctx, key, configMap)).To(Succeed())
+		archive := configMap.BinaryData["bundle.tar.gz"]
+		AddReportEntry("size of the bundle", fmt.Sprintf("%d bytes", len(archive)))
+		known, err := bundle.Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(known.Missing).To(BeEmpty())
+		Expect(known.Seed.Controller).To(Equal(&bundle.Controller{Injected: true, Args: []string{"--evidence", "--token=[redacted]"}}))
+		Expect(known.Seed.Machines).To(HaveLen(2))
+		Expect(known.Seed.MachineSets).To(HaveLen(1))
+		Expect(known.Seed.MachineDeployments).To(HaveLen(1))
+		Expect(known.Seed.Events).To(HaveLen(1))
+		Expect(known.Shoot.Nodes).To(HaveLen(2))
+		Expect(known.Shoot.Pods).To(HaveLen(1))
+		Expect(known.Shoot.Pods[0].Spec.Containers[0].Env[0].Value).To(BeEmpty())
+		Expect(known.Shoot.PodDisruptionBudgets).To(HaveLen(1))
+		Expect(known.Shoot.VolumeAttachments).To(HaveLen(1))
+		Expect(known.Shoot.Events).To(HaveLen(2))
+		Eventually(func() []string {
+			list := &eventsv1.EventList{}
+			Expect(s.List(ctx, list, client.InNamespace(builder.Namespace))).To(Succeed())
+			var reasons []string
+			for _, e := range list.Items {
+				reasons = append(reasons, e.Reason)
+			}
+			return reasons
+		}).Should(ContainElement("EvidenceStored"))
+
+		By("Losing the machine, and the controller in between")
+		Expect(s.Delete(ctx, machine)).To(Succeed())
+		var expires time.Time
+		Eventually(func() error {
+			Expect(s.Get(ctx, key, configMap)).To(Succeed())
+			var err error
+			expires, err = time.Parse(time.RFC3339, configMap.Annotations[prefix+"evidence-expires"])
+			return err
+		}).Should(Succeed())
+		stop()
+		start(ctx, s, retention)
+		Consistently(func() bool { return stored() == nil || !time.Now().Before(expires) }, retention-2*time.Second).Should(BeTrue(), "not before its time")
+		Eventually(stored, 10*time.Second).ShouldNot(Succeed())
+		Expect(time.Now()).To(BeTemporally(">=", expires))
+
+		list := &corev1.ConfigMapList{}
+		Expect(s.List(ctx, list, client.InNamespace(builder.Namespace))).To(Succeed())
+		Expect(slices.ContainsFunc(list.Items, func(c corev1.ConfigMap) bool { return c.Name == "other" })).To(BeTrue())
+	})
+})
