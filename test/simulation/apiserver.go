@@ -104,14 +104,11 @@ func (s *APIServer) clear() {
 	s.log, s.objects, s.OnChange, s.OnEvent = nil, nil, nil, nil
 }
 
-// Get returns an object that must not be changed, nil for none.
-func (s *APIServer) Get(k key) *unstructured.Unstructured {
+// Last returns the last change of an object, nil if there is none.
+func (s *APIServer) Last(k key) *Change {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if found := s.objects[k]; found != nil {
-		return found.Object
-	}
-	return nil
+	return s.objects[k]
 }
 
 // List returns the last changes of all objects that there are in a namespace (empty for all) in the order of their names,

@@ -141,7 +141,7 @@ func (c *Cloud) tick() {
 	for _, name := range slices.Sorted(maps.Keys(c.vms)) {
 		vm := c.vms[name]
 		switch {
-		case vm.gone && c.shoot.Get(nodeKey(name)) == nil:
+		case vm.gone && c.shoot.Last(nodeKey(name)) == nil:
 			delete(c.vms, name)
 		case vm.deleted && vm.reported == Dead:
 			// A node that joined while its VM was being deleted is left by machine-controller-manager.

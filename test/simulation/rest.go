@@ -118,11 +118,9 @@ func (s *APIServer) answer(by string, req *http.Request, k key, subresource stri
 		if k.name == "" {
 			return s.list(k, req.URL.Query())
 		}
-		object := s.Get(k)
-		if object == nil {
-			return nil, apierrors.NewNotFound(k.groupResource(), k.name)
+		if change = s.Last(k); change == nil {
+			err = apierrors.NewNotFound(k.groupResource(), k.name)
 		}
-		return json.Marshal(object.Object)
 	case http.MethodPost:
 		var object *unstructured.Unstructured
 		if object, err = decode(body); err == nil {

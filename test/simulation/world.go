@@ -26,6 +26,7 @@ const (
 
 	healthTimeout   = 10 * time.Minute
 	creationTimeout = 20 * time.Minute
+	drainTimeout    = 2 * time.Hour
 )
 
 // World is all that a history happens to: two API servers, the processes that use them, and a cloud.
