@@ -93,12 +93,12 @@ chaos: ## Let things happen at random on the landscape, and watch the rules (MCM
 	@CHAOS_MINUTES=$(CHAOS_MINUTES) SEED=$(SEED) go run ./test/chaos
 
 .PHONY: simulate
-simulate: ## Let histories happen in a simulated world, a day in a second, and watch the rules (MCM=0.61|0.62, SEED=n, RUNS=100)
+simulate: ## Let histories happen in a simulated world, a day in a second, and watch the rules (MCM=0.61|0.62, SEED=n, RUNS=100, ALONE=1: without the sidecar)
 	@case '$(MCM)' in 0.61|0.62) ;; *) echo "MCM=$(MCM) cannot be simulated, 0.61 and 0.62 can" >&2; exit 1 ;; esac
 	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
 	$(if $(filter 0.61,$(MCM)),go run ./test/simulation/cmd/mcm061 "$$dir" &&) \
-	go test -count=1 -v -timeout 0 -run '^Test(Known|Histories)$$' $(if $(filter 0.61,$(MCM)),-vet=off -tags mcm061 -overlay "$$dir/overlay.json") ./test/simulation \
-	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) # 0: another one each time
+	go test -count=1 -v -timeout 0 -run '^Test(Known|Alone|Histories)$$' $(if $(filter 0.61,$(MCM)),-vet=off -tags mcm061 -overlay "$$dir/overlay.json") ./test/simulation \
+	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) $(if $(ALONE),-alone) # 0: another one each time
 
 .PHONY: conformance
 conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)

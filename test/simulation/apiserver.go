@@ -133,6 +133,13 @@ func (s *APIServer) Since(version int) ([]*Change, <-chan struct{}) {
 	return s.log[min(version, len(s.log)):], s.grown
 }
 
+// Version returns the version of the last change.
+func (s *APIServer) Version() int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return len(s.log)
+}
+
 // Log returns all changes.
 func (s *APIServer) Log() []*Change {
 	changes, _ := s.Since(0)

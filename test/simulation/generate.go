@@ -10,22 +10,38 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Histories makes histories of a seed.
-func Histories() *rapid.Generator[History] {
+// Histories makes histories of a seed, without the sidecar if alone.
+func Histories(alone bool) *rapid.Generator[History] {
 	return rapid.Custom(func(t *rapid.T) History {
 		h := History{
+			Alone:    alone,
 			Replicas: rapid.IntRange(1, 4).Draw(t, "replicas"),
 			Share:    rapid.SampledFrom([]int{1, 2, 0, 1}).Draw(t, "share"),
 			Timeout:  rapid.SampledFrom([]time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour}).Draw(t, "timeout"),
 		}
-		h.Events = rapid.SliceOfN(event(), 1, 16).Draw(t, "events")
+		at := warmUp
+		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
+			if at += next.At; at > duration/2-90*time.Minute {
+				break
+			}
+			h.Events = append(h.Events, Event{at, next.Action})
+		}
 		return h
 	})
 }
 
-func event() *rapid.Generator[Event] {
+// step makes an event that happens some time after the one before: at once, soon, when something is due because of it, or any
+// time later.
+func step(timeout time.Duration) *rapid.Generator[Event] {
 	var (
-		at      = minutes(int(warmUp/time.Minute), int(duration/2/time.Minute)-90)
+		seconds = func(from, to int) *rapid.Generator[time.Duration] {
+			return rapid.Map(rapid.IntRange(from, to), func(n int) time.Duration { return time.Duration(n) * time.Second })
+		}
+		due = rapid.Custom(func(t *rapid.T) time.Duration {
+			deadline := rapid.SampledFrom([]time.Duration{grace + healthTimeout, healthTimeout, creationTimeout, timeout}).Draw(t, "deadline")
+			return deadline + seconds(-30, 30).Draw(t, "off by")
+		})
+		after   = rapid.OneOf(seconds(0, 60), seconds(0, 60), minutes(1, 15), minutes(1, 15), due, minutes(15, 240))
 		machine = rapid.IntRange(0, 3)
 		process = rapid.SampledFrom([]string{sidecarName, machineControllerName, managerName})
 		server  = rapid.SampledFrom([]string{"seed", "shoot"})
@@ -60,13 +76,14 @@ func event() *rapid.Generator[Event] {
 			}),
 			draw(func(t *rapid.T) Action { return ShootOutage{long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action {
-				return Lag{process.Draw(t, "process"), server.Draw(t, "server"), time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second, long.Draw(t, "for")}
+				return Lag{process.Draw(t, "process"), server.Draw(t, "server"), time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second, long.Draw(t, "for")}
 			}),
+			draw(func(t *rapid.T) Action { return Forget{process.Draw(t, "process"), server.Draw(t, "server")} }),
 			draw(func(t *rapid.T) Action { return CloudOutage{long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
 		)
 	)
-	return rapid.Custom(func(t *rapid.T) Event { return Event{at.Draw(t, "at"), action.Draw(t, "action")} })
+	return rapid.Custom(func(t *rapid.T) Event { return Event{after.Draw(t, "after"), action.Draw(t, "action")} })
 }
 
 func draw(f func(*rapid.T) Action) *rapid.Generator[Action] { return rapid.Custom(f) }

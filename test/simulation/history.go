@@ -30,7 +30,9 @@ const (
 type History struct {
 	Replicas, Share int
 	Timeout         time.Duration
-	Events          []Event
+	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
+	Alone  bool
+	Events []Event
 }
 
 // Event is something that is done.
@@ -50,6 +52,9 @@ type Action interface {
 func (h History) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d machines, share %d, timeout %s", h.Replicas, h.Share, h.Timeout)
+	if h.Alone {
+		b.WriteString(", without the sidecar")
+	}
 	for _, event := range h.Events {
 		fmt.Fprintf(&b, "\n%s %s", stamp(event.At), event)
 	}
@@ -273,6 +278,20 @@ func (a Lag) do(w *World) {
 	link := w.processes[a.Process].links[a.Server]
 	link.Lag(a.By)
 	time.AfterFunc(a.For, func() { link.Lag(latency) })
+}
+
+// Forget ends all watches of a process, and the API server knows nothing any more of what was before: as the process looks
+// again at all that there is, what has come and gone in between is lost to it.
+type Forget struct{ Process, Server string }
+
+// String implements fmt.Stringer.
+func (a Forget) String() string {
+	return fmt.Sprintf("the %s forgets what %s has seen", a.Server, a.Process)
+}
+
+func (a Forget) do(w *World) {
+	w.oracle.disturb(0)
+	w.processes[a.Process].links[a.Server].Forget()
 }
 
 // CloudOutage makes the cloud unreachable.

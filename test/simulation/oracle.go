@@ -14,6 +14,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machineutils"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,13 +32,15 @@ const (
 	// restTime is for how long nothing must be written at the end of a history.
 	restTime = 2 * time.Hour
 
-	failedPreserved = "Failed:Preserved"
+	failedPreserved  = "Failed:Preserved"
+	runningPreserved = "Running:Preserved"
 )
 
 // oracle sees all writes, and says what the rules do not allow. A machine or its node that something was done to lately, and
 // all of them after a fault, are only blamed for what nothing excuses.
 type oracle struct {
 	mutex    sync.Mutex
+	alone    bool
 	share    int
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
@@ -60,9 +63,12 @@ type oracle struct {
 // subject is a machine as it was written last.
 type subject struct {
 	machine *machinev1alpha1.Machine
+	record  record
 	node    *corev1.Node
 	// everKept says that the machine has, or had, a record, asked that a person has asked for something.
 	everKept, asked bool
+	// expired says that the machine was let go of as its expiry had come.
+	expired bool
 	// denied is when a person last asked for the end of the preservation.
 	denied time.Time
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
@@ -74,8 +80,12 @@ type subject struct {
 }
 
 func newOracle(h History) *oracle {
+	share := h.Share
+	if h.Alone && old {
+		share = 0 // it keeps nothing
+	}
 	return &oracle{
-		share: h.Share, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		alone: h.Alone, share: share, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		violated: make(chan struct{}), seen: map[string]int{},
 	}
 }
@@ -183,32 +193,41 @@ func (o *oracle) observeMachine(change *Change) {
 		o.dismiss(change.name, s)
 		return
 	}
-	before := s.machine
+	before, was := s.machine, s.record
 	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
 	s.machine.Name = change.name
-	if isKept(s.machine) {
+	if s.record = o.recordOf(s.machine); s.record.kept {
 		s.everKept, s.suspicious = true, ""
 	}
 	if before == nil {
 		return
 	}
-	if from, to := phaseOf(before), phaseOf(s.machine); from != to {
+	switch {
+	case was.kept && !s.record.kept && was.phase == failedPreserved && !was.expiry.After(time.Now()):
+		s.expired = true
+	case s.expired && s.record.kept && !s.asked:
+		o.blame("T8", "%s was let go of at its expiry, and %s keeps it again until %s", change.name, change.By, s.record.expiry.Format(time.DateTime))
+	}
+	if was.phase != s.record.phase {
 		s.changed = time.Now()
-		o.seen[cmp.Or(from, "not kept")+" > "+cmp.Or(to, "not kept")]++
+		o.seen[cmp.Or(was.phase, "not kept")+" > "+cmp.Or(s.record.phase, "not kept")]++
 	}
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
-		if phaseOf(before) == failedPreserved && phaseOf(s.machine) == "Running:Preserved" && !s.unhealthy.IsZero() &&
-			time.Since(s.unhealthy) > soon && s.unhealthy.After(o.blind) {
-			o.blame("H1", "%s is taken for healthy, and its node is not since %s", change.name, s.unhealthy.Format(time.TimeOnly))
-		}
-		if places := o.places(true); len(places) > o.share {
-			o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
-		}
+	}
+	healed := was.phase == failedPreserved && s.record.phase == runningPreserved
+	if o.alone {
+		healed = change.By == machineControllerName && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+	}
+	if healed && !s.unhealthy.IsZero() && time.Since(s.unhealthy) > soon && s.unhealthy.After(o.blind) {
+		o.blame("H1", "%s is taken for healthy by %s, and its node is not since %s", change.name, change.By, s.unhealthy.Format(time.TimeOnly))
+	}
+	if places := o.places(true); len(places) > o.share && (o.alone || change.By == sidecarName) {
+		o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
-		o.checkTermination(s, before, change)
+		o.checkTermination(s, before, was, change)
 	}
 }
 
@@ -230,11 +249,10 @@ func (o *oracle) dismiss(name string, s *subject) {
 func (o *oracle) places(byShare bool) []string {
 	var places []string
 	for name, s := range o.machines {
-		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept {
 			continue
 		}
-		auto := strings.Contains(s.machine.Annotations[v1alpha1.AnnotationCause]+s.machine.Annotations[v1alpha1.AnnotationClaims], v1alpha1.CauseAuto)
-		if phase := phaseOf(s.machine); (auto || !byShare) && (phase == "" || phase == failedPreserved) {
+		if (s.record.auto || !byShare) && s.record.phase != runningPreserved {
 			places = append(places, name)
 		}
 	}
@@ -243,15 +261,14 @@ func (o *oracle) places(byShare bool) []string {
 }
 
 // checkTermination blames the end of a machine that is to be kept.
-func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, change *Change) {
+func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
 	recent := func(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
 	if change.By == user || !o.rolling.IsZero() || recent(o.rolled) || recent(o.scaled) || recent(s.denied) {
 		return
 	}
-	expiry := expiryOf(before)
 	switch {
-	case isKept(before) && phaseOf(before) != "" && expiry.After(time.Now()):
-		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, phaseOf(before), expiry.Format(time.TimeOnly))
+	case was.kept && was.phase != "" && was.expiry.After(time.Now()):
+		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.phase, was.expiry.Format(time.TimeOnly))
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
 		len(o.places(false)) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
 		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places(false))
@@ -307,23 +324,24 @@ func (o *oracle) look() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
-		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) || !o.isCalm(s) {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || !o.isCalm(s) {
 			continue
 		}
-		if overdue := now.Sub(expiryOf(s.machine)); overdue > calm {
+		if overdue := now.Sub(s.record.expiry); overdue > o.late() {
 			o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
 		}
-		if s.node == nil || phaseOf(s.machine) == "" || !o.rolling.IsZero() {
+		if s.node == nil || s.record.phase == "" || !o.rolling.IsZero() {
 			continue
 		}
+		failed := s.record.phase == failedPreserved
 		if !isProtected(s.node) {
-			o.blame("P5", "%s is %s, and its node is not protected", name, phaseOf(s.machine))
+			o.blame("P5", "%s is %s, and its node is not protected", name, s.record.phase)
 		}
 		tainted := slices.ContainsFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
-		if failed := phaseOf(s.machine) == failedPreserved; failed != tainted {
-			o.blame("P7", "%s is %s, and the taint of its node is %t", name, phaseOf(s.machine), tainted)
+		if failed != tainted && !o.alone { // MCM 0.62 cordons
+			o.blame("P7", "%s is %s, and the taint of its node is %t", name, s.record.phase, tainted)
 		}
-		if phaseOf(s.machine) == failedPreserved && s.unhealthy.IsZero() {
+		if failed && s.unhealthy.IsZero() {
 			o.blame("T7", "%s is %s, and its node is healthy", name, failedPreserved)
 		}
 	}
@@ -356,7 +374,7 @@ func (o *oracle) rest(w *World) {
 		switch {
 		case s.machine == nil || s.node == nil || s.machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning || !s.unhealthy.IsZero():
 			o.blame("rest", "%s is not a healthy machine", name)
-		case isKept(s.machine) || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
+		case s.record.kept || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
 			o.blame("rest", "%s is still kept", name)
 		case s.node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || len(s.node.Spec.Taints) > 0 || s.node.Spec.Unschedulable:
 			o.blame("rest", "the node of %s still has marks: %v, %v", name, s.node.Annotations, s.node.Spec.Taints)
@@ -366,26 +384,49 @@ func (o *oracle) rest(w *World) {
 	}
 }
 
-func isKept(machine *machinev1alpha1.Machine) bool {
-	return machine.Annotations[v1alpha1.AnnotationCause] != ""
+// record is what a Machine says of its preservation.
+type record struct {
+	// kept says that there is one, auto that it is for the share.
+	kept, auto bool
+	phase      string
+	expiry     time.Time
 }
 
-func phaseOf(machine *machinev1alpha1.Machine) string {
-	return machine.Annotations[v1alpha1.AnnotationPhase]
+// recordOf returns our record or, where we are not, that of machine-controller-manager.
+func (o *oracle) recordOf(machine *machinev1alpha1.Machine) record {
+	status, annotations := machine.Status.CurrentStatus, machine.Annotations
+	if o.alone {
+		r := record{kept: status.PreserveExpiryTime != nil, auto: annotations[v1alpha1.AnnotationPreserve] == machineutils.PreserveMachineAnnotationValueAutoPreserved}
+		if r.kept {
+			r.expiry, r.phase = status.PreserveExpiryTime.Time, runningPreserved
+			if status.Phase == machinev1alpha1.MachineFailed {
+				r.phase = failedPreserved
+			}
+		}
+		return r
+	}
+	r := record{
+		kept:  annotations[v1alpha1.AnnotationCause] != "",
+		auto:  strings.Contains(annotations[v1alpha1.AnnotationCause]+annotations[v1alpha1.AnnotationClaims], v1alpha1.CauseAuto),
+		phase: annotations[v1alpha1.AnnotationPhase],
+	}
+	if r.expiry, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime]); status.PreserveExpiryTime != nil {
+		r.expiry = status.PreserveExpiryTime.Time
+	}
+	return r
+}
+
+// late is how long after its expiry a machine may be let go of. MCM looks every ten minutes.
+func (o *oracle) late() time.Duration {
+	if o.alone {
+		return calm + 10*time.Minute
+	}
+	return calm
 }
 
 // isProtected says that the cluster-autoscaler leaves a node alone.
 func isProtected(node *corev1.Node) bool {
 	return node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true"
-}
-
-// expiryOf returns until when a machine is kept.
-func expiryOf(machine *machinev1alpha1.Machine) time.Time {
-	if expiry := machine.Status.CurrentStatus.PreserveExpiryTime; expiry != nil {
-		return expiry.Time
-	}
-	expiry, _ := time.Parse(time.RFC3339, machine.Annotations[v1alpha1.AnnotationExpiryTime])
-	return expiry
 }
 
 func later(a, b time.Time) time.Time {

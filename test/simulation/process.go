@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -140,6 +141,8 @@ type link struct {
 	// back is closed when it can be reached again.
 	back chan struct{}
 	lag  time.Duration
+	// oldest is the version from which on the server remembers what has happened.
+	oldest int
 	// denied are the names of objects that cannot be written to.
 	denied map[string]bool
 	// sent counts the requests by what they are about.
@@ -168,6 +171,24 @@ func (l *link) Mend() {
 		l.away, l.cut = false, make(chan struct{})
 		close(l.back)
 	}
+}
+
+// Forget ends all watches, and lets none begin at a version that was read before.
+func (l *link) Forget() {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	if l.oldest = l.server.Version(); !l.away {
+		close(l.cut)
+		l.cut = make(chan struct{})
+	}
+}
+
+// remembers says that a watch can begin at a version.
+func (l *link) remembers(version string) bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	number, err := strconv.Atoi(version)
+	return err != nil || number >= l.oldest
 }
 
 // Lag has watches lag behind.
@@ -245,6 +266,9 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if req.Method == http.MethodGet {
+		if query := req.URL.Query(); query.Get("watch") != "" && query.Get("sendInitialEvents") == "" && !c.link.remembers(query.Get("resourceVersion")) {
+			return c.answer(req, refuse(http.StatusGone))
+		}
 		return c.answer(req, c.link.server.Serve(c.life.Name, req, c.link.lags, cut))
 	}
 

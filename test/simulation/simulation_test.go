@@ -7,6 +7,7 @@ package simulation
 import (
 	"flag"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -19,7 +20,10 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
+var alone = flag.Bool("alone", false, "Have no sidecar in what is made of a seed: what machine-controller-manager does by itself.")
+
 func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(1) // what happens at the same moment happens on one processor anyway: more of them only wake each other
 	debug.SetGCPercent(400)
 	// Else this takes longer than all other tests, and is another one each time.
 	for name, value := range map[string]string{"rapid.checks": "25", "rapid.seed": "1", "rapid.nofailfile": "true"} {
@@ -115,11 +119,40 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+// TestAlone lets histories happen in which machine-controller-manager by itself does what no rule allows: it is real, and the
+// oracle sees what it does.
+func TestAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		history History
+		rule    string
+		either  bool // 0.61 does it as well
+	}{
+		"the shoot is away when a machine fails": {History{Alone: true, Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{25 * time.Minute, ShootOutage{30 * time.Minute}},
+		}}, "H1", true},
+		"the expiry of a machine comes": {History{Alone: true, Replicas: 1, Share: 2, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+		}}, "T8", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if old && !test.either {
+				t.Skip("0.61 keeps no machines")
+			}
+			o := happen(t, test.history)
+			t.Logf("%s\n%s", o.Violation, o.Timeline)
+			if rule, _, _ := strings.Cut(o.Violation, ":"); rule != test.rule {
+				t.Errorf("expected a violation of %s, got %q", test.rule, o.Violation)
+			}
+		})
+	}
+}
+
 // TestHistories lets histories happen that are made of a seed: make simulate.
 func TestHistories(t *testing.T) {
 	begin, count, seen := time.Now(), 0, map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		h := Histories().Draw(rt, "history")
+		h := Histories(*alone).Draw(rt, "history")
 		o := happen(t, h)
 		if count++; o.Violation != "" {
 			rt.Fatalf("%s\n%s\n\n%s", o.Violation, h, o.Timeline)

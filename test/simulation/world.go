@@ -68,7 +68,11 @@ func newWorld(h History) *World {
 	w.add(machineControllerName, func(ctx context.Context, life *Life) error {
 		return mcm.MachineController(ctx, options(life), account{w.cloud, life})
 	})
-	w.add(sidecarName, runSidecar)
+	run := runSidecar
+	if h.Alone {
+		run = func(ctx context.Context, _ *Life) error { <-ctx.Done(); return nil }
+	}
+	w.add(sidecarName, run)
 
 	w.createPool(h)
 	for _, process := range w.processes {
@@ -143,9 +147,13 @@ func (w *World) createPool(h History) {
 		// As the webhook sets it: MCM takes a request up by itself while the sidecar does not run.
 		deployment.Spec.Template.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: h.Timeout}}
 	}
-	deployment.Annotations = map[string]string{
-		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
-		v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
+	if h.Alone {
+		deployment.Spec.AutoPreserveFailedMachineMax = int32(h.Share)
+	} else {
+		deployment.Annotations = map[string]string{
+			v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
+			v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
+		}
 	}
 	w.create("machinedeployments", deployment)
 }
