@@ -54,7 +54,7 @@ func stamp(d time.Duration) string {
 var noise = []string{
 	"metadata.resourceVersion", "metadata.generation", "metadata.uid", "metadata.creationTimestamp", "metadata.ownerReferences",
 	"metadata.finalizers", "apiVersion", "kind", "spec.template", "spec.selector", "spec.nodeTemplate", "spec.strategy", "metadata.labels",
-	"status.observedGeneration", "status.lastOperation.lastUpdateTime", "status.addresses",
+	"status.observedGeneration", "status.lastOperation.lastUpdateTime", "status.addresses", "status.failedMachines",
 }
 
 func describe(change *Change) string {
@@ -79,12 +79,21 @@ func describe(change *Change) string {
 			continue
 		}
 		short := strings.NewReplacer("metadata.annotations.", "", "machine-preservation.extensions.gardener.cloud/", "", "status.", "", "currentStatus.", "").Replace(path)
-		lines = append(lines, fmt.Sprintf("%s: %s > %s", short, cmp.Or(before[path], "-"), cmp.Or(after[path], "-")))
+		lines = append(lines, fmt.Sprintf("%s: %s > %s", short, shorten(before[path]), shorten(after[path])))
 	}
 	if len(lines) == 0 {
 		return ""
 	}
 	return what + "  " + strings.Join(lines, ", ")
+}
+
+// shorten returns a value as it is shown.
+func shorten(value string) string {
+	const most = 40
+	if runes := []rune(value); len(runes) > most {
+		value = string(runes[:most]) + "…"
+	}
+	return cmp.Or(value, "-")
 }
 
 func merged(a, b map[string]string) map[string]string {
