@@ -66,7 +66,7 @@ test-unit: ## Run the tests that need no other process
 .PHONY: test-integration
 test-integration: ## Run the tests against a real kube-apiserver
 	@KUBEBUILDER_ASSETS="$$($(LANDSCAPE) assets)"; export KUBEBUILDER_ASSETS; \
-	go test -p 4 -timeout $(INTEGRATION_TIMEOUT) ./test/integration/... # they wait for the most part
+	go test -p 4 -timeout $(INTEGRATION_TIMEOUT) ./test/integration/share ./test/integration/... # they wait for the most part, the first one for the longest time
 
 .PHONY: test-e2e
 test-e2e: ## Run the stories on the local landscape, with both generations of the machine-controller-manager
