@@ -46,7 +46,8 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 		process = rapid.SampledFrom([]string{sidecarName, machineControllerName, managerName})
 		server  = rapid.SampledFrom([]string{"seed", "shoot"})
 		long    = minutes(1, 60)
-		action  = rapid.OneOf(
+		// What is there more than once happens more often.
+		action = rapid.OneOf(
 			draw(func(t *rapid.T) Action {
 				return Break{machine.Draw(t, "machine"), rapid.SampledFrom([]Condition{Dead, NotReady, Deadlocked}).Draw(t, "condition")}
 			}),
@@ -56,11 +57,13 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Healthy} }),
 			draw(func(t *rapid.T) Action { return Vanish{machine.Draw(t, "machine")} }),
 			rapid.Just(Action(Stillborn{})),
+			rapid.Just(Action(Stillborn{})),
 			draw(func(t *rapid.T) Action {
 				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", "nonsense"}).Draw(t, "value")}
 			}),
 			draw(func(t *rapid.T) Action { return Unprotect{machine.Draw(t, "machine")} }),
 			draw(func(t *rapid.T) Action { return Scale{rapid.IntRange(1, 5).Draw(t, "replicas")} }),
+			rapid.Just(Action(Roll{})),
 			rapid.Just(Action(Roll{})),
 			draw(func(t *rapid.T) Action {
 				return Restart{process.Draw(t, "process"), minutes(0, 20).Draw(t, "downtime")}
@@ -75,11 +78,13 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 				return Outage{process.Draw(t, "process"), server.Draw(t, "server"), long.Draw(t, "for"), rapid.Bool().Draw(t, "hangs")}
 			}),
 			draw(func(t *rapid.T) Action { return ShootOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return ShootOutage{long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action {
 				return Lag{process.Draw(t, "process"), server.Draw(t, "server"), time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second, long.Draw(t, "for")}
 			}),
 			draw(func(t *rapid.T) Action { return Forget{process.Draw(t, "process"), server.Draw(t, "server")} }),
 			draw(func(t *rapid.T) Action { return CloudOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
 		)
 	)
