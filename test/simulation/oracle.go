@@ -41,6 +41,7 @@ type oracle struct {
 	share    int
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
+	pods     podRules
 	// rolling is since when machines are replaced because of an update, rolled until when; zero for not, and never.
 	rolling, rolled time.Time
 	// scaled is when machines were last to become fewer.
@@ -162,6 +163,7 @@ func (o *oracle) observe(change *Change) {
 		}
 		o.observeSets()
 	}
+	o.observePods(change)
 }
 
 func (o *oracle) observeSets() {
@@ -297,7 +299,7 @@ func (o *oracle) look() {
 	defer o.mutex.Unlock()
 	now := time.Now()
 	if !o.rolling.IsZero() {
-		last := later(o.rolling, o.disturbed)
+		last := later(o.rolling, later(o.disturbed, o.pods.hindered))
 		for _, s := range o.machines {
 			last = later(last, s.disturbed)
 		}
@@ -326,6 +328,7 @@ func (o *oracle) look() {
 		if phaseOf(s.machine) == failedPreserved && s.unhealthy.IsZero() {
 			o.blame("T7", "%s is %s, and its node is healthy", name, failedPreserved)
 		}
+		o.checkEmpty(name, s)
 	}
 }
 
@@ -364,6 +367,7 @@ func (o *oracle) rest(w *World) {
 			o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 		}
 	}
+	o.restOfPods()
 }
 
 func isKept(machine *machinev1alpha1.Machine) bool {
