@@ -63,9 +63,9 @@ func event() *rapid.Generator[Event] {
 				return Lag{process.Draw(t, "process"), server.Draw(t, "server"), time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second, long.Draw(t, "for")}
 			}),
 			draw(func(t *rapid.T) Action { return CloudOutage{long.Draw(t, "for")} }),
-			draw(func(t *rapid.T) Action { return Freeze{minutes(10, 240).Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Freeze{minutes(10, 150).Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action {
-				return Stick{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "finalizer"), minutes(1, 240).Draw(t, "for")}
+				return Stick{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "finalizer"), minutes(1, 150).Draw(t, "for")}
 			}),
 			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
 		)

@@ -373,6 +373,16 @@ func isNodeReady(node *corev1.Node) bool {
 	})
 }
 
+// readyChanged returns since when a node is ready, or is not.
+func readyChanged(node *corev1.Node) time.Time {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return node.CreationTimestamp.Time
+}
+
 // What follows is the part of the API server.
 
 // fieldsOf returns what says whether an object is asked for, nil if all are.
@@ -600,8 +610,6 @@ type podRules struct {
 type drained struct {
 	// since is when the taint was put on, and until when the last reason to empty the node went; zero if there are all.
 	since, until time.Time
-	// unready is since when the node does not answer; zero if it does.
-	unready time.Time
 }
 
 func (o *oracle) hinder(until time.Time) {
@@ -623,10 +631,10 @@ func (o *oracle) observePods(change *Change) {
 		if o.pods.pods[change.name] = pod; change.Type == watch.Deleted {
 			delete(o.pods.pods, change.name)
 		}
-		switch terminating := change.Before != nil && change.Before.GetDeletionTimestamp() != nil; {
-		case change.Type == watch.Deleted && (!terminating || change.By != "kubelet"), change.Type == watch.Modified && isForced(pod):
-			o.seen["pod forced by "+change.By]++
-		case pod.DeletionTimestamp != nil && !terminating:
+		switch {
+		case change.Type == watch.Deleted || isForced(pod):
+			o.seen["pod ended by "+change.By]++
+		case pod.DeletionTimestamp != nil && change.Before.GetDeletionTimestamp() == nil:
 			o.seen["pod evicted by "+change.By]++
 		}
 		if change.By == sidecarName {
@@ -655,15 +663,6 @@ func (o *oracle) observeDrain(node string) {
 	case taint < 0 && d != nil && d.until.IsZero():
 		d.until = time.Now()
 	}
-	if d == nil || s == nil || s.node == nil {
-		return
-	}
-	switch {
-	case isNodeReady(s.node):
-		d.unready = time.Time{}
-	case d.unready.IsZero():
-		d.unready = time.Now()
-	}
 }
 
 // checkRemoval blames a pod that we have asked to go, or deleted, without being allowed to.
@@ -686,8 +685,8 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 		o.blame("D1", "%s is removed by us, and the machine of %s is not %s with the taint since %s", change.name, node, failedPreserved, d.until.Format(time.TimeOnly))
 	case forced && time.Since(d.since) < drainTimeout-time.Second:
 		o.blame("P7", "%s is deleted by force, and the drain of %s has begun at %s", change.name, node, d.since.Format(time.TimeOnly))
-	case forced && len(pod.Spec.Volumes) > 0 && !d.unready.IsZero() && time.Since(d.unready) > soon:
-		o.blame("D10", "%s has a volume and is deleted by force, and %s does not answer since %s", change.name, node, d.unready.Format(time.TimeOnly))
+	case forced && len(pod.Spec.Volumes) > 0 && s != nil && s.node != nil && !isNodeReady(s.node) && time.Since(readyChanged(s.node)) > soon:
+		o.blame("D10", "%s has a volume and is deleted by force, and %s does not answer since %s", change.name, node, readyChanged(s.node).Format(time.TimeOnly))
 	}
 }
 
@@ -699,7 +698,7 @@ func (o *oracle) checkEmpty(node string, s *subject) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.pods.pods)) {
 		pod := o.pods.pods[name]
-		kept := len(pod.Spec.Volumes) > 0 && !d.unready.IsZero()
+		kept := len(pod.Spec.Volumes) > 0 && !isNodeReady(s.node)
 		if pod.Spec.NodeName == node && !kept {
 			o.blame("P7", "%s is still on %s, whose drain has begun at %s", name, node, d.since.Format(time.TimeOnly))
 		}
