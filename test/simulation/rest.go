@@ -52,7 +52,11 @@ func respondError(err error) *http.Response {
 	reason := status.Status()
 	reason.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	body, _ := json.Marshal(reason)
-	return respond(int(reason.Code), io.NopCloser(bytes.NewReader(body)))
+	response := respond(int(reason.Code), io.NopCloser(bytes.NewReader(body)))
+	if reason.Details != nil && reason.Details.RetryAfterSeconds > 0 {
+		response.Header.Set("Retry-After", strconv.Itoa(int(reason.Details.RetryAfterSeconds)))
+	}
+	return response
 }
 
 // refuse answers with an error of a code.
