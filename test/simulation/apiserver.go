@@ -200,6 +200,7 @@ func (s *APIServer) Update(by string, k key, status bool, edit func(*unstructure
 		after.SetUID(before.GetUID())
 		after.SetCreationTimestamp(before.GetCreationTimestamp())
 		after.SetDeletionTimestamp(before.GetDeletionTimestamp())
+		after.SetDeletionGracePeriodSeconds(before.GetDeletionGracePeriodSeconds())
 		after.SetGeneration(before.GetGeneration())
 		after.SetGroupVersionKind(before.GroupVersionKind())
 	}
@@ -213,7 +214,8 @@ func (s *APIServer) Update(by string, k key, status bool, edit func(*unstructure
 	if !reflect.DeepEqual(after.Object["spec"], before.Object["spec"]) {
 		after.SetGeneration(before.GetGeneration() + 1)
 	}
-	if after.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 {
+	grace := after.GetDeletionGracePeriodSeconds() // only pods have one
+	if after.GetDeletionTimestamp() != nil && len(after.GetFinalizers()) == 0 && (grace == nil || *grace == 0) {
 		return s.append(by, k, watch.Deleted, after, before), nil
 	}
 	return s.append(by, k, watch.Modified, after, before), nil

@@ -84,6 +84,10 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			}),
 			draw(func(t *rapid.T) Action { return Forget{process.Draw(t, "process"), server.Draw(t, "server")} }),
 			draw(func(t *rapid.T) Action { return CloudOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Freeze{minutes(10, 150).Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action {
+				return Stick{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "finalizer"), minutes(1, 150).Draw(t, "for")}
+			}),
 			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
 		)

@@ -393,6 +393,7 @@ func (w *World) mend() {
 		process.Lay(nil)
 	}
 	w.cloud.bear(0)
+	w.pods.mend()
 }
 
 // pass lets time pass until some time after the beginning, and returns false if something was wrong.

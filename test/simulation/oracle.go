@@ -44,6 +44,7 @@ type oracle struct {
 	share    int
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
+	pods     podRules
 	// rolling is since when machines are replaced because of an update, rolled until when; zero for not, and never.
 	rolling, rolled time.Time
 	// scaled is when machines were last to become fewer.
@@ -172,6 +173,7 @@ func (o *oracle) observe(change *Change) {
 		}
 		o.observeSets()
 	}
+	o.observePods(change)
 }
 
 func (o *oracle) observeSets() {
@@ -314,7 +316,7 @@ func (o *oracle) look() {
 	defer o.mutex.Unlock()
 	now := time.Now()
 	if !o.rolling.IsZero() {
-		last := later(o.rolling, o.disturbed)
+		last := later(o.rolling, later(o.disturbed, o.pods.hindered))
 		for _, s := range o.machines {
 			last = later(last, s.disturbed)
 		}
@@ -344,6 +346,7 @@ func (o *oracle) look() {
 		if failed && s.unhealthy.IsZero() {
 			o.blame("T7", "%s is %s, and its node is healthy", name, failedPreserved)
 		}
+		o.checkEmpty(name, s)
 	}
 }
 
@@ -382,6 +385,7 @@ func (o *oracle) rest(w *World) {
 			o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 		}
 	}
+	o.restOfPods()
 }
 
 // record is what a Machine says of its preservation.

@@ -52,7 +52,11 @@ func respondError(err error) *http.Response {
 	reason := status.Status()
 	reason.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	body, _ := json.Marshal(reason)
-	return respond(int(reason.Code), io.NopCloser(bytes.NewReader(body)))
+	response := respond(int(reason.Code), io.NopCloser(bytes.NewReader(body)))
+	if reason.Details != nil && reason.Details.RetryAfterSeconds > 0 {
+		response.Header.Set("Retry-After", strconv.Itoa(int(reason.Details.RetryAfterSeconds)))
+	}
+	return response
 }
 
 // refuse answers with an error of a code.
@@ -98,7 +102,11 @@ func (s *APIServer) answer(by string, req *http.Request, k key, subresource stri
 		}
 		return body, err
 	}
-	if !ok || subresource != "" && subresource != "status" {
+	if found := discovery(req.URL.Path); found != nil && req.Method == http.MethodGet {
+		return json.Marshal(found)
+	}
+	isEviction := ok && k.resource == "pods" && subresource == "eviction" && req.Method == http.MethodPost
+	if !ok || subresource != "" && subresource != "status" && !isEviction {
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, req.Method, k.groupResource(), k.name, req.URL.Path, 0, false)
 	}
 	var body []byte
@@ -109,6 +117,9 @@ func (s *APIServer) answer(by string, req *http.Request, k key, subresource stri
 		}
 	}
 
+	if isEviction {
+		return s.evict(by, k, body)
+	}
 	var (
 		change *Change
 		err    error
@@ -139,6 +150,10 @@ func (s *APIServer) answer(by string, req *http.Request, k key, subresource stri
 			if err := json.Unmarshal(body, &opts); err != nil {
 				return nil, err
 			}
+		}
+		if k.resource == "pods" {
+			change, err = s.deletePod(by, k, opts)
+			break
 		}
 		var uid types.UID
 		if opts.Preconditions != nil && opts.Preconditions.UID != nil {
@@ -205,10 +220,16 @@ func (s *APIServer) list(k key, query url.Values) ([]byte, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	asked, err := fieldsOf(query)
+	if err != nil {
+		return nil, err
+	}
 	found, version := s.List(k.resource, k.namespace, selector)
 	items := make([]json.RawMessage, 0, len(found))
 	for _, change := range found {
-		items = append(items, change.raw)
+		if asked == nil || asked(change.Object) {
+			items = append(items, change.raw)
+		}
 	}
 	kind := resources[k.resource]
 	return json.Marshal(map[string]any{
@@ -219,12 +240,18 @@ func (s *APIServer) list(k key, query url.Values) ([]byte, error) {
 }
 
 func (s *APIServer) watch(ctx context.Context, k key, query url.Values, lag func() time.Duration, cut <-chan struct{}) *http.Response {
-	w := &stream{server: s, key: k, lag: lag, ctx: ctx, cut: cut, closed: make(chan struct{})}
+	asked, err := fieldsOf(query)
+	if err != nil {
+		return respondError(err)
+	}
+	w := &stream{server: s, key: k, asked: asked, lag: lag, ctx: ctx, cut: cut, closed: make(chan struct{})}
 	w.version, _ = strconv.Atoi(query.Get("resourceVersion"))
 	if query.Get("sendInitialEvents") == "true" {
 		found, version := s.List(k.resource, k.namespace, labels.Everything())
 		for _, change := range found {
-			w.write(watch.Added, change.raw)
+			if asked == nil || asked(change.Object) {
+				w.write(watch.Added, change.raw)
+			}
 		}
 		kind := resources[k.resource]
 		w.write(watch.Bookmark, fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d","annotations":{%q:"true"}}}`,
@@ -238,6 +265,8 @@ func (s *APIServer) watch(ctx context.Context, k key, query url.Values, lag func
 type stream struct {
 	server *APIServer
 	key    key
+	// asked says which objects are to be seen, nil for all.
+	asked func(*unstructured.Unstructured) bool
 	// version is up to where the log was read.
 	version int
 	lag     func() time.Duration
@@ -260,10 +289,14 @@ func (w *stream) Read(p []byte) (int, error) {
 			if change.resource != w.key.resource || w.key.namespace != "" && change.namespace != w.key.namespace {
 				continue
 			}
+			eventType, seen := change.seenAs(w.asked)
+			if !seen {
+				continue
+			}
 			if err := w.wait(nil, time.Until(change.At.Add(w.lag()))); err != nil {
 				return 0, err
 			}
-			w.write(change.Type, change.raw)
+			w.write(eventType, change.raw)
 			break
 		}
 		if w.pending.Len() == 0 {

@@ -68,6 +68,9 @@ func describe(change *Change) string {
 	case "DELETED":
 		return what + " is gone"
 	case "ADDED":
+		if node, ok, _ := unstructured.NestedString(change.Object.Object, "spec", "nodeName"); ok {
+			return what + " is created on " + node
+		}
 		return what + " is created"
 	}
 	var lines []string

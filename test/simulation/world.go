@@ -36,6 +36,7 @@ type World struct {
 	begin       time.Time
 	seed, shoot *APIServer
 	cloud       *Cloud
+	pods        *Pods
 	processes   map[string]*Process // by their names
 	oracle      *oracle
 	// rolls is how often the template of the machines was changed.
@@ -60,6 +61,7 @@ func newWorld(h History) *World {
 	w.oracle = newOracle(h)
 	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
 	w.seed.OnEvent = w.note
+	w.pods = newPods(w.shoot, w.cloud)
 
 	options := func(life *Life) mcm.Options {
 		return mcm.Options{Namespace: namespace, Seed: life.config("seed"), Shoot: life.config("shoot")}
@@ -109,6 +111,7 @@ func (w *World) run() {
 		select {
 		case <-ticker.C:
 			w.cloud.tick()
+			w.pods.tick()
 			w.oracle.look()
 		case <-w.ctx.Done():
 			return
