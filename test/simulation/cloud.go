@@ -123,6 +123,12 @@ func (c *Cloud) shootIsAway(away bool) {
 	c.shootAway = away
 }
 
+func (c *Cloud) isShootAway() bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.shootAway
+}
+
 // Machines returns the machines that have VMs.
 func (c *Cloud) Machines() []string {
 	c.mutex.Lock()
@@ -145,7 +151,7 @@ func (c *Cloud) tick() {
 			delete(c.vms, name)
 		case vm.deleted && vm.reported == Dead:
 			// A node that joined while its VM was being deleted is left by machine-controller-manager.
-			_, _ = c.shoot.Delete("cloud-controller", nodeKey(name), "")
+			_, _ = c.shoot.Delete("cloud-controller", nodeKey(name), "", "")
 		case now.Before(vm.boots):
 		case vm.condition != Dead:
 			if !vm.joined {

@@ -374,6 +374,7 @@ func (w *World) mend() {
 		process.Lay(nil)
 	}
 	w.cloud.bear(0)
+	w.requestors.mend()
 }
 
 // pass lets time pass until some time after the beginning, and returns false if something was wrong.

@@ -49,7 +49,8 @@ type oracle struct {
 	// disturbed is when the last fault was over, and is in the future while there is one.
 	disturbed time.Time
 	// blind is until when the sidecar could not see what becomes of nodes.
-	blind time.Time
+	blind        time.Time
+	maintenances maintenances
 
 	violation string
 	violated  chan struct{}
@@ -63,6 +64,8 @@ type subject struct {
 	node    *corev1.Node
 	// everKept says that the machine has, or had, a record, asked that a person has asked for something.
 	everKept, asked bool
+	// worked says that somebody has asked to work on it.
+	worked bool
 	// denied is when a person last asked for the end of the preservation.
 	denied time.Time
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
@@ -156,6 +159,8 @@ func (o *oracle) observe(change *Change) {
 		o.observeMachine(change)
 	case "nodes":
 		o.observeNode(change)
+	case "nodemaintenances":
+		o.observeMaintenance(change)
 	case "machinesets":
 		if o.sets[change.name] = fromUnstructured[machinev1alpha1.MachineSet](change.Object); change.Type == watch.Deleted {
 			delete(o.sets, change.name)
@@ -214,7 +219,7 @@ func (o *oracle) observeMachine(change *Change) {
 
 // checkOurs blames what we write about a machine that is not kept and that nobody has asked for.
 func (o *oracle) checkOurs(s *subject, change *Change) {
-	if !s.everKept && !s.asked && s.suspicious == "" {
+	if !s.everKept && !s.asked && !s.worked && s.suspicious == "" {
 		s.suspicious = describe(change)
 	}
 }
@@ -230,7 +235,7 @@ func (o *oracle) dismiss(name string, s *subject) {
 func (o *oracle) places(byShare bool) []string {
 	var places []string
 	for name, s := range o.machines {
-		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) || onlyWorkedOn(s.machine) {
 			continue
 		}
 		auto := strings.Contains(s.machine.Annotations[v1alpha1.AnnotationCause]+s.machine.Annotations[v1alpha1.AnnotationClaims], v1alpha1.CauseAuto)
@@ -250,6 +255,8 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, c
 	}
 	expiry := expiryOf(before)
 	switch {
+	case !isKept(before) && o.owesMaintenance(change.name, s):
+		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
 	case isKept(before) && phaseOf(before) != "" && expiry.After(time.Now()):
 		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, phaseOf(before), expiry.Format(time.TimeOnly))
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
@@ -269,6 +276,7 @@ func (o *oracle) observeNode(change *Change) {
 	if before != nil && isProtected(before) && !isProtected(s.node) {
 		s.changed = time.Now()
 	}
+	o.checkMaintainedNode(change, before, s.node)
 	if change.Type == watch.Deleted {
 		s.node = nil
 	}
@@ -296,6 +304,7 @@ func (o *oracle) look() {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	now := time.Now()
+	o.lookAtMaintenances()
 	if !o.rolling.IsZero() {
 		last := later(o.rolling, o.disturbed)
 		for _, s := range o.machines {
@@ -307,6 +316,7 @@ func (o *oracle) look() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
+		o.lookAtMaintained(name, s)
 		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) || !o.isCalm(s) {
 			continue
 		}
@@ -320,7 +330,7 @@ func (o *oracle) look() {
 			o.blame("P5", "%s is %s, and its node is not protected", name, phaseOf(s.machine))
 		}
 		tainted := slices.ContainsFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
-		if failed := phaseOf(s.machine) == failedPreserved; failed != tainted {
+		if failed := phaseOf(s.machine) == failedPreserved && !workedOn(s.machine); failed != tainted {
 			o.blame("P7", "%s is %s, and the taint of its node is %t", name, phaseOf(s.machine), tainted)
 		}
 		if phaseOf(s.machine) == failedPreserved && s.unhealthy.IsZero() {
@@ -351,6 +361,7 @@ func (o *oracle) rest(w *World) {
 	case len(machines) != o.replicas || len(nodes) != o.replicas || len(vms) != o.replicas:
 		o.blame("rest", "there are %d machines, %d nodes and %d VMs for %d replicas", len(machines), len(nodes), len(vms), o.replicas)
 	}
+	o.restOfMaintenances()
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
 		switch {

@@ -38,6 +38,7 @@ type World struct {
 	cloud       *Cloud
 	processes   map[string]*Process // by their names
 	oracle      *oracle
+	requestors  *requestors
 	// rolls is how often the template of the machines was changed.
 	rolls int
 
@@ -58,6 +59,7 @@ func newWorld(h History) *World {
 	w.ctx, w.end = context.WithCancel(context.Background())
 	w.cloud = newCloud(w.shoot)
 	w.oracle = newOracle(h)
+	w.requestors = newRequestors(w)
 	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
 	w.seed.OnEvent = w.note
 
@@ -71,6 +73,7 @@ func newWorld(h History) *World {
 	w.add(sidecarName, runSidecar)
 
 	w.createPool(h)
+	w.requestors.configure()
 	for _, process := range w.processes {
 		process.Start()
 	}
@@ -105,6 +108,7 @@ func (w *World) run() {
 		select {
 		case <-ticker.C:
 			w.cloud.tick()
+			w.requestors.tick()
 			w.oracle.look()
 		case <-w.ctx.Done():
 			return
