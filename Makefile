@@ -97,7 +97,7 @@ simulate: ## Let histories happen in a simulated world, a day in a second, and w
 	@case '$(MCM)' in 0.61|0.62) ;; *) echo "MCM=$(MCM) cannot be simulated, 0.61 and 0.62 can" >&2; exit 1 ;; esac
 	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
 	$(if $(filter 0.61,$(MCM)),go run ./test/simulation/cmd/mcm061 "$$dir" &&) \
-	go test -count=1 -v -timeout 0 -run '^Test(Known|Histories)$$' $(if $(filter 0.61,$(MCM)),-vet=off -tags mcm061 -overlay "$$dir/overlay.json") ./test/simulation \
+	go test -count=1 -v -timeout 0 -run '^Test(Known.*|Histories)$$' $(if $(filter 0.61,$(MCM)),-vet=off -tags mcm061 -overlay "$$dir/overlay.json") ./test/simulation \
 	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) # 0: another one each time
 
 .PHONY: conformance

@@ -375,6 +375,7 @@ func (w *World) mend() {
 	}
 	w.cloud.bear(0)
 	w.requestors.mend()
+	w.withdrawAll()
 }
 
 // pass lets time pass until some time after the beginning, and returns false if something was wrong.

@@ -51,6 +51,7 @@ type oracle struct {
 	// blind is until when the sidecar could not see what becomes of nodes.
 	blind        time.Time
 	maintenances maintenances
+	hosts        map[string]*observedHost // by their names
 
 	violation string
 	violated  chan struct{}
@@ -66,6 +67,7 @@ type subject struct {
 	everKept, asked bool
 	// worked says that somebody has asked to work on it.
 	worked bool
+	cycled cycled
 	// denied is when a person last asked for the end of the preservation.
 	denied time.Time
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
@@ -159,6 +161,8 @@ func (o *oracle) observe(change *Change) {
 		o.observeMachine(change)
 	case "nodes":
 		o.observeNode(change)
+	case "baremetalhosts":
+		o.observeHost(change)
 	case "nodemaintenances":
 		o.observeMaintenance(change)
 	case "machinesets":
@@ -191,6 +195,7 @@ func (o *oracle) observeMachine(change *Change) {
 	before := s.machine
 	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
 	s.machine.Name = change.name
+	o.observeCycle(change.name, s, before)
 	if isKept(s.machine) {
 		s.everKept, s.suspicious = true, ""
 	}
@@ -277,6 +282,7 @@ func (o *oracle) observeNode(change *Change) {
 		s.changed = time.Now()
 	}
 	o.checkMaintainedNode(change, before, s.node)
+	o.observeCycledNode(change, before, s.node)
 	if change.Type == watch.Deleted {
 		s.node = nil
 	}
@@ -285,6 +291,7 @@ func (o *oracle) observeNode(change *Change) {
 	}) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == kernelDeadlock && c.Status != corev1.ConditionFalse
 	})
+	s.cycled.settle(healthy)
 	if healthy != s.unhealthy.IsZero() {
 		s.changed = time.Now()
 	}
@@ -305,6 +312,7 @@ func (o *oracle) look() {
 	defer o.mutex.Unlock()
 	now := time.Now()
 	o.lookAtMaintenances()
+	o.lookAtHosts()
 	if !o.rolling.IsZero() {
 		last := later(o.rolling, o.disturbed)
 		for _, s := range o.machines {
@@ -317,6 +325,7 @@ func (o *oracle) look() {
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
 		o.lookAtMaintained(name, s)
+		o.lookAtCycle(name, s)
 		if s.machine == nil || s.machine.DeletionTimestamp != nil || !isKept(s.machine) || !o.isCalm(s) {
 			continue
 		}
@@ -362,6 +371,7 @@ func (o *oracle) rest(w *World) {
 		o.blame("rest", "there are %d machines, %d nodes and %d VMs for %d replicas", len(machines), len(nodes), len(vms), o.replicas)
 	}
 	o.restOfMaintenances()
+	o.restOfCycles()
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
 		switch {

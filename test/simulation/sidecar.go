@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
 )
@@ -31,6 +32,7 @@ func runSidecar(ctx context.Context, life *Life) error {
 		Timeouts:           domain.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
 		NodeConditions:     domain.DefaultNodeConditions,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
+		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
 		MetricsBindAddress: "0",
 	}
 	if old {

@@ -29,6 +29,21 @@ func TestKnownWork(t *testing.T) {
 			{20 * time.Minute, Maintain{Machine: 0, For: 10 * time.Minute}},
 			{25 * time.Minute, Lay{sidecarName, Ambush{Kill: true, Applied: true, After: 10 * time.Minute}}},
 		}}, map[string]int{"maintenance Draining > Ready": 1, "terminated": 0}},
+		"X1: a machine is power-cycled, and its host takes its time": {History{Replicas: 3, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{21 * time.Minute, Stubborn{0, 4 * time.Minute}},
+			{21 * time.Minute, PowerCycle{Machine: 0}},
+		}}, map[string]int{"host is off": 1, "node is out of service": 1, "cycle Starting > Succeeded": 1, "terminated": 0}},
+		"X2: the machine goes while its host is off": {History{Replicas: 3, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Stubborn{0, 20 * time.Minute}},
+			{20 * time.Minute, PowerCycle{Machine: 0}},
+			{25 * time.Minute, Delete{0}},
+		}}, map[string]int{"host is asked to be off": 1, "host is off": 0, "terminated": 1}},
+		"X8: two are asked for, and the sidecar is killed": {History{Replicas: 4, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, PowerCycle{Machine: 0}},
+			{20 * time.Minute, PowerCycle{Machine: 1, OnNode: true}},
+			{20 * time.Minute, Lay{sidecarName, Ambush{Skip: 8, Kill: true, Applied: true, After: time.Minute}}},
+		}}, map[string]int{"host is off": 2, "cycle Starting > Succeeded": 2, "terminated": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := happen(t, test.history)

@@ -57,7 +57,7 @@ const (
 func newWorld(h History) *World {
 	w := &World{begin: time.Now(), seed: NewAPIServer("seed"), shoot: NewAPIServer("shoot"), processes: map[string]*Process{}}
 	w.ctx, w.end = context.WithCancel(context.Background())
-	w.cloud = newCloud(w.shoot)
+	w.cloud = newCloud(w.seed, w.shoot)
 	w.oracle = newOracle(h)
 	w.requestors = newRequestors(w)
 	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
@@ -150,6 +150,7 @@ func (w *World) createPool(h History) {
 	deployment.Annotations = map[string]string{
 		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
 		v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
+		v1alpha1.AnnotationPowerCycleSettings:     powerCycleSettings(false),
 	}
 	w.create("machinedeployments", deployment)
 }
