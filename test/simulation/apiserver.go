@@ -221,8 +221,8 @@ func (s *APIServer) Update(by string, k key, status bool, edit func(*unstructure
 	return s.append(by, k, watch.Modified, after, before), nil
 }
 
-// Delete deletes an object once it has no finalizers. With a UID, it must be that of the object.
-func (s *APIServer) Delete(by string, k key, uid types.UID) (*Change, error) {
+// Delete deletes an object once it has no finalizers. With a UID, or a version, it must be that of the object.
+func (s *APIServer) Delete(by string, k key, uid types.UID, version string) (*Change, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	current := s.objects[k]
@@ -231,6 +231,8 @@ func (s *APIServer) Delete(by string, k key, uid types.UID) (*Change, error) {
 		return nil, apierrors.NewNotFound(k.groupResource(), k.name)
 	case uid != "" && uid != current.Object.GetUID():
 		return nil, apierrors.NewConflict(k.groupResource(), k.name, fmt.Errorf("the UID is %s", current.Object.GetUID()))
+	case version != "" && version != current.Object.GetResourceVersion():
+		return nil, apierrors.NewConflict(k.groupResource(), k.name, fmt.Errorf("the version is %s", current.Object.GetResourceVersion()))
 	case len(current.Object.GetFinalizers()) == 0:
 		return s.append(by, k, watch.Deleted, current.Object.DeepCopy(), current.Object), nil
 	case current.Object.GetDeletionTimestamp() != nil:

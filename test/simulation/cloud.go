@@ -49,10 +49,11 @@ const (
 
 // Cloud has the VMs, with their kubelets, and the node lifecycle.
 type Cloud struct {
-	shoot *APIServer
-	mutex sync.Mutex
-	vms   map[string]*vm // by the names of their machines
-	count int
+	seed, shoot *APIServer
+	mutex       sync.Mutex
+	vms         map[string]*vm // by the names of their machines
+	count       int
+	hosts       []*host
 	// away says that it cannot be asked.
 	away bool
 	// shootAway says that no kubelet reaches the shoot, and neither does the node lifecycle.
@@ -63,18 +64,25 @@ type Cloud struct {
 
 type vm struct {
 	machine, id string
+	number      int
 	condition   Condition
-	boots       time.Time
+	// off says that its host is, boot is how often that was powered on, and boots when it is up since.
+	off   bool
+	boot  int
+	boots time.Time
 	// joined says that the kubelet has registered its node, heard when it could last have written, and written when it has.
 	joined         bool
 	heard, written time.Time
-	// reported is the condition that the node shows.
-	reported Condition
+	// reported is the condition that the node shows, and reportedBoot since which boot.
+	reported     Condition
+	reportedBoot int
 	// gone says that there is only its node any more, deleted that it has not gone by itself.
 	gone, deleted bool
 }
 
-func newCloud(shoot *APIServer) *Cloud { return &Cloud{shoot: shoot, vms: map[string]*vm{}} }
+func newCloud(seed, shoot *APIServer) *Cloud {
+	return &Cloud{seed: seed, shoot: shoot, vms: map[string]*vm{}}
+}
 
 var errCloud = errors.New("the cloud cannot be reached")
 
@@ -101,6 +109,7 @@ func (c *Cloud) Remove(machine string) {
 	defer c.mutex.Unlock()
 	if vm := c.vms[machine]; vm != nil {
 		vm.condition, vm.gone = Dead, true
+		c.deprovision(machine)
 	}
 }
 
@@ -123,6 +132,12 @@ func (c *Cloud) shootIsAway(away bool) {
 	c.shootAway = away
 }
 
+func (c *Cloud) isShootAway() bool {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.shootAway
+}
+
 // Machines returns the machines that have VMs.
 func (c *Cloud) Machines() []string {
 	c.mutex.Lock()
@@ -134,6 +149,7 @@ func (c *Cloud) Machines() []string {
 func (c *Cloud) tick() {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
+	c.tickHosts()
 	if c.shootAway {
 		return
 	}
@@ -145,9 +161,8 @@ func (c *Cloud) tick() {
 			delete(c.vms, name)
 		case vm.deleted && vm.reported == Dead:
 			// A node that joined while its VM was being deleted is left by machine-controller-manager.
-			_, _ = c.shoot.Delete("cloud-controller", nodeKey(name), "")
-		case now.Before(vm.boots):
-		case vm.condition != Dead:
+			_, _ = c.shoot.Delete("cloud-controller", nodeKey(name), "", "")
+		case vm.condition != Dead && !vm.off && !now.Before(vm.boots):
 			if !vm.joined {
 				vm.joined = true
 				_, _ = c.shoot.Create("kubelet", nodeKey(name), toUnstructured(&corev1.Node{
@@ -155,21 +170,22 @@ func (c *Cloud) tick() {
 					Spec:       corev1.NodeSpec{ProviderID: vm.id},
 				}))
 			}
-			if vm.heard = now; vm.condition != vm.reported || now.Sub(vm.written) >= heartbeat {
+			if vm.heard = now; vm.condition != vm.reported || vm.boot != vm.reportedBoot || now.Sub(vm.written) >= heartbeat {
 				vm.written = now
-				c.report(vm, "kubelet")
+				vm.reportedBoot = vm.boot
+				c.report(vm, vm.condition, "kubelet")
 			}
 		case vm.joined && vm.reported != Dead && now.Sub(vm.heard) >= grace:
-			c.report(vm, "node-lifecycle")
+			c.report(vm, Dead, "node-lifecycle")
 		}
 	}
 }
 
 // report writes the conditions of the node.
-func (c *Cloud) report(vm *vm, by string) {
-	vm.reported = vm.condition
+func (c *Cloud) report(vm *vm, condition Condition, by string) {
+	vm.reported = condition
 	ready, deadlock := corev1.ConditionTrue, corev1.ConditionFalse
-	switch vm.condition {
+	switch condition {
 	case NotReady:
 		ready = corev1.ConditionFalse
 	case Deadlocked:
@@ -180,8 +196,9 @@ func (c *Cloud) report(vm *vm, by string) {
 	_, _ = c.shoot.Update(by, nodeKey(vm.machine), true, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		node := fromUnstructured[corev1.Node](object)
 		setCondition(node, corev1.NodeReady, ready)
-		if vm.condition != Dead { // nobody else knows of it
+		if condition != Dead { // nobody else knows of it
 			setCondition(node, kernelDeadlock, deadlock)
+			node.Status.NodeInfo.BootID = vm.bootID()
 		}
 		return toUnstructured(node), nil
 	})
@@ -249,7 +266,8 @@ func (a account) CreateVM(machine string) (id, node string, err error) {
 	defer a.mutex.Unlock()
 	if a.find(machine) == nil {
 		a.count++
-		created := &vm{machine: machine, id: fmt.Sprintf("sim:///%s/%d", machine, a.count), condition: Healthy, boots: time.Now().Add(bootTime)}
+		id := fmt.Sprintf("%s/%d", a.provision(machine), a.count)
+		created := &vm{machine: machine, id: id, number: a.count, condition: Healthy, off: true} // its host is about to be powered on
 		if a.stillborn > 0 {
 			a.stillborn--
 			created.condition = Dead
@@ -282,6 +300,7 @@ func (a account) DeleteVM(machine string) error {
 	found := a.find(machine)
 	if found := a.vms[machine]; found != nil {
 		found.condition, found.gone, found.deleted = Dead, true, true
+		a.deprovision(machine)
 	}
 	if found == nil {
 		return mcm.ErrNoVM

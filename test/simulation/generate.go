@@ -61,6 +61,19 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action {
 				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", "nonsense"}).Draw(t, "value")}
 			}),
+			draw(func(t *rapid.T) Action {
+				return Maintain{
+					machine.Draw(t, "machine"), minutes(5, 300).Draw(t, "for"), rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, 30 * time.Minute}).Draw(t, "off"),
+					rapid.Bool().Draw(t, "forgets"), rapid.Bool().Draw(t, "exempt"),
+				}
+			}),
+			draw(func(t *rapid.T) Action {
+				return PowerCycle{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, 5 * time.Minute}).Draw(t, "withdraws")}
+			}),
+			draw(func(t *rapid.T) Action { return Delete{machine.Draw(t, "machine")} }),
+			draw(func(t *rapid.T) Action { return Automate{rapid.Bool().Draw(t, "on")} }),
+			draw(func(t *rapid.T) Action { return Stubborn{machine.Draw(t, "machine"), minutes(1, 40).Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Occupy{machine.Draw(t, "machine"), minutes(1, 40).Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Unprotect{machine.Draw(t, "machine")} }),
 			draw(func(t *rapid.T) Action { return Scale{rapid.IntRange(1, 5).Draw(t, "replicas")} }),
 			rapid.Just(Action(Roll{})),

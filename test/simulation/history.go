@@ -394,6 +394,8 @@ func (w *World) mend() {
 	}
 	w.cloud.bear(0)
 	w.pods.mend()
+	w.requestors.mend()
+	w.withdrawAll()
 }
 
 // pass lets time pass until some time after the beginning, and returns false if something was wrong.

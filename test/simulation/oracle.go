@@ -53,7 +53,9 @@ type oracle struct {
 	// disturbed is when the last fault was over, and is in the future while there is one.
 	disturbed time.Time
 	// blind is until when the sidecar could not see what becomes of nodes.
-	blind time.Time
+	blind        time.Time
+	maintenances maintenances
+	hosts        map[string]*observedHost // by their names
 
 	violation string
 	violated  chan struct{}
@@ -70,6 +72,9 @@ type subject struct {
 	everKept, asked bool
 	// expired says that the machine was let go of as its expiry had come.
 	expired bool
+	// worked says that somebody has asked to work on it.
+	worked bool
+	cycled cycled
 	// denied is when a person last asked for the end of the preservation.
 	denied time.Time
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
@@ -167,6 +172,10 @@ func (o *oracle) observe(change *Change) {
 		o.observeMachine(change)
 	case "nodes":
 		o.observeNode(change)
+	case "baremetalhosts":
+		o.observeHost(change)
+	case "nodemaintenances":
+		o.observeMaintenance(change)
 	case "machinesets":
 		if o.sets[change.name] = fromUnstructured[machinev1alpha1.MachineSet](change.Object); change.Type == watch.Deleted {
 			delete(o.sets, change.name)
@@ -198,6 +207,7 @@ func (o *oracle) observeMachine(change *Change) {
 	before, was := s.machine, s.record
 	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
 	s.machine.Name = change.name
+	o.observeCycle(change.name, s, before)
 	if s.record = o.recordOf(s.machine); s.record.kept {
 		s.everKept, s.suspicious = true, ""
 	}
@@ -207,7 +217,7 @@ func (o *oracle) observeMachine(change *Change) {
 	switch {
 	case was.kept && !s.record.kept && was.phase == failedPreserved && !was.expiry.After(time.Now()):
 		s.expired = true
-	case s.expired && s.record.kept && !s.asked:
+	case s.expired && s.record.kept && !s.asked && !s.worked:
 		o.blame("T8", "%s was let go of at its expiry, and %s keeps it again until %s", change.name, change.By, s.record.expiry.Format(time.DateTime))
 	}
 	if was.phase != s.record.phase {
@@ -235,7 +245,7 @@ func (o *oracle) observeMachine(change *Change) {
 
 // checkOurs blames what we write about a machine that is not kept and that nobody has asked for.
 func (o *oracle) checkOurs(s *subject, change *Change) {
-	if !s.everKept && !s.asked && s.suspicious == "" {
+	if !s.everKept && !s.asked && !s.worked && s.suspicious == "" {
 		s.suspicious = describe(change)
 	}
 }
@@ -251,7 +261,7 @@ func (o *oracle) dismiss(name string, s *subject) {
 func (o *oracle) places(byShare bool) []string {
 	var places []string
 	for name, s := range o.machines {
-		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || onlyWorkedOn(s.machine) {
 			continue
 		}
 		if (s.record.auto || !byShare) && s.record.phase != runningPreserved {
@@ -269,6 +279,8 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 		return
 	}
 	switch {
+	case !was.kept && o.owesMaintenance(change.name, s):
+		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
 	case was.kept && was.phase != "" && was.expiry.After(time.Now()):
 		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.phase, was.expiry.Format(time.TimeOnly))
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
@@ -288,6 +300,8 @@ func (o *oracle) observeNode(change *Change) {
 	if before != nil && isProtected(before) && !isProtected(s.node) {
 		s.changed = time.Now()
 	}
+	o.checkMaintainedNode(change, before, s.node)
+	o.observeCycledNode(change, before, s.node)
 	if change.Type == watch.Deleted {
 		s.node = nil
 	}
@@ -296,6 +310,7 @@ func (o *oracle) observeNode(change *Change) {
 	}) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == kernelDeadlock && c.Status != corev1.ConditionFalse
 	})
+	s.cycled.settle(healthy)
 	if healthy != s.unhealthy.IsZero() {
 		s.changed = time.Now()
 	}
@@ -315,6 +330,8 @@ func (o *oracle) look() {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	now := time.Now()
+	o.lookAtMaintenances()
+	o.lookAtHosts()
 	if !o.rolling.IsZero() {
 		last := later(o.rolling, later(o.disturbed, o.pods.hindered))
 		for _, s := range o.machines {
@@ -326,6 +343,8 @@ func (o *oracle) look() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
+		o.lookAtMaintained(name, s)
+		o.lookAtCycle(name, s)
 		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || !o.isCalm(s) {
 			continue
 		}
@@ -340,7 +359,7 @@ func (o *oracle) look() {
 			o.blame("P5", "%s is %s, and its node is not protected", name, s.record.phase)
 		}
 		tainted := slices.ContainsFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
-		if failed != tainted && !o.alone { // MCM 0.62 cordons
+		if (failed && !workedOn(s.machine)) != tainted && !o.alone { // MCM 0.62 cordons
 			o.blame("P7", "%s is %s, and the taint of its node is %t", name, s.record.phase, tainted)
 		}
 		if failed && s.unhealthy.IsZero() {
@@ -372,6 +391,8 @@ func (o *oracle) rest(w *World) {
 	case len(machines) != o.replicas || len(nodes) != o.replicas || len(vms) != o.replicas:
 		o.blame("rest", "there are %d machines, %d nodes and %d VMs for %d replicas", len(machines), len(nodes), len(vms), o.replicas)
 	}
+	o.restOfMaintenances()
+	o.restOfCycles()
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
 		switch {

@@ -650,7 +650,7 @@ func isForced(pod *corev1.Pod) bool {
 func (o *oracle) observeDrain(node string) {
 	s, d := o.machines[node], o.pods.drains[node]
 	taint := -1
-	if s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && phaseOf(s.machine) == failedPreserved && s.node != nil {
+	if s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.phase == failedPreserved && s.node != nil {
 		taint = slices.IndexFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
 	}
 	switch {

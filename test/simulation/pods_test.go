@@ -77,7 +77,7 @@ func (s serve) RoundTrip(req *http.Request) (*http.Response, error) { return s(r
 // TestEvictions asks the API server as clients do, and expects what a real one answers.
 func TestEvictions(t *testing.T) {
 	server := NewAPIServer("shoot")
-	pods := newPods(server, newCloud(server))
+	pods := newPods(server, newCloud(NewAPIServer("seed"), server))
 	pods.read()
 	pods.start(guarded, "node")
 	pods.read()

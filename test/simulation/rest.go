@@ -27,6 +27,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 )
 
 // Serve answers a request of a process as a kube-apiserver does, in JSON. A watch lags behind by what lag says, and ends
@@ -155,11 +156,8 @@ func (s *APIServer) answer(by string, req *http.Request, k key, subresource stri
 			change, err = s.deletePod(by, k, opts)
 			break
 		}
-		var uid types.UID
-		if opts.Preconditions != nil && opts.Preconditions.UID != nil {
-			uid = *opts.Preconditions.UID
-		}
-		change, err = s.Delete(by, k, uid)
+		only := ptr.Deref(opts.Preconditions, metav1.Preconditions{})
+		change, err = s.Delete(by, k, ptr.Deref(only.UID, ""), ptr.Deref(only.ResourceVersion, ""))
 	default:
 		err = apierrors.NewMethodNotSupported(k.groupResource(), req.Method)
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
 )
@@ -30,6 +31,8 @@ func runSidecar(ctx context.Context, life *Life) error {
 		MaxPreserveTimeout: 336 * time.Hour,
 		Timeouts:           domain.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
 		NodeConditions:     domain.DefaultNodeConditions,
+		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
+		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
 		MetricsBindAddress: "0",
 	}
 	if old {
@@ -38,7 +41,10 @@ func runSidecar(ctx context.Context, life *Life) error {
 	metrics.Registry = prometheus.NewRegistry() // the one of the last start has the metrics already
 	mgr, err := app.NewManager(ctx, opts, life.config("seed"), life.config("shoot"), func(o *manager.Options) {
 		o.LeaderElection = false
-		o.Controller = config.Controller{SkipNameValidation: new(true)} // it is started again in the same program
+		o.Controller = config.Controller{
+			SkipNameValidation: new(true),  // it is started again in the same program
+			UsePriorityQueue:   new(false), // it updates metrics twice a second, which is most of what happens when nothing does
+		}
 		o.GracefulShutdownTimeout = new(time.Minute)
 	})
 	if err != nil {

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	klog.SetLogger(logr.Discard())
 	logf.SetLogger(logr.Discard())
+	os.Stderr, _ = os.OpenFile(os.DevNull, os.O_WRONLY, 0) // the controllers of maintenances log there, with a level of their own
 	os.Exit(m.Run())
 }
 

@@ -78,7 +78,8 @@ func describe(change *Change) string {
 		if before[path] == after[path] || slices.ContainsFunc(noise, func(prefix string) bool { return strings.HasPrefix(path, prefix) }) {
 			continue
 		}
-		if strings.Contains(path, "onditions[") && !strings.HasSuffix(path, "].status") {
+		// The phase of a maintenance is the reason of its condition.
+		if strings.Contains(path, "onditions[") && !strings.HasSuffix(path, "].status") && !(change.resource == "nodemaintenances" && strings.HasSuffix(path, "].reason")) {
 			continue
 		}
 		short := strings.NewReplacer("metadata.annotations.", "", "machine-preservation.extensions.gardener.cloud/", "", "status.", "", "currentStatus.", "").Replace(path)

@@ -39,6 +39,7 @@ type World struct {
 	pods        *Pods
 	processes   map[string]*Process // by their names
 	oracle      *oracle
+	requestors  *requestors
 	// rolls is how often the template of the machines was changed.
 	rolls int
 
@@ -57,8 +58,9 @@ const (
 func newWorld(h History) *World {
 	w := &World{begin: time.Now(), seed: NewAPIServer("seed"), shoot: NewAPIServer("shoot"), processes: map[string]*Process{}}
 	w.ctx, w.end = context.WithCancel(context.Background())
-	w.cloud = newCloud(w.shoot)
+	w.cloud = newCloud(w.seed, w.shoot)
 	w.oracle = newOracle(h)
+	w.requestors = newRequestors(w)
 	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
 	w.seed.OnEvent = w.note
 	w.pods = newPods(w.shoot, w.cloud)
@@ -77,6 +79,7 @@ func newWorld(h History) *World {
 	w.add(sidecarName, run)
 
 	w.createPool(h)
+	w.requestors.configure()
 	for _, process := range w.processes {
 		process.Start()
 	}
@@ -112,6 +115,7 @@ func (w *World) run() {
 		case <-ticker.C:
 			w.cloud.tick()
 			w.pods.tick()
+			w.requestors.tick()
 			w.oracle.look()
 		case <-w.ctx.Done():
 			return
@@ -156,6 +160,7 @@ func (w *World) createPool(h History) {
 		deployment.Annotations = map[string]string{
 			v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
 			v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
+			v1alpha1.AnnotationPowerCycleSettings:     powerCycleSettings(false),
 		}
 	}
 	w.create("machinedeployments", deployment)

@@ -174,7 +174,9 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode(opts.PowerCycle.Enabled), UnsafeDisableDeepCopy: new(true)}}
 		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
 		if opts.NodeMaintenance.Enabled {
-			utilruntime.Must(maintenancev1alpha1.AddToScheme(o.Scheme))
+			if !o.Scheme.IsVersionRegistered(maintenancev1alpha1.SchemeGroupVersion) { // it is that of all clients, which may read it
+				utilruntime.Must(maintenancev1alpha1.AddToScheme(o.Scheme))
+			}
 			maps.Copy(o.Cache.ByObject, maintenance.ByObject())
 			kinds[maintenancev1alpha1.SchemeGroupVersion] = []string{"NodeMaintenance", "MaintenanceOperatorConfig"}
 		}
