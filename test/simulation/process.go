@@ -218,6 +218,12 @@ func (l *link) lags() time.Duration {
 	return l.lag
 }
 
+func (l *link) isAway() bool {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.away
+}
+
 // reach waits as long as requests hang, and returns what is closed when the server cannot be reached any more.
 func (l *link) reach(ctx context.Context) (cut <-chan struct{}, err error) {
 	for {
@@ -258,6 +264,16 @@ func (c connection) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
+	if isEvent(req.URL.Path) {
+		// It takes no time: a broadcaster of Events holds a mutex meanwhile, and the clock does not move on while somebody waits for that.
+		switch {
+		case c.life.ctx.Err() != nil:
+			return nil, errDead
+		case c.link.isAway():
+			return nil, errAway
+		}
+		return c.link.server.Serve(c.life.Name, req, nil, nil), nil
+	}
 	if err := c.travel(req); err != nil {
 		return nil, err
 	}

@@ -92,8 +92,10 @@ func parsePath(path string) (k key, subresource string, ok bool) {
 	return k, subresource, known
 }
 
+func isEvent(path string) bool { return strings.Contains(path, "/events") }
+
 func (s *APIServer) answer(by string, req *http.Request, k key, subresource string, ok bool) ([]byte, error) {
-	if strings.Contains(req.URL.Path, "/events") { // they are told, and not kept
+	if isEvent(req.URL.Path) { // they are told, and not kept
 		body, err := io.ReadAll(req.Body)
 		if event, bad := decode(body); err == nil && bad == nil && s.OnEvent != nil {
 			if note, ok, _ := unstructured.NestedString(event.Object, "note"); ok { // the older form is MCM's, who says what it writes anyway
