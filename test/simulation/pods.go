@@ -212,6 +212,8 @@ func (p *Pods) lookAfter(pod *corev1.Pod) {
 		if p.busy = true; time.Since(p.gone[pod.Spec.NodeName]) >= quarantine && !ended {
 			p.remove("pod-gc", pod)
 		}
+	case isOutOfService(node) && !isNodeReady(node) && !ended:
+		p.remove("pod-gc", pod)
 	case pod.DeletionTimestamp != nil:
 		p.busy = true
 		begun := pod.DeletionTimestamp.Add(-time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second)
@@ -669,6 +671,9 @@ func (o *oracle) observeDrain(node string) {
 func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 	node := pod.Spec.NodeName
 	s, d := o.machines[node], o.pods.drains[node]
+	if o.maintenances.of(node) != nil {
+		return // its requestor has asked for that
+	}
 	forced := change.Type == watch.Deleted || isForced(pod)
 	if d == nil {
 		o.blame("D1", "%s is removed by us, and the machine of %s was never %s with the taint", change.name, node, failedPreserved)
