@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1) // what happens at the same moment happens on one processor anyway: more of them only wake each other
 	debug.SetGCPercent(400)
 	// Else this takes longer than all other tests, and is another one each time.
-	for name, value := range map[string]string{"rapid.checks": "25", "rapid.seed": "1", "rapid.nofailfile": "true"} {
+	for name, value := range map[string]string{"rapid.checks": "15", "rapid.seed": "1", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
