@@ -262,7 +262,7 @@ func (c *change) confirmLoss(f facts, a *explain.Answer) {
 	case a.Failed && a.After.Target == nil:
 		c.asks = fmt.Sprintf("The machine of node %s has failed and is kept until %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
 	case a.Machine == nil && !f.healthy() && (a.After.Target == nil || c.ask.Request == v1alpha1.RequestFalse):
-		c.asks = fmt.Sprintf("Node %s is not healthy or tainted: its machine may have failed, and is kept until %s. Let go of it? If it has failed, it is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed, and is kept until %s. Let go of it? If it has failed, it is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
 	}
 }
 
@@ -297,7 +297,7 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 		case f.as.Failed:
 			why = "has failed"
 		case !f.healthy():
-			why = "may have failed, as its node is not healthy or tainted,"
+			why = "may have failed, as its node is not healthy, or tainted,"
 		case f.node.Annotations[v1alpha1.AnnotationMaintenance] != "", preservation.IsPowerCycled(f.node):
 			why = "is worked on"
 		}

@@ -130,7 +130,7 @@ var _ = Describe("Requests", func() {
 
 	DescribeTable("should ask before a machine is let go of that may have failed without a taint", func(verb string, options ...NodeOption) {
 		p := newPerson([]client.Object{Node("n", append([]NodeOption{notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", "")}, options...)...)}, nil)
-		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy or tainted: its machine may have failed")))
+		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy, or tainted: its machine may have failed")))
 		request := p.node("n").Annotations[preserve]
 		Expect(p.runs(verb + " n --yes")).To(Succeed())
 		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
@@ -309,10 +309,10 @@ var _ = Describe("Requests", func() {
 			Expect(p.runs("extend n --for 1h")).To(MatchError(ContainSubstring("its machine " + why + " and is kept until 2026-03-02T13:00:00Z")))
 			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, "now"))
 		},
-			Entry("as it has failed", "may have failed, as its node is not healthy or tainted,", Taint(drained, Start)),
+			Entry("as it has failed", "may have failed, as its node is not healthy, or tainted,", Taint(drained, Start)),
 			Entry("as it has not been ready for long", "has failed", notReadySince(now.Add(-time.Hour))),
-			Entry("as it may have failed", "may have failed, as its node is not healthy or tainted,", notReadySince(now.Add(-time.Minute))),
-			Entry("as it has a bad condition", "may have failed, as its node is not healthy or tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
+			Entry("as it may have failed", "may have failed, as its node is not healthy, or tainted,", notReadySince(now.Add(-time.Minute))),
+			Entry("as it has a bad condition", "may have failed, as its node is not healthy, or tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
 			Entry("in a maintenance", "is worked on", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
 			Entry("in a power cycle", "is worked on", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOn", "")),
 		)
