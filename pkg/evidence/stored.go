@@ -5,6 +5,7 @@
 package evidence
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -29,6 +30,12 @@ func StoredNames() []string {
 		names[i] = StoredName(fmt.Sprintf("%02d", i+1))
 	}
 	return names
+}
+
+// StoredMachine returns the machine whose bundle a ConfigMap has. Of one that does not say so, that is its own name: it is taken for
+// that of no other, and can still be asked for.
+func StoredMachine(stored metav1.Object) string {
+	return cmp.Or(stored.GetAnnotations()[AnnotationStoredMachine], stored.GetName())
 }
 
 // StoredExpiry returns when a ConfigMap is to be deleted; zero if that is not known.

@@ -274,14 +274,9 @@ func (o *Options) printStored(stored []metav1.PartialObjectMetadata) error {
 	lines := []line{head("MACHINE", "NODE", "STORED", "AGE")}
 	for _, item := range stored {
 		at := item.CreationTimestamp.Time
-		lines = append(lines, line{cells: []string{machineOf(&item), item.Annotations[evidence.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
+		lines = append(lines, line{cells: []string{evidence.StoredMachine(&item), item.Annotations[evidence.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
 	}
 	return write(o.Out, o.table(lines...))
-}
-
-// machineOf returns the machine whose bundle a ConfigMap has.
-func machineOf(stored *metav1.PartialObjectMetadata) string {
-	return stored.Annotations[evidence.AnnotationStoredMachine]
 }
 
 // runStored writes a bundle that was stored, after a look at whether it is whole.
@@ -301,7 +296,7 @@ func (o *evidenceOptions) runStored(ctx context.Context) error {
 func readStored(ctx context.Context, seed client.Client, stored []metav1.PartialObjectMetadata, name string) ([]byte, error) {
 	key := client.ObjectKey{}
 	for _, item := range stored {
-		if machineOf(&item) == name || item.Annotations[evidence.AnnotationStoredNode] == name {
+		if evidence.StoredMachine(&item) == name || item.Annotations[evidence.AnnotationStoredNode] == name {
 			key = client.ObjectKeyFromObject(&item)
 		}
 	}

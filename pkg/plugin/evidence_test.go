@@ -139,18 +139,22 @@ $`))
 			Expect(err).NotTo(HaveOccurred())
 			_, err = bundle.WriteTo(&archive, 1<<20)
 			Expect(err).NotTo(HaveOccurred())
-			seed := fake(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()),
+			unnamed := stored("m-0", "node-1", 60*time.Hour, archive.Bytes())
+			unnamed.Name = evidence.StoredNames()[0]
+			delete(unnamed.Annotations, evidence.AnnotationStoredMachine)
+			seed := fake(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}})
 
 			o.SeedNamespace = "shoot--a--b"
 			list, err := storedIn(ctx, seed, o.SeedNamespace)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(o.printStored(list)).To(Succeed())
-			Expect(out.String()).To(Equal(`MACHINE   NODE     STORED                 AGE
-m-1       node-1   2026-06-29T08:00:00Z   2d2h
-m-2       -        2026-07-01T09:00:00Z   60m
+			Expect(out.String()).To(Equal(`MACHINE                            NODE     STORED                 AGE
+machine-preservation-evidence-01   node-1   2026-06-28T22:00:00Z   2d12h
+m-1                                node-1   2026-06-29T08:00:00Z   2d2h
+m-2                                -        2026-07-01T09:00:00Z   60m
 `))
-			for _, name := range []string{"m-1", "node-1"} {
+			for _, name := range []string{"m-1", "node-1", unnamed.Name} {
 				Expect(readStored(ctx, seed, list, name)).To(Equal(archive.Bytes()))
 			}
 			_, err = readStored(ctx, seed, list, "m-2")

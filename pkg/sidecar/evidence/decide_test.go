@@ -64,6 +64,12 @@ func renamed(s metav1.PartialObjectMetadata) metav1.PartialObjectMetadata {
 	return s
 }
 
+// unnamed is the metadata of one that does not say of which machine it is.
+func unnamed(s metav1.PartialObjectMetadata) metav1.PartialObjectMetadata {
+	delete(s.Annotations, evidence.AnnotationStoredMachine)
+	return s
+}
+
 // many is the metadata of ConfigMaps of so many other machines.
 func many(n int) []metav1.PartialObjectMetadata {
 	var all []metav1.PartialObjectMetadata
@@ -140,6 +146,8 @@ var _ = Describe("Decisions", func() {
 			Upkeep{Delete: []string{"renamed"}}),
 		Entry("what is replaced goes: that without the shoot or the seed", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), renamed(stored("a", Start.Add(time.Minute)))},
 			Upkeep{Delete: []string{evidence.StoredName("a-incomplete")}}),
+		Entry("those that do not say of which machine they are replace nothing", nil, []metav1.PartialObjectMetadata{unnamed(stored("a", Start, now.Add(time.Hour))), unnamed(stored("b", Start, now.Add(time.Hour)))},
+			Upkeep{Next: now.Add(time.Hour)}),
 		Entry("the next is the one whose time is over first", []string{"c"}, []metav1.PartialObjectMetadata{stored("a", Start, now.Add(2*time.Hour)), stored("b", Start, now.Add(time.Hour)), stored("c", Start)},
 			Upkeep{Next: now.Add(time.Hour)}),
 	)
