@@ -26,23 +26,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
-
-// What a ConfigMap with a bundle has, that outlives a machine in the namespace of its control plane.
-const (
-	// LabelStored is on it, with the value "true".
-	LabelStored = v1alpha1.GroupName + "/evidence"
-	// AnnotationStoredMachine is the name of the machine.
-	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
-	// AnnotationStoredNode is the name of its node, if it had one.
-	AnnotationStoredNode = v1alpha1.GroupName + "/evidence-node"
-	// StoredKey is where in its binaryData the bundle is.
-	StoredKey = "bundle.tar.gz"
-)
-
-// StoredName returns the name of a ConfigMap with a bundle, by its number: one of StoredNames.
-func StoredName(number string) string { return "machine-preservation-evidence-" + number }
 
 // DefaultMaxSize is how many bytes a bundle has at most, where nobody says otherwise.
 const DefaultMaxSize = 8 << 20

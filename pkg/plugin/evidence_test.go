@@ -125,7 +125,7 @@ $`))
 		stored := func(machine, node string, age time.Duration, archive []byte) *corev1.ConfigMap {
 			return &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "shoot--a--b", Name: evidence.StoredName(machine), CreationTimestamp: metav1.NewTime(now.Add(-age)),
+					Namespace: "shoot--a--b", Name: "evidence-of-" + machine, CreationTimestamp: metav1.NewTime(now.Add(-age)),
 					Labels:      map[string]string{evidence.LabelStored: "true"},
 					Annotations: map[string]string{evidence.AnnotationStoredMachine: machine, evidence.AnnotationStoredNode: node},
 				},
@@ -158,7 +158,7 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 				Expect(readStored(ctx, seed, list, name)).To(Equal(archive.Bytes()))
 			}
 			_, err = readStored(ctx, seed, list, "m-2")
-			Expect(err).To(MatchError("ConfigMap shoot--a--b/machine-preservation-evidence-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
+			Expect(err).To(MatchError("ConfigMap shoot--a--b/evidence-of-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
 			_, err = readStored(ctx, seed, list, "m-3")
 			Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored: kubectl preserve evidence list`)))
 		})
@@ -247,7 +247,7 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			archive, err := os.ReadFile(name)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(p.options.seed.Create(context.Background(), &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredName("01"), CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}, Annotations: map[string]string{evidence.AnnotationStoredMachine: "m"}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredNames()[0], CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}, Annotations: map[string]string{evidence.AnnotationStoredMachine: "m"}},
 				BinaryData: map[string][]byte{evidence.StoredKey: archive},
 			})).To(Succeed())
 			p.out.Reset()
