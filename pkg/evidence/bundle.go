@@ -26,6 +26,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // DefaultMaxSize is how many bytes a bundle has at most, where nobody says otherwise.
@@ -56,7 +57,7 @@ type Bundle struct {
 	// Node and Machine are what it is about. One of them may be empty.
 	Node, Machine string
 	// Snapshot is what the API servers knew.
-	Snapshot Snapshot
+	Snapshot snapshot.Snapshot
 
 	// files are further ones, above all logs.
 	files    []file
@@ -85,9 +86,9 @@ type Manifest struct {
 	// Namespace is that of the control plane in the seed, empty where nothing of it is known.
 	Namespace string `json:"namespace,omitempty"`
 	// Files are all but the manifest itself.
-	Files    []ManifestFile `json:"files"`
-	Redacted []Redacted     `json:"redacted,omitempty"`
-	Missing  []Missing      `json:"missing,omitempty"`
+	Files    []ManifestFile     `json:"files"`
+	Redacted []Redacted         `json:"redacted,omitempty"`
+	Missing  []snapshot.Missing `json:"missing,omitempty"`
 }
 
 // ManifestFile is a file of a bundle.
@@ -164,7 +165,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 			if rankOf(f) == rank {
 				leftOut = append(leftOut, f.path)
 				told.Snapshot = without(told.Snapshot, f.path)
-				missing = append(missing, Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
+				missing = append(missing, snapshot.Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
 				return true
 			}
 			return false
@@ -186,7 +187,7 @@ func rankOf(f file) int {
 }
 
 // without returns what the index tells of a bundle without a file: the number of objects at most.
-func without(s Snapshot, path string) Snapshot {
+func without(s snapshot.Snapshot, path string) snapshot.Snapshot {
 	switch path {
 	case "shoot/nodes.json":
 		s.Shoot.Nodes = nil
@@ -293,7 +294,7 @@ func encode(apiVersion, kind string, items any) ([]byte, error) {
 }
 
 // pack returns the archive of some files, with the manifest and the index before them.
-func (b *Bundle) pack(files []file, redacted counts, missing []Missing) ([]byte, *Manifest, error) {
+func (b *Bundle) pack(files []file, redacted counts, missing []snapshot.Missing) ([]byte, *Manifest, error) {
 	manifest := &Manifest{Format: format, Tool: b.Tool, Time: b.Snapshot.Time.UTC(), Node: b.Node, Machine: b.Machine, Missing: missing}
 	if b.Snapshot.Seed != nil {
 		manifest.Namespace = b.Snapshot.Seed.Namespace
@@ -338,7 +339,7 @@ func entry(f file) ManifestFile {
 
 // Read returns what a bundle says that the API servers knew. A bundle may be anybody's: it is an error if it has what a bundle
 // has not, if it is too large, or if a file is not what the manifest says.
-func Read(r io.Reader) (*Snapshot, error) {
+func Read(r io.Reader) (*snapshot.Snapshot, error) {
 	files, err := unpack(r)
 	if err != nil {
 		return nil, fmt.Errorf("this is no bundle of evidence: %w", err)
@@ -356,7 +357,7 @@ func Read(r io.Reader) (*Snapshot, error) {
 	if count > maxValues {
 		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
 	}
-	s := &Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
+	s := &snapshot.Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
 	var failure error
 	decode(files, &s.Shoot.Nodes, &failure, "shoot/nodes.json", "shoot/other-nodes.json")
 	decode(files, &s.Shoot.Pods, &failure, "shoot/pods.json")
@@ -366,7 +367,7 @@ func Read(r io.Reader) (*Snapshot, error) {
 	decode(files, &s.Shoot.Maintenances, &failure, "shoot/nodemaintenances.json")
 	_, s.Shoot.HasMaintenances = files["shoot/nodemaintenances.json"]
 	if manifest.Namespace != "" {
-		s.Seed = &Seed{Namespace: manifest.Namespace}
+		s.Seed = &snapshot.Seed{Namespace: manifest.Namespace}
 		decode(files, &s.Seed.Machines, &failure, "seed/machines.json", "seed/other-machines.json")
 		decode(files, &s.Seed.MachineSets, &failure, "seed/machinesets.json")
 		decode(files, &s.Seed.MachineDeployments, &failure, "seed/machinedeployments.json")

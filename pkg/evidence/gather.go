@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
+// Package evidence gathers what is known of nodes and their machines at a time, and keeps it in a file.
 package evidence
 
 import (
@@ -34,6 +35,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 const (
@@ -74,7 +76,7 @@ type Sources struct {
 	Seed          client.Reader
 	SeedNamespace string
 	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
-	Controller *Controller
+	Controller *snapshot.Controller
 	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
 	// are looked at.
 	PodLogs PodLogs
@@ -111,7 +113,7 @@ type collector struct {
 // bundle; it is an error only if there is no such node and machine, or if nothing can be asked, or if the context is cancelled.
 func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 	c := &collector{Sources: sources, redacted: counts{}, siblings: sets.New[string]()}
-	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
+	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: snapshot.Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
 	c.readMachines(ctx)
 	if err := c.find(ctx); err != nil {
 		return nil, err
@@ -135,11 +137,11 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 // readMachines reads what the seed knows of the machine and of the others of its MachineDeployment, with which it shares places.
 func (c *collector) readMachines(ctx context.Context) {
 	if c.Seed == nil {
-		c.note(WhatSeed, errors.New("without access to the seed"))
+		c.note(snapshot.WhatSeed, errors.New("without access to the seed"))
 		return
 	}
 	s := &c.bundle.Snapshot
-	if !c.try(ctx, WhatSeed, func(ctx context.Context) error {
+	if !c.try(ctx, snapshot.WhatSeed, func(ctx context.Context) error {
 		err := ReadMachines(ctx, c.Seed, c.SeedNamespace, s)
 		if err == nil {
 			err = ReadMachineSets(ctx, c.Seed, s)
@@ -156,7 +158,7 @@ func (c *collector) readMachines(ctx context.Context) {
 	if c.Controller != nil {
 		seed.Controller = new(*c.Controller) // others may be gathering with it
 	} else {
-		c.try(ctx, WhatController, func(ctx context.Context) (err error) {
+		c.try(ctx, snapshot.WhatController, func(ctx context.Context) (err error) {
 			if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
 				seed.Controller = controllerOf(c.mcm)
 			}
@@ -185,7 +187,7 @@ func (c *collector) readMachines(ctx context.Context) {
 }
 
 // keepGroup leaves the MachineDeployment of a machine, with its sets and machines.
-func keepGroup(seed *Seed, machine *machinev1alpha1.Machine) {
+func keepGroup(seed *snapshot.Seed, machine *machinev1alpha1.Machine) {
 	deployment := types.UID("")
 	if d := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); d != nil {
 		deployment = d.UID
@@ -218,7 +220,7 @@ func (c *collector) find(ctx context.Context) error {
 	}
 	switch {
 	case c.Shoot == nil:
-		c.note(WhatShoot, errors.New("without access to the shoot"))
+		c.note(snapshot.WhatShoot, errors.New("without access to the shoot"))
 	case c.bundle.Node == "":
 		c.note("node of machine "+c.bundle.Machine, errors.New("it has none: the machine has not joined"))
 	default:
@@ -245,7 +247,7 @@ func (c *collector) find(ctx context.Context) error {
 		// An API server that does not answer is not asked for all the rest.
 		var status apierrors.APIStatus
 		if c.nodeUnknown && !errors.As(err, &status) {
-			c.note(WhatShoot+", and its kubelet", err)
+			c.note(snapshot.WhatShoot+", and its kubelet", err)
 			c.Shoot, c.NodeProxy = nil, nil
 		}
 	}
@@ -283,7 +285,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 	}
 	shoot := &c.bundle.Snapshot.Shoot
 	if node := c.bundle.Node; node != "" {
-		c.try(ctx, WhatPods, func(ctx context.Context) error {
+		c.try(ctx, snapshot.WhatPods, func(ctx context.Context) error {
 			pods, err := list(ctx, c.Shoot, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, func(p *corev1.Pod) bool {
 				c.set(func() { redactPod(p, c.redacted) })
 				return true
@@ -306,10 +308,10 @@ func (c *collector) shootObjects(ctx context.Context) {
 		c.maintenances(ctx, node)
 	}
 	if len(shoot.Pods) > 0 {
-		c.try(ctx, WhatBudgets, func(ctx context.Context) error { return c.budgets(ctx, shoot) })
+		c.try(ctx, snapshot.WhatBudgets, func(ctx context.Context) error { return c.budgets(ctx, shoot) })
 	}
 	if others := c.siblings.Difference(sets.New(c.bundle.Node)); len(others) > 0 {
-		c.try(ctx, WhatNodes, func(ctx context.Context) error {
+		c.try(ctx, snapshot.WhatNodes, func(ctx context.Context) error {
 			var opts []client.ListOption
 			if c.pool != "" {
 				opts = append(opts, client.MatchingLabels{LabelPool: c.pool})
@@ -329,7 +331,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 }
 
 // budgets reads the PodDisruptionBudgets of the pods, namespace by namespace: a shoot may have many of others.
-func (c *collector) budgets(ctx context.Context, shoot *Shoot) error {
+func (c *collector) budgets(ctx context.Context, shoot *snapshot.Shoot) error {
 	namespaces := sets.New[string]()
 	for i := range shoot.Pods {
 		namespaces.Insert(shoot.Pods[i].Namespace)
@@ -353,7 +355,7 @@ func (c *collector) budgets(ctx context.Context, shoot *Shoot) error {
 
 func (c *collector) maintenances(ctx context.Context, node string) {
 	shoot := &c.bundle.Snapshot.Shoot
-	c.try(ctx, WhatMaintenances, func(ctx context.Context) error {
+	c.try(ctx, snapshot.WhatMaintenances, func(ctx context.Context) error {
 		maintenances, err := list(ctx, c.Shoot, &maintenancev1alpha1.NodeMaintenanceList{}, func(l *maintenancev1alpha1.NodeMaintenanceList) []maintenancev1alpha1.NodeMaintenance { return l.Items },
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
 		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = !HasNoAPI(err), maintenances })
@@ -382,7 +384,7 @@ func (c *collector) shootEvents(ctx context.Context) {
 		return
 	}
 	var found []eventsv1.Event
-	c.try(ctx, WhatNodeEvents, func(ctx context.Context) (err error) {
+	c.try(ctx, snapshot.WhatNodeEvents, func(ctx context.Context) (err error) {
 		found, err = ReadEvents(ctx, c.Shoot, metav1.NamespaceDefault, "Node", node)
 		return err
 	})
@@ -433,7 +435,7 @@ func (c *collector) seedEvents(ctx context.Context) {
 	for i := range seed.MachineDeployments {
 		names.Insert(seed.MachineDeployments[i].Name)
 	}
-	c.try(ctx, WhatMachineEvents, func(ctx context.Context) error {
+	c.try(ctx, snapshot.WhatMachineEvents, func(ctx context.Context) error {
 		for _, name := range sets.List(names) {
 			events, err := ReadEvents(ctx, c.Seed, c.SeedNamespace, "", name)
 			c.set(func() { seed.Events = append(seed.Events, events...) })
@@ -575,7 +577,7 @@ func (c *collector) note(what string, err error) {
 		what = "the rest of " + what
 	}
 	c.set(func() {
-		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, Missing{What: line(what), Reason: line(err.Error())})
+		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, snapshot.Missing{What: line(what), Reason: line(err.Error())})
 	})
 }
 
@@ -603,14 +605,16 @@ func (c *collector) addLog(path string, data []byte, cut int64) {
 }
 
 // sortSnapshot brings all into an order that does not depend on how it was read.
-func sortSnapshot(s *Snapshot) {
+func sortSnapshot(s *snapshot.Snapshot) {
 	byName(s.Shoot.Nodes, func(o *corev1.Node) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.Pods, func(o *corev1.Pod) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.PodDisruptionBudgets, func(o *policyv1.PodDisruptionBudget) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.VolumeAttachments, func(o *storagev1.VolumeAttachment) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.Maintenances, func(o *maintenancev1alpha1.NodeMaintenance) *metav1.ObjectMeta { return &o.ObjectMeta })
 	s.Shoot.Events = sortEvents(s.Shoot.Events)
-	slices.SortFunc(s.Missing, func(a, b Missing) int { return cmp.Or(cmp.Compare(a.What, b.What), cmp.Compare(a.Reason, b.Reason)) })
+	slices.SortFunc(s.Missing, func(a, b snapshot.Missing) int {
+		return cmp.Or(cmp.Compare(a.What, b.What), cmp.Compare(a.Reason, b.Reason))
+	})
 	if s.Seed == nil {
 		return
 	}
