@@ -23,7 +23,6 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -32,7 +31,6 @@ import (
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
@@ -47,15 +45,8 @@ var _ = Describe("evidence", func() {
 		now         = time.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
 	)
 
-	fake := func(objects ...client.Object) client.Client {
-		return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-			WithIndex(&corev1.Pod{}, "spec.nodeName", func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }).
-			WithIndex(&eventsv1.Event{}, "regarding.name", func(obj client.Object) []string { return []string{obj.(*eventsv1.Event).Regarding.Name} }).
-			WithIndex(&eventsv1.Event{}, "regarding.kind", func(obj client.Object) []string { return []string{obj.(*eventsv1.Event).Regarding.Kind} }).
-			Build()
-	}
 	sources := func() evidence.Sources {
-		return evidence.Sources{Tool: "test", Clock: o.Clock, Name: o.name, Shoot: fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})}
+		return evidence.Sources{Tool: "test", Clock: o.Clock, Name: o.name, Shoot: apiServer(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}).Build()}
 	}
 
 	BeforeEach(func() {
@@ -142,8 +133,8 @@ $`))
 			unnamed := stored("m-0", "node-1", 60*time.Hour, archive.Bytes())
 			unnamed.Name = evidence.StoredNames()[0]
 			delete(unnamed.Annotations, evidence.AnnotationStoredMachine)
-			seed := fake(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
-				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}})
+			seed := apiServer(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}}).Build()
 
 			o.SeedNamespace = "shoot--a--b"
 			list, err := storedIn(ctx, seed, o.SeedNamespace)
