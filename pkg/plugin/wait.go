@@ -5,6 +5,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -258,7 +259,7 @@ func (o *Options) changes(v *overview, shown map[string]kept, widest *line, firs
 	before := maps.Clone(shown)
 	clear(shown)
 	for _, k := range v.Machines {
-		id := k.Machine + "/" + k.Node
+		id := cmp.Or(k.Machine, k.Node) // which node it has may be told later
 		was, there := before[id]
 		delete(before, id)
 		shown[id] = k
