@@ -183,15 +183,21 @@ func (c *change) forbid(f facts) (*explain.Answer, error) {
 	return a, nil
 }
 
-// confirmLoss has it confirmed that a machine is let go of which has failed, or which may have: the shoot does not tell which
-// one that is not healthy has, as not all of them get a taint, and health timeouts are in the seed.
+// confirmLoss has it confirmed that a machine is let go of which has failed or is about to, or which may have failed: the shoot does
+// not tell which one that is not healthy has, as not all of them get a taint, and health timeouts are in the seed. There, also one
+// that is not kept yet may have failed: the controller may have yet to look.
 func (c *change) confirmLoss(f facts, a *explain.Answer) {
+	before := a.Before.Target
 	switch {
-	case a.Before.Target == nil:
-	case a.Failed && a.After.Target == nil:
+	case before != nil && a.Failed && a.After.Target == nil:
 		c.asks = fmt.Sprintf("The machine of node %s has failed and is kept until %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
-	case a.Machine == nil && !f.healthy() && (a.After.Target == nil || c.ask.Request == v1alpha1.RequestFalse):
+	case a.Machine != nil && !a.Before.Deadline.IsZero() && f.as.Then.Target != nil && a.Then.Target == nil:
+		c.asks = fmt.Sprintf("The machine of node %s fails at %s unless it gets healthy, and would be kept. Let go of it? If it fails, it is terminated, with all that is on it.", f.node.Name, stamp(a.Before.Deadline))
+	case a.Machine != nil || f.healthy() || a.After.Target != nil && c.ask.Request != v1alpha1.RequestFalse:
+	case before != nil:
 		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed, and is kept until %s. Let go of it? If it has failed, it is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+	case f.as.Before.Request.Value != v1alpha1.RequestFalse:
+		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed. Let go of it? If it has failed, or fails, it is terminated, with all that is on it.", f.node.Name)
 	}
 }
 

@@ -144,6 +144,43 @@ var _ = Describe("Requests", func() {
 		Entry("forbid of a node with a bad condition", "forbid", Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""), Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
 	)
 
+	DescribeTable("should ask before a machine is not kept that may have failed, and is not kept yet", func(verb string, asks bool, options ...NodeOption) {
+		p := newPerson([]client.Object{Node("n", options...)}, nil)
+		if asks {
+			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("its machine may have failed. Let go of it?")))
+			verb += " --yes"
+		}
+		request := p.node("n").Annotations[preserve]
+		Expect(p.runs(verb + " n")).To(Succeed())
+		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
+	},
+		Entry("forbid of one that has not been ready for long", "forbid", true, notReadySince(now.Add(-time.Hour))),
+		Entry("forbid of one that is not ready", "forbid", true, notReadySince(now.Add(-time.Minute))),
+		Entry("release of what is kept when it fails", "release", true, notReadySince(now.Add(-time.Minute)), NodeAnnotation(preserve, "when-failed")),
+		Entry("release of what is forbidden", "release", false, notReadySince(now.Add(-time.Hour)), NodeAnnotation(preserve, "false")),
+		Entry("forbid of a healthy one", "forbid", false),
+	)
+
+	DescribeTable("should ask before a machine is let go of that is about to fail, and would be lost then", func(verb, share string, asks bool, request string, options ...MachineOption) {
+		deployment := deploymentIn("a-z1", "a", "z1", Share(share))
+		p := newPerson([]client.Object{Node("n", notReadySince(now.Add(-9*time.Minute)), NodeAnnotation(preserve, request))},
+			[]client.Object{deployment, Set("a-z1", deployment), Machine("n", append([]MachineOption{of("a-z1"), Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute+20*time.Second))}, options...)...)})
+		if asks {
+			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("The machine of node n fails at 2026-03-01T13:00:20Z unless it gets healthy, and would be kept. Let go of it?")))
+			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, request))
+			verb += " --yes"
+		}
+		Expect(p.runs(verb + " n")).To(Succeed())
+		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
+	},
+		Entry("release of what was asked for", "release", "0", true, "now", Preserved("Unknown:Preserved", "now", until)),
+		Entry("release of what was asked for, and is kept all the same", "release", "1", false, "now", Preserved("Unknown:Preserved", "now", until)),
+		Entry("forbid of what was asked for", "forbid", "1", true, "now", Preserved("Unknown:Preserved", "now", until)),
+		Entry("H4: release of what nobody asked for", "release", "1", true, "", HeldUntil(now.Add(20*time.Second), "auto", until)),
+		Entry("H4: forbid of what nobody asked for", "forbid", "1", true, "", HeldUntil(now.Add(20*time.Second), "auto", until)),
+		Entry("forbid of what would not be kept", "forbid", "0", false, ""),
+	)
+
 	It("should ask before a failed machine is let go of, and heed the answer", func() {
 		p := newPerson(shootObjects(), nil)
 		p.options.isTerminal = func(stream any) bool { return stream == p.options.In }
