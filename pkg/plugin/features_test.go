@@ -5,6 +5,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -158,6 +159,23 @@ var _ = Describe("power-cycle", func() {
 		Expect(p.runs("power-cycle over --yes")).To(Succeed())
 		Expect(p.out.String()).To(ContainSubstring("The power cycle begins once the node has settled"))
 		Expect(p.runs("power-cycle over --yes --wait --timeout 200ms")).To(MatchError(ContainSubstring("it is yet to begin")))
+	})
+
+	It("should withdraw the request if it is interrupted", func() {
+		p := newPerson(shootObjects(), nil)
+		ctx, stop := context.WithCancel(context.Background())
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				return cmp.Or(ctx.Err(), c.Get(ctx, key, object, opts...))
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				time.AfterFunc(100*time.Millisecond, stop)
+				return cmp.Or(ctx.Err(), c.Patch(ctx, object, patch, opts...))
+			},
+		})
+		err := p.runsIn(ctx, "power-cycle over --yes")
+		Expect(p.node("over").Annotations).NotTo(HaveKey(key))
+		Expect(err).To(And(MatchError(context.Canceled), MatchError(ContainSubstring("the request was withdrawn"))))
 	})
 
 	It("should withdraw the request if nobody answers, and say what it needs", func() {

@@ -69,12 +69,12 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 		}
 		return isNewer(node, asked), nil
 	})
+	// The request must not stay, also if the command is interrupted.
+	after, cancelAfter := context.WithTimeout(context.WithoutCancel(ctx), o.patience)
+	defer cancelAfter()
 	if isTimeout(err) {
-		node, failed := getNode(ctx, shoot, name)
-		if failed != nil {
-			return fmt.Errorf("node %s: %w", name, failed)
-		}
-		taken = node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
+		node, failed := getNode(after, shoot, name)
+		taken = failed == nil && node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
 	}
 	switch {
 	case isTimeout(err) && taken:
@@ -89,9 +89,16 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 		if err := write(o.Out, fmt.Sprintf("node/%s: the request was taken. The power cycle begins once the node has settled, or when it is its turn: see 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
 			return err
 		}
-	case isTimeout(err):
-		return fmt.Errorf("node %s: %w", name, errors.Join(errNoPowerCycle, annotate(context.WithoutCancel(ctx), shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner)))
 	case err != nil:
+		if withdrawn := annotate(after, shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner); client.IgnoreNotFound(withdrawn) != nil {
+			return fmt.Errorf("node %s: the request could not be withdrawn: %w", name, errors.Join(err, withdrawn))
+		}
+		switch {
+		case ctx.Err() != nil:
+			err = fmt.Errorf("the request was withdrawn: %w", ctx.Err())
+		case isTimeout(err):
+			err = errNoPowerCycle
+		}
 		return fmt.Errorf("node %s: %w", name, err)
 	}
 	return o.waitForPowerCycle(ctx, shoot, w, name, asked)
