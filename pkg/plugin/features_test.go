@@ -7,6 +7,7 @@ package plugin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -159,6 +160,28 @@ var _ = Describe("power-cycle", func() {
 		Expect(p.runs("power-cycle over --yes")).To(Succeed())
 		Expect(p.out.String()).To(ContainSubstring("The power cycle begins once the node has settled"))
 		Expect(p.runs("power-cycle over --yes --wait --timeout 200ms")).To(MatchError(ContainSubstring("it is yet to begin")))
+	})
+
+	It("should not ask where it could not tell later whether that was refused", func() {
+		p := newPerson(append(shootObjects(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "before", Namespace: "default", UID: "before"}, Reason: "PowerCycleRefused",
+			Regarding: corev1.ObjectReference{Kind: "Node", Name: "over"}}), nil)
+		taken(p, false)
+		lists := 0
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*eventsv1.EventList); ok {
+					if lists++; lists == 1 {
+						return errors.New("it is away")
+					}
+				}
+				return c.List(ctx, list, opts...)
+			},
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				Fail("it has asked")
+				return nil
+			},
+		})
+		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring("it is away")))
 	})
 
 	It("should withdraw the request if it is interrupted", func() {

@@ -51,7 +51,10 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 	if err != nil {
 		return err
 	}
-	refused, _ := told(ctx, shoot, name, remediation.EventRefused)
+	refused, err := told(ctx, shoot, name, remediation.EventRefused)
+	if err != nil {
+		return fmt.Errorf("node %s: failed to list its Events, which tell whether it is refused: %w", name, err)
+	}
 	asked, err := o.askPowerCycle(ctx, shoot, w, name)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)

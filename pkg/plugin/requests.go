@@ -233,7 +233,10 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	case c.ask == nil:
 		return nil
 	case c.anew && !r.dry():
-		before, _ := told(ctx, shoot, f.node.Name, preservation.EventReleased)
+		before, err := told(ctx, shoot, f.node.Name, preservation.EventReleased)
+		if err != nil {
+			return fmt.Errorf("failed to list its Events, which tell when it is let go of: %w", err)
+		}
 		if err := annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations(), r.options()); err != nil {
 			return err
 		}
@@ -252,7 +255,7 @@ func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name stri
 	// has seen that it was withdrawn, has never been withdrawn.
 	_ = wait.PollUntilContextCancel(waiting, o.patience/40, true, func(ctx context.Context) (bool, error) {
 		now, err := told(ctx, shoot, name, preservation.EventReleased)
-		return len(now.Difference(before)) > 0, err
+		return err == nil && len(now.Difference(before)) > 0, nil
 	})
 	if err := annotate(context.WithoutCancel(ctx), shoot, name, "", ask.Annotations(), r.options()); err != nil {
 		return fmt.Errorf("what was asked for was withdrawn, but it could not be asked for anew, run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)

@@ -6,6 +6,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -311,27 +312,47 @@ var _ = Describe("Requests", func() {
 			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
 			p.answers(preserve, "now", later)
 			// The condition is gone at once, and the controller has yet to look: it tells when it has.
-			var looked bool
+			var looks int
 			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
 				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 					err := c.List(ctx, list, opts...)
 					if events, ok := list.(*eventsv1.EventList); ok && p.node("asked").Annotations[preserve] == "" {
-						if looked {
+						switch looks++; looks {
+						case 1:
+							return errors.New("it is away")
+						case 2:
+						default:
 							events.Items = []eventsv1.Event{{ObjectMeta: metav1.ObjectMeta{UID: "ended"}, Reason: "MachinePreservationEnded"}}
 						}
-						looked = true
 					}
 					return err
 				},
 				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
-					Expect(object.GetAnnotations()[preserve] == "" || looked).To(BeTrue())
+					data, err := patch.Data(object)
+					Expect(err).NotTo(HaveOccurred())
+					Expect(strings.Contains(string(data), `"now"`)).To(Equal(looks > 2))
 					return c.Patch(ctx, object, patch, opts...)
 				},
 			})
 			Expect(p.runs("extend asked --until 2026-03-02T14:00:00Z")).To(Succeed())
-			Expect(looked).To(BeTrue())
+			Expect(looks).To(Equal(3))
 			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
 			golden.Expect("extend-anew.txt", p.out.String())
+		})
+
+		It("should not let go of a machine where nobody could tell that it has been", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 50 * time.Millisecond
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					if _, ok := list.(*eventsv1.EventList); ok {
+						return errors.New("it is away")
+					}
+					return c.List(ctx, list, opts...)
+				},
+			})
+			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("it is away")))
+			Expect(p.node("asked").Annotations).To(HaveKeyWithValue(preserve, "true"))
 		})
 
 		It("P6: should say nothing but that the end has not changed, where it has not", func() {
