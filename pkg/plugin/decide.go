@@ -206,6 +206,8 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 	switch {
 	case f.as.Before.Target == nil:
 		return change{}, fmt.Errorf("its machine is not kept: ask for it with 'kubectl preserve now %s --for DURATION'", f.node.Name)
+	case f.as.Machine != nil && preservation.ReadRecord(f.as.Machine) == nil:
+		return change{}, errors.New("its machine is about to be kept, and has no end yet that could be moved: try again in some seconds")
 	case is.IsZero():
 		return change{}, errors.New("its machine is kept, but the node does not say until when: operators can see that in the seed")
 	}

@@ -191,7 +191,17 @@ func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names [
 	return errors.Join(append(errs, vain...)...)
 }
 
-func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (c change, err error) {
+func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (change, error) {
+	c, err := o.settle(ctx, shoot, seed, v, r, name)
+	if err != nil {
+		return change{}, err
+	}
+	said := append([]string{fmt.Sprintf("node/%s %s%s", name, c.done, r.suffix())}, c.says...)
+	return c, write(o.Out, strings.Join(said, "\n  ")+"\n")
+}
+
+// settle decides on a request and carries it out, and sees to it that no end gets an earlier one.
+func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (c change, err error) {
 	confirmed := ""
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // it was decided on something else than there is now
 		s, err := o.known(ctx, "", name, readExplained)
@@ -213,14 +223,20 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 		}
 		return o.carryOut(ctx, shoot, seed, f, c, r)
 	})
-	if err == nil && !c.was.IsZero() && !r.dry() {
-		c.says[0], err = o.ensure(ctx, shoot, name, c)
+	if err != nil || c.was.IsZero() || r.dry() {
+		return c, err
 	}
-	if err != nil {
-		return change{}, err
+	shown, err := o.ensure(ctx, shoot, name, c)
+	c.says[0] = fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(shown), stamp(c.was))
+	if err == nil || !c.anew || shown.IsZero() || !shown.Before(c.was) {
+		return c, err
 	}
-	said := append([]string{fmt.Sprintf("node/%s %s%s", name, c.done, r.suffix())}, c.says...)
-	return c, write(o.Out, strings.Join(said, "\n  ")+"\n")
+	// More than the operators' limit counts for nothing (R5), so that the machine has got its pool's time. What was left is less.
+	again := &requestFlags{writeFlags: r.writeFlags, until: stamp(c.was), untilTime: c.was}
+	if _, failed := o.settle(ctx, shoot, seed, v, again, name); failed != nil {
+		return c, errors.Join(err, failed)
+	}
+	return c, fmt.Errorf("operators allow less: its machine would have been kept until %s instead of %s, and was asked for until then again", stamp(shown), stamp(c.was))
 }
 
 // carryOut writes a change.
@@ -275,18 +291,18 @@ func told(ctx context.Context, shoot client.Reader, name, reason string) (sets.S
 	return found, err
 }
 
-// ensure returns when the node shows the effect of what was written, and says which one: operators may allow less than was asked for.
-func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, c change) (string, error) {
+// ensure returns until when the node shows that the machine is kept, once that is the effect of what was written. It fails if that
+// does not get so: operators may allow less than was asked for.
+func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name string, c change) (shown time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	var shown time.Time
 	look := func(node *corev1.Node) (bool, error) {
 		if shown = (time.Time{}); node != nil && isConditionTrue(node, v1alpha1.ConditionPreserved) {
 			shown = shownUntil(node)
 		}
 		return c.arrived(node)
 	}
-	err := await(ctx, shoot, name, look)
+	err = await(ctx, shoot, name, look)
 	if isTimeout(err) {
 		if node, failed := getNode(context.WithoutCancel(ctx), shoot, name); failed == nil {
 			if arrived, _ := look(node); arrived {
@@ -294,15 +310,19 @@ func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name strin
 			}
 		}
 	}
-	switch says := fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(shown), stamp(c.was)); {
+	switch {
 	case !isTimeout(err):
-		return says, err
+		return shown, err
+	case !c.expiry.IsZero():
+		err = fmt.Errorf("%s is written on its Machine, but %s later its node shows %s (see 'kubectl preserve explain %s')", stamp(c.expiry), o.patience, stamp(shown), name)
 	case shown.IsZero():
-		return "", fmt.Errorf("it was asked for, but %s later its node does not show that it is kept (see 'kubectl preserve explain %s')", o.patience, name)
+		err = fmt.Errorf("it was asked for, but %s later its node does not show that it is kept (see 'kubectl preserve explain %s')", o.patience, name)
 	case !shown.Equal(c.was):
-		return "", fmt.Errorf("it was asked for, but operators allow less: %s", says)
+		err = fmt.Errorf("it was asked for, but operators allow less: its machine is kept until %s instead of %s", stamp(shown), stamp(c.was))
+	default:
+		err = fmt.Errorf("it was asked for, but %s later its end is still %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, stamp(shown), name)
 	}
-	return "", fmt.Errorf("it was asked for, but %s later its end is still %s: an operator asked for it, or it has been kept for as long as operators allow (see 'kubectl preserve explain %s')", o.patience, stamp(shown), name)
+	return shown, err
 }
 
 // waitForOne returns when what was asked for has happened, and says what has.

@@ -379,14 +379,44 @@ var _ = Describe("Requests", func() {
 			p := newPerson(shootObjects(), nil)
 			p.options.patience = 100 * time.Millisecond
 			p.answers(preserve, "now", Condition("Preserved", corev1.ConditionTrue, "Preserved", "Machine preserved until 2026-03-02T09:00:00Z."))
-			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("operators allow less: Its machine is kept until 2026-03-02T09:00:00Z instead of 2026-03-02T13:00:00Z.")))
+			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("operators allow less: its machine is kept until 2026-03-02T09:00:00Z instead of 2026-03-02T13:00:00Z")))
 			Expect(p.out.String()).To(BeEmpty())
+		})
+
+		It("R5: should ask for what was left, if operators allow less than that", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 200 * time.Millisecond
+			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					err := c.Patch(ctx, object, patch, opts...)
+					if object.GetAnnotations()[preserve] != "now" || err != nil {
+						return err
+					}
+					asked, err := time.ParseDuration(object.GetAnnotations()[timeout])
+					Expect(err).NotTo(HaveOccurred())
+					if asked > 48*time.Hour {
+						asked = time.Hour
+					}
+					return p.shows("asked", stamp(now.Add(asked)))
+				},
+			})
+			Expect(p.runs("extend asked --for 40h")).To(MatchError(ContainSubstring(
+				"operators allow less: its machine would have been kept until 2026-03-01T14:00:00Z instead of 2026-03-02T13:00:00Z, and was asked for until then again")))
+			Expect(p.out.String()).To(BeEmpty())
+			Expect(shownUntil(p.node("asked"))).To(Equal(until))
+			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "24h0m0s")))
+		})
+
+		It("P6: should not move an end that is not written yet", func() {
+			p := newPerson([]client.Object{Node("over", NodeAnnotation(preserve, "now"))}, seedObjects())
+			Expect(p.runs("extend over --for 1h")).To(MatchError(ContainSubstring("its machine is about to be kept, and has no end yet that could be moved: try again in some seconds")))
 		})
 
 		It("P6: should say so if the end that was written on the Machine does not get to the node", func() {
 			p := newPerson(shootObjects(), seedObjects())
 			p.options.patience = 50 * time.Millisecond
-			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still 2026-03-02T13:00:00Z")))
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("2026-03-02T14:00:00Z is written on its Machine, but 50ms later its node shows 2026-03-02T13:00:00Z")))
 			Expect(p.out.String()).To(BeEmpty())
 		})
 
