@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -110,7 +109,7 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 // askPowerCycle writes the request, and returns the condition that there was before.
 func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *writeFlags, name string) (before *corev1.NodeCondition, err error) {
 	confirmed := false
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // whether to ask a person hangs on the node
+	err = retryOnConflict(func() error { // whether to ask a person hangs on the node
 		node, err := getNode(ctx, shoot, name)
 		if err != nil {
 			return err

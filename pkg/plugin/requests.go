@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -203,7 +202,7 @@ func (o *Options) requestOne(ctx context.Context, shoot, seed client.WithWatch, 
 // settle decides on a request and carries it out, and sees to it that no end gets an earlier one.
 func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *verb, r *requestFlags, name string) (c change, err error) {
 	confirmed := ""
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // it was decided on something else than there is now
+	err = retryOnConflict(func() error { // it was decided on something else than there is now
 		s, err := o.known(ctx, "", name, readExplained)
 		if err != nil {
 			return err

@@ -236,6 +236,20 @@ var _ = Describe("Requests", func() {
 		}
 	})
 
+	DescribeTable("should not say that something was done which was interrupted, or took too long", func(args string) {
+		p := newPerson(shootObjects(), nil)
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return context.DeadlineExceeded
+			},
+		})
+		Expect(p.runs(args)).To(MatchError(context.DeadlineExceeded))
+		Expect(p.out.String()).To(BeEmpty())
+	},
+		Entry("a request", "forbid over"),
+		Entry("a power cycle", "power-cycle over --yes"),
+	)
+
 	It("should go on with the other nodes if one fails", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("now nobody over")).To(MatchError(ContainSubstring("node nobody: ")))

@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -117,6 +118,16 @@ func (o *Options) confirm(question string, w *writeFlags) error {
 		return errors.Join(errors.New("not confirmed, nothing was changed"), err)
 	}
 	return nil
+}
+
+// retryOnConflict tries again while what is written was read too early. It returns the error of the last try, also if that is one of
+// a context, which package retry takes for its own.
+func retryOnConflict(try func() error) (err error) {
+	_ = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		err = try()
+		return err
+	})
+	return err
 }
 
 // getNode returns a node.
