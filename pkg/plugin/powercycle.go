@@ -115,7 +115,7 @@ func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *wri
 			return err
 		}
 		if isReady(node) && !confirmed {
-			if err := o.confirm(fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
+			if err := o.confirm(ctx, fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
 				return err
 			}
 			confirmed = true

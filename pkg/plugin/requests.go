@@ -215,7 +215,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 			return err
 		}
 		if c.asks != confirmed && c.asks != "" {
-			if err := o.confirm(c.asks, &r.writeFlags); err != nil {
+			if err := o.confirm(ctx, c.asks, &r.writeFlags); err != nil {
 				return err
 			}
 			confirmed = c.asks

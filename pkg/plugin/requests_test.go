@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -195,6 +196,21 @@ var _ = Describe("Requests", func() {
 		Expect(p.node("auto").Annotations).To(HaveKeyWithValue(preserve, "false"))
 		_, question, _ := strings.Cut(p.errOut.String(), "[y/N] ")
 		golden.Expect("release-asked.txt", question+"y\n"+p.out.String())
+	})
+
+	It("should end at a question when it is interrupted", func() {
+		p := newPerson(shootObjects(), nil)
+		in, silent := io.Pipe()
+		DeferCleanup(silent.Close)
+		p.options.In = in
+		p.options.isTerminal = func(stream any) bool { return stream == p.options.In }
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- p.runsIn(ctx, "release auto") }()
+		Eventually(p.errOut.String).Should(HaveSuffix("[y/N] "))
+		stop()
+		Eventually(ended, 5*time.Second).Should(Receive(And(MatchError(context.Canceled), MatchError(ContainSubstring("nothing was changed")))))
+		Expect(p.node("auto").Annotations).NotTo(HaveKey(preserve))
 	})
 
 	It("should decide again if the node has changed meanwhile", func() {
