@@ -10,11 +10,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/plugin"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 func main() {
@@ -23,7 +25,9 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	if err := plugin.NewCommand(streams).ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
+		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") {
+			fmt.Fprintln(os.Stderr, text.Printable(line))
+		}
 		os.Exit(1)
 	}
 }

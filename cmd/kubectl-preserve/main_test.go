@@ -34,6 +34,13 @@ func begun(t *testing.T, args ...string) (*exec.Cmd, *strings.Builder) {
 	return cmd, said
 }
 
+func TestErrorsAreOnesThatTerminalsDoNotObey(t *testing.T) {
+	cmd, said := begun(t, "list", "--from", "a\x1b[31m\nb")
+	if err := cmd.Run(); err == nil || !strings.Contains(said.String(), "Error: --from=a[31m\nb: ") {
+		t.Errorf("it says %q, and ends with %v", said, err)
+	}
+}
+
 func TestSecondInterruptKillsWhatDoesNotEnd(t *testing.T) {
 	// A plugin for credentials does not know that it is waited for no longer.
 	folder := t.TempDir()

@@ -201,6 +201,13 @@ var _ = Describe("power-cycle", func() {
 		Expect(err).To(And(MatchError(context.Canceled), MatchError(ContainSubstring("the request was withdrawn"))))
 	})
 
+	It("should print nothing that terminals obey", func() {
+		p := newPerson(shootObjects(), nil)
+		p.answers(key, "now", phase("Fai\x1b[31mled", corev1.ConditionFalse))
+		Expect(p.runs("power-cycle over --yes --wait")).To(MatchError(ContainSubstring("the power cycle ended as Fai[31mled")))
+		Expect(p.out.String()).To(HaveSuffix("node/over Fai[31mled\n"))
+	})
+
 	It("should withdraw the request if nobody answers, and say what it needs", func() {
 		p := newPerson(shootObjects(), nil)
 		Expect(p.runs("power-cycle cycled")).To(Succeed(), "one is under way")

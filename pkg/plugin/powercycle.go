@@ -161,7 +161,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 		}
 		if c.Reason != phase {
 			phase = c.Reason
-			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(phase+" "+printable(c.Message)))); err != nil {
+			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(printable(phase+" "+c.Message)))); err != nil {
 				return false, err
 			}
 		}
@@ -171,7 +171,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 	case err != nil:
 		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+cmp.Or(printable(phase), "yet to begin")))
 	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
-		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, phase, name)
+		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, printable(phase), name)
 	}
 	return nil
 }
