@@ -209,11 +209,17 @@ func podLogs(config *rest.Config) (evidence.PodLogs, error) {
 	}, nil
 }
 
-// write writes a bundle to where it was asked for, whole or not at all.
+// write writes a bundle to where it was asked for: a file is there whole or not at all.
 func (o *evidenceOptions) write(archive []byte) error {
 	if o.output == "-" {
 		_, err := o.Out.Write(archive)
 		return err
+	}
+	if info, err := os.Lstat(o.output); err == nil && !info.Mode().IsRegular() { // a device, a pipe or a link stays what it is
+		if err := os.WriteFile(o.output, archive, 0o600); err != nil {
+			return fmt.Errorf("cannot write --output %q: %w", o.output, err)
+		}
+		return write(o.Out, o.output+"\n")
 	}
 	name := o.output
 	if name == "" {

@@ -77,6 +77,20 @@ $`))
 		Expect(entries).To(HaveLen(1), "nothing partial is left")
 	})
 
+	It("should write to what is there, if that is no file: it may be a device, or a link that is to stay", func(ctx SpecContext) {
+		folder := GinkgoT().TempDir()
+		target := filepath.Join(folder, "target")
+		o.output = filepath.Join(folder, "link")
+		Expect(os.Symlink(target, o.output)).To(Succeed())
+		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
+		Expect(os.Readlink(o.output)).To(Equal(target))
+		info, err := os.Lstat(target)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode()).To(Equal(os.FileMode(0o600)))
+		Expect(info.Size()).To(BeNumerically(">", 0))
+		Expect(out.String()).To(Equal(o.output + "\n"))
+	})
+
 	It("should name the file after node and time, or write to the standard output", func(ctx SpecContext) {
 		GinkgoT().Chdir(GinkgoT().TempDir())
 		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
