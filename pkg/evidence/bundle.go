@@ -26,23 +26,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
-
-// What a ConfigMap with a bundle has, that outlives a machine in the namespace of its control plane.
-const (
-	// LabelStored is on it, with the value "true".
-	LabelStored = v1alpha1.GroupName + "/evidence"
-	// AnnotationStoredMachine is the name of the machine.
-	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
-	// AnnotationStoredNode is the name of its node, if it had one.
-	AnnotationStoredNode = v1alpha1.GroupName + "/evidence-node"
-	// StoredKey is where in its binaryData the bundle is.
-	StoredKey = "bundle.tar.gz"
-)
-
-// StoredName returns the name of a ConfigMap with a bundle, by its number: one of StoredNames.
-func StoredName(number string) string { return "machine-preservation-evidence-" + number }
 
 // DefaultMaxSize is how many bytes a bundle has at most, where nobody says otherwise.
 const DefaultMaxSize = 8 << 20
@@ -72,7 +57,7 @@ type Bundle struct {
 	// Node and Machine are what it is about. One of them may be empty.
 	Node, Machine string
 	// Snapshot is what the API servers knew.
-	Snapshot Snapshot
+	Snapshot snapshot.Snapshot
 
 	// files are further ones, above all logs.
 	files    []file
@@ -101,9 +86,9 @@ type Manifest struct {
 	// Namespace is that of the control plane in the seed, empty where nothing of it is known.
 	Namespace string `json:"namespace,omitempty"`
 	// Files are all but the manifest itself.
-	Files    []ManifestFile `json:"files"`
-	Redacted []Redacted     `json:"redacted,omitempty"`
-	Missing  []Missing      `json:"missing,omitempty"`
+	Files    []ManifestFile     `json:"files"`
+	Redacted []Redacted         `json:"redacted,omitempty"`
+	Missing  []snapshot.Missing `json:"missing,omitempty"`
 }
 
 // ManifestFile is a file of a bundle.
@@ -180,7 +165,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 			if rankOf(f) == rank {
 				leftOut = append(leftOut, f.path)
 				told.Snapshot = without(told.Snapshot, f.path)
-				missing = append(missing, Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
+				missing = append(missing, snapshot.Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
 				return true
 			}
 			return false
@@ -202,7 +187,7 @@ func rankOf(f file) int {
 }
 
 // without returns what the index tells of a bundle without a file: the number of objects at most.
-func without(s Snapshot, path string) Snapshot {
+func without(s snapshot.Snapshot, path string) snapshot.Snapshot {
 	switch path {
 	case "shoot/nodes.json":
 		s.Shoot.Nodes = nil
@@ -309,7 +294,7 @@ func encode(apiVersion, kind string, items any) ([]byte, error) {
 }
 
 // pack returns the archive of some files, with the manifest and the index before them.
-func (b *Bundle) pack(files []file, redacted counts, missing []Missing) ([]byte, *Manifest, error) {
+func (b *Bundle) pack(files []file, redacted counts, missing []snapshot.Missing) ([]byte, *Manifest, error) {
 	manifest := &Manifest{Format: format, Tool: b.Tool, Time: b.Snapshot.Time.UTC(), Node: b.Node, Machine: b.Machine, Missing: missing}
 	if b.Snapshot.Seed != nil {
 		manifest.Namespace = b.Snapshot.Seed.Namespace
@@ -354,7 +339,7 @@ func entry(f file) ManifestFile {
 
 // Read returns what a bundle says that the API servers knew. A bundle may be anybody's: it is an error if it has what a bundle
 // has not, if it is too large, or if a file is not what the manifest says.
-func Read(r io.Reader) (*Snapshot, error) {
+func Read(r io.Reader) (*snapshot.Snapshot, error) {
 	files, err := unpack(r)
 	if err != nil {
 		return nil, fmt.Errorf("this is no bundle of evidence: %w", err)
@@ -372,7 +357,7 @@ func Read(r io.Reader) (*Snapshot, error) {
 	if count > maxValues {
 		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
 	}
-	s := &Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
+	s := &snapshot.Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
 	var failure error
 	decode(files, &s.Shoot.Nodes, &failure, "shoot/nodes.json", "shoot/other-nodes.json")
 	decode(files, &s.Shoot.Pods, &failure, "shoot/pods.json")
@@ -382,7 +367,7 @@ func Read(r io.Reader) (*Snapshot, error) {
 	decode(files, &s.Shoot.Maintenances, &failure, "shoot/nodemaintenances.json")
 	_, s.Shoot.HasMaintenances = files["shoot/nodemaintenances.json"]
 	if manifest.Namespace != "" {
-		s.Seed = &Seed{Namespace: manifest.Namespace}
+		s.Seed = &snapshot.Seed{Namespace: manifest.Namespace}
 		decode(files, &s.Seed.Machines, &failure, "seed/machines.json", "seed/other-machines.json")
 		decode(files, &s.Seed.MachineSets, &failure, "seed/machinesets.json")
 		decode(files, &s.Seed.MachineDeployments, &failure, "seed/machinedeployments.json")

@@ -28,6 +28,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
@@ -49,9 +50,9 @@ func event(namespace, name, kind, regarding, reason, note string, minute int) ev
 func exampleBundle() *Bundle {
 	return &Bundle{
 		Tool: "kubectl-preserve v1", Node: "node-1", Machine: "m-1",
-		Snapshot: Snapshot{
+		Snapshot: snapshot.Snapshot{
 			Time: at(60).UTC(),
-			Shoot: Shoot{
+			Shoot: snapshot.Shoot{
 				Nodes: []corev1.Node{{
 					ObjectMeta: metav1.ObjectMeta{Name: "node-1", CreationTimestamp: at(0)},
 					Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: "NoSchedule", TimeAdded: new(at(20))}}},
@@ -81,7 +82,7 @@ func exampleBundle() *Bundle {
 					Spec:       maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "node-1", RequestorID: "person.example"},
 				}},
 			},
-			Seed: &Seed{
+			Seed: &snapshot.Seed{
 				Namespace: "shoot--a--b",
 				Machines: []machinev1alpha1.Machine{{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "m-1", CreationTimestamp: at(-5), Annotations: map[string]string{
@@ -94,7 +95,7 @@ func exampleBundle() *Bundle {
 				MachineDeployments: []machinev1alpha1.MachineDeployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "d"}}},
 				Events:             []eventsv1.Event{event("shoot--a--b", "e3", "Machine", "m-1", "MachinePreserved", "It is kept until 13:20", 20)},
 			},
-			Missing: []Missing{{What: "logs of the node", Reason: "no answer within 5s"}},
+			Missing: []snapshot.Missing{{What: "logs of the node", Reason: "no answer within 5s"}},
 		},
 	}
 }
@@ -217,7 +218,7 @@ var _ = Describe("Bundle", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out.Len()).To(BeNumerically("<=", whole))
 		Expect(size.LeftOut).To(ContainElement("shoot/other-nodes.json"))
-		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(Missing{What: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
+		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(snapshot.Missing{What: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
 		_, err = Read(bytes.NewReader(out.Bytes()))
 		Expect(err).NotTo(HaveOccurred())
 
@@ -236,7 +237,7 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}
 		return string(text)
 	}
-	DescribeTable("what is stored of it", func(flood func(s *Snapshot), gone ...string) {
+	DescribeTable("what is stored of it", func(flood func(s *snapshot.Snapshot), gone ...string) {
 		b := exampleBundle()
 		flood(&b.Snapshot)
 		archive := written(b, stored)
@@ -246,31 +247,31 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		Expect(s.Seed.Machines[0].Name).To(Equal("m-1"))
 		for _, name := range gone {
 			Expect(names).NotTo(ContainElement(name))
-			Expect(s.Missing).To(ContainElement(Missing{What: "file " + name, Reason: "there is no place for it within 921600 bytes"}))
+			Expect(s.Missing).To(ContainElement(snapshot.Missing{What: "file " + name, Reason: "there is no place for it within 921600 bytes"}))
 		}
 		Expect(files["index.md"]).To(ContainSubstring("- The machine is Failed:Preserved."))
 		Expect(names).To(ContainElement("seed/events.json"))
 	},
-		Entry("Events of the node", func(s *Snapshot) {
+		Entry("Events of the node", func(s *snapshot.Snapshot) {
 			for i := range 5000 {
 				s.Shoot.Events = append(s.Shoot.Events, event("default", fmt.Sprint("flood-", i), "Node", "node-1", "Flood", noise(500), i%60))
 			}
 		}, "shoot/events.json"),
-		Entry("maintenances", func(s *Snapshot) {
+		Entry("maintenances", func(s *snapshot.Snapshot) {
 			for i := range 2000 {
 				m := maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("flood-", i)}}
 				m.Spec.RequestorID, m.Status.Conditions = "x", []metav1.Condition{{Type: "x", Message: noise(500), LastTransitionTime: at(1)}}
 				s.Shoot.Maintenances = append(s.Shoot.Maintenances, m)
 			}
 		}, "shoot/nodemaintenances.json"),
-		Entry("volumes", func(s *Snapshot) {
+		Entry("volumes", func(s *snapshot.Snapshot) {
 			for i := range 2000 {
 				a := storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("flood-", i)}}
 				a.Status.AttachError = &storagev1.VolumeError{Time: at(1), Message: noise(500)}
 				s.Shoot.VolumeAttachments = append(s.Shoot.VolumeAttachments, a)
 			}
 		}, "shoot/volumeattachments.json"),
-		Entry("the node", func(s *Snapshot) {
+		Entry("the node", func(s *snapshot.Snapshot) {
 			for range 2000 {
 				s.Shoot.Nodes[0].Status.Conditions = append(s.Shoot.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: "x", Status: "Unknown", Message: noise(500), LastTransitionTime: at(1)})
 			}

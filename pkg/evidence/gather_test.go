@@ -39,6 +39,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 const namespace = "shoot--a--b"
@@ -194,8 +195,8 @@ func names[T any](items []T, of func(*T) string) []string {
 	return names
 }
 
-func reasonOf(s *Snapshot, what string) string {
-	if i := slices.IndexFunc(s.Missing, func(m Missing) bool { return m.What == what }); i >= 0 {
+func reasonOf(s *snapshot.Snapshot, what string) string {
+	if i := slices.IndexFunc(s.Missing, func(m snapshot.Missing) bool { return m.What == what }); i >= 0 {
 		return s.Missing[i].Reason
 	}
 	return ""
@@ -222,7 +223,7 @@ var _ = Describe("#Collect", func() {
 		Expect(names(s.Seed.MachineSets, func(o *machinev1alpha1.MachineSet) string { return o.Name })).To(Equal([]string{"s-0", "s-1"}))
 		Expect(names(s.Seed.MachineDeployments, func(o *machinev1alpha1.MachineDeployment) string { return o.Name })).To(Equal([]string{"d"}))
 		Expect(names(s.Seed.Events, func(o *eventsv1.Event) string { return o.Name })).To(Equal([]string{"of-machine"}))
-		Expect(s.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{
+		Expect(s.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{
 			"--holder=health-timer", "--registry-password=[redacted]", "--token", "[redacted]", "--url=https://[redacted]@b", "--power-cycle"}}))
 		Expect(s.Missing).To(ConsistOf(And(
 			HaveField("What", "log of container machine-controller-manager of pod mcm-0"), HaveField("Reason", ContainSubstring("forbidden")))))
@@ -277,7 +278,7 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Machine).To(Equal("m-1"))
 		Expect(b.Snapshot.Seed).To(BeNil())
 		Expect(b.Snapshot.Shoot.Nodes).To(HaveLen(1))
-		Expect(b.Snapshot.Missing).To(ConsistOf(Missing{What: "what the seed knows: machines, their Events and logs", Reason: "without access to the seed"}))
+		Expect(b.Snapshot.Missing).To(ConsistOf(snapshot.Missing{What: "what the seed knows: machines, their Events and logs", Reason: "without access to the seed"}))
 	})
 
 	It("should note that nobody says how the preservation controller runs, or that none does", func(ctx SpecContext) {
@@ -288,13 +289,13 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Seed.Controller).To(BeNil())
-		Expect(reasonOf(&b.Snapshot, WhatController)).To(Equal("forbidden"))
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatController)).To(Equal("forbidden"))
 
-		s.PodLogs, s.Controller = nil, &Controller{Injected: true, Args: []string{"--token=hunter2"}}
+		s.PodLogs, s.Controller = nil, &snapshot.Controller{Injected: true, Args: []string{"--token=hunter2"}}
 		b, err = Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Missing).To(BeEmpty(), "who knows asks nobody")
-		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
 		Expect(s.Controller.Args).To(Equal([]string{"--token=hunter2"}))
 		s = sources()
 
@@ -304,7 +305,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		read, err := Read(bytes.NewReader(written(b, DefaultMaxSize)))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(read.Seed.Controller).To(Equal(&Controller{}))
+		Expect(read.Seed.Controller).To(Equal(&snapshot.Controller{}))
 	})
 
 	It("should list budgets by namespace", func(ctx SpecContext) {
@@ -343,15 +344,15 @@ var _ = Describe("#Collect", func() {
 	It("should ask nobody how the preservation controller runs if it is known", func(ctx SpecContext) {
 		s := sources()
 		args := []string{"--token=hunter2"}
-		s.Controller = &Controller{Injected: true, Args: args}
+		s.Controller = &snapshot.Controller{Injected: true, Args: args}
 		s.Seed = server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errors.New("forbidden")
 		}}, seedObjects()...)
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
 		Expect(args).To(Equal([]string{"--token=hunter2"}))
-		Expect(reasonOf(&b.Snapshot, WhatController)).To(BeEmpty())
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatController)).To(BeEmpty())
 	})
 
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
@@ -436,7 +437,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(reasonOf(&b.Snapshot, "pods of the node")).To(ContainSubstring("a viewer of nodes"))
-		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("What", WhatMaintenances)), "nothing is missing")
+		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("What", snapshot.WhatMaintenances)), "nothing is missing")
 		Expect(b.Snapshot.Shoot.HasMaintenances).To(BeFalse())
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
 	})

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // What is redacted, in the words of the manifest.
@@ -328,7 +330,7 @@ func redactHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction, c counts)
 }
 
 // redact removes from what is known what must not be kept.
-func redact(s *Snapshot, c counts) {
+func redact(s *snapshot.Snapshot, c counts) {
 	each := func(metas ...*metav1.ObjectMeta) {
 		for _, meta := range metas {
 			redactMeta(meta, c)

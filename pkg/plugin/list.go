@@ -167,14 +167,15 @@ func keptNode(node *corev1.Node, requestors map[string]string, now time.Time) (k
 	return k, ok
 }
 
-// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node.
+// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node, or one that
+// nobody can read, of which the name is known.
 func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors map[string]string) (kept, bool) {
 	record := preservation.ReadRecord(machine)
 	if record == nil {
 		return kept{}, false
 	}
 	template := machine.Spec.NodeTemplateSpec.Labels
-	k := kept{Pool: template[evidence.LabelPool], Zone: template[corev1.LabelTopologyZone], Machine: machine.Name}
+	k := kept{Pool: template[evidence.LabelPool], Zone: template[corev1.LabelTopologyZone], Node: machine.Labels[machinev1alpha1.NodeLabelKey], Machine: machine.Name}
 	if node != nil {
 		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[evidence.LabelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
 		k.readCondition(node)

@@ -78,16 +78,11 @@ func isIncomplete(s *snapshot.Snapshot) bool {
 	})
 }
 
-// machineOf returns the machine that a ConfigMap is of.
-func machineOf(stored *metav1.PartialObjectMetadata) string {
-	return cmp.Or(stored.Annotations[evidence.AnnotationStoredMachine], stored.Name)
-}
-
 // lastOf returns the last ConfigMap of a machine, nil if there is none.
 func lastOf(machine string, stored []metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	var last *metav1.PartialObjectMetadata
 	for i := range stored {
-		if s := &stored[i]; machineOf(s) == machine && (last == nil || replaces(s, last)) {
+		if s := &stored[i]; evidence.StoredMachine(s) == machine && (last == nil || replaces(s, last)) {
 			last = s
 		}
 	}
@@ -131,13 +126,13 @@ func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, re
 	)
 	for i := range stored {
 		s := &stored[i]
-		if lastOf(machineOf(s), stored) != s {
+		if lastOf(evidence.StoredMachine(s), stored) != s {
 			todo.Delete = append(todo.Delete, s.Name)
 			continue
 		}
 		_, known := s.Annotations[evidence.AnnotationStoredExpires]
 		expires := evidence.StoredExpiry(s)
-		switch gone := !machines.Has(machineOf(s)); {
+		switch gone := !machines.Has(evidence.StoredMachine(s)); {
 		case !gone:
 			if expires = (time.Time{}); known {
 				todo.Expire[s.Name] = expires
