@@ -512,6 +512,11 @@ func verify(files map[string][]byte) (*Manifest, error) {
 	}
 	listed := map[string]bool{manifestName: true}
 	for _, f := range manifest.Files {
+		// Each digest takes the time for a whole file, and the manifest may have many lines.
+		if listed[f.Path] {
+			return nil, fmt.Errorf("%s is listed twice in %s", line(f.Path), manifestName)
+		}
+		listed[f.Path] = true
 		data, ok := files[f.Path]
 		if !ok {
 			return nil, fmt.Errorf("%s is missing", line(f.Path))
@@ -519,7 +524,6 @@ func verify(files map[string][]byte) (*Manifest, error) {
 		if got := entry(file{data: data}); got.Size != f.Size || got.SHA256 != f.SHA256 {
 			return nil, fmt.Errorf("%s is not what %s says: its sha256 is %s and not %s", f.Path, manifestName, got.SHA256, line(f.SHA256))
 		}
-		listed[f.Path] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if !listed[name] {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand"
+	"regexp"
 	"strings"
 	"time"
 
@@ -433,6 +434,9 @@ var _ = Describe("#Read of what is hostile", func() {
 		refused(changed(func(f map[string]string) { f["shoot/nodes.json"] += " " }), "shoot/nodes.json is not what manifest.json says: its sha256 is")
 		refused(changed(func(f map[string]string) { delete(f, "shoot/nodes.json") }), "shoot/nodes.json is missing")
 		refused(changed(func(f map[string]string) { f["shoot/more.json"] = "{}" }), "shoot/more.json is not listed in manifest.json")
+		refused(changed(func(f map[string]string) {
+			f["manifest.json"] = regexp.MustCompile(`(?s)("files": \[)(.*?\})`).ReplaceAllString(f["manifest.json"], "$1$2,$2")
+		}), "index.md is listed twice in manifest.json")
 		text := `{"items":"x"}`
 		manifest := fmt.Sprintf(`{"format":1,"files":[{"path":"shoot/nodes.json","size":%d,"sha256":"%x"}]}`, len(text), sha256.Sum256([]byte(text)))
 		refused(packed([]*tar.Header{{Name: "manifest.json"}, {Name: "shoot/nodes.json"}}, manifest, text), "shoot/nodes.json cannot be read")
