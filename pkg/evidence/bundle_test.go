@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand"
+	"regexp"
 	"strings"
 	"time"
 
@@ -291,6 +292,14 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}
 		_, names := unpacked(archive)
 		Expect(names).To(Equal([]string{"manifest.json", "index.md"}))
+		s, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
+		for _, what := range []string{
+			"node", "pods of the node", "PodDisruptionBudgets of the pods", "other nodes of the MachineDeployment", "other machines of the MachineDeployment",
+			"machines", "node maintenances", "Events of the node", "Events of the machine",
+		} {
+			Expect(s.Unknown(what)).NotTo(BeEmpty(), what+": who looks for it would take it for not being there")
+		}
 		files, _ := unpacked(written(b, int64(len(whole)-1)))
 		Expect(files["index.md"]).To(ContainSubstring("Pods on it: 1. Volumes attached to it: 1."))
 		Expect(len(Timeline(&b.Snapshot, "node-1", "m-1"))).To(BeNumerically("<", 300))
@@ -433,6 +442,9 @@ var _ = Describe("#Read of what is hostile", func() {
 		refused(changed(func(f map[string]string) { f["shoot/nodes.json"] += " " }), "shoot/nodes.json is not what manifest.json says: its sha256 is")
 		refused(changed(func(f map[string]string) { delete(f, "shoot/nodes.json") }), "shoot/nodes.json is missing")
 		refused(changed(func(f map[string]string) { f["shoot/more.json"] = "{}" }), "shoot/more.json is not listed in manifest.json")
+		refused(changed(func(f map[string]string) {
+			f["manifest.json"] = regexp.MustCompile(`(?s)("files": \[)(.*?\})`).ReplaceAllString(f["manifest.json"], "$1$2,$2")
+		}), "index.md is listed twice in manifest.json")
 		text := `{"items":"x"}`
 		manifest := fmt.Sprintf(`{"format":1,"files":[{"path":"shoot/nodes.json","size":%d,"sha256":"%x"}]}`, len(text), sha256.Sum256([]byte(text)))
 		refused(packed([]*tar.Header{{Name: "manifest.json"}, {Name: "shoot/nodes.json"}}, manifest, text), "shoot/nodes.json cannot be read")
