@@ -347,9 +347,9 @@ func (o *oracle) lookAtMaintained(name string, s *subject) {
 	if marks := marksOfMaintenance(s.node); o.maintenances.of(name) == nil && len(marks) > 0 {
 		o.blame("M7", "the node of %s still has %q, and no maintenance has it", name, marks)
 	}
-	any := slices.ContainsFunc(slices.Collect(maps.Values(o.maintenances.byName)), func(nm *maintained) bool { return nm.Spec.NodeName == name })
+	one := slices.ContainsFunc(slices.Collect(maps.Values(o.maintenances.byName)), func(nm *maintained) bool { return nm.Spec.NodeName == name })
 	for _, c := range s.node.Status.Conditions {
-		if c.Reason == "NodeMaintenance" && !any {
+		if c.Reason == "NodeMaintenance" && !one {
 			o.blame("M16", "the node of %s still has condition %s, and there is no maintenance of it", name, c.Type)
 		}
 	}

@@ -264,7 +264,7 @@ func (o *oracle) places(byShare bool) []string {
 		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || onlyWorkedOn(s.machine) {
 			continue
 		}
-		if (s.record.auto || !byShare) && s.record.phase != runningPreserved {
+		if (s.record.auto || !byShare) && (s.record.phase == "" || s.record.phase == failedPreserved) {
 			places = append(places, name)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -356,7 +356,7 @@ func (p *Pods) keepBudget() {
 		}
 	}
 	status.DisruptionsAllowed = max(0, status.CurrentHealthy-status.DesiredHealthy)
-	if !equality.Semantic.DeepEqual(budget.Status, p.budget.Status) {
+	if !apiequality.Semantic.DeepEqual(budget.Status, p.budget.Status) {
 		_, _ = p.shoot.Update("disruption", budgetKey, true, func(*unstructured.Unstructured) (*unstructured.Unstructured, error) {
 			return toUnstructured(budget), nil
 		})
