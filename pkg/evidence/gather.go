@@ -211,7 +211,6 @@ func (c *collector) find(ctx context.Context) error {
 		c.note("node of machine "+c.bundle.Machine, errors.New("it has none: the machine has not joined"))
 	default:
 		node := &corev1.Node{}
-		var failure error
 		err := c.call(ctx, callTimeout, func(ctx context.Context) error {
 			return c.Shoot.Get(ctx, client.ObjectKey{Name: c.bundle.Node}, node)
 		})
@@ -225,11 +224,11 @@ func (c *collector) find(ctx context.Context) error {
 				c.pool = pool
 			}
 		case apierrors.IsNotFound(err):
-			failure = errors.New("it is gone, or has never joined")
+			c.note("node "+c.bundle.Node, errors.New("it is gone, or has never joined"))
 		default:
-			failure, c.nodeUnknown = err, true
+			c.nodeUnknown = true
+			c.note(snapshot.WhatNode, err)
 		}
-		c.note("node "+c.bundle.Node, failure)
 		// An API server that does not answer is not asked for all the rest.
 		var status apierrors.APIStatus
 		if c.nodeUnknown && !errors.As(err, &status) {

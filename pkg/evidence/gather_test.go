@@ -442,6 +442,17 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
 	})
 
+	It("should note that the node could not be had though the shoot answers", func(ctx SpecContext) {
+		s := sources()
+		s.Name, s.Shoot = "m-1", server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+		}}, shootObjects()...)
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(&b.Snapshot, "node")).To(ContainSubstring("etcdserver"))
+		Expect(b.Snapshot.Shoot.Pods).To(HaveLen(1))
+	})
+
 	It("should read lists in pages", func(ctx SpecContext) {
 		s := sources()
 		s.Shoot = server(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {

@@ -68,7 +68,7 @@ func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, 
 	case e.node != nil:
 		e.explainNode()
 	}
-	for _, missing := range known.Unknown(snapshot.WhatNodes, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
+	for _, missing := range known.Unknown(snapshot.WhatNode, snapshot.WhatNodes, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
 		if strings.HasPrefix(missing.What, snapshot.WhatShoot) {
 			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
 		} else {
@@ -152,7 +152,7 @@ func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) preservation
 	member := preservation.Member{Machine: m}
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
 		member.Node = known.Shoot.Node(node)
-		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNodes)) > 0
+		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNode, snapshot.WhatNodes)) > 0
 	}
 	return member
 }

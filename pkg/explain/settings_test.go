@@ -63,12 +63,15 @@ var _ = Describe("The controller's settings", func() {
 		Expect(textOf(sentences)).To(ContainSubstring("The machine: none in namespace shoot--test--one has this node."))
 	})
 
-	It("P9: should know that a node is not known", func() {
+	DescribeTable("P9: should know that a node is not known", func(what string) {
 		known := situations["asked"].snapshot("health-timer")
 		known.Shoot.Nodes = nil
-		known.Missing = []snapshot.Missing{{What: snapshot.WhatNodes, Reason: "connection refused"}}
+		known.Missing = []snapshot.Missing{{What: what, Reason: "connection refused"}}
 		sentences, err := Explain(known, "m", now)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(textOf(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))
-	})
+	},
+		Entry("its own", "node"),
+		Entry("nor others", snapshot.WhatNodes),
+	)
 })

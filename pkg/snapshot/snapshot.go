@@ -23,6 +23,7 @@ import (
 const (
 	WhatShoot         = "what the shoot knows"
 	WhatMachines      = "machines"
+	WhatNode          = "node"
 	WhatNodes         = "other nodes of the MachineDeployment"
 	WhatNodeEvents    = "Events of the node"
 	WhatMachineEvents = "Events of the machine"

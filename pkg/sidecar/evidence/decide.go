@@ -7,7 +7,6 @@ package evidence
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -73,9 +72,7 @@ func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata
 
 // isIncomplete says that the shoot or the seed could not be asked.
 func isIncomplete(s *snapshot.Snapshot) bool {
-	return s.Seed == nil || slices.ContainsFunc(s.Missing, func(m snapshot.Missing) bool {
-		return strings.HasPrefix(m.What, snapshot.WhatShoot) || m.What == snapshot.WhatPods || m.What == snapshot.WhatMachineEvents
-	})
+	return s.Seed == nil || len(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents)) > 0
 }
 
 // lastOf returns the last ConfigMap of a machine, nil if there is none.

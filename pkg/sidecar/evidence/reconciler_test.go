@@ -276,6 +276,12 @@ var _ = Describe("Reconciler", func() {
 		Entry("errors of the shoot", func(e *environment) {
 			e.missing = []snapshot.Missing{{What: snapshot.WhatPods, Reason: "etcdserver: request timed out"}}
 		}),
+		Entry("errors of the shoot for the node", func(e *environment) {
+			e.missing = []snapshot.Missing{{What: "node", Reason: "etcdserver: request timed out"}}
+		}),
+		Entry("errors of the shoot for its Events", func(e *environment) {
+			e.missing = []snapshot.Missing{{What: snapshot.WhatNodeEvents, Reason: "etcdserver: request timed out"}}
+		}),
 		Entry("errors of the seed", func(e *environment) {
 			e.missing = []snapshot.Missing{{What: snapshot.WhatMachineEvents, Reason: "no answer within 10s"}}
 		}),
@@ -378,9 +384,9 @@ var _ = Describe("Reconciler", func() {
 
 	It("should tell what could not be had", func() {
 		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []snapshot.Missing{{What: "node m", Reason: "no answer within 10s"}}
+		e.missing = []snapshot.Missing{{What: "node m", Reason: "it is gone, or has never joined"}}
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (no answer within 10s)."))))
+		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (it is gone, or has never joined)."))))
 		Expect(counted("incomplete")).To(Equal(1.0))
 	})
 
