@@ -73,6 +73,8 @@ type file struct {
 	cut int64
 	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.
 	rank int
+	// what is by which name others look for it where it was left out; empty for nobody.
+	what string
 }
 
 // Manifest says what is in a bundle, and what is not.
@@ -165,7 +167,11 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 			if rankOf(f) == rank {
 				leftOut = append(leftOut, f.path)
 				told.Snapshot = without(told.Snapshot, f.path)
-				missing = append(missing, snapshot.Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
+				reason := fmt.Sprintf("there is no place for it within %d bytes", maxSize)
+				missing = append(missing, snapshot.Missing{What: "file " + f.path, Reason: reason})
+				if f.what != "" {
+					missing = append(missing, snapshot.Missing{What: f.what, Reason: reason})
+				}
 				return true
 			}
 			return false
@@ -229,42 +235,42 @@ func (b *Bundle) objects() ([]file, counts, error) {
 		count   = counts{}
 	)
 	maps.Copy(count, b.redacted)
-	add := func(path, apiVersion, kind string, rank int, items any) {
+	add := func(path, what, apiVersion, kind string, rank int, items any) {
 		data, err := encode(apiVersion, kind, items)
 		data, n := scrubJSON(data)
 		count.add(redactedCredentials, n)
 		failure = errors.Join(failure, err)
-		files = append(files, file{path: path, data: data, rank: rank})
+		files = append(files, file{path: path, data: data, rank: rank, what: what})
 	}
 	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()
 	s := &b.Snapshot
 	nodes, otherNodes := split(s.Shoot.Nodes, func(n *corev1.Node) bool { return n.Name == b.Node })
-	add("shoot/nodes.json", "v1", "NodeList", 3, nodes)
+	add("shoot/nodes.json", snapshot.WhatNode, "v1", "NodeList", 3, nodes)
 	if len(otherNodes) > 0 {
-		add("shoot/other-nodes.json", "v1", "NodeList", 10, otherNodes)
+		add("shoot/other-nodes.json", snapshot.WhatNodes, "v1", "NodeList", 10, otherNodes)
 	}
-	add("shoot/pods.json", "v1", "PodList", 7, s.Shoot.Pods)
-	add("shoot/poddisruptionbudgets.json", "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
-	add("shoot/volumeattachments.json", "storage.k8s.io/v1", "VolumeAttachmentList", 4, s.Shoot.VolumeAttachments)
-	add("shoot/events.json", "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
+	add("shoot/pods.json", snapshot.WhatPods, "v1", "PodList", 7, s.Shoot.Pods)
+	add("shoot/poddisruptionbudgets.json", snapshot.WhatBudgets, "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
+	add("shoot/volumeattachments.json", "", "storage.k8s.io/v1", "VolumeAttachmentList", 4, s.Shoot.VolumeAttachments)
+	add("shoot/events.json", snapshot.WhatNodeEvents, "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
 	if s.Shoot.HasMaintenances {
-		add("shoot/nodemaintenances.json", maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
+		add("shoot/nodemaintenances.json", snapshot.WhatMaintenances, maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
 	}
 	if s.Seed != nil {
 		machines, otherMachines := split(s.Seed.Machines, func(m *machinev1alpha1.Machine) bool { return m.Name == b.Machine })
-		add("seed/machines.json", machineAPI, "MachineList", 1, machines)
+		add("seed/machines.json", snapshot.WhatMachines, machineAPI, "MachineList", 1, machines)
 		if len(otherMachines) > 0 {
-			add("seed/other-machines.json", machineAPI, "MachineList", 9, otherMachines)
+			add("seed/other-machines.json", snapshot.WhatOtherMachines, machineAPI, "MachineList", 9, otherMachines)
 		}
-		add("seed/machinesets.json", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
-		add("seed/machinedeployments.json", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
-		add("seed/events.json", "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
+		add("seed/machinesets.json", "", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
+		add("seed/machinedeployments.json", "", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
+		add("seed/events.json", snapshot.WhatMachineEvents, "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
 		if s.Seed.Controller != nil {
 			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
 			data, n := scrubJSON(append(data, '\n'))
 			count.add(redactedCredentials, n)
 			failure = errors.Join(failure, err)
-			files = append(files, file{path: controllerName, data: data, rank: 1})
+			files = append(files, file{path: controllerName, data: data, rank: 1, what: snapshot.WhatController})
 		}
 	}
 	return files, count, failure

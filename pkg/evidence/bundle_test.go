@@ -292,6 +292,14 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}
 		_, names := unpacked(archive)
 		Expect(names).To(Equal([]string{"manifest.json", "index.md"}))
+		s, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
+		for _, what := range []string{
+			"node", "pods of the node", "PodDisruptionBudgets of the pods", "other nodes of the MachineDeployment", "other machines of the MachineDeployment",
+			"machines", "node maintenances", "Events of the node", "Events of the machine",
+		} {
+			Expect(s.Unknown(what)).NotTo(BeEmpty(), what+": who looks for it would take it for not being there")
+		}
 		files, _ := unpacked(written(b, int64(len(whole)-1)))
 		Expect(files["index.md"]).To(ContainSubstring("Pods on it: 1. Volumes attached to it: 1."))
 		Expect(len(Timeline(&b.Snapshot, "node-1", "m-1"))).To(BeNumerically("<", 300))

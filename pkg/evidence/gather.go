@@ -466,7 +466,7 @@ func (c *collector) note(what string, err error) {
 		return
 	}
 	if errors.As(err, new(cutError)) { // what was asked for is known
-		what = "the rest of " + what
+		what = snapshot.WhatRest + what
 	}
 	c.set(func() {
 		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, snapshot.Missing{What: line(what), Reason: line(err.Error())})

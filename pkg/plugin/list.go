@@ -92,7 +92,7 @@ const (
 // overviewOf returns what there is to know about preserved machines.
 func overviewOf(s *snapshot.Snapshot) overview {
 	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
-		Missing: s.Unknown(snapshot.WhatNodes, snapshot.WhatMachines, snapshot.WhatMaintenances)}
+		Missing: s.Unknown(snapshot.WhatNode, snapshot.WhatNodes, snapshot.WhatMachines, snapshot.WhatOtherMachines, snapshot.WhatMaintenances)}
 	requestors := requestorsOf(s)
 	nodes := nodesOf(s)
 	if s.Seed == nil {
@@ -237,7 +237,7 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *snapshot.Snapsho
 			p.Zone = node.Labels[corev1.LabelTopologyZone]
 		}
 	}
-	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil {
+	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil && len(s.Unknown(snapshot.WhatOtherMachines)) == 0 {
 		p.Free = new(max(*p.Share-p.Used, 0))
 	}
 	return p

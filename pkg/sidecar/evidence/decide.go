@@ -7,6 +7,7 @@ package evidence
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -72,7 +73,9 @@ func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata
 
 // isIncomplete says that the shoot or the seed could not be asked.
 func isIncomplete(s *snapshot.Snapshot) bool {
-	return s.Seed == nil || len(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents)) > 0
+	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool {
+		return !strings.HasPrefix(m.What, snapshot.WhatRest)
+	})
 }
 
 // lastOf returns the last ConfigMap of a machine, nil if there is none.
