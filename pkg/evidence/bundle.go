@@ -98,7 +98,7 @@ type ManifestFile struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Cut is how many bytes of a log are missing at its beginning.
+	// Cut is how many bytes of a log are missing at its beginning; at least, where only its end was asked for.
 	Cut int64 `json:"cut,omitempty"`
 }
 

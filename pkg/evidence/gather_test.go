@@ -483,6 +483,26 @@ var _ = Describe("#Collect", func() {
 		Expect(reasonOf(&b.Snapshot, "log of containerd")).To(ContainSubstring("enableSystemLogQuery"))
 	})
 
+	It("should have the end of a file begin with a whole line, and say that it is not all", func(ctx SpecContext) {
+		s, k := sources(), &kubelet{files: true}
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			if path != "logs/kern.log" {
+				return k.proxy(ctx, node, path, query, last)
+			}
+			// Within the name of a credential, after which lines are long.
+			end := "word=hunter2\n" + strings.Repeat("x", 20<<10) + "\n"
+			return io.NopCloser(strings.NewReader(end + strings.Repeat("y\n", int(last)-len(end))[:int(last)-len(end)])), nil
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		archive := written(b, DefaultMaxSize)
+		files, _ := unpacked(archive)
+		Expect(files["node/logs/kern.log"][:100]).To(HavePrefix("xxx"))
+		Expect(manifestOf(archive).Files).To(ContainElements(
+			And(HaveField("Path", "node/logs/kern.log"), HaveField("Cut", BeEquivalentTo(len("word=hunter2\n")))),
+			And(HaveField("Path", "node/logs/kubelet.log"), HaveField("Cut", BeZero()), HaveField("Size", BeNumerically(">", 0)))))
+	})
+
 	DescribeTable("a kubelet that is not to be asked again", func(ctx SpecContext, failure error) {
 		asked := 0
 		s := sources()
