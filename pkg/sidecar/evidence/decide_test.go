@@ -147,13 +147,30 @@ var _ = Describe("Decisions", func() {
 		}()}, Upkeep{Expire: map[string]time.Time{nameOf("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
 		Entry("what is replaced goes: that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{stored("a", now), renamed(stored("a", Start))},
 			Upkeep{Delete: []string{"renamed"}}),
-		Entry("what is replaced goes: that without the shoot or the seed", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), renamed(stored("a", Start.Add(time.Minute)))},
+		Entry("what was stored of the same failure without the shoot or the seed stays", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), stored("a", Start.Add(time.Minute))}, Upkeep{}),
+		Entry("one of it only", []string{"a"}, []metav1.PartialObjectMetadata{stored("a", Start.Add(time.Minute)), renamed(incomplete("a", now)), incomplete("a", now)},
 			Upkeep{Delete: []string{nameOf("a-incomplete")}}),
+		Entry("and not that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), stored("a", now)},
+			Upkeep{Delete: []string{nameOf("a-incomplete")}}),
+		Entry("it goes with the machine, too", nil, []metav1.PartialObjectMetadata{incomplete("a", now), stored("a", Start.Add(time.Minute))},
+			Upkeep{Expire: map[string]time.Time{nameOf("a"): now.Add(24 * time.Hour), nameOf("a-incomplete"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
 		Entry("those that do not say of which machine they are replace nothing", nil, []metav1.PartialObjectMetadata{unnamed(stored("a", Start, now.Add(time.Hour))), unnamed(stored("b", Start, now.Add(time.Hour)))},
 			Upkeep{Next: now.Add(time.Hour)}),
 		Entry("the next is the one whose time is over first", []string{"c"}, []metav1.PartialObjectMetadata{stored("a", Start, now.Add(2*time.Hour)), stored("b", Start, now.Add(time.Hour)), stored("c", Start)},
 			Upkeep{Next: now.Add(time.Hour)}),
 	)
+
+	It("should delete what others have followed before it evicts, and take it for no place", func() {
+		machines := sets.New("a", "m")
+		for i := range MaxStored {
+			machines.Insert(fmt.Sprintf("other-%d", i))
+		}
+		have := append(many(MaxStored-2), incomplete("a", now), stored("a", Start.Add(time.Minute)))
+		Expect(Decide(machines, have, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}}))
+		Expect(Due(Machine("m", failed, kept, Annotation(evidenceKey, failure)), have, now)).To(Equal(now))
+		have = append(have, stored("m", Start))
+		Expect(Decide(machines, have, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}, Delete: []string{nameOf("a-incomplete")}}))
+	})
 
 	It("should evict those of machines that have been gone for longest, then those of the oldest failures", func() {
 		var (

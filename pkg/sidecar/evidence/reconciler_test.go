@@ -265,7 +265,7 @@ var _ = Describe("Reconciler", func() {
 		e.missing, e.noSeed, e.noMachine = nil, false, false
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.told()).To(ConsistOf(HavePrefix("Normal EvidenceStored")))
-		Expect(e.configMaps(ctx)).To(And(HaveLen(1), HaveKey(evidence.StoredNames()[1])))
+		Expect(e.configMaps(ctx)).To(And(HaveLen(2), HaveKeyWithValue(name, first), HaveKey(evidence.StoredNames()[1])), "the Events of the failure may be gone by now")
 		Expect(e.evidence(ctx)).To(Equal(failure))
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.gathered).To(Equal(4))
