@@ -97,7 +97,8 @@ func scrub(data []byte) ([]byte, int) {
 			found++
 			continue
 		}
-		if key, first = -1, bytes.ContainsAny(line, "|>") && block.Match(line); first {
+		end := bytes.TrimRight(line, "-+0123456789 \t\r\n")
+		if key, first = -1, (bytes.HasSuffix(end, []byte("|")) || bytes.HasSuffix(end, []byte(">"))) && block.Match(line); first {
 			key = depth
 		}
 		scrubbed = append(scrubbed, scrubLine(line, &found)...)
