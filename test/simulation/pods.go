@@ -698,7 +698,11 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 // checkEmpty blames a pod that should have been removed by us.
 func (o *oracle) checkEmpty(node string, s *subject) {
 	d := o.pods.drains[node]
-	if d == nil || !d.until.IsZero() || time.Since(later(d.since.Add(drainTimeout), later(o.disturbed, s.disturbed))) <= calm {
+	if d == nil || !d.until.IsZero() || o.maintenances.of(node) != nil { // that empties the node as its requestor has asked
+		return
+	}
+	since := later(d.since, o.maintenances.changed[node])
+	if time.Since(later(since.Add(drainTimeout), later(o.disturbed, s.disturbed))) <= calm {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.pods.pods)) {
