@@ -19,6 +19,9 @@ STORY ?= preservation
 export MCM
 export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 
+# How many histories are simulated.
+RUNS ?= 100
+
 # For each fuzz test. The default for making interesting inputs smaller would take all of it.
 FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
@@ -63,7 +66,7 @@ test-unit: ## Run the tests that need no other process
 .PHONY: test-integration
 test-integration: ## Run the tests against a real kube-apiserver
 	@KUBEBUILDER_ASSETS="$$($(LANDSCAPE) assets)"; export KUBEBUILDER_ASSETS; \
-	go test -p 4 -timeout $(INTEGRATION_TIMEOUT) ./test/integration/... # they wait for the most part
+	go test -p 4 -timeout $(INTEGRATION_TIMEOUT) ./test/integration/share ./test/integration/... # they wait for the most part, the first one for the longest time
 
 .PHONY: test-e2e
 test-e2e: ## Run the stories on the local landscape, with both generations of the machine-controller-manager
@@ -88,6 +91,14 @@ fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
 .PHONY: chaos
 chaos: ## Let things happen at random on the landscape, and watch the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)
 	@CHAOS_MINUTES=$(CHAOS_MINUTES) SEED=$(SEED) go run ./test/chaos
+
+.PHONY: simulate
+simulate: ## Let histories happen in a simulated world, a day in a second, and watch the rules (MCM=0.61|0.62, SEED=n, RUNS=100, ALONE=1: without the sidecar)
+	@case '$(MCM)' in 0.61|0.62) ;; *) echo "MCM=$(MCM) cannot be simulated, 0.61 and 0.62 can" >&2; exit 1 ;; esac
+	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
+	$(if $(filter 0.61,$(MCM)),go run ./test/simulation/cmd/mcm061 "$$dir" &&) \
+	go test -count=1 -v -timeout 0 -run '^Test(Known.*|Alone|Histories)$$' $(if $(filter 0.61,$(MCM)),-vet=off -tags mcm061 -overlay "$$dir/overlay.json") ./test/simulation \
+	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) $(if $(ALONE),-alone) # 0: another one each time
 
 .PHONY: conformance
 conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)

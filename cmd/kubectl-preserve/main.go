@@ -10,19 +10,24 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/plugin"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends what does not heed the first
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	if err := plugin.NewCommand(streams).ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
+		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") {
+			fmt.Fprintln(os.Stderr, text.Printable(line))
+		}
 		os.Exit(1)
 	}
 }

@@ -26,23 +26,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
-
-// What a ConfigMap with a bundle has, that outlives a machine in the namespace of its control plane.
-const (
-	// LabelStored is on it, with the value "true".
-	LabelStored = v1alpha1.GroupName + "/evidence"
-	// AnnotationStoredMachine is the name of the machine.
-	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
-	// AnnotationStoredNode is the name of its node, if it had one.
-	AnnotationStoredNode = v1alpha1.GroupName + "/evidence-node"
-	// StoredKey is where in its binaryData the bundle is.
-	StoredKey = "bundle.tar.gz"
-)
-
-// StoredName returns the name of a ConfigMap with a bundle, by its number: one of StoredNames.
-func StoredName(number string) string { return "machine-preservation-evidence-" + number }
 
 // DefaultMaxSize is how many bytes a bundle has at most, where nobody says otherwise.
 const DefaultMaxSize = 8 << 20
@@ -72,7 +57,7 @@ type Bundle struct {
 	// Node and Machine are what it is about. One of them may be empty.
 	Node, Machine string
 	// Snapshot is what the API servers knew.
-	Snapshot Snapshot
+	Snapshot snapshot.Snapshot
 
 	// files are further ones, above all logs.
 	files    []file
@@ -88,6 +73,8 @@ type file struct {
 	cut int64
 	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.
 	rank int
+	// what is by which name others look for it where it was left out; empty for nobody.
+	what string
 }
 
 // Manifest says what is in a bundle, and what is not.
@@ -101,9 +88,9 @@ type Manifest struct {
 	// Namespace is that of the control plane in the seed, empty where nothing of it is known.
 	Namespace string `json:"namespace,omitempty"`
 	// Files are all but the manifest itself.
-	Files    []ManifestFile `json:"files"`
-	Redacted []Redacted     `json:"redacted,omitempty"`
-	Missing  []Missing      `json:"missing,omitempty"`
+	Files    []ManifestFile     `json:"files"`
+	Redacted []Redacted         `json:"redacted,omitempty"`
+	Missing  []snapshot.Missing `json:"missing,omitempty"`
 }
 
 // ManifestFile is a file of a bundle.
@@ -111,7 +98,7 @@ type ManifestFile struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// Cut is how many bytes of a log are missing at its beginning.
+	// Cut is how many bytes of a log are missing at its beginning; at least, where only its end was asked for.
 	Cut int64 `json:"cut,omitempty"`
 }
 
@@ -180,7 +167,11 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 			if rankOf(f) == rank {
 				leftOut = append(leftOut, f.path)
 				told.Snapshot = without(told.Snapshot, f.path)
-				missing = append(missing, Missing{What: "file " + f.path, Reason: fmt.Sprintf("there is no place for it within %d bytes", maxSize)})
+				reason := fmt.Sprintf("there is no place for it within %d bytes", maxSize)
+				missing = append(missing, snapshot.Missing{What: "file " + f.path, Reason: reason})
+				if f.what != "" {
+					missing = append(missing, snapshot.Missing{What: f.what, Reason: reason})
+				}
 				return true
 			}
 			return false
@@ -202,7 +193,7 @@ func rankOf(f file) int {
 }
 
 // without returns what the index tells of a bundle without a file: the number of objects at most.
-func without(s Snapshot, path string) Snapshot {
+func without(s snapshot.Snapshot, path string) snapshot.Snapshot {
 	switch path {
 	case "shoot/nodes.json":
 		s.Shoot.Nodes = nil
@@ -244,42 +235,42 @@ func (b *Bundle) objects() ([]file, counts, error) {
 		count   = counts{}
 	)
 	maps.Copy(count, b.redacted)
-	add := func(path, apiVersion, kind string, rank int, items any) {
+	add := func(path, what, apiVersion, kind string, rank int, items any) {
 		data, err := encode(apiVersion, kind, items)
 		data, n := scrubJSON(data)
 		count.add(redactedCredentials, n)
 		failure = errors.Join(failure, err)
-		files = append(files, file{path: path, data: data, rank: rank})
+		files = append(files, file{path: path, data: data, rank: rank, what: what})
 	}
 	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()
 	s := &b.Snapshot
 	nodes, otherNodes := split(s.Shoot.Nodes, func(n *corev1.Node) bool { return n.Name == b.Node })
-	add("shoot/nodes.json", "v1", "NodeList", 3, nodes)
+	add("shoot/nodes.json", snapshot.WhatNode, "v1", "NodeList", 3, nodes)
 	if len(otherNodes) > 0 {
-		add("shoot/other-nodes.json", "v1", "NodeList", 10, otherNodes)
+		add("shoot/other-nodes.json", snapshot.WhatNodes, "v1", "NodeList", 10, otherNodes)
 	}
-	add("shoot/pods.json", "v1", "PodList", 7, s.Shoot.Pods)
-	add("shoot/poddisruptionbudgets.json", "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
-	add("shoot/volumeattachments.json", "storage.k8s.io/v1", "VolumeAttachmentList", 4, s.Shoot.VolumeAttachments)
-	add("shoot/events.json", "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
+	add("shoot/pods.json", snapshot.WhatPods, "v1", "PodList", 7, s.Shoot.Pods)
+	add("shoot/poddisruptionbudgets.json", snapshot.WhatBudgets, "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
+	add("shoot/volumeattachments.json", "", "storage.k8s.io/v1", "VolumeAttachmentList", 4, s.Shoot.VolumeAttachments)
+	add("shoot/events.json", snapshot.WhatNodeEvents, "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
 	if s.Shoot.HasMaintenances {
-		add("shoot/nodemaintenances.json", maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
+		add("shoot/nodemaintenances.json", snapshot.WhatMaintenances, maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
 	}
 	if s.Seed != nil {
 		machines, otherMachines := split(s.Seed.Machines, func(m *machinev1alpha1.Machine) bool { return m.Name == b.Machine })
-		add("seed/machines.json", machineAPI, "MachineList", 1, machines)
+		add("seed/machines.json", snapshot.WhatMachines, machineAPI, "MachineList", 1, machines)
 		if len(otherMachines) > 0 {
-			add("seed/other-machines.json", machineAPI, "MachineList", 9, otherMachines)
+			add("seed/other-machines.json", snapshot.WhatOtherMachines, machineAPI, "MachineList", 9, otherMachines)
 		}
-		add("seed/machinesets.json", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
-		add("seed/machinedeployments.json", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
-		add("seed/events.json", "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
+		add("seed/machinesets.json", "", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
+		add("seed/machinedeployments.json", "", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
+		add("seed/events.json", snapshot.WhatMachineEvents, "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
 		if s.Seed.Controller != nil {
 			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
 			data, n := scrubJSON(append(data, '\n'))
 			count.add(redactedCredentials, n)
 			failure = errors.Join(failure, err)
-			files = append(files, file{path: controllerName, data: data, rank: 1})
+			files = append(files, file{path: controllerName, data: data, rank: 1, what: snapshot.WhatController})
 		}
 	}
 	return files, count, failure
@@ -309,7 +300,7 @@ func encode(apiVersion, kind string, items any) ([]byte, error) {
 }
 
 // pack returns the archive of some files, with the manifest and the index before them.
-func (b *Bundle) pack(files []file, redacted counts, missing []Missing) ([]byte, *Manifest, error) {
+func (b *Bundle) pack(files []file, redacted counts, missing []snapshot.Missing) ([]byte, *Manifest, error) {
 	manifest := &Manifest{Format: format, Tool: b.Tool, Time: b.Snapshot.Time.UTC(), Node: b.Node, Machine: b.Machine, Missing: missing}
 	if b.Snapshot.Seed != nil {
 		manifest.Namespace = b.Snapshot.Seed.Namespace
@@ -354,7 +345,7 @@ func entry(f file) ManifestFile {
 
 // Read returns what a bundle says that the API servers knew. A bundle may be anybody's: it is an error if it has what a bundle
 // has not, if it is too large, or if a file is not what the manifest says.
-func Read(r io.Reader) (*Snapshot, error) {
+func Read(r io.Reader) (*snapshot.Snapshot, error) {
 	files, err := unpack(r)
 	if err != nil {
 		return nil, fmt.Errorf("this is no bundle of evidence: %w", err)
@@ -372,7 +363,7 @@ func Read(r io.Reader) (*Snapshot, error) {
 	if count > maxValues {
 		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
 	}
-	s := &Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
+	s := &snapshot.Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
 	var failure error
 	decode(files, &s.Shoot.Nodes, &failure, "shoot/nodes.json", "shoot/other-nodes.json")
 	decode(files, &s.Shoot.Pods, &failure, "shoot/pods.json")
@@ -382,7 +373,7 @@ func Read(r io.Reader) (*Snapshot, error) {
 	decode(files, &s.Shoot.Maintenances, &failure, "shoot/nodemaintenances.json")
 	_, s.Shoot.HasMaintenances = files["shoot/nodemaintenances.json"]
 	if manifest.Namespace != "" {
-		s.Seed = &Seed{Namespace: manifest.Namespace}
+		s.Seed = &snapshot.Seed{Namespace: manifest.Namespace}
 		decode(files, &s.Seed.Machines, &failure, "seed/machines.json", "seed/other-machines.json")
 		decode(files, &s.Seed.MachineSets, &failure, "seed/machinesets.json")
 		decode(files, &s.Seed.MachineDeployments, &failure, "seed/machinedeployments.json")
@@ -527,6 +518,11 @@ func verify(files map[string][]byte) (*Manifest, error) {
 	}
 	listed := map[string]bool{manifestName: true}
 	for _, f := range manifest.Files {
+		// Each digest takes the time for a whole file, and the manifest may have many lines.
+		if listed[f.Path] {
+			return nil, fmt.Errorf("%s is listed twice in %s", line(f.Path), manifestName)
+		}
+		listed[f.Path] = true
 		data, ok := files[f.Path]
 		if !ok {
 			return nil, fmt.Errorf("%s is missing", line(f.Path))
@@ -534,7 +530,6 @@ func verify(files map[string][]byte) (*Manifest, error) {
 		if got := entry(file{data: data}); got.Size != f.Size || got.SHA256 != f.SHA256 {
 			return nil, fmt.Errorf("%s is not what %s says: its sha256 is %s and not %s", f.Path, manifestName, got.SHA256, line(f.SHA256))
 		}
-		listed[f.Path] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if !listed[name] {

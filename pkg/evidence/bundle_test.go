@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand"
+	"regexp"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
@@ -49,9 +51,9 @@ func event(namespace, name, kind, regarding, reason, note string, minute int) ev
 func exampleBundle() *Bundle {
 	return &Bundle{
 		Tool: "kubectl-preserve v1", Node: "node-1", Machine: "m-1",
-		Snapshot: Snapshot{
+		Snapshot: snapshot.Snapshot{
 			Time: at(60).UTC(),
-			Shoot: Shoot{
+			Shoot: snapshot.Shoot{
 				Nodes: []corev1.Node{{
 					ObjectMeta: metav1.ObjectMeta{Name: "node-1", CreationTimestamp: at(0)},
 					Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: "NoSchedule", TimeAdded: new(at(20))}}},
@@ -81,7 +83,7 @@ func exampleBundle() *Bundle {
 					Spec:       maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "node-1", RequestorID: "person.example"},
 				}},
 			},
-			Seed: &Seed{
+			Seed: &snapshot.Seed{
 				Namespace: "shoot--a--b",
 				Machines: []machinev1alpha1.Machine{{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "m-1", CreationTimestamp: at(-5), Annotations: map[string]string{
@@ -94,7 +96,7 @@ func exampleBundle() *Bundle {
 				MachineDeployments: []machinev1alpha1.MachineDeployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "d"}}},
 				Events:             []eventsv1.Event{event("shoot--a--b", "e3", "Machine", "m-1", "MachinePreserved", "It is kept until 13:20", 20)},
 			},
-			Missing: []Missing{{What: "logs of the node", Reason: "no answer within 5s"}},
+			Missing: []snapshot.Missing{{What: "logs of the node", Reason: "no answer within 5s"}},
 		},
 	}
 }
@@ -217,7 +219,7 @@ var _ = Describe("Bundle", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out.Len()).To(BeNumerically("<=", whole))
 		Expect(size.LeftOut).To(ContainElement("shoot/other-nodes.json"))
-		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(Missing{What: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
+		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(snapshot.Missing{What: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
 		_, err = Read(bytes.NewReader(out.Bytes()))
 		Expect(err).NotTo(HaveOccurred())
 
@@ -236,7 +238,7 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}
 		return string(text)
 	}
-	DescribeTable("what is stored of it", func(flood func(s *Snapshot), gone ...string) {
+	DescribeTable("what is stored of it", func(flood func(s *snapshot.Snapshot), gone ...string) {
 		b := exampleBundle()
 		flood(&b.Snapshot)
 		archive := written(b, stored)
@@ -246,31 +248,31 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		Expect(s.Seed.Machines[0].Name).To(Equal("m-1"))
 		for _, name := range gone {
 			Expect(names).NotTo(ContainElement(name))
-			Expect(s.Missing).To(ContainElement(Missing{What: "file " + name, Reason: "there is no place for it within 921600 bytes"}))
+			Expect(s.Missing).To(ContainElement(snapshot.Missing{What: "file " + name, Reason: "there is no place for it within 921600 bytes"}))
 		}
 		Expect(files["index.md"]).To(ContainSubstring("- The machine is Failed:Preserved."))
 		Expect(names).To(ContainElement("seed/events.json"))
 	},
-		Entry("Events of the node", func(s *Snapshot) {
+		Entry("Events of the node", func(s *snapshot.Snapshot) {
 			for i := range 5000 {
 				s.Shoot.Events = append(s.Shoot.Events, event("default", fmt.Sprint("flood-", i), "Node", "node-1", "Flood", noise(500), i%60))
 			}
 		}, "shoot/events.json"),
-		Entry("maintenances", func(s *Snapshot) {
+		Entry("maintenances", func(s *snapshot.Snapshot) {
 			for i := range 2000 {
 				m := maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("flood-", i)}}
 				m.Spec.RequestorID, m.Status.Conditions = "x", []metav1.Condition{{Type: "x", Message: noise(500), LastTransitionTime: at(1)}}
 				s.Shoot.Maintenances = append(s.Shoot.Maintenances, m)
 			}
 		}, "shoot/nodemaintenances.json"),
-		Entry("volumes", func(s *Snapshot) {
+		Entry("volumes", func(s *snapshot.Snapshot) {
 			for i := range 2000 {
 				a := storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("flood-", i)}}
 				a.Status.AttachError = &storagev1.VolumeError{Time: at(1), Message: noise(500)}
 				s.Shoot.VolumeAttachments = append(s.Shoot.VolumeAttachments, a)
 			}
 		}, "shoot/volumeattachments.json"),
-		Entry("the node", func(s *Snapshot) {
+		Entry("the node", func(s *snapshot.Snapshot) {
 			for range 2000 {
 				s.Shoot.Nodes[0].Status.Conditions = append(s.Shoot.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: "x", Status: "Unknown", Message: noise(500), LastTransitionTime: at(1)})
 			}
@@ -290,6 +292,14 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}
 		_, names := unpacked(archive)
 		Expect(names).To(Equal([]string{"manifest.json", "index.md"}))
+		s, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
+		for _, what := range []string{
+			"node", "pods of the node", "PodDisruptionBudgets of the pods", "other nodes of the MachineDeployment", "other machines of the MachineDeployment",
+			"machines", "node maintenances", "Events of the node", "Events of the machine",
+		} {
+			Expect(s.Unknown(what)).NotTo(BeEmpty(), what+": who looks for it would take it for not being there")
+		}
 		files, _ := unpacked(written(b, int64(len(whole)-1)))
 		Expect(files["index.md"]).To(ContainSubstring("Pods on it: 1. Volumes attached to it: 1."))
 		Expect(len(Timeline(&b.Snapshot, "node-1", "m-1"))).To(BeNumerically("<", 300))
@@ -432,6 +442,9 @@ var _ = Describe("#Read of what is hostile", func() {
 		refused(changed(func(f map[string]string) { f["shoot/nodes.json"] += " " }), "shoot/nodes.json is not what manifest.json says: its sha256 is")
 		refused(changed(func(f map[string]string) { delete(f, "shoot/nodes.json") }), "shoot/nodes.json is missing")
 		refused(changed(func(f map[string]string) { f["shoot/more.json"] = "{}" }), "shoot/more.json is not listed in manifest.json")
+		refused(changed(func(f map[string]string) {
+			f["manifest.json"] = regexp.MustCompile(`(?s)("files": \[)(.*?\})`).ReplaceAllString(f["manifest.json"], "$1$2,$2")
+		}), "index.md is listed twice in manifest.json")
 		text := `{"items":"x"}`
 		manifest := fmt.Sprintf(`{"format":1,"files":[{"path":"shoot/nodes.json","size":%d,"sha256":"%x"}]}`, len(text), sha256.Sum256([]byte(text)))
 		refused(packed([]*tar.Header{{Name: "manifest.json"}, {Name: "shoot/nodes.json"}}, manifest, text), "shoot/nodes.json cannot be read")

@@ -2,18 +2,17 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
+// Package evidence gathers what is known of nodes and their machines at a time, and keeps it in a file.
 package evidence
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -34,22 +33,11 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
-const (
-	// pageSize is how many objects are asked for at a time. Each may have 1.5 MiB.
-	pageSize = 50
-	// maxListed is how many bytes are kept of a list.
-	maxListed = 4 << 20
-	// maxEvents is how many Events are kept of a list, the last ones, maxEvent how many bytes one has at most, and maxText how
-	// many bytes are kept of what it says.
-	maxEvents = 500
-	maxEvent  = 4 << 10
-	maxText   = 1 << 10
-
-	// labelMachine is the label of a Node with the name of its Machine.
-	labelMachine = "node.gardener.cloud/machine-name"
-)
+// labelMachine is the label of a Node with the name of its Machine.
+const labelMachine = "node.gardener.cloud/machine-name"
 
 // How long one question may take.
 var (
@@ -74,7 +62,7 @@ type Sources struct {
 	Seed          client.Reader
 	SeedNamespace string
 	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
-	Controller *Controller
+	Controller *snapshot.Controller
 	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
 	// are looked at.
 	PodLogs PodLogs
@@ -111,7 +99,7 @@ type collector struct {
 // bundle; it is an error only if there is no such node and machine, or if nothing can be asked, or if the context is cancelled.
 func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 	c := &collector{Sources: sources, redacted: counts{}, siblings: sets.New[string]()}
-	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
+	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: snapshot.Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
 	c.readMachines(ctx)
 	if err := c.find(ctx); err != nil {
 		return nil, err
@@ -135,11 +123,11 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 // readMachines reads what the seed knows of the machine and of the others of its MachineDeployment, with which it shares places.
 func (c *collector) readMachines(ctx context.Context) {
 	if c.Seed == nil {
-		c.note(WhatSeed, errors.New("without access to the seed"))
+		c.note(snapshot.WhatSeed, errors.New("without access to the seed"))
 		return
 	}
 	s := &c.bundle.Snapshot
-	if !c.try(ctx, WhatSeed, func(ctx context.Context) error {
+	if !c.try(ctx, snapshot.WhatSeed, func(ctx context.Context) error {
 		err := ReadMachines(ctx, c.Seed, c.SeedNamespace, s)
 		if err == nil {
 			err = ReadMachineSets(ctx, c.Seed, s)
@@ -156,7 +144,7 @@ func (c *collector) readMachines(ctx context.Context) {
 	if c.Controller != nil {
 		seed.Controller = new(*c.Controller) // others may be gathering with it
 	} else {
-		c.try(ctx, WhatController, func(ctx context.Context) (err error) {
+		c.try(ctx, snapshot.WhatController, func(ctx context.Context) (err error) {
 			if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
 				seed.Controller = controllerOf(c.mcm)
 			}
@@ -185,7 +173,7 @@ func (c *collector) readMachines(ctx context.Context) {
 }
 
 // keepGroup leaves the MachineDeployment of a machine, with its sets and machines.
-func keepGroup(seed *Seed, machine *machinev1alpha1.Machine) {
+func keepGroup(seed *snapshot.Seed, machine *machinev1alpha1.Machine) {
 	deployment := types.UID("")
 	if d := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); d != nil {
 		deployment = d.UID
@@ -218,12 +206,11 @@ func (c *collector) find(ctx context.Context) error {
 	}
 	switch {
 	case c.Shoot == nil:
-		c.note(WhatShoot, errors.New("without access to the shoot"))
+		c.note(snapshot.WhatShoot, errors.New("without access to the shoot"))
 	case c.bundle.Node == "":
 		c.note("node of machine "+c.bundle.Machine, errors.New("it has none: the machine has not joined"))
 	default:
 		node := &corev1.Node{}
-		var failure error
 		err := c.call(ctx, callTimeout, func(ctx context.Context) error {
 			return c.Shoot.Get(ctx, client.ObjectKey{Name: c.bundle.Node}, node)
 		})
@@ -237,15 +224,15 @@ func (c *collector) find(ctx context.Context) error {
 				c.pool = pool
 			}
 		case apierrors.IsNotFound(err):
-			failure = errors.New("it is gone, or has never joined")
+			c.note("node "+c.bundle.Node, errors.New("it is gone, or has never joined"))
 		default:
-			failure, c.nodeUnknown = err, true
+			c.nodeUnknown = true
+			c.note(snapshot.WhatNode, err)
 		}
-		c.note("node "+c.bundle.Node, failure)
 		// An API server that does not answer is not asked for all the rest.
 		var status apierrors.APIStatus
 		if c.nodeUnknown && !errors.As(err, &status) {
-			c.note(WhatShoot+", and its kubelet", err)
+			c.note(snapshot.WhatShoot+", and its kubelet", err)
 			c.Shoot, c.NodeProxy = nil, nil
 		}
 	}
@@ -283,7 +270,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 	}
 	shoot := &c.bundle.Snapshot.Shoot
 	if node := c.bundle.Node; node != "" {
-		c.try(ctx, WhatPods, func(ctx context.Context) error {
+		c.try(ctx, snapshot.WhatPods, func(ctx context.Context) error {
 			pods, err := list(ctx, c.Shoot, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, func(p *corev1.Pod) bool {
 				c.set(func() { redactPod(p, c.redacted) })
 				return true
@@ -306,10 +293,10 @@ func (c *collector) shootObjects(ctx context.Context) {
 		c.maintenances(ctx, node)
 	}
 	if len(shoot.Pods) > 0 {
-		c.try(ctx, WhatBudgets, func(ctx context.Context) error { return c.budgets(ctx, shoot) })
+		c.try(ctx, snapshot.WhatBudgets, func(ctx context.Context) error { return c.budgets(ctx, shoot) })
 	}
 	if others := c.siblings.Difference(sets.New(c.bundle.Node)); len(others) > 0 {
-		c.try(ctx, WhatNodes, func(ctx context.Context) error {
+		c.try(ctx, snapshot.WhatNodes, func(ctx context.Context) error {
 			var opts []client.ListOption
 			if c.pool != "" {
 				opts = append(opts, client.MatchingLabels{LabelPool: c.pool})
@@ -329,7 +316,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 }
 
 // budgets reads the PodDisruptionBudgets of the pods, namespace by namespace: a shoot may have many of others.
-func (c *collector) budgets(ctx context.Context, shoot *Shoot) error {
+func (c *collector) budgets(ctx context.Context, shoot *snapshot.Shoot) error {
 	namespaces := sets.New[string]()
 	for i := range shoot.Pods {
 		namespaces.Insert(shoot.Pods[i].Namespace)
@@ -353,7 +340,7 @@ func (c *collector) budgets(ctx context.Context, shoot *Shoot) error {
 
 func (c *collector) maintenances(ctx context.Context, node string) {
 	shoot := &c.bundle.Snapshot.Shoot
-	c.try(ctx, WhatMaintenances, func(ctx context.Context) error {
+	c.try(ctx, snapshot.WhatMaintenances, func(ctx context.Context) error {
 		maintenances, err := list(ctx, c.Shoot, &maintenancev1alpha1.NodeMaintenanceList{}, func(l *maintenancev1alpha1.NodeMaintenanceList) []maintenancev1alpha1.NodeMaintenance { return l.Items },
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
 		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = !HasNoAPI(err), maintenances })
@@ -382,7 +369,7 @@ func (c *collector) shootEvents(ctx context.Context) {
 		return
 	}
 	var found []eventsv1.Event
-	c.try(ctx, WhatNodeEvents, func(ctx context.Context) (err error) {
+	c.try(ctx, snapshot.WhatNodeEvents, func(ctx context.Context) (err error) {
 		found, err = ReadEvents(ctx, c.Shoot, metav1.NamespaceDefault, "Node", node)
 		return err
 	})
@@ -433,7 +420,7 @@ func (c *collector) seedEvents(ctx context.Context) {
 	for i := range seed.MachineDeployments {
 		names.Insert(seed.MachineDeployments[i].Name)
 	}
-	c.try(ctx, WhatMachineEvents, func(ctx context.Context) error {
+	c.try(ctx, snapshot.WhatMachineEvents, func(ctx context.Context) error {
 		for _, name := range sets.List(names) {
 			events, err := ReadEvents(ctx, c.Seed, c.SeedNamespace, "", name)
 			c.set(func() { seed.Events = append(seed.Events, events...) })
@@ -443,99 +430,6 @@ func (c *collector) seedEvents(ctx context.Context) {
 		}
 		return nil
 	})
-}
-
-func eventsIn(l *eventsv1.EventList) []eventsv1.Event { return l.Items }
-
-// cutError says that the rest of what is asked for is not kept.
-type cutError struct{ error }
-
-// readLast returns the last of those Events that keep says are of interest. It is an error if there are more.
-func readLast(ctx context.Context, reader client.Reader, keep func(*eventsv1.Event) bool, opts ...client.ListOption) ([]eventsv1.Event, error) {
-	var last lastEvents
-	_, err := list(ctx, reader, &eventsv1.EventList{}, eventsIn, func(e *eventsv1.Event) bool {
-		if keep == nil || keep(e) {
-			last.add(e)
-		}
-		return false
-	}, opts...)
-	events, cut := last.all()
-	if err == nil {
-		err = cut
-	}
-	return events, err
-}
-
-// lastEvents keeps the last Events that it is given, without what says nothing of what happened.
-type lastEvents struct {
-	events []eventsv1.Event
-	cut    int
-}
-
-func (l *lastEvents) add(e *eventsv1.Event) {
-	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name, UID: e.UID, CreationTimestamp: e.CreationTimestamp}
-	e.Note = cutText(e.Note)
-	if e.Size() > maxEvent {
-		l.cut++
-		return
-	}
-	if l.events = append(l.events, *e); len(l.events) == 2*maxEvents {
-		l.trim()
-	}
-}
-
-func (l *lastEvents) trim() {
-	slices.SortStableFunc(l.events, func(a, b eventsv1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
-	if cut := len(l.events) - maxEvents; cut > 0 {
-		l.events = slices.Delete(l.events, 0, cut)
-		l.cut += cut
-	}
-}
-
-// all returns the Events, and an error if there were more.
-func (l *lastEvents) all() ([]eventsv1.Event, error) {
-	if l.trim(); l.cut > 0 {
-		return l.events, cutError{fmt.Errorf("there are %d more than the last %d, which are kept", l.cut, len(l.events))}
-	}
-	return l.events, nil
-}
-
-// list reads a list in pages, and returns those items that keep says are of interest, also if not all could be read. Keep may
-// remove from them what is not to be kept.
-func list[T any, L client.ObjectList](ctx context.Context, reader client.Reader, into L, items func(L) []T, keep func(*T) bool, opts ...client.ListOption) ([]T, error) {
-	var kept []T
-	size, next := 0, ""
-	for {
-		// What is decoded into a page before would be written over, or show through.
-		page := into.DeepCopyObject().(L)
-		if err := reader.List(ctx, page, append(slices.Clone(opts), client.Limit(pageSize), client.Continue(next))...); err != nil {
-			return kept, err
-		}
-		for _, item := range items(page) {
-			if keep != nil && !keep(&item) {
-				continue
-			}
-			if size += sizeOf(&item); size > maxListed {
-				return kept, cutError{fmt.Errorf("there are more than the %d that have %d bytes and are kept", len(kept), maxListed)}
-			}
-			kept = append(kept, item)
-		}
-		if next = page.GetContinue(); next == "" {
-			return kept, nil
-		}
-	}
-}
-
-// sizeOf returns about how many bytes an object has.
-func sizeOf(object any) int {
-	if sized, ok := object.(interface{ Size() int }); ok {
-		return sized.Size()
-	}
-	data, err := json.Marshal(object)
-	if err != nil {
-		return maxListed
-	}
-	return len(data)
 }
 
 // call asks something with the time for it.
@@ -572,10 +466,10 @@ func (c *collector) note(what string, err error) {
 		return
 	}
 	if errors.As(err, new(cutError)) { // what was asked for is known
-		what = "the rest of " + what
+		what = snapshot.WhatRest + what
 	}
 	c.set(func() {
-		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, Missing{What: line(what), Reason: line(err.Error())})
+		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, snapshot.Missing{What: line(what), Reason: line(err.Error())})
 	})
 }
 
@@ -600,36 +494,4 @@ func (c *collector) addLog(path string, data []byte, cut int64) {
 		c.redacted.add(redactedCredentials, n)
 		c.bundle.files = append(c.bundle.files, file{path: path, data: data, log: true, cut: cut})
 	})
-}
-
-// sortSnapshot brings all into an order that does not depend on how it was read.
-func sortSnapshot(s *Snapshot) {
-	byName(s.Shoot.Nodes, func(o *corev1.Node) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.Pods, func(o *corev1.Pod) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.PodDisruptionBudgets, func(o *policyv1.PodDisruptionBudget) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.VolumeAttachments, func(o *storagev1.VolumeAttachment) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Shoot.Maintenances, func(o *maintenancev1alpha1.NodeMaintenance) *metav1.ObjectMeta { return &o.ObjectMeta })
-	s.Shoot.Events = sortEvents(s.Shoot.Events)
-	slices.SortFunc(s.Missing, func(a, b Missing) int { return cmp.Or(cmp.Compare(a.What, b.What), cmp.Compare(a.Reason, b.Reason)) })
-	if s.Seed == nil {
-		return
-	}
-	byName(s.Seed.Machines, func(o *machinev1alpha1.Machine) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Seed.MachineSets, func(o *machinev1alpha1.MachineSet) *metav1.ObjectMeta { return &o.ObjectMeta })
-	byName(s.Seed.MachineDeployments, func(o *machinev1alpha1.MachineDeployment) *metav1.ObjectMeta { return &o.ObjectMeta })
-	s.Seed.Events = sortEvents(s.Seed.Events)
-}
-
-// byName sorts in place. Its function is not given copies of objects: of 1,000 that would be many megabytes.
-func byName[T any](items []T, of func(*T) *metav1.ObjectMeta) {
-	sort.Slice(items, func(i, j int) bool {
-		x, y := of(&items[i]), of(&items[j])
-		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name)) < 0
-	})
-}
-
-// sortEvents sorts Events by namespace and name, and drops those that were read twice.
-func sortEvents(events []eventsv1.Event) []eventsv1.Event {
-	byName(events, func(o *eventsv1.Event) *metav1.ObjectMeta { return &o.ObjectMeta })
-	return slices.CompactFunc(events, func(a, b eventsv1.Event) bool { return a.Namespace == b.Namespace && a.Name == b.Name })
 }

@@ -39,6 +39,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 const namespace = "shoot--a--b"
@@ -194,8 +195,8 @@ func names[T any](items []T, of func(*T) string) []string {
 	return names
 }
 
-func reasonOf(s *Snapshot, what string) string {
-	if i := slices.IndexFunc(s.Missing, func(m Missing) bool { return m.What == what }); i >= 0 {
+func reasonOf(s *snapshot.Snapshot, what string) string {
+	if i := slices.IndexFunc(s.Missing, func(m snapshot.Missing) bool { return m.What == what }); i >= 0 {
 		return s.Missing[i].Reason
 	}
 	return ""
@@ -222,7 +223,7 @@ var _ = Describe("#Collect", func() {
 		Expect(names(s.Seed.MachineSets, func(o *machinev1alpha1.MachineSet) string { return o.Name })).To(Equal([]string{"s-0", "s-1"}))
 		Expect(names(s.Seed.MachineDeployments, func(o *machinev1alpha1.MachineDeployment) string { return o.Name })).To(Equal([]string{"d"}))
 		Expect(names(s.Seed.Events, func(o *eventsv1.Event) string { return o.Name })).To(Equal([]string{"of-machine"}))
-		Expect(s.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{
+		Expect(s.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{
 			"--holder=health-timer", "--registry-password=[redacted]", "--token", "[redacted]", "--url=https://[redacted]@b", "--power-cycle"}}))
 		Expect(s.Missing).To(ConsistOf(And(
 			HaveField("What", "log of container machine-controller-manager of pod mcm-0"), HaveField("Reason", ContainSubstring("forbidden")))))
@@ -277,7 +278,7 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Machine).To(Equal("m-1"))
 		Expect(b.Snapshot.Seed).To(BeNil())
 		Expect(b.Snapshot.Shoot.Nodes).To(HaveLen(1))
-		Expect(b.Snapshot.Missing).To(ConsistOf(Missing{What: "what the seed knows: machines, their Events and logs", Reason: "without access to the seed"}))
+		Expect(b.Snapshot.Missing).To(ConsistOf(snapshot.Missing{What: "what the seed knows: machines, their Events and logs", Reason: "without access to the seed"}))
 	})
 
 	It("should note that nobody says how the preservation controller runs, or that none does", func(ctx SpecContext) {
@@ -288,13 +289,13 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Seed.Controller).To(BeNil())
-		Expect(reasonOf(&b.Snapshot, WhatController)).To(Equal("forbidden"))
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatController)).To(Equal("forbidden"))
 
-		s.PodLogs, s.Controller = nil, &Controller{Injected: true, Args: []string{"--token=hunter2"}}
+		s.PodLogs, s.Controller = nil, &snapshot.Controller{Injected: true, Args: []string{"--token=hunter2"}}
 		b, err = Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Missing).To(BeEmpty(), "who knows asks nobody")
-		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
 		Expect(s.Controller.Args).To(Equal([]string{"--token=hunter2"}))
 		s = sources()
 
@@ -304,7 +305,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		read, err := Read(bytes.NewReader(written(b, DefaultMaxSize)))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(read.Seed.Controller).To(Equal(&Controller{}))
+		Expect(read.Seed.Controller).To(Equal(&snapshot.Controller{}))
 	})
 
 	It("should list budgets by namespace", func(ctx SpecContext) {
@@ -343,15 +344,15 @@ var _ = Describe("#Collect", func() {
 	It("should ask nobody how the preservation controller runs if it is known", func(ctx SpecContext) {
 		s := sources()
 		args := []string{"--token=hunter2"}
-		s.Controller = &Controller{Injected: true, Args: args}
+		s.Controller = &snapshot.Controller{Injected: true, Args: args}
 		s.Seed = server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errors.New("forbidden")
 		}}, seedObjects()...)
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(b.Snapshot.Seed.Controller).To(Equal(&Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
 		Expect(args).To(Equal([]string{"--token=hunter2"}))
-		Expect(reasonOf(&b.Snapshot, WhatController)).To(BeEmpty())
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatController)).To(BeEmpty())
 	})
 
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
@@ -436,9 +437,20 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(reasonOf(&b.Snapshot, "pods of the node")).To(ContainSubstring("a viewer of nodes"))
-		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("What", WhatMaintenances)), "nothing is missing")
+		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("What", snapshot.WhatMaintenances)), "nothing is missing")
 		Expect(b.Snapshot.Shoot.HasMaintenances).To(BeFalse())
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
+	})
+
+	It("should note that the node could not be had though the shoot answers", func(ctx SpecContext) {
+		s := sources()
+		s.Name, s.Shoot = "m-1", server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+			return apierrors.NewInternalError(errors.New("etcdserver: request timed out"))
+		}}, shootObjects()...)
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(&b.Snapshot, "node")).To(ContainSubstring("etcdserver"))
+		Expect(b.Snapshot.Shoot.Pods).To(HaveLen(1))
 	})
 
 	It("should read lists in pages", func(ctx SpecContext) {
@@ -469,6 +481,26 @@ var _ = Describe("#Collect", func() {
 		files, _ := unpacked(written(b, DefaultMaxSize))
 		Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", "file logs/kubelet.log --token=[redacted]\n"))
 		Expect(reasonOf(&b.Snapshot, "log of containerd")).To(ContainSubstring("enableSystemLogQuery"))
+	})
+
+	It("should have the end of a file begin with a whole line, and say that it is not all", func(ctx SpecContext) {
+		s, k := sources(), &kubelet{files: true}
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			if path != "logs/kern.log" {
+				return k.proxy(ctx, node, path, query, last)
+			}
+			// Within the name of a credential, after which lines are long.
+			end := "word=hunter2\n" + strings.Repeat("x", 20<<10) + "\n"
+			return io.NopCloser(strings.NewReader(end + strings.Repeat("y\n", int(last)-len(end))[:int(last)-len(end)])), nil
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		archive := written(b, DefaultMaxSize)
+		files, _ := unpacked(archive)
+		Expect(files["node/logs/kern.log"][:100]).To(HavePrefix("xxx"))
+		Expect(manifestOf(archive).Files).To(ContainElements(
+			And(HaveField("Path", "node/logs/kern.log"), HaveField("Cut", BeEquivalentTo(len("word=hunter2\n")))),
+			And(HaveField("Path", "node/logs/kubelet.log"), HaveField("Cut", BeZero()), HaveField("Size", BeNumerically(">", 0)))))
 	})
 
 	DescribeTable("a kubelet that is not to be asked again", func(ctx SpecContext, failure error) {

@@ -102,8 +102,21 @@ func naming(names ...string) func([]byte) bool {
 	return regexp.MustCompile(`(?:^|[^a-zA-Z0-9-])(?:` + strings.Join(quoted, "|") + `)(?:$|[^a-zA-Z0-9-])`).Match
 }
 
-// streamLog reads a log into the bundle, without what looks like a credential.
-func (c *collector) streamLog(ctx context.Context, path, what string, open func(context.Context) (io.ReadCloser, error), keep func([]byte) bool) error {
+// counter counts the bytes that are read.
+type counter struct {
+	io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// streamLog reads a log into the bundle, without what looks like a credential. If last is more than 0, only so many bytes at its end
+// were asked for.
+func (c *collector) streamLog(ctx context.Context, path, what string, last int64, open func(context.Context) (io.ReadCloser, error), keep func([]byte) bool) error {
 	var (
 		data []byte
 		cut  int64
@@ -116,13 +129,19 @@ func (c *collector) streamLog(ctx context.Context, path, what string, open func(
 		defer stream.Close()
 		stop := context.AfterFunc(ctx, func() { stream.Close() })
 		defer stop()
-		data, cut, err = readLog(stream, maxLog, keep)
+		counted := &counter{Reader: stream}
+		data, cut, err = readLog(counted, maxLog, keep)
+		// Nobody says whether there was more. If so, the first line has lost its beginning, maybe the name of a credential.
+		if last > 0 && cut == 0 && (err != nil || counted.n >= last) {
+			cut = int64(bytes.IndexByte(data, '\n') + 1)
+			data = data[cut:]
+		}
 		if err != nil && ctx.Err() != nil {
 			err = ctx.Err()
 		}
 		return err
 	})
-	if len(data) > 0 {
+	if len(data) > 0 || cut > 0 {
 		c.addLog(path, data, cut)
 		if err != nil {
 			c.note(what, fmt.Errorf("only its beginning: %w", err))
@@ -195,21 +214,21 @@ func (c *collector) nodeLogs(ctx context.Context) {
 	files := filesOf(listing)
 	for _, service := range services {
 		what, path := "log of "+service, "node/logs/"+service+".log"
-		err := c.streamLog(ctx, path, what, refuseListing(open("logs/", url.Values{"query": {service}, "tailLines": {strconv.Itoa(logLines)}}, 0)), nil)
+		err := c.streamLog(ctx, path, what, 0, refuseListing(open("logs/", url.Values{"query": {service}, "tailLines": {strconv.Itoa(logLines)}}, 0)), nil)
 		// Without the right to query, the kubelet answers with its list of files.
 		if errors.Is(err, errListing) {
 			if !slices.Contains(files, service+".log") {
 				c.note(what, errors.New("the kubelet answers no queries of logs (enableSystemLogQuery), and there is no such file in /var/log"))
 				continue
 			}
-			err = c.streamLog(ctx, path, what, open("logs/"+service+".log", nil, maxLog), nil)
+			err = c.streamLog(ctx, path, what, maxLog, open("logs/"+service+".log", nil, maxLog), nil)
 		}
 		c.note(what, err)
 	}
 	for _, file := range logFiles {
 		if slices.Contains(files, file) {
 			what := "file /var/log/" + file + " of the node"
-			c.note(what, c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, open("logs/"+file, nil, maxLog), nil))
+			c.note(what, c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, maxLog, open("logs/"+file, nil, maxLog), nil))
 		}
 	}
 }
@@ -310,7 +329,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 				if previous {
 					path, what = path+"-previous", what+" before its restart"
 				}
-				c.note(what, c.streamLog(ctx, path+".log", what, func(ctx context.Context) (io.ReadCloser, error) {
+				c.note(what, c.streamLog(ctx, path+".log", what, 0, func(ctx context.Context) (io.ReadCloser, error) {
 					return c.PodLogs(ctx, pod.Namespace, pod.Name, options)
 				}, keep))
 			}

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // What is redacted, in the words of the manifest.
@@ -46,17 +48,25 @@ func (c counts) add(what string, n int) {
 
 // credentialWords are what the names of credentials have in them.
 const credentialWords = `(?:pass(?:word|wd|phrase)|pwd|secret|token|credential|authorization|signature|` +
-	`(?:api|access|account|private|signing|encryption|shared|client|ssh|auth)[_-]?key)`
+	`(?:api|access|account|private|secret|signing|encryption|shared|client|ssh|auth)[_ -]?key)`
 
 // credentialHints are in small letters what credentialWords begin or end with.
 var credentialHints = []string{"pass", "pwd", "secret", "token", "credential", "auth", "sig", "key"}
 
-// value is one after the name of a credential: in quotes, in the quotes of a text in quotes, in brackets, or a word.
-const value = `(?:\\+"[^"\n]*"|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|\[[^\]\n]*\]?|\{[^}\n]*\}?|` +
-	`(?:(?:basic|bearer|digest|negotiate)[ \t]+)?[^\s"'&;]+)`
+const (
+	// enclosed is a value after the name of a credential: in quotes, in the quotes of a text in quotes, or in brackets.
+	enclosed = `\\+"[^"\n]*"|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|\[[^\]\n]*\]?|\{[^}\n]*\}?`
+	// value is one that may be a word as well.
+	value = `(?:` + enclosed + `|(?:(?:basic|bearer|digest|negotiate)[ \t]+)?[^\s"'&;]+)`
+	// name is that of a credential, up to what is between it and its value.
+	name = `(?:` + credentialWords + `[\w.-]*|(?:\b|_)(?:sig|auth|pass))["'\]\\]*[ \t]*`
+)
+
+// block is the end of a line whose value is in the lines after it, as YAML has it.
+var block = regexp.MustCompile(`(?i)` + name + `:[ \t]*[|>][-+0-9]*\s*$`)
 
 // credentials are what looks like one, after and before what stays of it, in lines that have one of some words in small letters. A
-// cookie goes on to the end of its line.
+// cookie goes on to the end of its line, and so does how one is authorized: each scheme has its own parts.
 var credentials = []struct {
 	hints   []string
 	pattern *regexp.Regexp
@@ -64,17 +74,33 @@ var credentials = []struct {
 	{[]string{"eyj"}, regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?`)},
 	{[]string{"."}, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)},
 	{[]string{"cookie"}, regexp.MustCompile(`(?i)(\bcookie["'\]\\]*[ \t]*[:=][ \t]*).+`)},
-	{credentialHints, regexp.MustCompile(`(?i)((?:` + credentialWords + `[\w.-]*|\b(?:sig|auth))["'\]\\]*[ \t]*(?::=|[:=])[ \t]*)` + value)},
-	{credentialHints, regexp.MustCompile(`(?i)((?:^|[\s"'=,(\[])--?[\w.-]*` + credentialWords + `[\w.-]*["']?,?[ \t]+["']?)[^\s"'&;-][^\s"'&;]*`)},
+	{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization["'\]\\]*[ \t]*[:=][ \t]*)(?:` + enclosed + `|.+)`)},
+	{credentialHints, regexp.MustCompile(`(?i)(` + name + `(?::=|=>|[:=])[ \t]*)` + value)},
+	{credentialHints, regexp.MustCompile(`(?i)((?:^|[\s"'=,(\[])--?[\w.-]*` + credentialWords + `[\w.-]*["']?,?[ \t]+)(?:"[^"\\\n-](?:[^"\\\n]|\\.)*"?|'[^'\n-][^'\n]*'?|[^\s"'&;-][^\s"'&;]*)`)},
 	{[]string{"bearer "}, regexp.MustCompile(`(?i)(\bbearer +)[A-Za-z0-9._~+/=-]{16,}`)},
-	{[]string{"://"}, regexp.MustCompile(`(://)[^\s/:@"\\]*:[^\s/@"\\]+(@)`)},
+	// What are only digits before a / is a port.
+	{[]string{"://"}, regexp.MustCompile(`(://)[^\s/:"\\]*:(?:[0-9]*[^\s/0-9"\\][^\s"\\]*|[0-9]+)(@)`)},
 }
 
 // scrub returns a text without what looks like a credential, and how many there were.
 func scrub(data []byte) ([]byte, int) {
 	data, found := scrubKeys(data)
 	var scrubbed []byte
+	// key is how far a name is indented whose value are the lines after it: all that are further in, and the first in any case, as a
+	// log has something before each.
+	key, first := -1, false
 	for line := range bytes.Lines(data) {
+		depth := len(line) - len(bytes.TrimLeft(line, " -"))
+		if key >= 0 && (first || depth > key || len(bytes.TrimSpace(line)) == 0) {
+			scrubbed = append(scrubbed, redacted+"\n"...)
+			first = false
+			found++
+			continue
+		}
+		end := bytes.TrimRight(line, "-+0123456789 \t\r\n")
+		if key, first = -1, (bytes.HasSuffix(end, []byte("|")) || bytes.HasSuffix(end, []byte(">"))) && block.Match(line); first {
+			key = depth
+		}
 		scrubbed = append(scrubbed, scrubLine(line, &found)...)
 	}
 	return scrubbed, found
@@ -113,6 +139,7 @@ func scrubKeys(data []byte) ([]byte, int) {
 	if len(marks) == 0 {
 		return data, 0
 	}
+	ends := func(mark []int) bool { return string(data[mark[2]:mark[3]]) == "END" }
 	var kept []byte
 	from, found := 0, 0
 	for i, mark := range marks {
@@ -120,10 +147,13 @@ func scrubKeys(data []byte) ([]byte, int) {
 		switch {
 		case begin < from:
 			continue
-		case string(data[mark[2]:mark[3]]) == "END":
+		case ends(mark):
 			begin = max(from, begin-maxKey)
-		case i+1 < len(marks) && marks[i+1][1] <= begin+maxKey:
-			end = marks[i+1][1]
+		case i+1 < len(marks) && marks[i+1][0] < begin+maxKey:
+			// What begins once more may be the key, and this one only be told of.
+			if end = marks[i+1][1]; !ends(marks[i+1]) {
+				end = marks[i+1][0]
+			}
 		default:
 			end = min(len(data), begin+maxKey)
 		}
@@ -328,7 +358,7 @@ func redactHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction, c counts)
 }
 
 // redact removes from what is known what must not be kept.
-func redact(s *Snapshot, c counts) {
+func redact(s *snapshot.Snapshot, c counts) {
 	each := func(metas ...*metav1.ObjectMeta) {
 		for _, meta := range metas {
 			redactMeta(meta, c)

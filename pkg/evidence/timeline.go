@@ -21,6 +21,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // maxMoments is how many moments are told of pods, of Events, and of other things each, the last ones.
@@ -101,7 +102,7 @@ var annotationsOfTime = []struct{ key, step, text string }{
 }
 
 // Timeline returns what happened to a node and its machine, in the order of time. What is still to come is at its end.
-func Timeline(s *Snapshot, node, machine string) []Moment {
+func Timeline(s *snapshot.Snapshot, node, machine string) []Moment {
 	var moments, pods, told []Moment
 	tell := func(moments []Moment, of string) {
 		sortMoments(moments)
@@ -427,7 +428,7 @@ func index(b *Bundle, manifest *Manifest) []byte {
 }
 
 // state tells how the node and the machine are.
-func state(s *Snapshot, node, machine string, p func(string, ...any)) {
+func state(s *snapshot.Snapshot, node, machine string, p func(string, ...any)) {
 	found := false
 	for i := range s.Shoot.Nodes {
 		n := &s.Shoot.Nodes[i]

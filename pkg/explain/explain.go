@@ -68,15 +68,23 @@ func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, 
 	case e.node != nil:
 		e.explainNode()
 	}
-	for _, missing := range known.Unknown(snapshot.WhatNodes, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
+	for _, missing := range known.Unknown(snapshot.WhatNode, snapshot.WhatNodes, snapshot.WhatOtherMachines, snapshot.WhatMachines, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
 		if strings.HasPrefix(missing.What, snapshot.WhatShoot) {
 			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
 		} else {
-			e.say(Unknown, "", "The %s: %s.", missing.What, printable(missing.Reason))
+			e.say(Unknown, "", "The %s: %s.", strings.TrimPrefix(missing.What, "the "), printable(missing.Reason))
 		}
 	}
 	slices.SortStableFunc(e.sentences, func(a, b Sentence) int { return slices.Index(Topics, a.Topic) - slices.Index(Topics, b.Topic) })
 	return e.sentences, nil
+}
+
+// noNode is why nothing is said of a node.
+func noNode(known *snapshot.Snapshot, name string) error {
+	if unknown := known.Unknown(snapshot.WhatNode); len(unknown) > 0 {
+		return fmt.Errorf("node %q is not known: %s", name, printable(unknown[0].Reason))
+	}
+	return fmt.Errorf("node %q does not exist", name)
 }
 
 // explanation is one that is being written.
@@ -104,7 +112,7 @@ func (e *explanation) find() (bool, error) {
 	seed := e.snapshot.Seed
 	if seed == nil {
 		if e.node == nil {
-			return false, fmt.Errorf("node %q does not exist", e.name)
+			return false, noNode(e.snapshot, e.name)
 		}
 		e.say(Unknown, "", "What is in the seed: the machine and its phase, the share of its pool and who has it, whether the pool is being updated, and whether operators forbid to keep it. Operators pass --seed-namespace.")
 		return false, nil
@@ -130,6 +138,10 @@ func (e *explanation) find() (bool, error) {
 		e.say(Unknown, "", "Some arguments of the preservation controller, whose defaults are assumed: %s.", printable(err.Error()))
 	}
 	group := settings.group.Of(e.deployment)
+	// Who has the places is not known: the share is not, then.
+	if group.Share != nil && *group.Share > 0 && len(e.snapshot.Unknown(snapshot.WhatOtherMachines)) > 0 {
+		group.Share, e.world.placeUnknown = nil, true
+	}
 	if group.Holder == nil {
 		group.Holder = holderOf(seed.Machines)
 	}
@@ -152,7 +164,7 @@ func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) preservation
 	member := preservation.Member{Machine: m}
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
 		member.Node = known.Shoot.Node(node)
-		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNodes)) > 0
+		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNode, snapshot.WhatNodes)) > 0
 	}
 	return member
 }
@@ -228,6 +240,8 @@ func (e *explanation) why(d preservation.Decision) {
 				e.say(Unknown, "", "Cause %q, for which the controller says that it keeps the machine: it is of another version than this kubectl preserve.", printable(claim.Cause))
 			}
 		}
+	case e.placeUnknown(d):
+		e.say(Why, preservation.RuleShareUsedUp, "Machine %s failed. Whether its MachineDeployment has a place left for it is not known.", machine.Name)
 	case d.Current != nil:
 		e.say(Why, d.Rule, "Machine %s is being let go of as %s.", machine.Name, d.Reason)
 	case d.Refused:

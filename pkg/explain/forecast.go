@@ -77,7 +77,7 @@ type ForecastStep struct {
 func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
 	node := known.Shoot.Node(name)
 	if node == nil {
-		return nil, fmt.Errorf("node %q does not exist", name)
+		return nil, noNode(known, name)
 	}
 	var (
 		forecast = &Forecast{}
@@ -120,6 +120,8 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 
 	for _, missing := range known.Missing {
 		switch missing.What {
+		case snapshot.WhatRest + snapshot.WhatPods:
+			forecast.note("The rest of the pods is not known, and not told of: %s.", printable(missing.Reason))
 		case snapshot.WhatPods:
 			return nil, fmt.Errorf("the %s are not known: %s", missing.What, printable(missing.Reason))
 		case snapshot.WhatController:
@@ -266,10 +268,8 @@ func (s *simulation) whyStays(p drain.Pod) string {
 
 // unknown returns why the budgets of a namespace are not known, empty if they are.
 func (s *simulation) unknown(namespace string) string {
-	for _, missing := range s.snapshot.Missing {
-		if missing.What == MissingBudgets(namespace) || missing.What == snapshot.WhatBudgets {
-			return cmp.Or(missing.Reason, "nobody says why")
-		}
+	for _, missing := range s.snapshot.Unknown(MissingBudgets(namespace), snapshot.WhatBudgets) {
+		return cmp.Or(missing.Reason, "nobody says why")
 	}
 	return ""
 }

@@ -172,8 +172,22 @@ var _ = Describe("DrainForecastOf", func() {
 		Expect(b.String()).NotTo(ContainSubstring("\x1b"))
 	})
 
+	It("should know that what is known of pods and budgets is not all", func() {
+		s := shop()
+		s.Missing = []snapshot.Missing{{What: "the rest of pods of the node", Reason: "too many"}, {What: "the rest of PodDisruptionBudgets of the pods", Reason: "too many"}}
+		s.Shoot.PodDisruptionBudgets = nil
+		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(forecast.Notes).To(ContainElement("The rest of the pods is not known, and not told of: too many."))
+		Expect(forecast.Drains[0].Steps).To(ContainElement(And(HaveField("Pod", "shop/strict"), HaveField("Obstacles", ContainElement(ContainSubstring("too many"))))))
+	})
+
 	It("should not find a node that does not exist", func() {
-		_, err := DrainForecastOf(shop(), "x", ForecastOptions{}, now)
+		s := shop()
+		_, err := DrainForecastOf(s, "x", ForecastOptions{}, now)
 		Expect(err).To(MatchError(`node "x" does not exist`))
+		s.Missing = []snapshot.Missing{{What: "node", Reason: "there is no place"}}
+		_, err = DrainForecastOf(s, "x", ForecastOptions{}, now)
+		Expect(err).To(MatchError(`node "x" is not known: there is no place`))
 	})
 })

@@ -83,7 +83,7 @@ func (e *explanation) guess() {
 	e.world.group.Timeout = v1alpha1.DefaultMachinePreserveTimeout
 	e.world.group.Replicas = 1
 	e.world.group.Members = []preservation.Member{{Machine: machine, Node: e.node}}
-	e.world.guessed = true
+	e.world.guessed, e.world.placeUnknown = true, true
 }
 
 // causeTold returns why the machine of the node is kept, as the Events say; empty if they do not.

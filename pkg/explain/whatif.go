@@ -26,6 +26,8 @@ type world struct {
 	now   time.Time
 	// guessed says that only the node is known: what the seed knows stands there as it might be.
 	guessed bool
+	// placeUnknown says that nobody knows whether there is a place of the share left.
+	placeUnknown bool
 }
 
 func (w world) member() preservation.Member { return w.group.Members[w.index] }
@@ -287,9 +289,9 @@ func (e *explanation) ruleOf(d preservation.Decision) preservation.Rule {
 	return preservation.RuleOf(d.Untold)
 }
 
-// placeUnknown says that the decision hangs on the share, which only the seed knows.
+// placeUnknown says that the decision hangs on a place of the share, of which nobody knows whether there is one.
 func (e *explanation) placeUnknown(d preservation.Decision) bool {
-	return e.world.guessed && d.Target == nil &&
+	return e.world.placeUnknown && d.Target == nil &&
 		(d.Current == nil && preservation.RuleOf(d.Untold) == "T6" || d.Current != nil && preservation.RuleOf(d.Reason) == preservation.RuleRemediation)
 }
 
@@ -375,7 +377,7 @@ type Answer struct {
 func IfAsked(known *snapshot.Snapshot, name string, asks ...Ask) (*Answer, error) {
 	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: known.Time}}
 	if e.node == nil {
-		return nil, fmt.Errorf("node %q does not exist", name)
+		return nil, noNode(known, name)
 	}
 	found, err := e.find()
 	if err != nil {

@@ -209,11 +209,17 @@ func podLogs(config *rest.Config) (evidence.PodLogs, error) {
 	}, nil
 }
 
-// write writes a bundle to where it was asked for, whole or not at all.
+// write writes a bundle to where it was asked for: a file is there whole or not at all.
 func (o *evidenceOptions) write(archive []byte) error {
 	if o.output == "-" {
 		_, err := o.Out.Write(archive)
 		return err
+	}
+	if info, err := os.Lstat(o.output); err == nil && !info.Mode().IsRegular() { // a device, a pipe or a link stays what it is
+		if err := os.WriteFile(o.output, archive, 0o600); err != nil {
+			return fmt.Errorf("cannot write --output %q: %w", o.output, err)
+		}
+		return write(o.Out, o.output+"\n")
 	}
 	name := o.output
 	if name == "" {
@@ -274,14 +280,9 @@ func (o *Options) printStored(stored []metav1.PartialObjectMetadata) error {
 	lines := []line{head("MACHINE", "NODE", "STORED", "AGE")}
 	for _, item := range stored {
 		at := item.CreationTimestamp.Time
-		lines = append(lines, line{cells: []string{machineOf(&item), item.Annotations[evidence.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
+		lines = append(lines, line{cells: []string{evidence.StoredMachine(&item), item.Annotations[evidence.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
 	}
 	return write(o.Out, o.table(lines...))
-}
-
-// machineOf returns the machine whose bundle a ConfigMap has.
-func machineOf(stored *metav1.PartialObjectMetadata) string {
-	return stored.Annotations[evidence.AnnotationStoredMachine]
 }
 
 // runStored writes a bundle that was stored, after a look at whether it is whole.
@@ -301,7 +302,7 @@ func (o *evidenceOptions) runStored(ctx context.Context) error {
 func readStored(ctx context.Context, seed client.Client, stored []metav1.PartialObjectMetadata, name string) ([]byte, error) {
 	key := client.ObjectKey{}
 	for _, item := range stored {
-		if machineOf(&item) == name || item.Annotations[evidence.AnnotationStoredNode] == name {
+		if evidence.StoredMachine(&item) == name || item.Annotations[evidence.AnnotationStoredNode] == name {
 			key = client.ObjectKeyFromObject(&item)
 		}
 	}

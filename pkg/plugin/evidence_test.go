@@ -23,7 +23,6 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -32,7 +31,6 @@ import (
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
@@ -47,15 +45,8 @@ var _ = Describe("evidence", func() {
 		now         = time.Date(2026, 7, 1, 10, 0, 0, 0, time.UTC)
 	)
 
-	fake := func(objects ...client.Object) client.Client {
-		return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-			WithIndex(&corev1.Pod{}, "spec.nodeName", func(obj client.Object) []string { return []string{obj.(*corev1.Pod).Spec.NodeName} }).
-			WithIndex(&eventsv1.Event{}, "regarding.name", func(obj client.Object) []string { return []string{obj.(*eventsv1.Event).Regarding.Name} }).
-			WithIndex(&eventsv1.Event{}, "regarding.kind", func(obj client.Object) []string { return []string{obj.(*eventsv1.Event).Regarding.Kind} }).
-			Build()
-	}
 	sources := func() evidence.Sources {
-		return evidence.Sources{Tool: "test", Clock: o.Clock, Name: o.name, Shoot: fake(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})}
+		return evidence.Sources{Tool: "test", Clock: o.Clock, Name: o.name, Shoot: apiServer(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}).Build()}
 	}
 
 	BeforeEach(func() {
@@ -84,6 +75,20 @@ $`))
 		entries, err := os.ReadDir(filepath.Dir(o.output))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(entries).To(HaveLen(1), "nothing partial is left")
+	})
+
+	It("should write to what is there, if that is no file: it may be a device, or a link that is to stay", func(ctx SpecContext) {
+		folder := GinkgoT().TempDir()
+		target := filepath.Join(folder, "target")
+		o.output = filepath.Join(folder, "link")
+		Expect(os.Symlink(target, o.output)).To(Succeed())
+		Expect(o.gather(ctx, sources(), 8<<20)).To(Succeed())
+		Expect(os.Readlink(o.output)).To(Equal(target))
+		info, err := os.Lstat(target)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode()).To(Equal(os.FileMode(0o600)))
+		Expect(info.Size()).To(BeNumerically(">", 0))
+		Expect(out.String()).To(Equal(o.output + "\n"))
 	})
 
 	It("should name the file after node and time, or write to the standard output", func(ctx SpecContext) {
@@ -125,7 +130,7 @@ $`))
 		stored := func(machine, node string, age time.Duration, archive []byte) *corev1.ConfigMap {
 			return &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "shoot--a--b", Name: evidence.StoredName(machine), CreationTimestamp: metav1.NewTime(now.Add(-age)),
+					Namespace: "shoot--a--b", Name: "evidence-of-" + machine, CreationTimestamp: metav1.NewTime(now.Add(-age)),
 					Labels:      map[string]string{evidence.LabelStored: "true"},
 					Annotations: map[string]string{evidence.AnnotationStoredMachine: machine, evidence.AnnotationStoredNode: node},
 				},
@@ -139,22 +144,26 @@ $`))
 			Expect(err).NotTo(HaveOccurred())
 			_, err = bundle.WriteTo(&archive, 1<<20)
 			Expect(err).NotTo(HaveOccurred())
-			seed := fake(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()),
-				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}})
+			unnamed := stored("m-0", "node-1", 60*time.Hour, archive.Bytes())
+			unnamed.Name = evidence.StoredNames()[0]
+			delete(unnamed.Annotations, evidence.AnnotationStoredMachine)
+			seed := apiServer(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}}).Build()
 
 			o.SeedNamespace = "shoot--a--b"
 			list, err := storedIn(ctx, seed, o.SeedNamespace)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(o.printStored(list)).To(Succeed())
-			Expect(out.String()).To(Equal(`MACHINE   NODE     STORED                 AGE
-m-1       node-1   2026-06-29T08:00:00Z   2d2h
-m-2       -        2026-07-01T09:00:00Z   60m
+			Expect(out.String()).To(Equal(`MACHINE                            NODE     STORED                 AGE
+machine-preservation-evidence-01   node-1   2026-06-28T22:00:00Z   2d12h
+m-1                                node-1   2026-06-29T08:00:00Z   2d2h
+m-2                                -        2026-07-01T09:00:00Z   60m
 `))
-			for _, name := range []string{"m-1", "node-1"} {
+			for _, name := range []string{"m-1", "node-1", unnamed.Name} {
 				Expect(readStored(ctx, seed, list, name)).To(Equal(archive.Bytes()))
 			}
 			_, err = readStored(ctx, seed, list, "m-2")
-			Expect(err).To(MatchError("ConfigMap shoot--a--b/machine-preservation-evidence-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
+			Expect(err).To(MatchError("ConfigMap shoot--a--b/evidence-of-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
 			_, err = readStored(ctx, seed, list, "m-3")
 			Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored: kubectl preserve evidence list`)))
 		})
@@ -243,7 +252,7 @@ m-2       -        2026-07-01T09:00:00Z   60m
 			archive, err := os.ReadFile(name)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(p.options.seed.Create(context.Background(), &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredName("01"), CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}, Annotations: map[string]string{evidence.AnnotationStoredMachine: "m"}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredNames()[0], CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}, Annotations: map[string]string{evidence.AnnotationStoredMachine: "m"}},
 				BinaryData: map[string][]byte{evidence.StoredKey: archive},
 			})).To(Succeed())
 			p.out.Reset()

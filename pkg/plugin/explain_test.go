@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -42,26 +41,19 @@ var _ = Describe("What explain and drain-forecast read", func() {
 	BeforeEach(func() { calls, deny = 0, func(client.ObjectList) error { return nil } })
 
 	reader := func(objects ...client.Object) client.Reader {
-		event := func(get func(*eventsv1.Event) string) client.IndexerFunc {
-			return func(o client.Object) []string { return []string{get(o.(*eventsv1.Event))} }
-		}
-		return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-			WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
-			WithIndex(&eventsv1.Event{}, "regarding.kind", event(func(e *eventsv1.Event) string { return e.Regarding.Kind })).
-			WithIndex(&eventsv1.Event{}, "regarding.name", event(func(e *eventsv1.Event) string { return e.Regarding.Name })).
-			WithInterceptorFuncs(interceptor.Funcs{
-				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-					calls++
-					return c.Get(ctx, key, object, opts...)
-				},
-				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-					calls++
-					if err := deny(list); err != nil {
-						return err
-					}
-					return c.List(ctx, list, opts...)
-				},
-			}).Build()
+		return apiServer(objects...).WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				calls++
+				return c.Get(ctx, key, object, opts...)
+			},
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				calls++
+				if err := deny(list); err != nil {
+					return err
+				}
+				return c.List(ctx, list, opts...)
+			},
+		}).Build()
 	}
 	note := func(namespace, kind, name string) *eventsv1.Event {
 		return &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kind + name}, Action: "Preserve", EventTime: metav1.NewMicroTime(at),

@@ -5,7 +5,9 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -158,6 +160,52 @@ var _ = Describe("power-cycle", func() {
 		Expect(p.runs("power-cycle over --yes")).To(Succeed())
 		Expect(p.out.String()).To(ContainSubstring("The power cycle begins once the node has settled"))
 		Expect(p.runs("power-cycle over --yes --wait --timeout 200ms")).To(MatchError(ContainSubstring("it is yet to begin")))
+	})
+
+	It("should not ask where it could not tell later whether that was refused", func() {
+		p := newPerson(append(shootObjects(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "before", Namespace: "default", UID: "before"}, Reason: "PowerCycleRefused",
+			Regarding: corev1.ObjectReference{Kind: "Node", Name: "over"}}), nil)
+		taken(p, false)
+		lists := 0
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*eventsv1.EventList); ok {
+					if lists++; lists == 1 {
+						return errors.New("it is away")
+					}
+				}
+				return c.List(ctx, list, opts...)
+			},
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				Fail("it has asked")
+				return nil
+			},
+		})
+		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring("it is away")))
+	})
+
+	It("should withdraw the request if it is interrupted", func() {
+		p := newPerson(shootObjects(), nil)
+		ctx, stop := context.WithCancel(context.Background())
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				return cmp.Or(ctx.Err(), c.Get(ctx, key, object, opts...))
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				time.AfterFunc(100*time.Millisecond, stop)
+				return cmp.Or(ctx.Err(), c.Patch(ctx, object, patch, opts...))
+			},
+		})
+		err := p.runsIn(ctx, "power-cycle over --yes")
+		Expect(p.node("over").Annotations).NotTo(HaveKey(key))
+		Expect(err).To(And(MatchError(context.Canceled), MatchError(ContainSubstring("the request was withdrawn"))))
+	})
+
+	It("should print nothing that terminals obey", func() {
+		p := newPerson(shootObjects(), nil)
+		p.answers(key, "now", phase("Fai\x1b[31mled", corev1.ConditionFalse))
+		Expect(p.runs("power-cycle over --yes --wait")).To(MatchError(ContainSubstring("the power cycle ended as Fai[31mled")))
+		Expect(p.out.String()).To(HaveSuffix("node/over Fai[31mled\n"))
 	})
 
 	It("should withdraw the request if nobody answers, and say what it needs", func() {

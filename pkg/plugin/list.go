@@ -92,7 +92,7 @@ const (
 // overviewOf returns what there is to know about preserved machines.
 func overviewOf(s *snapshot.Snapshot) overview {
 	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
-		Missing: s.Unknown(snapshot.WhatNodes, snapshot.WhatMachines, snapshot.WhatMaintenances)}
+		Missing: s.Unknown(snapshot.WhatNode, snapshot.WhatNodes, snapshot.WhatMachines, snapshot.WhatOtherMachines, snapshot.WhatMaintenances)}
 	requestors := requestorsOf(s)
 	nodes := nodesOf(s)
 	if s.Seed == nil {
@@ -167,14 +167,15 @@ func keptNode(node *corev1.Node, requestors map[string]string, now time.Time) (k
 	return k, ok
 }
 
-// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node.
+// keptMachine returns what seed and shoot say of a preserved machine, and whether it is preserved. It may have no node, or one that
+// nobody can read, of which the name is known.
 func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors map[string]string) (kept, bool) {
 	record := preservation.ReadRecord(machine)
 	if record == nil {
 		return kept{}, false
 	}
 	template := machine.Spec.NodeTemplateSpec.Labels
-	k := kept{Pool: template[evidence.LabelPool], Zone: template[corev1.LabelTopologyZone], Machine: machine.Name}
+	k := kept{Pool: template[evidence.LabelPool], Zone: template[corev1.LabelTopologyZone], Node: machine.Labels[machinev1alpha1.NodeLabelKey], Machine: machine.Name}
 	if node != nil {
 		k.Node, k.Pool, k.Zone = node.Name, cmp.Or(node.Labels[evidence.LabelPool], k.Pool), cmp.Or(node.Labels[corev1.LabelTopologyZone], k.Zone)
 		k.readCondition(node)
@@ -237,7 +238,7 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *snapshot.Snapsho
 			p.Zone = node.Labels[corev1.LabelTopologyZone]
 		}
 	}
-	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil {
+	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil && len(s.Unknown(snapshot.WhatOtherMachines)) == 0 {
 		p.Free = new(max(*p.Share-p.Used, 0))
 	}
 	return p

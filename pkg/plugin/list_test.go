@@ -24,6 +24,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -260,6 +261,27 @@ var _ = Describe("list", func() {
 		Expect(p.runs("list auto")).To(Succeed())
 		Expect(p.out.String()).To(And(MatchRegexp(`(?m)Failed:Preserved +auto`), ContainSubstring("\nNot known: what the shoot knows: it is [31maway\n")))
 		Expect(silent(nil).runs("list")).To(MatchError(ContainSubstring("failed to list the nodes: it is")))
+	})
+
+	It("P9: should know a machine by the name of its node, while that cannot be read or is gone", func() {
+		machine := Machine("kept", of("a-z1"), func(m *machinev1alpha1.Machine) { m.Labels[machinev1alpha1.NodeLabelKey] = "ip-1" }, Preserved("Failed:Preserved", "auto", until))
+		p := newPerson(nil, []client.Object{machine, deploymentIn("a-z1", "a", "z1")})
+		Expect(p.runs("list ip-1")).To(Succeed())
+		Expect(p.out.String()).To(MatchRegexp(`(?m)^a +z1 +ip-1 +Failed:Preserved`))
+		Expect(p.runs("list ip-1 -w --until released --timeout 50ms")).To(MatchError(ContainSubstring("not all of ip-1 are released")))
+		Expect(p.runs("list kept -w --until released --timeout 50ms")).To(MatchError(ContainSubstring("not all of kept are released")))
+
+		unnamed := *machine.DeepCopy()
+		delete(unnamed.Labels, machinev1alpha1.NodeLabelKey)
+		shown, widest := map[string]kept{}, listHead(false)
+		for _, known := range []snapshot.Snapshot{
+			{Seed: &snapshot.Seed{Machines: []machinev1alpha1.Machine{unnamed}}},
+			{Seed: &snapshot.Seed{Machines: []machinev1alpha1.Machine{*machine}}, Shoot: snapshot.Shoot{Nodes: []corev1.Node{*Node("ip-1", failedNode)}}},
+			{Seed: &snapshot.Seed{Machines: []machinev1alpha1.Machine{*machine}}},
+		} {
+			v := overviewOf(&known)
+			Expect(p.options.changes(&v, shown, &widest, false, false)).To(And(ContainSubstring("Failed:Preserved"), Not(ContainSubstring("Released"))))
+		}
 	})
 
 	It("should go on, with a line for each change", func() {

@@ -220,7 +220,7 @@ func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags, named
 	for i := range list {
 		nm := &list[i]
 		if !named {
-			if err := o.confirm(fmt.Sprintf("Node %s was asked for by %s %s ago, which may have been somebody else (nodemaintenance/%s in namespace %s, see --requestor). Give it back?",
+			if err := o.confirm(ctx, fmt.Sprintf("Node %s was asked for by %s %s ago, which may have been somebody else (nodemaintenance/%s in namespace %s, see --requestor). Give it back?",
 				node, nm.Spec.RequestorID, left(o.Clock.Now(), nm.CreationTimestamp.Time), nm.Name, nm.Namespace), &m.writeFlags); err != nil {
 				return err
 			}

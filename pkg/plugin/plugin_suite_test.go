@@ -73,14 +73,18 @@ func newPerson(shoot, seed []client.Object) *person {
 	return p
 }
 
-func (p *person) client(objects []client.Object) client.WithWatch {
-	count := func(verb string, object any) { p.calls = append(p.calls, fmt.Sprintf("%s %T", verb, object)) }
+// apiServer begins a fake one that has objects, and knows the field selectors that it is asked with.
+func apiServer(objects ...client.Object) *fakeclient.ClientBuilder {
 	return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).
 		WithIndex(&corev1.Node{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&eventsv1.Event{}, "regarding.kind", func(o client.Object) []string { return []string{o.(*eventsv1.Event).Regarding.Kind} }).
-		WithIndex(&eventsv1.Event{}, "regarding.name", func(o client.Object) []string { return []string{o.(*eventsv1.Event).Regarding.Name} }).
+		WithIndex(&eventsv1.Event{}, "regarding.name", func(o client.Object) []string { return []string{o.(*eventsv1.Event).Regarding.Name} })
+}
+
+func (p *person) client(objects []client.Object) client.WithWatch {
+	count := func(verb string, object any) { p.calls = append(p.calls, fmt.Sprintf("%s %T", verb, object)) }
+	return apiServer(objects...).WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 				count("list", list)

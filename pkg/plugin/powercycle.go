@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -51,7 +50,10 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 	if err != nil {
 		return err
 	}
-	refused, _ := told(ctx, shoot, name, remediation.EventRefused)
+	refused, err := told(ctx, shoot, name, remediation.EventRefused)
+	if err != nil {
+		return fmt.Errorf("node %s: failed to list its Events, which tell whether it is refused: %w", name, err)
+	}
 	asked, err := o.askPowerCycle(ctx, shoot, w, name)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
@@ -69,12 +71,12 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 		}
 		return isNewer(node, asked), nil
 	})
+	// The request must not stay, also if the command is interrupted.
+	after, cancelAfter := context.WithTimeout(context.WithoutCancel(ctx), o.patience)
+	defer cancelAfter()
 	if isTimeout(err) {
-		node, failed := getNode(ctx, shoot, name)
-		if failed != nil {
-			return fmt.Errorf("node %s: %w", name, failed)
-		}
-		taken = node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
+		node, failed := getNode(after, shoot, name)
+		taken = failed == nil && node.Annotations[v1alpha1.AnnotationPowerCycle] == ""
 	}
 	switch {
 	case isTimeout(err) && taken:
@@ -89,9 +91,16 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 		if err := write(o.Out, fmt.Sprintf("node/%s: the request was taken. The power cycle begins once the node has settled, or when it is its turn: see 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
 			return err
 		}
-	case isTimeout(err):
-		return fmt.Errorf("node %s: %w", name, errors.Join(errNoPowerCycle, annotate(context.WithoutCancel(ctx), shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner)))
 	case err != nil:
+		if withdrawn := annotate(after, shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner); client.IgnoreNotFound(withdrawn) != nil {
+			return fmt.Errorf("node %s: the request could not be withdrawn: %w", name, errors.Join(err, withdrawn))
+		}
+		switch {
+		case ctx.Err() != nil:
+			err = fmt.Errorf("the request was withdrawn: %w", ctx.Err())
+		case isTimeout(err):
+			err = errNoPowerCycle
+		}
 		return fmt.Errorf("node %s: %w", name, err)
 	}
 	return o.waitForPowerCycle(ctx, shoot, w, name, asked)
@@ -100,13 +109,13 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 // askPowerCycle writes the request, and returns the condition that there was before.
 func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *writeFlags, name string) (before *corev1.NodeCondition, err error) {
 	confirmed := false
-	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // whether to ask a person hangs on the node
+	err = retryOnConflict(func() error { // whether to ask a person hangs on the node
 		node, err := getNode(ctx, shoot, name)
 		if err != nil {
 			return err
 		}
 		if isReady(node) && !confirmed {
-			if err := o.confirm(fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
+			if err := o.confirm(ctx, fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
 				return err
 			}
 			confirmed = true
@@ -152,7 +161,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 		}
 		if c.Reason != phase {
 			phase = c.Reason
-			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(phase+" "+printable(c.Message)))); err != nil {
+			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(printable(phase+" "+c.Message)))); err != nil {
 				return false, err
 			}
 		}
@@ -162,7 +171,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 	case err != nil:
 		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+cmp.Or(printable(phase), "yet to begin")))
 	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
-		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, phase, name)
+		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, printable(phase), name)
 	}
 	return nil
 }

@@ -116,6 +116,18 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// brief returns a duration without what is zero in the end.
+func brief(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
 // printObject writes an object as JSON or YAML.
 func (o *Options) printObject(object any, format string) error {
 	out, err := json.MarshalIndent(object, "", "  ")

@@ -6,7 +6,9 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -130,7 +132,7 @@ var _ = Describe("Requests", func() {
 
 	DescribeTable("should ask before a machine is let go of that may have failed without a taint", func(verb string, options ...NodeOption) {
 		p := newPerson([]client.Object{Node("n", append([]NodeOption{notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", "")}, options...)...)}, nil)
-		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy or tainted: its machine may have failed")))
+		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy, or tainted: its machine may have failed")))
 		request := p.node("n").Annotations[preserve]
 		Expect(p.runs(verb + " n --yes")).To(Succeed())
 		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
@@ -142,6 +144,43 @@ var _ = Describe("Requests", func() {
 		Entry("forbid in a maintenance", "forbid", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
 		Entry("forbid in a power cycle", "forbid", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
 		Entry("forbid of a node with a bad condition", "forbid", Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""), Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
+	)
+
+	DescribeTable("should ask before a machine is not kept that may have failed, and is not kept yet", func(verb string, asks bool, options ...NodeOption) {
+		p := newPerson([]client.Object{Node("n", options...)}, nil)
+		if asks {
+			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("its machine may have failed. Let go of it?")))
+			verb += " --yes"
+		}
+		request := p.node("n").Annotations[preserve]
+		Expect(p.runs(verb + " n")).To(Succeed())
+		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
+	},
+		Entry("forbid of one that has not been ready for long", "forbid", true, notReadySince(now.Add(-time.Hour))),
+		Entry("forbid of one that is not ready", "forbid", true, notReadySince(now.Add(-time.Minute))),
+		Entry("release of what is kept when it fails", "release", true, notReadySince(now.Add(-time.Minute)), NodeAnnotation(preserve, "when-failed")),
+		Entry("release of what is forbidden", "release", false, notReadySince(now.Add(-time.Hour)), NodeAnnotation(preserve, "false")),
+		Entry("forbid of a healthy one", "forbid", false),
+	)
+
+	DescribeTable("should ask before a machine is let go of that is about to fail, and would be lost then", func(verb, share string, asks bool, request string, options ...MachineOption) {
+		deployment := deploymentIn("a-z1", "a", "z1", Share(share))
+		p := newPerson([]client.Object{Node("n", notReadySince(now.Add(-9*time.Minute)), NodeAnnotation(preserve, request))},
+			[]client.Object{deployment, Set("a-z1", deployment), Machine("n", append([]MachineOption{of("a-z1"), Phase(machinev1alpha1.MachineUnknown, now.Add(-10*time.Minute+20*time.Second))}, options...)...)})
+		if asks {
+			Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("The machine of node n fails at 2026-03-01T13:00:20Z unless it gets healthy, and would be kept. Let go of it?")))
+			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, request))
+			verb += " --yes"
+		}
+		Expect(p.runs(verb + " n")).To(Succeed())
+		Expect(p.node("n").Annotations[preserve]).NotTo(Equal(request))
+	},
+		Entry("release of what was asked for", "release", "0", true, "now", Preserved("Unknown:Preserved", "now", until)),
+		Entry("release of what was asked for, and is kept all the same", "release", "1", false, "now", Preserved("Unknown:Preserved", "now", until)),
+		Entry("forbid of what was asked for", "forbid", "1", true, "now", Preserved("Unknown:Preserved", "now", until)),
+		Entry("H4: release of what nobody asked for", "release", "1", true, "", HeldUntil(now.Add(20*time.Second), "auto", until)),
+		Entry("H4: forbid of what nobody asked for", "forbid", "1", true, "", HeldUntil(now.Add(20*time.Second), "auto", until)),
+		Entry("forbid of what would not be kept", "forbid", "0", false, ""),
 	)
 
 	It("should ask before a failed machine is let go of, and heed the answer", func() {
@@ -157,6 +196,21 @@ var _ = Describe("Requests", func() {
 		Expect(p.node("auto").Annotations).To(HaveKeyWithValue(preserve, "false"))
 		_, question, _ := strings.Cut(p.errOut.String(), "[y/N] ")
 		golden.Expect("release-asked.txt", question+"y\n"+p.out.String())
+	})
+
+	It("should end at a question when it is interrupted", func() {
+		p := newPerson(shootObjects(), nil)
+		in, silent := io.Pipe()
+		DeferCleanup(silent.Close)
+		p.options.In = in
+		p.options.isTerminal = func(stream any) bool { return stream == p.options.In }
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- p.runsIn(ctx, "release auto") }()
+		Eventually(p.errOut.String).Should(HaveSuffix("[y/N] "))
+		stop()
+		Eventually(ended, 5*time.Second).Should(Receive(And(MatchError(context.Canceled), MatchError(ContainSubstring("nothing was changed")))))
+		Expect(p.node("auto").Annotations).NotTo(HaveKey(preserve))
 	})
 
 	It("should decide again if the node has changed meanwhile", func() {
@@ -197,6 +251,20 @@ var _ = Describe("Requests", func() {
 			Eventually(failed, 5*time.Second).Should(Receive(MatchError(ContainSubstring(conflict.Error()))))
 		}
 	})
+
+	DescribeTable("should not say that something was done which was interrupted, or took too long", func(args string) {
+		p := newPerson(shootObjects(), nil)
+		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+			Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				return context.DeadlineExceeded
+			},
+		})
+		Expect(p.runs(args)).To(MatchError(context.DeadlineExceeded))
+		Expect(p.out.String()).To(BeEmpty())
+	},
+		Entry("a request", "forbid over"),
+		Entry("a power cycle", "power-cycle over --yes"),
+	)
 
 	It("should go on with the other nodes if one fails", func() {
 		p := newPerson(shootObjects(), nil)
@@ -274,27 +342,47 @@ var _ = Describe("Requests", func() {
 			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
 			p.answers(preserve, "now", later)
 			// The condition is gone at once, and the controller has yet to look: it tells when it has.
-			var looked bool
+			var looks int
 			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
 				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 					err := c.List(ctx, list, opts...)
 					if events, ok := list.(*eventsv1.EventList); ok && p.node("asked").Annotations[preserve] == "" {
-						if looked {
+						switch looks++; looks {
+						case 1:
+							return errors.New("it is away")
+						case 2:
+						default:
 							events.Items = []eventsv1.Event{{ObjectMeta: metav1.ObjectMeta{UID: "ended"}, Reason: "MachinePreservationEnded"}}
 						}
-						looked = true
 					}
 					return err
 				},
 				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
-					Expect(object.GetAnnotations()[preserve] == "" || looked).To(BeTrue())
+					data, err := patch.Data(object)
+					Expect(err).NotTo(HaveOccurred())
+					Expect(strings.Contains(string(data), `"now"`)).To(Equal(looks > 2))
 					return c.Patch(ctx, object, patch, opts...)
 				},
 			})
 			Expect(p.runs("extend asked --until 2026-03-02T14:00:00Z")).To(Succeed())
-			Expect(looked).To(BeTrue())
+			Expect(looks).To(Equal(3))
 			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "25h0m0s")))
 			golden.Expect("extend-anew.txt", p.out.String())
+		})
+
+		It("should not let go of a machine where nobody could tell that it has been", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 50 * time.Millisecond
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+					if _, ok := list.(*eventsv1.EventList); ok {
+						return errors.New("it is away")
+					}
+					return c.List(ctx, list, opts...)
+				},
+			})
+			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("it is away")))
+			Expect(p.node("asked").Annotations).To(HaveKeyWithValue(preserve, "true"))
 		})
 
 		It("P6: should say nothing but that the end has not changed, where it has not", func() {
@@ -309,10 +397,10 @@ var _ = Describe("Requests", func() {
 			Expect(p.runs("extend n --for 1h")).To(MatchError(ContainSubstring("its machine " + why + " and is kept until 2026-03-02T13:00:00Z")))
 			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, "now"))
 		},
-			Entry("as it has failed", "may have failed, as its node is not healthy or tainted,", Taint(drained, Start)),
+			Entry("as it has failed", "may have failed, as its node is not healthy, or tainted,", Taint(drained, Start)),
 			Entry("as it has not been ready for long", "has failed", notReadySince(now.Add(-time.Hour))),
-			Entry("as it may have failed", "may have failed, as its node is not healthy or tainted,", notReadySince(now.Add(-time.Minute))),
-			Entry("as it has a bad condition", "may have failed, as its node is not healthy or tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
+			Entry("as it may have failed", "may have failed, as its node is not healthy, or tainted,", notReadySince(now.Add(-time.Minute))),
+			Entry("as it has a bad condition", "may have failed, as its node is not healthy, or tainted,", Condition("KernelDeadlock", corev1.ConditionTrue, "Deadlock", "")),
 			Entry("in a maintenance", "is worked on", NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
 			Entry("in a power cycle", "is worked on", Condition("PowerCycle", corev1.ConditionTrue, "PoweringOn", "")),
 		)
@@ -321,14 +409,44 @@ var _ = Describe("Requests", func() {
 			p := newPerson(shootObjects(), nil)
 			p.options.patience = 100 * time.Millisecond
 			p.answers(preserve, "now", Condition("Preserved", corev1.ConditionTrue, "Preserved", "Machine preserved until 2026-03-02T09:00:00Z."))
-			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("operators allow less: Its machine is kept until 2026-03-02T09:00:00Z instead of 2026-03-02T13:00:00Z.")))
+			Expect(p.runs("extend asked --for 1h")).To(MatchError(ContainSubstring("operators allow less: its machine is kept until 2026-03-02T09:00:00Z instead of 2026-03-02T13:00:00Z")))
 			Expect(p.out.String()).To(BeEmpty())
+		})
+
+		It("R5: should ask for what was left, if operators allow less than that", func() {
+			p := newPerson(shootObjects(), nil)
+			p.options.patience = 200 * time.Millisecond
+			p.answers(preserve, "", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", ""))
+			p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					err := c.Patch(ctx, object, patch, opts...)
+					if object.GetAnnotations()[preserve] != "now" || err != nil {
+						return err
+					}
+					asked, err := time.ParseDuration(object.GetAnnotations()[timeout])
+					Expect(err).NotTo(HaveOccurred())
+					if asked > 48*time.Hour {
+						asked = time.Hour
+					}
+					return p.shows("asked", stamp(now.Add(asked)))
+				},
+			})
+			Expect(p.runs("extend asked --for 40h")).To(MatchError(ContainSubstring(
+				"operators allow less: its machine would have been kept until 2026-03-01T14:00:00Z instead of 2026-03-02T13:00:00Z, and was asked for until then again")))
+			Expect(p.out.String()).To(BeEmpty())
+			Expect(shownUntil(p.node("asked"))).To(Equal(until))
+			Expect(p.node("asked").Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(timeout, "24h0m0s")))
+		})
+
+		It("P6: should not move an end that is not written yet", func() {
+			p := newPerson([]client.Object{Node("over", NodeAnnotation(preserve, "now"))}, seedObjects())
+			Expect(p.runs("extend over --for 1h")).To(MatchError(ContainSubstring("its machine is about to be kept, and has no end yet that could be moved: try again in some seconds")))
 		})
 
 		It("P6: should say so if the end that was written on the Machine does not get to the node", func() {
 			p := newPerson(shootObjects(), seedObjects())
 			p.options.patience = 50 * time.Millisecond
-			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("50ms later its end is still 2026-03-02T13:00:00Z")))
+			Expect(p.runs("extend auto --for 1h")).To(MatchError(ContainSubstring("2026-03-02T14:00:00Z is written on its Machine, but 50ms later its node shows 2026-03-02T13:00:00Z")))
 			Expect(p.out.String()).To(BeEmpty())
 		})
 

@@ -5,6 +5,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,6 +79,25 @@ func await(ctx context.Context, c client.WithWatch, name string, done func(*core
 
 // awaitObject does it for the object of a key.
 func awaitObject[T any](ctx context.Context, lw listWatch, key string, kind runtime.Object, done func(*T) (bool, error)) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	refused := func(err error) error {
+		if isRefused(err) {
+			end(err)
+		}
+		return err
+	}
+	list, begin := lw.ListWithContextFunc, lw.WatchFuncWithContext
+	lw.ListWatch = &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
+			objects, err := list(ctx, raw)
+			return objects, refused(err)
+		},
+		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
+			events, err := begin(ctx, raw)
+			return events, refused(err)
+		},
+	}
 	_, err := watchtools.UntilWithSync(ctx, lw, kind, func(store toolscache.Store) (bool, error) {
 		_, there, err := store.GetByKey(key)
 		if err != nil || there {
@@ -94,7 +114,15 @@ func awaitObject[T any](ctx context.Context, lw listWatch, key string, kind runt
 		}
 		return done(any(event.Object).(*T))
 	})
+	if refusal := context.Cause(ctx); err != nil && isRefused(refusal) {
+		return fmt.Errorf("failed to watch: %w", refusal)
+	}
 	return err
+}
+
+// isRefused says that who asks may not, or that nobody can: a reflector would ask again for ever.
+func isRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // isTimeout says that what was waited for did not happen in time.
@@ -160,7 +188,7 @@ func watching(ctx context.Context, c client.Client, config *rest.Config, namespa
 	watched, err := cache.New(config, cache.Options{
 		Scheme: scheme, Mapper: mapper(), DefaultNamespaces: namespaces,
 		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) { // the calls say what is wrong
-			if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsMethodNotSupported(err) {
+			if isRefused(err) {
 				refused.Store(r.TypeDescription(), err)
 			}
 		},
@@ -258,7 +286,7 @@ func (o *Options) changes(v *overview, shown map[string]kept, widest *line, firs
 	before := maps.Clone(shown)
 	clear(shown)
 	for _, k := range v.Machines {
-		id := k.Machine + "/" + k.Node
+		id := cmp.Or(k.Machine, k.Node) // which node it has may be told later
 		was, there := before[id]
 		delete(before, id)
 		shown[id] = k

@@ -19,10 +19,46 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
+
+var _ = Describe("--wait", func() {
+	DescribeTable("should end with an error without the right to watch, as it would wait for ever", func(refusal error, list bool) {
+		p := newPerson(append(shootObjects(), maintenanceOf("over", "me", "Draining")), nil)
+		funcs := interceptor.Funcs{Watch: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
+			return nil, refusal
+		}}
+		if list {
+			funcs.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if (&client.ListOptions{}).ApplyOptions(opts).Raw != nil {
+					return refusal
+				}
+				return c.List(ctx, list, opts...)
+			}
+		}
+		funcs.Create = func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return nil }
+		p.options.shoot = interceptor.NewClient(p.options.shoot, funcs)
+		for _, args := range []string{"now over --wait --timeout 0", "extend auto --for 1h", "maintenance start over -n operators --requestor me --wait --timeout 0"} {
+			ctx, stop := context.WithCancel(context.Background())
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- p.runsIn(ctx, args) }()
+			Eventually(ended, 3*time.Second).Should(Receive(And(MatchError(ContainSubstring("failed to watch: ")), MatchError(ContainSubstring(refusal.Error())))), args)
+		}
+		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring("failed to watch: ")))
+		Expect(p.node("over").Annotations).NotTo(HaveKey(ours + "power-cycle"))
+	},
+		Entry("Forbidden", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no right")), false),
+		Entry("Forbidden, to list", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no right")), true),
+		Entry("Unauthorized", apierrors.NewUnauthorized("who is it"), false),
+		Entry("not supported", apierrors.NewMethodNotSupported(schema.GroupResource{Resource: "nodes"}, "watch"), false),
+	)
+})
 
 var _ = Describe("list -w, of an API server", func() {
 	It("should end with an error without the right to watch nodes, as it would show the same for ever", func() {

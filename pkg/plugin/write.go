@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -102,7 +103,7 @@ func (w *writeFlags) inVain(ctx context.Context, err error, until string) error 
 }
 
 // confirm asks a person. Where nobody sits at a terminal, --yes says it.
-func (o *Options) confirm(question string, w *writeFlags) error {
+func (o *Options) confirm(ctx context.Context, question string, w *writeFlags) error {
 	if w.yes || w.dry() {
 		return nil
 	}
@@ -112,11 +113,33 @@ func (o *Options) confirm(question string, w *writeFlags) error {
 	if err := write(o.ErrOut, question+" [y/N] "); err != nil {
 		return err
 	}
-	answer, err := bufio.NewReader(o.In).ReadString('\n')
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return errors.Join(errors.New("not confirmed, nothing was changed"), err)
+	answered := make(chan error, 1)
+	go func() { // reading does not end with the context
+		answer, err := bufio.NewReader(o.In).ReadString('\n')
+		if answer = strings.ToLower(strings.TrimSpace(answer)); answer == "y" || answer == "yes" {
+			answered <- nil
+			return
+		}
+		answered <- errors.Join(errNotConfirmed, err)
+	}()
+	select {
+	case err := <-answered:
+		return err
+	case <-ctx.Done():
+		return errors.Join(errNotConfirmed, ctx.Err())
 	}
-	return nil
+}
+
+var errNotConfirmed = errors.New("not confirmed, nothing was changed")
+
+// retryOnConflict tries again while what is written was read too early. It returns the error of the last try, also if that is one of
+// a context, which package retry takes for its own.
+func retryOnConflict(try func() error) (err error) {
+	_ = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		err = try()
+		return err
+	})
+	return err
 }
 
 // getNode returns a node.

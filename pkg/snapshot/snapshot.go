@@ -23,7 +23,9 @@ import (
 const (
 	WhatShoot         = "what the shoot knows"
 	WhatMachines      = "machines"
+	WhatNode          = "node"
 	WhatNodes         = "other nodes of the MachineDeployment"
+	WhatOtherMachines = "other machines of the MachineDeployment"
 	WhatNodeEvents    = "Events of the node"
 	WhatMachineEvents = "Events of the machine"
 	WhatMaintenances  = "node maintenances"
@@ -31,6 +33,8 @@ const (
 	WhatPods          = "pods of the node"
 	WhatBudgets       = "PodDisruptionBudgets of the pods"
 	WhatSeed          = "what the seed knows: machines, their Events and logs"
+	// WhatRest is before the name of things of which some are known.
+	WhatRest = "the rest of "
 )
 
 // Snapshot is what is known at a time: read from API servers, or from a bundle. Only what somebody needs is filled in.
@@ -107,11 +111,12 @@ func (s *Seed) Machine(name string) *machinev1alpha1.Machine {
 	return found
 }
 
-// Unknown returns what could not be had of some things, or of all that the shoot knows. A bundle misses logs and more besides.
+// Unknown returns what could not be had of some things, all or the rest of them, or of all that the shoot knows. A bundle misses logs
+// and more besides.
 func (s *Snapshot) Unknown(things ...string) []Missing {
 	var unknown []Missing
 	for _, m := range s.Missing {
-		if slices.Contains(things, m.What) || strings.HasPrefix(m.What, WhatShoot) {
+		if slices.Contains(things, strings.TrimPrefix(m.What, WhatRest)) || strings.HasPrefix(m.What, WhatShoot) {
 			unknown = append(unknown, m)
 		}
 	}

@@ -110,10 +110,6 @@ func run(ctx context.Context, opts *Options) error {
 	if err != nil {
 		return fmt.Errorf("failed to read --control-kubeconfig: %w", err)
 	}
-	holder, err := opts.holder()
-	if err != nil {
-		return err
-	}
 	if err := serveProbes(ctx, opts.HealthProbeBindAddress); err != nil {
 		return fmt.Errorf("failed to serve the health probes: %w", err)
 	}
@@ -122,11 +118,26 @@ func run(ctx context.Context, opts *Options) error {
 		return fmt.Errorf("failed to wait for --target-kubeconfig: %w", err)
 	}
 
+	mgr, err := NewManager(ctx, opts, controlConfig, targetConfig, func(*manager.Options) {})
+	if err != nil {
+		return err
+	}
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled, "evidence", opts.Evidence.Enabled)
+	return mgr.Start(ctx)
+}
+
+// NewManager returns the manager of all that the options switch on, with clients of the cluster with the Machines and of that
+// with the Nodes. Its own options are adjusted before it is made.
+func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig *rest.Config, adjust func(*manager.Options)) (manager.Manager, error) {
+	holder, err := opts.holder()
+	if err != nil {
+		return nil, err
+	}
 	sourceScheme := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(sourceScheme))
 	utilruntime.Must(machinev1alpha1.AddToScheme(sourceScheme))
 
-	mgr, err := manager.New(controlConfig, manager.Options{
+	options := manager.Options{
 		Logger: logf.Log,
 		Scheme: sourceScheme,
 		// Neither API server has to be there to be asked what it serves.
@@ -147,9 +158,11 @@ func run(ctx context.Context, opts *Options) error {
 		LeaseDuration:                 new(leaseDuration),
 		RenewDeadline:                 new(renewDeadline),
 		Metrics:                       metricsserver.Options{BindAddress: opts.MetricsBindAddress},
-	})
+	}
+	adjust(&options)
+	mgr, err := manager.New(controlConfig, options)
 	if err != nil {
-		return fmt.Errorf("failed to create the manager: %w", err)
+		return nil, fmt.Errorf("failed to create the manager: %w", err)
 	}
 
 	connection := &shoot.Connection{}
@@ -161,29 +174,31 @@ func run(ctx context.Context, opts *Options) error {
 		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode(opts.PowerCycle.Enabled), UnsafeDisableDeepCopy: new(true)}}
 		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
 		if opts.NodeMaintenance.Enabled {
-			utilruntime.Must(maintenancev1alpha1.AddToScheme(o.Scheme))
+			if !o.Scheme.IsVersionRegistered(maintenancev1alpha1.SchemeGroupVersion) { // it is that of all clients, which may read it
+				utilruntime.Must(maintenancev1alpha1.AddToScheme(o.Scheme))
+			}
 			maps.Copy(o.Cache.ByObject, maintenance.ByObject())
 			kinds[maintenancev1alpha1.SchemeGroupVersion] = []string{"NodeMaintenance", "MaintenanceOperatorConfig"}
 		}
 		o.MapperProvider = mapperFor(kinds)
 	})
 	if err != nil {
-		return fmt.Errorf("failed to create the client for the shoot: %w", err)
+		return nil, fmt.Errorf("failed to create the client for the shoot: %w", err)
 	}
 	nodes, err := shoot.NewNodes(ctx, target)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := nodes.Report(connection); err != nil {
-		return fmt.Errorf("failed to report whether the shoot is known: %w", err)
+		return nil, fmt.Errorf("failed to report whether the shoot is known: %w", err)
 	}
 	pods, err := kubernetes.NewForConfig(targetConfig)
 	if err != nil {
-		return fmt.Errorf("failed to create the client for pods: %w", err)
+		return nil, fmt.Errorf("failed to create the client for pods: %w", err)
 	}
 
 	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
+		return nil, err
 	}
 	if err := (&preservation.Reconciler{
 		Holder:         holder,
@@ -193,10 +208,10 @@ func run(ctx context.Context, opts *Options) error {
 		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
 		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
 	}).AddToManager(mgr, nodes); err != nil {
-		return fmt.Errorf("failed to add the preservation controller: %w", err)
+		return nil, fmt.Errorf("failed to add the preservation controller: %w", err)
 	}
 	if err := (&drain.Reconciler{Timeouts: opts.Timeouts, Maintenance: opts.NodeMaintenance.Enabled}).AddToManager(mgr, nodes, pods); err != nil {
-		return fmt.Errorf("failed to add the drain controller: %w", err)
+		return nil, fmt.Errorf("failed to add the drain controller: %w", err)
 	}
 	if opts.DrainStrategies.Enabled {
 		strategies, err := opts.DrainStrategies.strategies()
@@ -204,36 +219,35 @@ func run(ctx context.Context, opts *Options) error {
 			logf.Log.Error(err, "Drain strategies do nothing")
 		}
 		if err := (&drainstrategy.Reconciler{Strategies: strategies}).AddToManager(mgr, nodes, pods); err != nil {
-			return fmt.Errorf("failed to add the controller of drain strategies: %w", err)
+			return nil, fmt.Errorf("failed to add the controller of drain strategies: %w", err)
 		}
 	}
 
 	if opts.NodeMaintenance.Enabled {
 		if err := addMaintenance(ctx, opts, mgr, target, nodes, pods); err != nil {
-			return fmt.Errorf("failed to add the controllers of node maintenances: %w", err)
+			return nil, fmt.Errorf("failed to add the controllers of node maintenances: %w", err)
 		}
 	}
 	if opts.PowerCycle.Enabled {
 		if err := addRemediation(opts, mgr, nodes, pods, controlConfig); err != nil {
-			return fmt.Errorf("failed to add the controllers of power cycles: %w", err)
+			return nil, fmt.Errorf("failed to add the controllers of power cycles: %w", err)
 		}
 	}
 
 	if opts.Evidence.Enabled {
 		clients, err := evidence.NewClients(controlConfig, targetConfig, opts.NodeMaintenance.Enabled)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := (&evidence.Reconciler{Retention: opts.Evidence.Retention, Args: os.Args[1:]}).AddToManager(mgr, opts.Namespace, clients); err != nil {
-			return fmt.Errorf("failed to add the controller of evidence: %w", err)
+			return nil, fmt.Errorf("failed to add the controller of evidence: %w", err)
 		}
 	}
 
 	if err := mgr.Add(beside{target}); err != nil {
-		return fmt.Errorf("failed to add the shoot: %w", err)
+		return nil, fmt.Errorf("failed to add the shoot: %w", err)
 	}
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled, "evidence", opts.Evidence.Enabled)
-	return mgr.Start(ctx)
+	return mgr, nil
 }
 
 func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, target cluster.Cluster, nodes *shoot.Nodes, pods kubernetes.Interface) error {

@@ -69,7 +69,8 @@ func (p *preservationController) deleteEvidence(ctx context.Context, isOver func
 			continue
 		}
 		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: stored.Items[i].Name, Namespace: p.namespace}}
-		if err := p.client.Delete(ctx, configMap); client.IgnoreNotFound(err) != nil {
+		// The sidecar may have stored something else by that name since.
+		if err := p.client.Delete(ctx, configMap, client.Preconditions{UID: &stored.Items[i].UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("failed to delete stored evidence: %w", err)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -200,7 +201,7 @@ var _ = Describe("PreservationController", func() {
 	It("should delete stored evidence whose time is over: in a hibernated shoot, nobody else does", func() {
 		store := func(name string, annotations map[string]string) {
 			Expect(c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: name, Annotations: annotations, Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"},
+				Namespace: namespace, Name: name, UID: types.UID(name), Annotations: annotations, Labels: map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "true"},
 			}})).To(Succeed())
 		}
 		expires := func(at time.Time) map[string]string {
@@ -212,7 +213,13 @@ var _ = Describe("PreservationController", func() {
 		store(names[2], nil)
 		store(names[3], map[string]string{"machine-preservation.extensions.gardener.cloud/evidence-expires": "today"})
 		store("other", expires(time.Now().Add(-time.Minute)))
-		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		replaced := interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+			if _, ok := obj.(*corev1.ConfigMap); ok && slices.Contains(names, obj.GetName()) {
+				Expect((&client.DeleteOptions{}).ApplyOptions(opts).Preconditions).To(HaveValue(HaveField("UID", HaveValue(BeEquivalentTo(obj.GetName())))), "another may have its name by now")
+			}
+			return c.Delete(ctx, obj, opts...)
+		}})
+		Expect(New(replaced, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
 
 		list := &corev1.ConfigMapList{}
 		Expect(c.List(ctx, list, client.HasLabels{"machine-preservation.extensions.gardener.cloud/evidence"})).To(Succeed())

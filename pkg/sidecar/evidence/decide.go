@@ -55,7 +55,7 @@ func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata
 	}
 	last := lastOf(machine.Name, stored)
 	if last == nil || last.Annotations[annotationFailedSince] != failure {
-		if isMarked(machine) && len(stored) >= maxStored {
+		if isMarked(machine) && places(stored) >= maxStored {
 			return time.Time{}
 		}
 		return now
@@ -73,21 +73,16 @@ func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata
 
 // isIncomplete says that the shoot or the seed could not be asked.
 func isIncomplete(s *snapshot.Snapshot) bool {
-	return s.Seed == nil || slices.ContainsFunc(s.Missing, func(m snapshot.Missing) bool {
-		return strings.HasPrefix(m.What, snapshot.WhatShoot) || m.What == snapshot.WhatPods || m.What == snapshot.WhatMachineEvents
+	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool {
+		return !strings.HasPrefix(m.What, snapshot.WhatRest)
 	})
-}
-
-// machineOf returns the machine that a ConfigMap is of.
-func machineOf(stored *metav1.PartialObjectMetadata) string {
-	return cmp.Or(stored.Annotations[evidence.AnnotationStoredMachine], stored.Name)
 }
 
 // lastOf returns the last ConfigMap of a machine, nil if there is none.
 func lastOf(machine string, stored []metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	var last *metav1.PartialObjectMetadata
 	for i := range stored {
-		if s := &stored[i]; machineOf(s) == machine && (last == nil || replaces(s, last)) {
+		if s := &stored[i]; evidence.StoredMachine(s) == machine && (last == nil || replaces(s, last)) {
 			last = s
 		}
 	}
@@ -98,13 +93,43 @@ func lastOf(machine string, stored []metav1.PartialObjectMetadata) *metav1.Parti
 // one that in which nothing of importance is missing, else the later one.
 func replaces(a, b *metav1.PartialObjectMetadata) bool {
 	complete := func(s *metav1.PartialObjectMetadata) int {
-		if _, ok := s.Annotations[annotationIncomplete]; ok {
+		if wasIncomplete(s) {
 			return 0
 		}
 		return 1
 	}
 	return cmp.Or(cmp.Compare(a.Annotations[annotationFailedSince], b.Annotations[annotationFailedSince]), cmp.Compare(complete(a), complete(b)),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
+}
+
+// beforeOf returns what was stored of the same failure while the shoot or the seed could not be asked, before all could be, which is
+// the last ConfigMap of the machine; nil if there is none. It may have Events that are gone by then.
+func beforeOf(last *metav1.PartialObjectMetadata, stored []metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	var before *metav1.PartialObjectMetadata
+	for i := range stored {
+		s := &stored[i]
+		if evidence.StoredMachine(s) == evidence.StoredMachine(last) && s.Annotations[annotationFailedSince] == last.Annotations[annotationFailedSince] &&
+			wasIncomplete(s) && !wasIncomplete(last) && (before == nil || replaces(s, before)) {
+			before = s
+		}
+	}
+	return before
+}
+
+func wasIncomplete(s *metav1.PartialObjectMetadata) bool {
+	_, ok := s.Annotations[annotationIncomplete]
+	return ok
+}
+
+// places returns how many ConfigMaps have a place: others go if there is none left.
+func places(stored []metav1.PartialObjectMetadata) int {
+	count := 0
+	for i := range stored {
+		if lastOf(evidence.StoredMachine(&stored[i]), stored) == &stored[i] {
+			count++
+		}
+	}
+	return count
 }
 
 // upkeep is what is due for what is stored.
@@ -124,6 +149,8 @@ func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, re
 		name, failedSince string
 		// expires is zero for one whose machine is there.
 		expires time.Time
+		// before says that there is another one of the same failure, which has all.
+		before bool
 	}
 	var (
 		todo = upkeep{Expire: map[string]time.Time{}}
@@ -131,13 +158,14 @@ func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, re
 	)
 	for i := range stored {
 		s := &stored[i]
-		if lastOf(machineOf(s), stored) != s {
+		last := lastOf(evidence.StoredMachine(s), stored)
+		if s != last && s != beforeOf(last, stored) {
 			todo.Delete = append(todo.Delete, s.Name)
 			continue
 		}
 		_, known := s.Annotations[evidence.AnnotationStoredExpires]
 		expires := evidence.StoredExpiry(s)
-		switch gone := !machines.Has(machineOf(s)); {
+		switch gone := !machines.Has(evidence.StoredMachine(s)); {
 		case !gone:
 			if expires = (time.Time{}); known {
 				todo.Expire[s.Name] = expires
@@ -149,7 +177,7 @@ func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, re
 			todo.Delete = append(todo.Delete, s.Name)
 			continue
 		}
-		kept = append(kept, item{s.Name, s.Annotations[annotationFailedSince], expires})
+		kept = append(kept, item{s.Name, s.Annotations[annotationFailedSince], expires, s != last})
 	}
 	// First those whose machine has been gone for longest, then those of the oldest failures: both times sort as they are written.
 	slices.SortFunc(kept, func(a, b item) int {
@@ -160,6 +188,16 @@ func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, re
 			return -1
 		}
 		return cmp.Or(a.expires.Compare(b.expires), cmp.Compare(a.failedSince, b.failedSince), cmp.Compare(a.name, b.name))
+	})
+	tooMany := len(kept) - maxStored
+	kept = slices.DeleteFunc(kept, func(i item) bool {
+		if !i.before || tooMany <= 0 {
+			return false
+		}
+		todo.Delete = append(todo.Delete, i.name)
+		delete(todo.Expire, i.name)
+		tooMany--
+		return true
 	})
 	for len(kept) > maxStored {
 		todo.Evict = append(todo.Evict, kept[0].name)

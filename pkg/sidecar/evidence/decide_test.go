@@ -34,11 +34,14 @@ var (
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
+// nameOf is the name of a ConfigMap here: that of its machine, so that it is seen which is which.
+func nameOf(machine string) string { return "evidence-of-" + machine }
+
 // stored is the metadata of a ConfigMap with the evidence of a machine, which expires at a time if there is one.
 func stored(machine string, failure time.Time, expires ...time.Time) metav1.PartialObjectMetadata {
 	s := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: Namespace,
-		Name:      evidence.StoredName(machine), // the names are those of machines here, so that it is seen which is which
+		Name:      nameOf(machine),
 		Labels:    map[string]string{evidence.LabelStored: "true"},
 		Annotations: map[string]string{
 			evidence.AnnotationStoredMachine: machine,
@@ -61,6 +64,12 @@ func incomplete(machine string, gathered time.Time) metav1.PartialObjectMetadata
 
 func renamed(s metav1.PartialObjectMetadata) metav1.PartialObjectMetadata {
 	s.Name = "renamed"
+	return s
+}
+
+// unnamed is the metadata of one that does not say of which machine it is.
+func unnamed(s metav1.PartialObjectMetadata) metav1.PartialObjectMetadata {
+	delete(s.Annotations, evidence.AnnotationStoredMachine)
 	return s
 }
 
@@ -125,24 +134,43 @@ var _ = Describe("Decisions", func() {
 		Entry("nothing", nil, nil, Upkeep{}),
 		Entry("nothing while the machine is there", []string{"a"}, []metav1.PartialObjectMetadata{stored("a", Start)}, Upkeep{}),
 		Entry("its time begins when the machine is gone", []string{"b"}, []metav1.PartialObjectMetadata{stored("a", Start)},
-			Upkeep{Expire: map[string]time.Time{evidence.StoredName("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
+			Upkeep{Expire: map[string]time.Time{nameOf("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
 		Entry("and does not begin anew", nil, []metav1.PartialObjectMetadata{stored("a", Start, now.Add(time.Second))}, Upkeep{Next: now.Add(time.Second)}),
-		Entry("it is over at that moment", nil, []metav1.PartialObjectMetadata{stored("a", Start, now)}, Upkeep{Delete: []string{evidence.StoredName("a")}}),
-		Entry("and was over while nobody looked", nil, []metav1.PartialObjectMetadata{stored("a", Start, now.Add(-time.Hour))}, Upkeep{Delete: []string{evidence.StoredName("a")}}),
+		Entry("it is over at that moment", nil, []metav1.PartialObjectMetadata{stored("a", Start, now)}, Upkeep{Delete: []string{nameOf("a")}}),
+		Entry("and was over while nobody looked", nil, []metav1.PartialObjectMetadata{stored("a", Start, now.Add(-time.Hour))}, Upkeep{Delete: []string{nameOf("a")}}),
 		Entry("not if the machine is there again", []string{"a"}, []metav1.PartialObjectMetadata{stored("a", Start, now.Add(-time.Hour))},
-			Upkeep{Expire: map[string]time.Time{evidence.StoredName("a"): {}}}),
+			Upkeep{Expire: map[string]time.Time{nameOf("a"): {}}}),
 		Entry("a time that nobody can read is written anew", nil, []metav1.PartialObjectMetadata{func() metav1.PartialObjectMetadata {
 			s := stored("a", Start)
 			s.Annotations[AnnotationExpires] = "tomorrow"
 			return s
-		}()}, Upkeep{Expire: map[string]time.Time{evidence.StoredName("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
+		}()}, Upkeep{Expire: map[string]time.Time{nameOf("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
 		Entry("what is replaced goes: that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{stored("a", now), renamed(stored("a", Start))},
 			Upkeep{Delete: []string{"renamed"}}),
-		Entry("what is replaced goes: that without the shoot or the seed", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), renamed(stored("a", Start.Add(time.Minute)))},
-			Upkeep{Delete: []string{evidence.StoredName("a-incomplete")}}),
+		Entry("what was stored of the same failure without the shoot or the seed stays", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), stored("a", Start.Add(time.Minute))}, Upkeep{}),
+		Entry("one of it only", []string{"a"}, []metav1.PartialObjectMetadata{stored("a", Start.Add(time.Minute)), renamed(incomplete("a", now)), incomplete("a", now)},
+			Upkeep{Delete: []string{nameOf("a-incomplete")}}),
+		Entry("and not that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), stored("a", now)},
+			Upkeep{Delete: []string{nameOf("a-incomplete")}}),
+		Entry("it goes with the machine, too", nil, []metav1.PartialObjectMetadata{incomplete("a", now), stored("a", Start.Add(time.Minute))},
+			Upkeep{Expire: map[string]time.Time{nameOf("a"): now.Add(24 * time.Hour), nameOf("a-incomplete"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
+		Entry("those that do not say of which machine they are replace nothing", nil, []metav1.PartialObjectMetadata{unnamed(stored("a", Start, now.Add(time.Hour))), unnamed(stored("b", Start, now.Add(time.Hour)))},
+			Upkeep{Next: now.Add(time.Hour)}),
 		Entry("the next is the one whose time is over first", []string{"c"}, []metav1.PartialObjectMetadata{stored("a", Start, now.Add(2*time.Hour)), stored("b", Start, now.Add(time.Hour)), stored("c", Start)},
 			Upkeep{Next: now.Add(time.Hour)}),
 	)
+
+	It("should delete what others have followed before it evicts, and take it for no place", func() {
+		machines := sets.New("a", "m")
+		for i := range MaxStored {
+			machines.Insert(fmt.Sprintf("other-%d", i))
+		}
+		have := append(many(MaxStored-2), incomplete("a", now), stored("a", Start.Add(time.Minute)))
+		Expect(Decide(machines, have, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}}))
+		Expect(Due(Machine("m", failed, kept, Annotation(evidenceKey, failure)), have, now)).To(Equal(now))
+		have = append(have, stored("m", Start))
+		Expect(Decide(machines, have, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}, Delete: []string{nameOf("a-incomplete")}}))
+	})
 
 	It("should evict those of machines that have been gone for longest, then those of the oldest failures", func() {
 		var (
@@ -158,14 +186,14 @@ var _ = Describe("Decisions", func() {
 
 		have = append(have, stored("gone-2", now, now.Add(time.Hour)), stored("gone-3", Start))
 		todo := Decide(sets.New(machines...), have, 3*time.Hour, now)
-		Expect(todo.Evict).To(Equal([]string{evidence.StoredName("gone-2"), evidence.StoredName("gone-1")}))
+		Expect(todo.Evict).To(Equal([]string{nameOf("gone-2"), nameOf("gone-1")}))
 		Expect(todo.Next).To(Equal(now.Add(3 * time.Hour)))
-		Expect(todo.Expire).To(HaveKey(evidence.StoredName("gone-3")))
+		Expect(todo.Expire).To(HaveKey(nameOf("gone-3")))
 
 		have = append(have, stored("new-1", now), stored("new-2", now))
 		todo = Decide(sets.New(append(machines, "new-1", "new-2")...), have, time.Hour, now)
 		Expect(todo.Evict).To(HaveLen(4))
-		Expect(todo.Evict).To(ContainElements(evidence.StoredName("gone-3"), evidence.StoredName("m-0")))
+		Expect(todo.Evict).To(ContainElements(nameOf("gone-3"), nameOf("m-0")))
 		Expect(todo.Expire).To(BeEmpty(), "what is evicted is not written to")
 	})
 })

@@ -290,7 +290,7 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 				break
 			}
 			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, EventEvicted, eventAction, "%s",
-				text.Note(fmt.Sprintf("The evidence of machine %s is deleted before its time: there may be that of %d machines.", machineOf(object), maxStored)))
+				text.Note(fmt.Sprintf("The evidence of machine %s is deleted before its time: there may be that of %d machines.", evidence.StoredMachine(object), maxStored)))
 		case changes:
 			errs = append(errs, r.expire(call, object, expires))
 		}

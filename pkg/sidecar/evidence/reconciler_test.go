@@ -265,7 +265,7 @@ var _ = Describe("Reconciler", func() {
 		e.missing, e.noSeed, e.noMachine = nil, false, false
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.told()).To(ConsistOf(HavePrefix("Normal EvidenceStored")))
-		Expect(e.configMaps(ctx)).To(And(HaveLen(1), HaveKey(evidence.StoredName("02"))))
+		Expect(e.configMaps(ctx)).To(And(HaveLen(2), HaveKeyWithValue(name, first), HaveKey(evidence.StoredNames()[1])), "the Events of the failure may be gone by now")
 		Expect(e.evidence(ctx)).To(Equal(failure))
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.gathered).To(Equal(4))
@@ -275,6 +275,12 @@ var _ = Describe("Reconciler", func() {
 		}),
 		Entry("errors of the shoot", func(e *environment) {
 			e.missing = []snapshot.Missing{{What: snapshot.WhatPods, Reason: "etcdserver: request timed out"}}
+		}),
+		Entry("errors of the shoot for the node", func(e *environment) {
+			e.missing = []snapshot.Missing{{What: "node", Reason: "etcdserver: request timed out"}}
+		}),
+		Entry("errors of the shoot for its Events", func(e *environment) {
+			e.missing = []snapshot.Missing{{What: snapshot.WhatNodeEvents, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the seed", func(e *environment) {
 			e.missing = []snapshot.Missing{{What: snapshot.WhatMachineEvents, Reason: "no answer within 10s"}}
@@ -341,7 +347,7 @@ var _ = Describe("Reconciler", func() {
 		e := newEnvironment(Machine("m", failed, kept), lost)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.configMaps(ctx)[name].BinaryData).To(BeEmpty())
-		Expect(e.configMaps(ctx)[evidence.StoredName("02")].BinaryData).NotTo(BeEmpty())
+		Expect(e.configMaps(ctx)[evidence.StoredNames()[1]].BinaryData).NotTo(BeEmpty())
 	})
 
 	It("should say why nothing is stored if all names are taken", func() {
@@ -378,9 +384,9 @@ var _ = Describe("Reconciler", func() {
 
 	It("should tell what could not be had", func() {
 		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []snapshot.Missing{{What: "node m", Reason: "no answer within 10s"}}
+		e.missing = []snapshot.Missing{{What: "node m", Reason: "it is gone, or has never joined"}}
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (no answer within 10s)."))))
+		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (it is gone, or has never joined)."))))
 		Expect(counted("incomplete")).To(Equal(1.0))
 	})
 
@@ -432,7 +438,7 @@ var _ = Describe("Reconciler", func() {
 			names := slices.Collect(maps.Keys(e.configMaps(ctx)))
 			Expect(names).To(HaveLen(MaxStored))
 			Expect(names).To(ContainElement(name))
-			Expect(names).NotTo(ContainElement(evidence.StoredName("gone-00")))
+			Expect(names).NotTo(ContainElement(nameOf("gone-00")))
 			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted The evidence of machine gone-00 is deleted before its time: there may be that of 48 machines."}))
 		})
 
@@ -443,7 +449,7 @@ var _ = Describe("Reconciler", func() {
 			e.denied = []string{"delete"}
 			_, err := e.reconcile(ctx, "")
 			Expect(err).To(MatchError(ContainSubstring("failed to delete ConfigMap")))
-			Expect(e.configMaps(ctx)[evidence.StoredName("b")].Annotations).To(HaveKey(AnnotationExpires))
+			Expect(e.configMaps(ctx)[nameOf("b")].Annotations).To(HaveKey(AnnotationExpires))
 		})
 	})
 

@@ -1,0 +1,294 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+)
+
+// facts are what a request is decided on: what is known, and what the domain says would be.
+type facts struct {
+	snapshot *snapshot.Snapshot
+	node     *corev1.Node
+	// as is what becomes of the machine as it is.
+	as *explain.Answer
+}
+
+func factsOf(s *snapshot.Snapshot, name string) (f facts, err error) {
+	if i := slices.IndexFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
+		f.node, f.snapshot = &s.Shoot.Nodes[i], s
+	} else {
+		for _, missing := range s.Missing {
+			if missing.What == snapshot.WhatNodes {
+				return f, fmt.Errorf("failed to list the nodes: %s", missing.Reason)
+			}
+		}
+		return f, errNoNode(name)
+	}
+	f.as, err = explain.IfAsked(s, name)
+	return f, err
+}
+
+func (f *facts) ifAsked(asks ...explain.Ask) (*explain.Answer, error) {
+	return explain.IfAsked(f.snapshot, f.node.Name, asks...)
+}
+
+// until returns until when the machine is kept, zero if nobody can know.
+func (f *facts) until() time.Time {
+	if f.as.Before.Target == nil {
+		return time.Time{}
+	}
+	if f.as.Machine == nil {
+		return shownUntil(f.node)
+	}
+	return f.as.Before.Target.Expiry()
+}
+
+// healthy says that the node is, as far as it shows, and that its machine has not failed.
+func (f *facts) healthy() bool {
+	_, tainted := preservation.TaintedSince(f.node)
+	return !tainted && preservation.IsHealthy(f.as.Before.Member, preservation.DefaultNodeConditions)
+}
+
+// asked says that the claim of a person stands, which asking again does not change (P6).
+func asked(record *preservation.Record) bool {
+	return record != nil && slices.ContainsFunc(record.Claims, func(c preservation.Claim) bool {
+		return c.Cause == v1alpha1.CauseNow || c.Cause == v1alpha1.CauseWhenFailed
+	})
+}
+
+// change is what is written because of a request, and what is said of it.
+type change struct {
+	// ask is written on the node; nil for nothing.
+	ask *explain.Ask
+	// expiry is written on the Machine instead, unless it is zero.
+	expiry time.Time
+	// anew says that what is asked for on the node is withdrawn first.
+	anew bool
+	done string
+	says []string
+	// asks is what has to be confirmed.
+	asks string
+	// arrived says whether a node, or nil for one that is gone, is as it is waited for.
+	arrived func(*corev1.Node) (bool, error)
+	// was is the end that is moved: what is said of that is told once it has arrived only. Zero if no end is moved.
+	was time.Time
+}
+
+func (c *change) say(sentences ...explain.Sentence) {
+	for _, s := range sentences {
+		c.says = append(c.says, s.String())
+	}
+}
+
+// ask returns what decides on a request to keep a machine.
+func ask(request, done string) func(f facts, r *requestFlags) (change, error) {
+	return func(f facts, r *requestFlags) (change, error) {
+		c := change{ask: &explain.Ask{Request: request, Timeout: r.duration}, done: done}
+		a, err := f.ifAsked(*c.ask)
+		if err != nil {
+			return change{}, err
+		}
+		c.say(a.Sentences...)
+		now := request == v1alpha1.RequestNow
+		switch {
+		case a.After.Target == nil && (now || a.Failed || a.After.Ignored):
+			return change{}, fmt.Errorf("nothing was asked for, as it would be in vain. %s", strings.Join(c.says, " "))
+		case asked(a.Before.Target) && asked(a.After.Target) && r.duration > 0:
+			return change{}, fmt.Errorf("its machine was asked for before and is kept until %s: asking again does not change that. Use 'kubectl preserve extend %s'", stamp(f.until()), f.node.Name)
+		case now || a.Failed:
+			if c.arrived = isHeld; a.Before.Target != nil && a.After.Target.Expiry().After(a.Before.Target.Expiry()) && (a.Machine != nil || r.duration > 0) {
+				c.arrived = isHeldBeyond(f.until())
+			}
+		default:
+			later := isHeldBeyond(f.until())
+			c.arrived = func(node *corev1.Node) (bool, error) {
+				if held, err := isHeld(node); !held || err != nil {
+					return false, err
+				}
+				if _, tainted := preservation.TaintedSince(node); tainted || f.until().IsZero() {
+					return tainted, nil
+				}
+				return later(node)
+			}
+		}
+		return c, nil
+	}
+}
+
+func decideRelease(f facts, _ *requestFlags) (change, error) {
+	request := f.node.Annotations[v1alpha1.AnnotationPreserve]
+	c := change{ask: &explain.Ask{}, done: "is let go of", arrived: isReleased}
+	a, err := f.ifAsked(*c.ask)
+	if err != nil {
+		return change{}, err
+	}
+	switch {
+	case f.as.Before.Target == nil && request == "":
+		c.ask, c.done, c.says = nil, "is not kept", []string{"Its machine is not kept, and nothing is asked for: there is nothing to be done."}
+		return c, nil
+	case f.as.Before.Target == nil && request == v1alpha1.RequestFalse:
+		c.done = "may be kept again"
+		fallthrough
+	case f.as.Before.Target == nil, !f.as.Failed && request != "" && asked(f.as.Before.Target):
+		c.say(a.Sentences...)
+		c.confirmLoss(f, a)
+		return c, nil
+	case !f.as.Failed && f.as.Before.Target.Cause() == v1alpha1.CauseMaintenance:
+		return change{}, fmt.Errorf("its machine is kept as %s works on it: end that with 'kubectl preserve maintenance done %s', or use 'kubectl preserve forbid %s'",
+			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
+	}
+	// Nobody asked on the node, or what is withdrawn there may not be all that keeps a machine which has failed.
+	if a, err = c.forbid(f); err == nil && a.After.Target != nil {
+		return change{}, fmt.Errorf("nothing was changed, as that cannot be ended on the node. %s", strings.Join(c.says, " "))
+	}
+	if !a.Failed {
+		c.says = append(c.says, fmt.Sprintf("Nobody asked for it on the node, so it is forbidden to keep it. 'kubectl preserve release %s' once more allows it.", f.node.Name))
+	}
+	return c, err
+}
+
+func decideForbid(f facts, _ *requestFlags) (change, error) {
+	c := change{done: "is not to be kept", arrived: isReleased}
+	a, err := c.forbid(f)
+	if err == nil && !a.Failed {
+		c.says = append(c.says, fmt.Sprintf("'kubectl preserve release %s' takes this back.", f.node.Name))
+	}
+	return c, err
+}
+
+// forbid forbids to keep the machine. That is the end of one that has failed, and has to be confirmed.
+func (c *change) forbid(f facts) (*explain.Answer, error) {
+	c.ask = &explain.Ask{Request: v1alpha1.RequestFalse}
+	a, err := f.ifAsked(*c.ask)
+	if err != nil {
+		return nil, err
+	}
+	c.say(a.Sentences...)
+	c.confirmLoss(f, a)
+	return a, nil
+}
+
+// confirmLoss has it confirmed that a machine is let go of which has failed or is about to, or which may have failed: the shoot does
+// not tell which one that is not healthy has, as not all of them get a taint, and health timeouts are in the seed. There, also one
+// that is not kept yet may have failed: the controller may have yet to look.
+func (c *change) confirmLoss(f facts, a *explain.Answer) {
+	before := a.Before.Target
+	switch {
+	case before != nil && a.Failed && a.After.Target == nil:
+		c.asks = fmt.Sprintf("The machine of node %s has failed and is kept until %s. Let go of it? It is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+	case a.Machine != nil && !a.Before.Deadline.IsZero() && f.as.Then.Target != nil && a.Then.Target == nil:
+		c.asks = fmt.Sprintf("The machine of node %s fails at %s unless it gets healthy, and would be kept. Let go of it? If it fails, it is terminated, with all that is on it.", f.node.Name, stamp(a.Before.Deadline))
+	case a.Machine != nil || f.healthy() || a.After.Target != nil && c.ask.Request != v1alpha1.RequestFalse:
+	case before != nil:
+		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed, and is kept until %s. Let go of it? If it has failed, it is terminated, with all that is on it.", f.node.Name, stamp(f.until()))
+	case f.as.Before.Request.Value != v1alpha1.RequestFalse:
+		c.asks = fmt.Sprintf("Node %s is not healthy, or tainted: its machine may have failed. Let go of it? If it has failed, or fails, it is terminated, with all that is on it.", f.node.Name)
+	}
+}
+
+func decideExtend(f facts, r *requestFlags) (change, error) {
+	is := f.until()
+	switch {
+	case f.as.Before.Target == nil:
+		return change{}, fmt.Errorf("its machine is not kept: ask for it with 'kubectl preserve now %s --for DURATION'", f.node.Name)
+	case f.as.Machine != nil && preservation.ReadRecord(f.as.Machine) == nil:
+		return change{}, errors.New("its machine is about to be kept, and has no end yet that could be moved: try again in some seconds")
+	case is.IsZero():
+		return change{}, errors.New("its machine is kept, but the node does not say until when: operators can see that in the seed")
+	}
+	to := r.untilTime
+	if r.duration > 0 {
+		to = is.Add(r.duration)
+	}
+	if !to.After(is) {
+		return change{}, fmt.Errorf("--until=%s: must be later than %s, until when its machine is kept", r.until, stamp(is))
+	}
+	c := change{done: "is kept longer", says: []string{fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(to), stamp(is))}}
+	c.was, c.arrived = is, isHeldBeyond(is)
+	if f.as.Machine != nil {
+		if c.expiry = to; preservation.IsProtected(f.node) {
+			c.was = time.Time{} // its node does not tell
+		}
+		return c, nil
+	}
+	c.ask = &explain.Ask{Request: v1alpha1.RequestNow, Timeout: to.Sub(f.snapshot.Time).Round(time.Second)}
+	asks := []explain.Ask{*c.ask}
+	if c.anew = asked(f.as.Before.Target); c.anew {
+		why := ""
+		switch {
+		case f.as.Failed:
+			why = "has failed"
+		case !f.healthy():
+			why = "may have failed, as its node is not healthy, or tainted,"
+		case f.node.Annotations[v1alpha1.AnnotationMaintenance] != "", preservation.IsPowerCycled(f.node):
+			why = "is worked on"
+		}
+		if why != "" {
+			return change{}, fmt.Errorf("its machine %s and is kept until %s as it was asked for. That end cannot be moved from the shoot: to ask anew, it would have to be let go of, and it might be gone. Operators can move it: 'kubectl preserve extend %s --seed-namespace NAMESPACE'",
+				why, stamp(is), f.node.Name)
+		}
+		c.says = append(c.says, "It is let go of for some seconds and asked for anew: an end that was asked for cannot be moved from the shoot.")
+		asks = []explain.Ask{{}, *c.ask}
+	}
+	limit := f.snapshot.Time.Add(v1alpha1.DefaultMaxMachinePreserveTimeout)
+	if !to.After(limit) {
+		a, err := f.ifAsked(asks...)
+		if err != nil {
+			return change{}, err
+		}
+		c.say(slices.DeleteFunc(a.Sentences, func(s explain.Sentence) bool { return strings.HasPrefix(s.Text, "Its machine is kept until ") })...)
+		if limit = is; a.After.Target != nil {
+			limit = a.After.Target.Expiry()
+		}
+	}
+	if to.Sub(limit) > time.Second { // whole seconds are written
+		return change{}, fmt.Errorf("%s: nobody can ask to keep its machine until %s, but until %s at most. Operators can (--seed-namespace)", r.given(), stamp(to), stamp(limit))
+	}
+	return c, nil
+}
+
+// isHeld says that the preservation controller has told until when the machine is kept: machine-controller-manager 0.62 tells
+// another time before.
+func isHeld(node *corev1.Node) (bool, error) {
+	if node == nil {
+		return false, errors.New("it is gone")
+	}
+	return isConditionTrue(node, v1alpha1.ConditionPreserved) && !shownUntil(node).IsZero(), nil
+}
+
+// isHeldBeyond says that a node shows another end than it did, a later one.
+func isHeldBeyond(was time.Time) func(*corev1.Node) (bool, error) {
+	return func(node *corev1.Node) (bool, error) {
+		held, err := isHeld(node)
+		return held && shownUntil(node).After(was), err
+	}
+}
+
+func isReleased(node *corev1.Node) (bool, error) {
+	return node == nil || !isConditionTrue(node, v1alpha1.ConditionPreserved), nil
+}
+
+// shownUntil returns until when a node says that its machine is kept, zero if it does not.
+func shownUntil(node *corev1.Node) time.Time {
+	c := preservation.PreservedCondition(node)
+	if c == nil {
+		return time.Time{}
+	}
+	_, until := preservation.ReadCondition(c)
+	return until
+}

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Histories makes histories of a seed, without the sidecar if alone.
+func Histories(alone bool) *rapid.Generator[History] {
+	return rapid.Custom(func(t *rapid.T) History {
+		h := History{
+			Alone:    alone,
+			Replicas: rapid.IntRange(1, 4).Draw(t, "replicas"),
+			Share:    rapid.SampledFrom([]int{1, 2, 0, 1}).Draw(t, "share"),
+			Timeout:  rapid.SampledFrom([]time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour}).Draw(t, "timeout"),
+		}
+		at := warmUp
+		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
+			if at += next.At; at > duration/2-90*time.Minute {
+				break
+			}
+			h.Events = append(h.Events, Event{at, next.Action})
+		}
+		return h
+	})
+}
+
+// step makes an event that happens some time after the one before: at once, soon, when something is due because of it, or any
+// time later.
+func step(timeout time.Duration) *rapid.Generator[Event] {
+	var (
+		seconds = func(from, to int) *rapid.Generator[time.Duration] {
+			return rapid.Map(rapid.IntRange(from, to), func(n int) time.Duration { return time.Duration(n) * time.Second })
+		}
+		due = rapid.Custom(func(t *rapid.T) time.Duration {
+			deadline := rapid.SampledFrom([]time.Duration{grace + healthTimeout, healthTimeout, creationTimeout, timeout}).Draw(t, "deadline")
+			return deadline + seconds(-30, 30).Draw(t, "off by")
+		})
+		after   = rapid.OneOf(seconds(0, 60), seconds(0, 60), minutes(1, 15), minutes(1, 15), due, minutes(15, 240))
+		machine = rapid.IntRange(0, 3)
+		process = rapid.SampledFrom([]string{sidecarName, machineControllerName, managerName})
+		server  = rapid.SampledFrom([]string{"seed", "shoot"})
+		long    = minutes(1, 60)
+		// What is there more than once happens more often.
+		action = rapid.OneOf(
+			draw(func(t *rapid.T) Action {
+				return Break{machine.Draw(t, "machine"), rapid.SampledFrom([]Condition{Dead, NotReady, Deadlocked}).Draw(t, "condition")}
+			}),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
+			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Healthy} }),
+			draw(func(t *rapid.T) Action { return Vanish{machine.Draw(t, "machine")} }),
+			rapid.Just(Action(Stillborn{})),
+			rapid.Just(Action(Stillborn{})),
+			draw(func(t *rapid.T) Action {
+				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", "nonsense"}).Draw(t, "value")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Maintain{
+					machine.Draw(t, "machine"), minutes(5, 300).Draw(t, "for"), rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, 30 * time.Minute}).Draw(t, "off"),
+					rapid.Bool().Draw(t, "forgets"), rapid.Bool().Draw(t, "exempt"),
+				}
+			}),
+			draw(func(t *rapid.T) Action {
+				return PowerCycle{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, 5 * time.Minute}).Draw(t, "withdraws")}
+			}),
+			draw(func(t *rapid.T) Action { return Delete{machine.Draw(t, "machine")} }),
+			draw(func(t *rapid.T) Action { return Automate{rapid.Bool().Draw(t, "on")} }),
+			draw(func(t *rapid.T) Action { return Stubborn{machine.Draw(t, "machine"), minutes(1, 40).Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Occupy{machine.Draw(t, "machine"), minutes(1, 40).Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Unprotect{machine.Draw(t, "machine")} }),
+			draw(func(t *rapid.T) Action { return Scale{rapid.IntRange(1, 5).Draw(t, "replicas")} }),
+			rapid.Just(Action(Roll{})),
+			rapid.Just(Action(Roll{})),
+			draw(func(t *rapid.T) Action {
+				return Restart{process.Draw(t, "process"), minutes(0, 20).Draw(t, "downtime")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Lay{process.Draw(t, "process"), Ambush{
+					Skip: rapid.IntRange(0, 5).Draw(t, "skip"), Applied: rapid.Bool().Draw(t, "applied"), Kill: rapid.Bool().Draw(t, "kill"),
+					After: minutes(0, 20).Draw(t, "after"), Code: rapid.SampledFrom([]int{0, 409, 429, 500, 504}).Draw(t, "code"),
+				}}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Outage{process.Draw(t, "process"), server.Draw(t, "server"), long.Draw(t, "for"), rapid.Bool().Draw(t, "hangs")}
+			}),
+			draw(func(t *rapid.T) Action { return ShootOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return ShootOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action {
+				return Lag{process.Draw(t, "process"), server.Draw(t, "server"), time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second, long.Draw(t, "for")}
+			}),
+			draw(func(t *rapid.T) Action { return Forget{process.Draw(t, "process"), server.Draw(t, "server")} }),
+			draw(func(t *rapid.T) Action { return CloudOutage{long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Freeze{minutes(10, 150).Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action {
+				return Stick{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "finalizer"), minutes(1, 150).Draw(t, "for")}
+			}),
+			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
+			draw(func(t *rapid.T) Action { return Deny{machine.Draw(t, "machine"), long.Draw(t, "for")} }),
+		)
+	)
+	return rapid.Custom(func(t *rapid.T) Event { return Event{after.Draw(t, "after"), action.Draw(t, "action")} })
+}
+
+func draw(f func(*rapid.T) Action) *rapid.Generator[Action] { return rapid.Custom(f) }
+
+func minutes(from, to int) *rapid.Generator[time.Duration] {
+	return rapid.Map(rapid.IntRange(from, to), func(n int) time.Duration { return time.Duration(n) * time.Minute })
+}

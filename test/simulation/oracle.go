@@ -1,0 +1,462 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/machineutils"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	// calm is for how long there must have been no fault before something is blamed that it could explain.
+	calm = 6 * time.Minute
+	// soon is how long it may take until what has happened is acted on.
+	soon = time.Minute
+	// rollTime is how long an update may take after the last thing that was done.
+	rollTime = 3 * time.Hour
+	// restTime is for how long nothing must be written at the end of a history.
+	restTime = 2 * time.Hour
+
+	failedPreserved  = "Failed:Preserved"
+	runningPreserved = "Running:Preserved"
+)
+
+// oracle sees all writes, and says what the rules do not allow. A machine or its node that something was done to lately, and
+// all of them after a fault, are only blamed for what nothing excuses.
+type oracle struct {
+	mutex    sync.Mutex
+	alone    bool
+	share    int
+	machines map[string]*subject
+	sets     map[string]*machinev1alpha1.MachineSet
+	pods     podRules
+	// rolling is since when machines are replaced because of an update, rolled until when; zero for not, and never.
+	rolling, rolled time.Time
+	// scaled is when machines were last to become fewer.
+	replicas int
+	scaled   time.Time
+	// disturbed is when the last fault was over, and is in the future while there is one.
+	disturbed time.Time
+	// blind is until when the sidecar could not see what becomes of nodes.
+	blind        time.Time
+	maintenances maintenances
+	hosts        map[string]*observedHost // by their names
+
+	violation string
+	violated  chan struct{}
+	// seen counts what has happened, so that a history in which nothing does is noticed.
+	seen map[string]int
+}
+
+// subject is a machine as it was written last.
+type subject struct {
+	machine *machinev1alpha1.Machine
+	record  record
+	node    *corev1.Node
+	// everKept says that the machine has, or had, a record, asked that a person has asked for something.
+	everKept, asked bool
+	// expired says that the machine was let go of as its expiry had come.
+	expired bool
+	// worked says that somebody has asked to work on it.
+	worked bool
+	cycled cycled
+	// denied is when a person last asked for the end of the preservation.
+	denied time.Time
+	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
+	unhealthy time.Time
+	// disturbed is when something was last done to the machine or its node, changed when it last took another course.
+	disturbed, changed time.Time
+	// suspicious is a write by us that has no reason until the machine is kept.
+	suspicious string
+}
+
+func newOracle(h History) *oracle {
+	share := h.Share
+	if h.Alone && old {
+		share = 0 // it keeps nothing
+	}
+	return &oracle{
+		alone: h.Alone, share: share, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		violated: make(chan struct{}), seen: map[string]int{},
+	}
+}
+
+func (o *oracle) blame(rule, format string, args ...any) {
+	if o.violation == "" {
+		o.violation = rule + ": " + fmt.Sprintf(format, args...)
+		close(o.violated)
+	}
+}
+
+func (o *oracle) subject(name string) *subject {
+	if o.machines[name] == nil {
+		o.machines[name] = &subject{}
+	}
+	return o.machines[name]
+}
+
+// disturb says that there is a fault for some time.
+func (o *oracle) disturb(d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.disturbed = later(o.disturbed, time.Now().Add(d))
+}
+
+// blindFor says that the sidecar cannot see what becomes of nodes for some time.
+func (o *oracle) blindFor(d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.blind = later(o.blind, time.Now().Add(d+soon))
+}
+
+func (o *oracle) disturbMachine(name string, d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	s := o.subject(name)
+	s.disturbed = later(s.disturbed, time.Now().Add(d))
+}
+
+func (o *oracle) ask(name, value string) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	s := o.subject(name)
+	s.asked, s.disturbed = true, later(s.disturbed, time.Now())
+	if value != v1alpha1.RequestNow && value != v1alpha1.RequestTrue {
+		s.denied = time.Now()
+	}
+}
+
+func (o *oracle) scale(replicas int) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if replicas < o.replicas {
+		o.scaled = time.Now()
+	}
+	o.replicas = replicas
+}
+
+func (o *oracle) roll() {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	if o.rolling.IsZero() {
+		o.rolling = time.Now()
+	}
+}
+
+// isCalm says that nothing has happened for so long that everything about a machine must be as it is to be.
+func (o *oracle) isCalm(s *subject) bool {
+	return time.Since(o.disturbed) > calm && time.Since(s.disturbed) > calm && time.Since(s.changed) > soon
+}
+
+// observe is called with each change.
+func (o *oracle) observe(change *Change) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	switch change.resource {
+	case "machines":
+		o.observeMachine(change)
+	case "nodes":
+		o.observeNode(change)
+	case "baremetalhosts":
+		o.observeHost(change)
+	case "nodemaintenances":
+		o.observeMaintenance(change)
+	case "machinesets":
+		if o.sets[change.name] = fromUnstructured[machinev1alpha1.MachineSet](change.Object); change.Type == watch.Deleted {
+			delete(o.sets, change.name)
+		}
+		o.observeSets()
+	}
+	o.observePods(change)
+}
+
+func (o *oracle) observeSets() {
+	with := 0
+	for _, set := range o.sets {
+		if set.Spec.Replicas > 0 || set.Status.Replicas > 0 {
+			with++
+		}
+	}
+	// The new MachineSet comes some time after the update.
+	if with <= 1 && !o.rolling.IsZero() && time.Since(o.rolling) > time.Minute {
+		o.rolling, o.rolled = time.Time{}, time.Now()
+	}
+}
+
+func (o *oracle) observeMachine(change *Change) {
+	s := o.subject(change.name)
+	if change.Type == watch.Deleted {
+		o.dismiss(change.name, s)
+		return
+	}
+	before, was := s.machine, s.record
+	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
+	s.machine.Name = change.name
+	o.observeCycle(change.name, s, before)
+	if s.record = o.recordOf(s.machine); s.record.kept {
+		s.everKept, s.suspicious = true, ""
+	}
+	if before == nil {
+		return
+	}
+	switch {
+	case was.kept && !s.record.kept && was.phase == failedPreserved && !was.expiry.After(time.Now()):
+		s.expired = true
+	case s.expired && s.record.kept && !s.asked && !s.worked:
+		o.blame("T8", "%s was let go of at its expiry, and %s keeps it again until %s", change.name, change.By, s.record.expiry.Format(time.DateTime))
+	}
+	if was.phase != s.record.phase {
+		s.changed = time.Now()
+		o.seen[cmp.Or(was.phase, "not kept")+" > "+cmp.Or(s.record.phase, "not kept")]++
+	}
+	if change.By == sidecarName {
+		o.checkOurs(s, change)
+	}
+	healed := was.phase == failedPreserved && s.record.phase == runningPreserved
+	if o.alone {
+		healed = change.By == machineControllerName && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+	}
+	if healed && !s.unhealthy.IsZero() && time.Since(s.unhealthy) > soon && s.unhealthy.After(o.blind) {
+		o.blame("H1", "%s is taken for healthy by %s, and its node is not since %s", change.name, change.By, s.unhealthy.Format(time.TimeOnly))
+	}
+	if places := o.places(true); len(places) > o.share && (o.alone || change.By == sidecarName) {
+		o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
+	}
+	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
+		o.seen["terminated"]++
+		o.checkTermination(s, before, was, change)
+	}
+}
+
+// checkOurs blames what we write about a machine that is not kept and that nobody has asked for.
+func (o *oracle) checkOurs(s *subject, change *Change) {
+	if !s.everKept && !s.asked && !s.worked && s.suspicious == "" {
+		s.suspicious = describe(change)
+	}
+}
+
+func (o *oracle) dismiss(name string, s *subject) {
+	if s.suspicious != "" && time.Since(o.disturbed) > calm {
+		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
+	}
+	delete(o.machines, name)
+}
+
+// places are the machines that failed, or are about to, and are kept: all of them, or only those that are kept by the share.
+func (o *oracle) places(byShare bool) []string {
+	var places []string
+	for name, s := range o.machines {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || onlyWorkedOn(s.machine) {
+			continue
+		}
+		if (s.record.auto || !byShare) && (s.record.phase == "" || s.record.phase == failedPreserved) {
+			places = append(places, name)
+		}
+	}
+	slices.Sort(places)
+	return places
+}
+
+// checkTermination blames the end of a machine that is to be kept.
+func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
+	recent := func(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
+	if change.By == user || !o.rolling.IsZero() || recent(o.rolled) || recent(o.scaled) || recent(s.denied) {
+		return
+	}
+	switch {
+	case !was.kept && o.owesMaintenance(change.name, s):
+		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
+	case was.kept && was.phase != "" && was.expiry.After(time.Now()):
+		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.phase, was.expiry.Format(time.TimeOnly))
+	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
+		len(o.places(false)) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
+		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places(false))
+	}
+}
+
+func (o *oracle) observeNode(change *Change) {
+	s := o.machines[change.name]
+	if s == nil {
+		return
+	}
+	before := s.node
+	s.node = fromUnstructured[corev1.Node](change.Object)
+	// MCM 0.61 takes the protection away whenever it looks at a MachineDeployment that is complete (P5).
+	if before != nil && isProtected(before) && !isProtected(s.node) {
+		s.changed = time.Now()
+	}
+	o.checkMaintainedNode(change, before, s.node)
+	o.observeCycledNode(change, before, s.node)
+	if change.Type == watch.Deleted {
+		s.node = nil
+	}
+	healthy := s.node != nil && slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == kernelDeadlock && c.Status != corev1.ConditionFalse
+	})
+	s.cycled.settle(healthy)
+	if healthy != s.unhealthy.IsZero() {
+		s.changed = time.Now()
+	}
+	switch {
+	case healthy:
+		s.unhealthy = time.Time{}
+	case s.unhealthy.IsZero():
+		s.unhealthy = time.Now()
+	}
+	if change.By == sidecarName {
+		o.checkOurs(s, change)
+	}
+}
+
+// look is called every few seconds, for what no write tells.
+func (o *oracle) look() {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	now := time.Now()
+	o.lookAtMaintenances()
+	o.lookAtHosts()
+	if !o.rolling.IsZero() {
+		last := later(o.rolling, later(o.disturbed, o.pods.hindered))
+		for _, s := range o.machines {
+			last = later(last, s.disturbed)
+		}
+		if now.Sub(last) > rollTime {
+			o.blame("P3", "the update has not ended that has begun at %s", o.rolling.Format(time.TimeOnly))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
+		s := o.machines[name]
+		o.lookAtMaintained(name, s)
+		o.lookAtCycle(name, s)
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || !o.isCalm(s) {
+			continue
+		}
+		if overdue := now.Sub(s.record.expiry); overdue > o.late() {
+			o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
+		}
+		if s.node == nil || s.record.phase == "" || !o.rolling.IsZero() {
+			continue
+		}
+		failed := s.record.phase == failedPreserved
+		if !isProtected(s.node) {
+			o.blame("P5", "%s is %s, and its node is not protected", name, s.record.phase)
+		}
+		tainted := slices.ContainsFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
+		if (failed && !workedOn(s.machine)) != tainted && !o.alone { // MCM 0.62 cordons
+			o.blame("P7", "%s is %s, and the taint of its node is %t", name, s.record.phase, tainted)
+		}
+		if failed && s.unhealthy.IsZero() {
+			o.blame("T7", "%s is %s, and its node is healthy", name, failedPreserved)
+		}
+		o.checkEmpty(name, s)
+	}
+}
+
+// rest blames what is not as it is to be at the end of a history, when nothing has happened for half of it.
+func (o *oracle) rest(w *World) {
+	var last *Change
+	for _, server := range []*APIServer{w.seed, w.shoot} {
+		for _, change := range server.Log() {
+			if change.By != "kubelet" && w.now()-change.At.Sub(w.begin) < restTime {
+				last = change
+			}
+		}
+	}
+	machines, _ := w.seed.List("machines", namespace, labels.Everything())
+	nodes, _ := w.shoot.List("nodes", "", labels.Everything())
+
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	vms := w.cloud.Machines()
+	switch {
+	case last != nil:
+		o.blame("rest", "%s still writes: %s", last.By, describe(last))
+	case len(machines) != o.replicas || len(nodes) != o.replicas || len(vms) != o.replicas:
+		o.blame("rest", "there are %d machines, %d nodes and %d VMs for %d replicas", len(machines), len(nodes), len(vms), o.replicas)
+	}
+	o.restOfMaintenances()
+	o.restOfCycles()
+	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
+		s := o.machines[name]
+		switch {
+		case s.machine == nil || s.node == nil || s.machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning || !s.unhealthy.IsZero():
+			o.blame("rest", "%s is not a healthy machine", name)
+		case s.record.kept || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
+			o.blame("rest", "%s is still kept", name)
+		case s.node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || len(s.node.Spec.Taints) > 0 || s.node.Spec.Unschedulable:
+			o.blame("rest", "the node of %s still has marks: %v, %v", name, s.node.Annotations, s.node.Spec.Taints)
+		case s.suspicious != "":
+			o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
+		}
+	}
+	o.restOfPods()
+}
+
+// record is what a Machine says of its preservation.
+type record struct {
+	// kept says that there is one, auto that it is for the share.
+	kept, auto bool
+	phase      string
+	expiry     time.Time
+}
+
+// recordOf returns our record or, where we are not, that of machine-controller-manager.
+func (o *oracle) recordOf(machine *machinev1alpha1.Machine) record {
+	status, annotations := machine.Status.CurrentStatus, machine.Annotations
+	if o.alone {
+		r := record{kept: status.PreserveExpiryTime != nil, auto: annotations[v1alpha1.AnnotationPreserve] == machineutils.PreserveMachineAnnotationValueAutoPreserved}
+		if r.kept {
+			r.expiry, r.phase = status.PreserveExpiryTime.Time, runningPreserved
+			if status.Phase == machinev1alpha1.MachineFailed {
+				r.phase = failedPreserved
+			}
+		}
+		return r
+	}
+	r := record{
+		kept:  annotations[v1alpha1.AnnotationCause] != "",
+		auto:  strings.Contains(annotations[v1alpha1.AnnotationCause]+annotations[v1alpha1.AnnotationClaims], v1alpha1.CauseAuto),
+		phase: annotations[v1alpha1.AnnotationPhase],
+	}
+	if r.expiry, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime]); status.PreserveExpiryTime != nil {
+		r.expiry = status.PreserveExpiryTime.Time
+	}
+	return r
+}
+
+// late is how long after its expiry a machine may be let go of. MCM looks every ten minutes.
+func (o *oracle) late() time.Duration {
+	if o.alone {
+		return calm + 10*time.Minute
+	}
+	return calm
+}
+
+// isProtected says that the cluster-autoscaler leaves a node alone.
+func isProtected(node *corev1.Node) bool {
+	return node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true"
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// TestKnownDrains lets histories happen in which nodes with pods are drained, and something is in the way.
+func TestKnownDrains(t *testing.T) {
+	for name, test := range map[string]struct {
+		history History
+		seen    []string // what must have happened, or the history shows nothing
+	}{
+		"P7: a budget allows nothing on a node that answers": {History{Replicas: 3, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{19 * time.Minute, Freeze{4 * time.Hour}},
+			{20 * time.Minute, Break{0, Deadlocked}},
+		}}, []string{"pod evicted by sidecar", "pod ended by sidecar"}},
+		// There is no other node: those stay that the budget keeps.
+		"P7: the sidecar is killed in the middle of a drain": {History{Replicas: 1, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{2 * time.Hour, Restart{sidecarName, 20 * time.Minute}},
+		}}, []string{"pod evicted by sidecar", "pod ended by sidecar"}},
+		"P7: pods of a dead node are deleted by force": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+		}}, []string{"pod ended by sidecar"}},
+		"D10: a pod with a volume is kept on a dead node, and goes with it": {History{Replicas: 1, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+		}}, []string{"pod evicted by sidecar", "pod ended by sidecar", "pod ended by machine-controller"}},
+		"D1: a node is healthy again while it is drained": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{19 * time.Minute, Freeze{4 * time.Hour}},
+			{20 * time.Minute, Break{0, Deadlocked}},
+			{time.Hour, Break{0, Healthy}},
+		}}, []string{"pod evicted by sidecar", "Failed:Preserved > Running:Preserved"}},
+		"D5: pods have a finalizer": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{19 * time.Minute, Stick{0, true, 4 * time.Hour}},
+			{20 * time.Minute, Break{0, Deadlocked}},
+		}}, []string{"pod evicted by sidecar", "pod ended by user"}},
+		"D1: machines are replaced while a budget allows nothing": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{19 * time.Minute, Freeze{30 * time.Minute}},
+			{20 * time.Minute, Roll{}},
+		}}, []string{"pod evicted by machine-controller"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := happen(t, test.history)
+			if o.Violation != "" {
+				t.Errorf("%s\n%s\n\n%s", o.Violation, test.history, o.Timeline)
+				return
+			}
+			for _, what := range test.seen {
+				if o.Seen[what] == 0 {
+					t.Errorf("%q has not happened: %v", what, o.Seen)
+				}
+			}
+		})
+	}
+}
+
+type serve func(*http.Request) *http.Response
+
+// RoundTrip implements http.RoundTripper.
+func (s serve) RoundTrip(req *http.Request) (*http.Response, error) { return s(req), nil }
+
+// TestEvictions asks the API server as clients do, and expects what a real one answers.
+func TestEvictions(t *testing.T) {
+	server := NewAPIServer("shoot")
+	pods := newPods(server, newCloud(NewAPIServer("seed"), server))
+	pods.read()
+	pods.start(guarded, "node")
+	pods.read()
+	pods.show(pods.pods["web-001"], "kubelet", corev1.PodRunning, true)
+	pods.read()
+
+	config := &rest.Config{Host: "http://shoot", Transport: serve(func(req *http.Request) *http.Response { return server.Serve("test", req, nil, nil) })}
+	config.ContentType, config.AcceptContentTypes = "application/json", "application/json"
+	client := kubernetes.NewForConfigOrDie(config)
+	of := func(node string) int {
+		list, err := client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	evict := func(uid types.UID) error {
+		return client.CoreV1().Pods(podNamespace).EvictV1(t.Context(), &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: "web-001"}, DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+		})
+	}
+	remove := func(grace int64) error {
+		return client.CoreV1().Pods(podNamespace).Delete(t.Context(), "web-001", metav1.DeleteOptions{GracePeriodSeconds: &grace})
+	}
+	grace := func() int64 {
+		pods.read()
+		return *pods.pods["web-001"].DeletionGracePeriodSeconds
+	}
+	uid := pods.pods["web-001"].UID
+
+	if of("node") != 1 || of("other") != 0 {
+		t.Errorf("%d pods are on the node, and %d on another one", of("node"), of("other"))
+	}
+	pods.keepBudget() // one of three pods is healthy
+	if err := evict(uid); !apierrors.IsTooManyRequests(err) || !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
+		t.Errorf("the budget allows nothing: %v", err)
+	}
+	if err := evict("other"); !apierrors.IsConflict(err) {
+		t.Errorf("it is another pod: %v", err)
+	}
+	_, _ = server.Update("test", budgetKey, true, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		budget := fromUnstructured[policyv1.PodDisruptionBudget](object)
+		budget.Status.DisruptionsAllowed = 1
+		return toUnstructured(budget), nil
+	})
+	if err := evict(uid); err != nil || grace() != 30 {
+		t.Errorf("the budget allows it: %v, grace period %d", err, grace())
+	}
+	if pods.budget.Status.DisruptionsAllowed != 0 || len(pods.budget.Status.DisruptedPods) != 1 {
+		t.Errorf("the budget does not know: %v", pods.budget.Status)
+	}
+	if err := evict(uid); err != nil {
+		t.Errorf("it is terminating: %v", err)
+	}
+	if err := remove(60); err != nil || grace() != 30 {
+		t.Errorf("a grace period does not become longer: %v, %d", err, grace())
+	}
+	pods.show(pods.pods["web-001"], "kubelet", corev1.PodRunning, false)
+	if of("node") != 1 {
+		t.Error("a write ends a pod whose grace period is not over")
+	}
+	pods.finalize("web-001", []string{stuckFinalizer})
+	if err := remove(0); err != nil || grace() != 0 || of("node") != 1 {
+		t.Errorf("a finalizer keeps it: %v, %d, %d", err, grace(), of("node"))
+	}
+	if pods.finalize("web-001", nil); of("node") != 0 {
+		t.Error("its last finalizer is gone")
+	}
+	if err := evict(uid); !apierrors.IsNotFound(err) {
+		t.Errorf("it is gone: %v", err)
+	}
+}

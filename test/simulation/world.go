@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
+	_ "github.com/gardener/gardener-extension-machine-preservation/test/simulation/quiet" // bubbles have clocks of their own
+)
+
+const (
+	namespace = "shoot--test--one"
+	pool      = "pool"
+
+	healthTimeout   = 10 * time.Minute
+	creationTimeout = 20 * time.Minute
+	drainTimeout    = 2 * time.Hour
+)
+
+// World is all that a history happens to: two API servers, the processes that use them, and a cloud.
+type World struct {
+	ctx         context.Context
+	end         context.CancelFunc
+	begin       time.Time
+	seed, shoot *APIServer
+	cloud       *Cloud
+	pods        *Pods
+	processes   map[string]*Process // by their names
+	oracle      *oracle
+	requestors  *requestors
+	// rolls is how often the template of the machines was changed.
+	rolls int
+
+	mutex sync.Mutex
+	notes []note
+}
+
+// The processes.
+const (
+	sidecarName           = "sidecar"
+	managerName           = "mcm"
+	machineControllerName = "machine-controller"
+)
+
+// newWorld starts everything, with a MachineDeployment. It must be called in a bubble of its own, and stopped.
+func newWorld(h History) *World {
+	w := &World{begin: time.Now(), seed: NewAPIServer("seed"), shoot: NewAPIServer("shoot"), processes: map[string]*Process{}}
+	w.ctx, w.end = context.WithCancel(context.Background())
+	w.cloud = newCloud(w.seed, w.shoot)
+	w.oracle = newOracle(h)
+	w.requestors = newRequestors(w)
+	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
+	w.seed.OnEvent = w.note
+	w.pods = newPods(w.shoot, w.cloud)
+
+	options := func(life *Life) mcm.Options {
+		return mcm.Options{Namespace: namespace, Seed: life.config("seed"), Shoot: life.config("shoot")}
+	}
+	w.add(managerName, func(ctx context.Context, life *Life) error { return mcm.Manager(ctx, options(life)) })
+	w.add(machineControllerName, func(ctx context.Context, life *Life) error {
+		return mcm.MachineController(ctx, options(life), account{w.cloud, life})
+	})
+	run := runSidecar
+	if h.Alone {
+		run = func(ctx context.Context, _ *Life) error { <-ctx.Done(); return nil }
+	}
+	w.add(sidecarName, run)
+
+	w.createPool(h)
+	w.requestors.configure()
+	for _, process := range w.processes {
+		process.Start()
+	}
+	go w.run()
+	return w
+}
+
+// stop ends all processes, and waits until they have left. What they leave behind does not keep the objects.
+func (w *World) stop() {
+	w.end()
+	time.Sleep(2 * time.Minute)
+	w.seed.clear()
+	w.shoot.clear()
+}
+
+func (w *World) add(name string, run func(context.Context, *Life) error) {
+	w.processes[name] = &Process{
+		Name: name, ctx: w.ctx, run: run,
+		links: map[string]*link{"seed": newLink(w.seed), "shoot": newLink(w.shoot)},
+		onAmbush: func(a *Ambush) {
+			w.oracle.disturb(a.After)
+			w.note(name, "it happens: "+Lay{name, *a}.String())
+		},
+	}
+}
+
+func (w *World) run() {
+	time.Sleep(time.Second) // not at the time of an event
+	ticker := time.NewTicker(nodeTick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			w.cloud.tick()
+			w.pods.tick()
+			w.requestors.tick()
+			w.oracle.look()
+		case <-w.ctx.Done():
+			return
+		}
+	}
+}
+
+// now returns the time since the beginning.
+func (w *World) now() time.Duration { return time.Since(w.begin) }
+
+const user = "user"
+
+func (w *World) createPool(h History) {
+	labels := map[string]string{"name": pool}
+	meta := metav1.ObjectMeta{Name: pool, Namespace: namespace}
+	w.create("secrets", &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"userData": []byte("boot")}})
+	w.create("machineclasses", machineClass(pool))
+	deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: meta, Spec: machinev1alpha1.MachineDeploymentSpec{
+		Replicas: int32(h.Replicas),
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Strategy: machinev1alpha1.MachineDeploymentStrategy{
+			Type: machinev1alpha1.RollingUpdateMachineDeploymentStrategyType,
+			RollingUpdate: &machinev1alpha1.RollingUpdateMachineDeployment{UpdateConfiguration: machinev1alpha1.UpdateConfiguration{
+				MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0)),
+			}},
+		},
+		MinReadySeconds: 500,
+		Template: machinev1alpha1.MachineTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: machinev1alpha1.MachineSpec{
+				Class: machinev1alpha1.ClassSpec{Kind: "MachineClass", Name: pool},
+			},
+		},
+	}}
+	if !old {
+		// As the webhook sets it: MCM takes a request up by itself while the sidecar does not run.
+		deployment.Spec.Template.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: &metav1.Duration{Duration: h.Timeout}}
+	}
+	if h.Alone {
+		deployment.Spec.AutoPreserveFailedMachineMax = int32(h.Share)
+	} else {
+		deployment.Annotations = map[string]string{
+			v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
+			v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
+			v1alpha1.AnnotationPowerCycleSettings:     powerCycleSettings(false),
+		}
+	}
+	w.create("machinedeployments", deployment)
+}
+
+func (w *World) create(resource string, object metav1.Object) {
+	if _, err := w.seed.Create(user, key{resource, object.GetNamespace(), object.GetName()}, toUnstructured(object)); err != nil {
+		panic(err) // there is nothing yet
+	}
+}
