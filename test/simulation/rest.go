@@ -13,14 +13,17 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -335,6 +338,65 @@ func (w *stream) Close() error {
 	case <-w.closed:
 	default:
 		close(w.closed)
+	}
+	return nil
+}
+
+// fieldsOf returns what says whether an object is asked for, nil if all are.
+func fieldsOf(query url.Values) (func(*unstructured.Unstructured) bool, error) {
+	selector, err := fields.ParseSelector(query.Get("fieldSelector"))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if selector.Empty() {
+		return nil, nil
+	}
+	for _, requirement := range selector.Requirements() {
+		if !slices.Contains([]string{"metadata.name", "metadata.namespace", "spec.nodeName"}, requirement.Field) {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", requirement.Field))
+		}
+	}
+	return func(object *unstructured.Unstructured) bool {
+		node, _, _ := unstructured.NestedString(object.Object, "spec", "nodeName")
+		return selector.Matches(fields.Set{"metadata.name": object.GetName(), "metadata.namespace": object.GetNamespace(), "spec.nodeName": node})
+	}, nil
+}
+
+// seenAs returns what a change is to who only sees the objects that are asked for, and false if it is nothing.
+func (c *Change) seenAs(asked func(*unstructured.Unstructured) bool) (watch.EventType, bool) {
+	if asked == nil {
+		return c.Type, true
+	}
+	was, is := c.Before != nil && asked(c.Before), c.Type != watch.Deleted && asked(c.Object)
+	switch {
+	case was && is:
+		return watch.Modified, true
+	case is:
+		return watch.Added, true
+	default:
+		return watch.Deleted, was
+	}
+}
+
+// discovery returns what a client is told that asks whether pods can be evicted, nil for another question.
+func discovery(path string) any {
+	policy := metav1.GroupVersionForDiscovery{GroupVersion: policyv1.SchemeGroupVersion.String(), Version: "v1"}
+	switch path {
+	case "/api":
+		return metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+	case "/apis":
+		return metav1.APIGroupList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIGroupList"},
+			Groups:   []metav1.APIGroup{{Name: policyv1.GroupName, Versions: []metav1.GroupVersionForDiscovery{policy}, PreferredVersion: policy}},
+		}
+	case "/api/v1":
+		return metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: "v1",
+			APIResources: []metav1.APIResource{
+				{Name: "pods", Namespaced: true, Kind: "Pod"},
+				{Name: "pods/eviction", Namespaced: true, Group: policyv1.GroupName, Version: "v1", Kind: "Eviction", Verbs: metav1.Verbs{"create"}},
+			},
+		}
 	}
 	return nil
 }

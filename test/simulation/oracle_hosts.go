@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// observedHost is a host as it was written last.
+type observedHost struct {
+	machine string
+	owner   types.UID
+	// requested is since when it is asked by us to be off; zero for not.
+	requested time.Time
+	on, taken bool
+}
+
+// cycled is what the oracle knows of the power cycles of a machine.
+type cycled struct {
+	// asked is since when a request is on the machine, phase since when it is in its phase.
+	asked, phase time.Time
+	// off is when its host was last asked to be off, and bootID what its node had then.
+	off    time.Time
+	bootID string
+	// healthy is since when the node is, zero for not, and settled when it last had been for long enough.
+	healthy, settled time.Time
+}
+
+func (o *oracle) observeHost(change *Change) {
+	if o.hosts == nil {
+		o.hosts = map[string]*observedHost{}
+	}
+	before := cmp.Or(o.hosts[change.name], &observedHost{})
+	after := &observedHost{requested: before.requested}
+	o.hosts[change.name] = after
+	after.machine, _, _ = unstructured.NestedString(change.Object.Object, "spec", "consumerRef", "name")
+	after.on, _, _ = unstructured.NestedBool(change.Object.Object, "status", "poweredOn")
+	annotations := change.Object.GetAnnotations()
+	_, after.taken = annotations[rebootOther]
+	owner := struct{ UID types.UID }{}
+	if json.Unmarshal([]byte(annotations[v1alpha1.AnnotationHostOwner]), &owner) == nil {
+		after.owner = owner.UID
+	}
+	_, requested := annotations[v1alpha1.AnnotationReboot]
+	switch {
+	case !requested:
+		after.requested = time.Time{}
+	case before.requested.IsZero():
+		after.requested = time.Now()
+		o.seen["host is asked to be off"]++
+		o.checkPowerOff(change.name, before, after)
+	}
+	if before.on && !after.on && requested {
+		o.seen["host is off"]++
+	}
+	if requested != (after.owner != "") {
+		o.blame("X2", "%s is asked to be off: %t, by %q", change.name, requested, after.owner)
+	}
+}
+
+// checkPowerOff blames a request for a host that there must be none of.
+func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
+	s := o.machines[host.machine]
+	switch {
+	case s == nil || s.machine == nil || s.machine.UID != host.owner:
+		o.blame("X2", "%s is asked to be off for %s, and is the host of %q", name, host.owner, host.machine)
+		return
+	case !before.on:
+		o.blame("X1", "%s is asked to be off, and is so already", name)
+	case host.taken:
+		o.blame("X14", "%s is asked to be off, and is kept off by somebody else", name)
+	case s.machine.DeletionTimestamp != nil:
+		o.blame("X8", "%s is asked to be off, and its machine %s is being deleted", name, host.machine)
+	case !o.rolling.IsZero() && time.Since(o.rolling) > calm && time.Since(o.disturbed) > calm:
+		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.rolling.Format(time.TimeOnly))
+	case !slices.Contains(causesOf(s.machine), v1alpha1.CauseRemediation):
+		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.machine, causesOf(s.machine))
+	case s.node != nil && metav1.HasAnnotation(s.node.ObjectMeta, v1alpha1.AnnotationMaintenance):
+		o.blame("X8", "%s is asked to be off, and the node of %s is under maintenance", name, host.machine)
+	case !s.cycled.off.IsZero() && !o.isSettled(s):
+		o.blame("X6", "%s is asked to be off again after %s, and its node was not settled", name, time.Since(s.cycled.off))
+	}
+	for other, h := range o.hosts {
+		if other != name && !h.requested.IsZero() {
+			o.blame("X8", "%s is asked to be off, and so is %s", name, other)
+		}
+	}
+	if s.cycled.off = time.Now(); s.node != nil {
+		s.cycled.bootID = s.node.Status.NodeInfo.BootID
+	}
+}
+
+// isSettled says that the node was healthy for long enough since the host was last off.
+func (o *oracle) isSettled(s *subject) bool {
+	return s.cycled.settled.After(s.cycled.off) ||
+		!s.cycled.healthy.IsZero() && time.Since(later(s.cycled.healthy, s.cycled.off)) >= settledTime
+}
+
+// observeCycle is called with each change of a machine.
+func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.Machine) {
+	if _, needs := s.machine.Annotations[v1alpha1.AnnotationNeedsRemediation]; !needs {
+		s.cycled.asked = time.Time{}
+	} else if s.cycled.asked.IsZero() {
+		s.cycled.asked = time.Now()
+	}
+	if before == nil {
+		return
+	}
+	from, to := before.Annotations[v1alpha1.AnnotationPowerCyclePhase], s.machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]
+	if from == to {
+		return
+	}
+	s.cycled.phase, s.changed = time.Now(), time.Now()
+	o.seen[fmt.Sprintf("cycle %s > %s", from, to)]++
+	if to == v1alpha1.PowerCycleSucceeded && (s.node == nil || s.node.Status.NodeInfo.BootID == s.cycled.bootID || !s.unhealthy.IsZero()) {
+		o.blame("X13", "the power cycle of %s is a success, and its node is not back", name)
+	}
+	if isPowerCycled(before) || !isPowerCycled(s.machine) {
+		return
+	}
+	for other, t := range o.machines {
+		if other != name && t.machine != nil && isPowerCycled(t.machine) {
+			o.blame("X8", "a power cycle of %s begins while %s has one", name, other)
+		}
+	}
+}
+
+func isOutOfService(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+}
+
+// observeCycledNode is called with each change of a node, before it is known whether that is healthy.
+func (o *oracle) observeCycledNode(change *Change, before, after *corev1.Node) {
+	if before == nil || change.By != sidecarName || isOutOfService(before) || !isOutOfService(after) {
+		return
+	}
+	o.seen["node is out of service"]++
+	for name, h := range o.hosts {
+		if h.machine == change.name {
+			if h.on || h.requested.IsZero() {
+				o.blame("X1", "the node of %s is made safe, and %s is on: %t, asked to be off: %t", change.name, name, h.on, !h.requested.IsZero())
+			}
+			return
+		}
+	}
+	o.blame("X1", "the node of %s is made safe, and has no host", change.name)
+}
+
+// settle follows the health of a node.
+func (c *cycled) settle(healthy bool) {
+	switch {
+	case healthy && c.healthy.IsZero():
+		c.healthy = time.Now()
+	case !healthy && !c.healthy.IsZero():
+		if time.Since(later(c.healthy, c.off)) >= settledTime {
+			c.settled = time.Now()
+		}
+		c.healthy = time.Time{}
+	}
+}
+
+// lookAtCycle blames what should have become of a power cycle by now.
+func (o *oracle) lookAtCycle(name string, s *subject) {
+	if s.machine == nil || !o.isCalm(s) {
+		return
+	}
+	if deleted := s.machine.DeletionTimestamp; deleted != nil {
+		if slices.Contains(s.machine.Finalizers, v1alpha1.FinalizerHost) && time.Since(deleted.Time) > time.Minute+soon {
+			o.blame("X2", "%s is deleted since %s, and waits for its host", name, deleted.Format(time.TimeOnly))
+		}
+		return
+	}
+	phase := s.machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]
+	switch since := time.Since(s.cycled.phase); {
+	case isPowerCycled(s.machine) && since > stepTime+calm:
+		o.blame("X5", "%s is %s for %s", name, phase, since)
+	case phase == "" && !s.cycled.asked.IsZero() && time.Since(s.cycled.asked) > calm:
+		o.blame("X12", "a power cycle of %s was asked for, and nobody has taken note", name)
+	case s.node == nil:
+	case phase == "" && isOutOfService(s.node) && !s.cycled.healthy.IsZero() && time.Since(s.cycled.healthy) > settledTime+calm:
+		o.blame("X15", "the node of %s is back, and still out of service", name)
+	case phase == "" && slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle }):
+		o.blame("X15", "the node of %s still shows a power cycle", name)
+	case (phase == v1alpha1.PowerCycleSucceeded || phase == v1alpha1.PowerCycleFailed || phase == v1alpha1.PowerCycleCancelled) &&
+		!s.cycled.healthy.IsZero() && time.Since(s.cycled.healthy) > settledTime+calm && since > settledTime+calm:
+		o.blame("X15", "%s is settled, and still %s", name, phase)
+	}
+}
+
+// lookAtHosts blames hosts that are left off.
+func (o *oracle) lookAtHosts() {
+	if time.Since(o.disturbed) <= calm {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.hosts)) {
+		h := o.hosts[name]
+		if h.requested.IsZero() {
+			continue
+		}
+		s := o.machines[h.machine]
+		gone := s == nil || s.machine == nil || s.machine.UID != h.owner
+		if asked := time.Since(h.requested); asked > stepTime+calm || gone && asked > calm {
+			o.blame("X2", "%s is asked to be off for %s since %s, its machine is gone: %t", name, h.owner, asked, gone)
+		}
+	}
+}
+
+// restOfCycles blames what is left of power cycles at the end of a history.
+func (o *oracle) restOfCycles() {
+	for _, name := range slices.Sorted(maps.Keys(o.hosts)) {
+		switch h := o.hosts[name]; {
+		case !h.requested.IsZero():
+			o.blame("X2", "%s is still asked to be off", name)
+		case h.machine != "" && !h.on:
+			o.blame("X2", "%s is still off", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
+		if s := o.machines[name]; s.machine != nil {
+			for _, key := range []string{v1alpha1.AnnotationPowerCyclePhase, v1alpha1.AnnotationPowerCycleAttempt, v1alpha1.AnnotationRemediation} {
+				if value, ok := s.machine.Annotations[key]; ok {
+					o.blame("X15", "%s still has %s=%s", name, key, value)
+				}
+			}
+			if slices.Contains(s.machine.Finalizers, v1alpha1.FinalizerHost) {
+				o.blame("X2", "%s still has the finalizer of its host", name)
+			}
+		}
+	}
+}

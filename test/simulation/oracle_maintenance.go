@@ -1,0 +1,265 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
+
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// maintained is a NodeMaintenance as it was written last, and since when it is in its phase, and is being deleted.
+type maintained struct {
+	*maintenancev1alpha1.NodeMaintenance
+
+	since, ending time.Time
+}
+
+// maintenances are what the oracle knows of them.
+type maintenances struct {
+	byName map[string]*maintained
+	// changed is when one of a node has last taken another course, free since when no node is under maintenance.
+	changed map[string]time.Time
+	free    time.Time
+}
+
+func phaseOfMaintenance(nm *maintenancev1alpha1.NodeMaintenance) string {
+	if c := meta.FindStatusCondition(nm.Status.Conditions, maintenancev1alpha1.ConditionReady); c != nil {
+		return c.Reason
+	}
+	return ""
+}
+
+// isUnderWay says that a maintenance has its node.
+func (m *maintained) isUnderWay() bool {
+	phase := phaseOfMaintenance(m.NodeMaintenance)
+	return phase != "" && phase != maintenancev1alpha1.PhasePending && (m.DeletionTimestamp == nil || m.hasFinalizer())
+}
+
+func (m *maintained) hasFinalizer() bool {
+	return slices.Contains(m.Finalizers, maintenancev1alpha1.Finalizer)
+}
+
+// work says that somebody works on a machine, or is going to.
+func (o *oracle) work(name string) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.subject(name).worked = true
+}
+
+// of returns the maintenance that has a node, nil for none.
+func (m *maintenances) of(node string) *maintained {
+	for _, nm := range m.byName {
+		if nm.Spec.NodeName == node && nm.isUnderWay() {
+			return nm
+		}
+	}
+	return nil
+}
+
+func (o *oracle) observeMaintenance(change *Change) {
+	m := &o.maintenances
+	if m.byName == nil {
+		m.byName, m.changed = map[string]*maintained{}, map[string]time.Time{}
+	}
+	after := &maintained{NodeMaintenance: fromUnstructured[maintenancev1alpha1.NodeMaintenance](change.Object), since: time.Now()}
+	node := after.Spec.NodeName
+	if change.Type == watch.Deleted {
+		delete(m.byName, change.name)
+		m.changed[node] = time.Now()
+		o.settleMaintenances()
+		return
+	}
+	before := m.byName[change.name]
+	m.byName[change.name] = after
+	if before == nil {
+		m.changed[node] = time.Now()
+		return
+	}
+	from, to := phaseOfMaintenance(before.NodeMaintenance), phaseOfMaintenance(after.NodeMaintenance)
+	if after.ending = before.ending; after.DeletionTimestamp != nil && after.ending.IsZero() {
+		after.ending, m.changed[node] = time.Now(), time.Now()
+	}
+	if after.since = before.since; from != to {
+		after.since, m.changed[node] = time.Now(), time.Now()
+		o.seen[fmt.Sprintf("maintenance %s > %s", from, to)]++
+	}
+	if !before.isUnderWay() && after.isUnderWay() && (from != maintenancev1alpha1.PhasePending || to != maintenancev1alpha1.PhaseScheduled || after.DeletionTimestamp != nil) {
+		o.blame("M2", "%s becomes %s, and was %q", change.name, to, from)
+	}
+	o.settleMaintenances()
+}
+
+func (o *oracle) settleMaintenances() {
+	nodes := map[string]bool{}
+	for _, nm := range o.maintenances.byName {
+		// One of a node that is gone has no slot.
+		if s := o.machines[nm.Spec.NodeName]; nm.isUnderWay() && s != nil && s.node != nil {
+			nodes[nm.Spec.NodeName] = true
+		}
+	}
+	switch {
+	case len(nodes) > maxParallel:
+		o.blame("M10", "%q are under maintenance, and may be %d", slices.Sorted(maps.Keys(nodes)), maxParallel)
+	case len(nodes) > 0:
+		o.maintenances.free = time.Time{}
+	case o.maintenances.free.IsZero():
+		o.maintenances.free = time.Now()
+	}
+}
+
+// marksOfMaintenance returns what a maintenance has put on a node, but for conditions.
+func marksOfMaintenance(node *corev1.Node) (marks []string) {
+	if node == nil {
+		return nil
+	}
+	if _, ok := node.Annotations[v1alpha1.AnnotationMaintenance]; ok {
+		marks = append(marks, "annotation")
+	}
+	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintMaintenance }) {
+		marks = append(marks, "cordon")
+	}
+	return marks
+}
+
+// checkMaintainedNode blames what is written on a node of which there is no maintenance, or one that waits.
+func (o *oracle) checkMaintainedNode(change *Change, before, after *corev1.Node) {
+	if change.By != sidecarName || before == nil || after == nil {
+		return
+	}
+	marks := marksOfMaintenance(after)
+	if nm := o.maintenances.of(after.Name); len(marks) > len(marksOfMaintenance(before)) && (nm == nil || !nm.hasFinalizer()) {
+		o.blame("M2", "the node of %s gets %q, and no maintenance has it", change.name, marks)
+	}
+	if !before.Spec.Unschedulable && after.Spec.Unschedulable && !slices.Contains(marks, "cordon") {
+		o.blame("M3", "the node of %s is cordoned without a record of it", change.name)
+	}
+}
+
+// owesMaintenance says that a machine must be kept as its node is under maintenance (M12).
+func (o *oracle) owesMaintenance(name string, s *subject) bool {
+	nm := o.maintenances.of(name)
+	if nm == nil || !nm.ending.IsZero() || time.Since(nm.since) < calm && phaseOfMaintenance(nm.NodeMaintenance) == maintenancev1alpha1.PhaseScheduled {
+		return false
+	}
+	counted, err := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationMaintainedSince])
+	if err == nil && time.Since(counted) >= maxHoldTime { // its time is used up
+		return false
+	}
+	if s.machine.Annotations[v1alpha1.AnnotationReleased] != "" || !o.rolling.IsZero() {
+		return false
+	}
+	denied := s.machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse ||
+		s.node != nil && s.node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse
+	return !denied && o.isCalm(s) && time.Since(o.maintenances.changed[name]) > soon
+}
+
+// lookAtMaintained blames what is on a node, or is not, because of a maintenance.
+func (o *oracle) lookAtMaintained(name string, s *subject) {
+	if s.machine == nil || s.machine.DeletionTimestamp != nil || s.node == nil {
+		return
+	}
+	if !s.record.kept && o.owesMaintenance(name, s) {
+		o.blame("M12", "the node of %s is under maintenance, and the machine is not kept", name)
+	}
+	if !o.isCalm(s) || time.Since(o.maintenances.changed[name]) < calm {
+		return
+	}
+	if marks := marksOfMaintenance(s.node); o.maintenances.of(name) == nil && len(marks) > 0 {
+		o.blame("M7", "the node of %s still has %q, and no maintenance has it", name, marks)
+	}
+	one := slices.ContainsFunc(slices.Collect(maps.Values(o.maintenances.byName)), func(nm *maintained) bool { return nm.Spec.NodeName == name })
+	for _, c := range s.node.Status.Conditions {
+		if c.Reason == "NodeMaintenance" && !one {
+			o.blame("M16", "the node of %s still has condition %s, and there is no maintenance of it", name, c.Type)
+		}
+	}
+}
+
+// lookAtMaintenances blames maintenances that do not go on.
+func (o *oracle) lookAtMaintenances() {
+	if time.Since(o.disturbed) <= calm {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.maintenances.byName)) {
+		nm := o.maintenances.byName[name]
+		s := o.machines[nm.Spec.NodeName]
+		if s == nil || s.machine == nil || s.node == nil || !o.isCalm(s) {
+			continue
+		}
+		phase, since := phaseOfMaintenance(nm.NodeMaintenance), time.Since(nm.since)
+		switch {
+		case !nm.ending.IsZero():
+			if time.Since(nm.ending) > calm {
+				o.blame("M7", "%s is deleted, and still there", name)
+			}
+		case phase == maintenancev1alpha1.PhaseReady && since > maxReady+calm && nm.Annotations[maintenancev1alpha1.AnnotationIgnoreGarbageCollector] == "":
+			o.blame("M9", "%s is ready for %s", name, since)
+		case (phase == maintenancev1alpha1.PhaseScheduled || phase == maintenancev1alpha1.PhaseCordon) && since > calm:
+			o.blame("M3", "%s is %s for %s", name, phase, since)
+		case (phase == "" || phase == maintenancev1alpha1.PhasePending) && since > calm && o.isFree(s):
+			o.blame("M11", "%s waits, and no node is under maintenance for %s", name, time.Since(o.maintenances.free))
+		}
+	}
+}
+
+// isFree says that a maintenance of a machine's node could have begun long ago.
+func (o *oracle) isFree(s *subject) bool {
+	return !o.maintenances.free.IsZero() && time.Since(o.maintenances.free) > calm && s.machine.DeletionTimestamp == nil &&
+		o.rolling.IsZero() && time.Since(o.rolled) > calm && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning &&
+		!isPowerCycled(s.machine)
+}
+
+// onlyWorkedOn says that nothing but a maintenance or a power cycle keeps a machine, which takes no place within the share (M12,
+// X10), and workedOn that one of them does: it is neither tainted nor drained.
+func onlyWorkedOn(machine *machinev1alpha1.Machine) bool {
+	return !slices.ContainsFunc(causesOf(machine), func(cause string) bool { return !isWork(cause) })
+}
+
+func workedOn(machine *machinev1alpha1.Machine) bool {
+	return slices.ContainsFunc(causesOf(machine), isWork)
+}
+
+func isWork(cause string) bool {
+	return cause == v1alpha1.CauseMaintenance || cause == v1alpha1.CauseRemediation
+}
+
+func causesOf(machine *machinev1alpha1.Machine) []string {
+	causes := []string{machine.Annotations[v1alpha1.AnnotationCause]}
+	if claims := machine.Annotations[v1alpha1.AnnotationClaims]; claims != "" {
+		causes = nil
+		for claim := range strings.SplitSeq(claims, ",") {
+			cause, _, _ := strings.Cut(claim, "=")
+			causes = append(causes, cause)
+		}
+	}
+	return causes
+}
+
+// restOfMaintenances blames what is left of them at the end of a history.
+func (o *oracle) restOfMaintenances() {
+	for name, nm := range o.maintenances.byName {
+		o.blame("rest", "%s is still %s", name, phaseOfMaintenance(nm.NodeMaintenance))
+	}
+}
+
+// isPowerCycled says that the host of a machine is being powered off and on.
+func isPowerCycled(machine *machinev1alpha1.Machine) bool {
+	switch machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] {
+	case v1alpha1.PowerCyclePoweringOff, v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.PowerCyclePoweringOn, v1alpha1.PowerCycleStarting:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// podRules is what the oracle knows of pods, and of the nodes that they are on.
+type podRules struct {
+	pods map[string]*corev1.Pod
+	// drains are by the names of nodes that are, or were, to be emptied by us.
+	drains map[string]*drained
+	// hindered is until when a drain that is not by force may be held up.
+	hindered time.Time
+}
+
+// drained is a node that is to be emptied by us: that of a machine in Failed:Preserved, with the taint.
+type drained struct {
+	// since is when the taint was put on, and until when the last reason to empty the node went; zero if there are all.
+	since, until time.Time
+}
+
+func (o *oracle) hinder(until time.Time) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.pods.hindered = later(o.pods.hindered, until)
+}
+
+// observePods is called with each change.
+func (o *oracle) observePods(change *Change) {
+	if o.pods.pods == nil {
+		o.pods.pods, o.pods.drains = map[string]*corev1.Pod{}, map[string]*drained{}
+	}
+	switch change.resource {
+	case "machines", "nodes":
+		o.observeDrain(change.name)
+	case "pods":
+		pod := fromUnstructured[corev1.Pod](change.Object)
+		if o.pods.pods[change.name] = pod; change.Type == watch.Deleted {
+			delete(o.pods.pods, change.name)
+		}
+		switch {
+		case change.Type == watch.Deleted || isForced(pod):
+			o.seen["pod ended by "+change.By]++
+		case pod.DeletionTimestamp != nil && change.Before.GetDeletionTimestamp() == nil:
+			o.seen["pod evicted by "+change.By]++
+		}
+		if change.By == sidecarName {
+			o.checkRemoval(change, pod)
+		}
+	}
+}
+
+func isForced(pod *corev1.Pod) bool {
+	return pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
+}
+
+func (o *oracle) observeDrain(node string) {
+	s, d := o.machines[node], o.pods.drains[node]
+	taint := -1
+	if s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.phase == failedPreserved && s.node != nil {
+		taint = slices.IndexFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
+	}
+	switch {
+	case taint >= 0 && (d == nil || !d.until.IsZero()):
+		d = &drained{since: time.Now()}
+		if added := s.node.Spec.Taints[taint].TimeAdded; added != nil {
+			d.since = added.Time
+		}
+		o.pods.drains[node] = d
+	case taint < 0 && d != nil && d.until.IsZero():
+		d.until = time.Now()
+	}
+}
+
+// checkRemoval blames a pod that we have asked to go, or deleted, without being allowed to.
+func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
+	node := pod.Spec.NodeName
+	s, d := o.machines[node], o.pods.drains[node]
+	if o.maintenances.of(node) != nil {
+		return // its requestor has asked for that
+	}
+	forced := change.Type == watch.Deleted || isForced(pod)
+	if d == nil {
+		o.blame("D1", "%s is removed by us, and the machine of %s was never %s with the taint", change.name, node, failedPreserved)
+		return
+	}
+	excuse := d.until
+	if s == nil || s.machine == nil || s.machine.DeletionTimestamp != nil {
+		excuse = later(excuse, o.disturbed) // others have written that, and we may not see it
+	}
+	switch {
+	case change.Type == watch.Modified && pod.DeletionTimestamp == nil || len(pod.Finalizers) < len(change.Before.GetFinalizers()):
+		o.blame("D5", "we have written %s: %s", change.name, describe(change))
+	case !d.until.IsZero() && time.Since(excuse) > soon:
+		o.blame("D1", "%s is removed by us, and the machine of %s is not %s with the taint since %s", change.name, node, failedPreserved, d.until.Format(time.TimeOnly))
+	case forced && time.Since(d.since) < drainTimeout-time.Second:
+		o.blame("P7", "%s is deleted by force, and the drain of %s has begun at %s", change.name, node, d.since.Format(time.TimeOnly))
+	case forced && len(pod.Spec.Volumes) > 0 && s != nil && s.node != nil && !isNodeReady(s.node) && time.Since(readyChanged(s.node)) > soon:
+		o.blame("D10", "%s has a volume and is deleted by force, and %s does not answer since %s", change.name, node, readyChanged(s.node).Format(time.TimeOnly))
+	}
+}
+
+// checkEmpty blames a pod that should have been removed by us.
+func (o *oracle) checkEmpty(node string, s *subject) {
+	d := o.pods.drains[node]
+	if d == nil || !d.until.IsZero() || o.maintenances.of(node) != nil { // that empties the node as its requestor has asked
+		return
+	}
+	since := later(d.since, o.maintenances.changed[node])
+	if time.Since(later(since.Add(drainTimeout), later(o.disturbed, s.disturbed))) <= calm {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.pods.pods)) {
+		pod := o.pods.pods[name]
+		kept := len(pod.Spec.Volumes) > 0 && !isNodeReady(s.node)
+		if pod.Spec.NodeName == node && !kept {
+			o.blame("P7", "%s is still on %s, whose drain has begun at %s", name, node, d.since.Format(time.TimeOnly))
+		}
+	}
+}
+
+// restOfPods blames what is not as it is to be at the end.
+func (o *oracle) restOfPods() {
+	running := map[string]int{}
+	for _, name := range slices.Sorted(maps.Keys(o.pods.pods)) {
+		pod := o.pods.pods[name]
+		if pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning || !isReady(pod) {
+			o.blame("rest", "%s does not run on %s: %s, terminating %t", name, pod.Spec.NodeName, pod.Status.Phase, pod.DeletionTimestamp != nil)
+		}
+		running[pod.Labels["app"]]++
+	}
+	for _, w := range workloads {
+		if running[w.name] != w.replicas {
+			o.blame("rest", "%d of %d pods of %s run", running[w.name], w.replicas, w.name)
+		}
+	}
+}
