@@ -150,18 +150,18 @@ func (a Restart) do(w *World) {
 	w.processes[a.Process].Restart(a.Downtime)
 }
 
-// Lay has something happen at one of the next writes of a process.
-type Lay struct {
+// FailWrite has something happen at one of the next writes of a process.
+type FailWrite struct {
 	Process string
-	Ambush
+	WriteFault
 }
 
 // String implements fmt.Stringer.
-func (a Lay) String() string {
+func (a FailWrite) String() string {
 	what := "its connection breaks"
 	switch {
 	case a.Kill:
-		what = fmt.Sprintf("it is killed, for %s", a.After)
+		what = fmt.Sprintf("it is killed, for %s", a.Downtime)
 	case a.Code != 0 && !a.Applied:
 		what = fmt.Sprintf("it is answered with %d", a.Code)
 	}
@@ -172,7 +172,7 @@ func (a Lay) String() string {
 	return fmt.Sprintf("%s %s write %d of %s", what, when, a.Skip+1, a.Process)
 }
 
-func (a Lay) do(w *World) { w.processes[a.Process].Lay(new(a.Ambush)) }
+func (a FailWrite) do(w *World) { w.processes[a.Process].FailWrite(new(a.WriteFault)) }
 
 // Outage makes an API server unreachable for a process.
 type Outage struct {
@@ -207,11 +207,12 @@ func (a ShootOutage) String() string { return fmt.Sprintf("the shoot is away for
 
 func (a ShootOutage) do(w *World) {
 	w.oracle.disturb(a.For)
-	w.cloud.shootIsAway(true)
-	time.AfterFunc(a.For, func() { w.cloud.shootIsAway(false) })
-	for _, process := range w.processes {
-		process.links["shoot"].Cut(false)
-		time.AfterFunc(a.For, process.links["shoot"].Mend)
+	w.cloud.setShootAway(true)
+	time.AfterFunc(a.For, func() { w.cloud.setShootAway(false) })
+	for _, name := range processNames {
+		link := w.processes[name].links["shoot"]
+		link.Cut(false)
+		time.AfterFunc(a.For, link.Mend)
 	}
 }
 
@@ -255,8 +256,8 @@ func (a CloudOutage) String() string { return fmt.Sprintf("the cloud is away for
 
 func (a CloudOutage) do(w *World) {
 	w.oracle.disturb(a.For)
-	w.cloud.isAway(true)
-	time.AfterFunc(a.For, func() { w.cloud.isAway(false) })
+	w.cloud.setAway(true)
+	time.AfterFunc(a.For, func() { w.cloud.setAway(false) })
 }
 
 // Deny has the sidecar's writes to a machine's node denied.

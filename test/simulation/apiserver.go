@@ -46,8 +46,6 @@ type APIServer struct {
 
 type key struct{ resource, namespace, name string }
 
-func (k key) String() string { return k.resource + "/" + k.name }
-
 // Change is one write, and the object that it has left.
 type Change struct {
 	key
@@ -71,14 +69,14 @@ func NewAPIServer(name string) *APIServer {
 type resource struct {
 	schema.GroupVersionKind
 
-	// statusOnly says that the status is not taken over from a create either: that of a custom resource.
-	statusOnly bool
+	// dropsStatus says that the status is not taken over from a create either: that of a custom resource.
+	dropsStatus bool
 }
 
 var resources = map[string]resource{
-	"machines":               {GroupVersionKind: machineGroup.WithKind("Machine"), statusOnly: true},
-	"machinesets":            {GroupVersionKind: machineGroup.WithKind("MachineSet"), statusOnly: true},
-	"machinedeployments":     {GroupVersionKind: machineGroup.WithKind("MachineDeployment"), statusOnly: true},
+	"machines":               {GroupVersionKind: machineGroup.WithKind("Machine"), dropsStatus: true},
+	"machinesets":            {GroupVersionKind: machineGroup.WithKind("MachineSet"), dropsStatus: true},
+	"machinedeployments":     {GroupVersionKind: machineGroup.WithKind("MachineDeployment"), dropsStatus: true},
 	"machineclasses":         {GroupVersionKind: machineGroup.WithKind("MachineClass")},
 	"secrets":                {GroupVersionKind: coreGroup.WithKind("Secret")},
 	"nodes":                  {GroupVersionKind: coreGroup.WithKind("Node")},
@@ -164,7 +162,7 @@ func (s *APIServer) Create(by string, k key, object *unstructured.Unstructured) 
 	object.SetDeletionTimestamp(nil)
 	object.SetGeneration(1)
 	object.SetGroupVersionKind(resources[k.resource].GroupVersionKind)
-	if resources[k.resource].statusOnly {
+	if resources[k.resource].dropsStatus {
 		delete(object.Object, "status")
 	}
 	return s.append(by, k, watch.Added, object, nil), nil

@@ -120,13 +120,13 @@ func (c *Cloud) bear(stillborn int) {
 	c.stillborn = stillborn
 }
 
-func (c *Cloud) isAway(away bool) {
+func (c *Cloud) setAway(away bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.away = away
 }
 
-func (c *Cloud) shootIsAway(away bool) {
+func (c *Cloud) setShootAway(away bool) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.shootAway = away

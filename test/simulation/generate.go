@@ -82,10 +82,14 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 				return Restart{process.Draw(t, "process"), minutes(0, 20).Draw(t, "downtime")}
 			}),
 			draw(func(t *rapid.T) Action {
-				return Lay{process.Draw(t, "process"), Ambush{
-					Skip: rapid.IntRange(0, 5).Draw(t, "skip"), Applied: rapid.Bool().Draw(t, "applied"), Kill: rapid.Bool().Draw(t, "kill"),
-					After: minutes(0, 20).Draw(t, "after"), Code: rapid.SampledFrom([]int{0, 409, 429, 500, 504}).Draw(t, "code"),
-				}}
+				fault := WriteFault{Skip: rapid.IntRange(0, 5).Draw(t, "skip"), Applied: rapid.Bool().Draw(t, "applied"), Kill: rapid.Bool().Draw(t, "kill")}
+				switch {
+				case fault.Kill:
+					fault.Downtime = minutes(0, 20).Draw(t, "downtime")
+				case !fault.Applied:
+					fault.Code = rapid.SampledFrom([]int{0, 409, 429, 500, 504}).Draw(t, "code")
+				}
+				return FailWrite{process.Draw(t, "process"), fault}
 			}),
 			draw(func(t *rapid.T) Action {
 				return Outage{process.Draw(t, "process"), server.Draw(t, "server"), long.Draw(t, "for"), rapid.Bool().Draw(t, "hangs")}

@@ -123,7 +123,7 @@ func Run(h History) Outcome {
 // mend takes back what has not happened yet.
 func (w *World) mend() {
 	for _, process := range w.processes {
-		process.Lay(nil)
+		process.FailWrite(nil)
 	}
 	w.cloud.bear(0)
 	w.pods.mend()

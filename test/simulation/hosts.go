@@ -33,7 +33,7 @@ const (
 
 func init() {
 	resources["baremetalhosts"] = resource{
-		GroupVersionKind: schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}, statusOnly: true,
+		GroupVersionKind: schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}, dropsStatus: true,
 	}
 }
 

@@ -32,8 +32,8 @@ func init() {
 		panic(err)
 	}
 	group := maintenancev1alpha1.SchemeGroupVersion
-	resources["nodemaintenances"] = resource{GroupVersionKind: group.WithKind("NodeMaintenance"), statusOnly: true}
-	resources["maintenanceoperatorconfigs"] = resource{GroupVersionKind: group.WithKind("MaintenanceOperatorConfig"), statusOnly: true}
+	resources["nodemaintenances"] = resource{GroupVersionKind: group.WithKind("NodeMaintenance"), dropsStatus: true}
+	resources["maintenanceoperatorconfigs"] = resource{GroupVersionKind: group.WithKind("MaintenanceOperatorConfig"), dropsStatus: true}
 }
 
 // requestors ask for nodes, work on them, and give them back. They are where the kubelets are: they look when these do.

@@ -382,9 +382,10 @@ func (o *oracle) rest(w *World) {
 	machines, _ := w.seed.List("machines", namespace, labels.Everything())
 	nodes, _ := w.shoot.List("nodes", "", labels.Everything())
 
+	vms := w.cloud.Machines()
+
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	vms := w.cloud.Machines()
 	switch {
 	case last != nil:
 		o.blame("rest", "%s still writes: %s", last.By, describe(last))

@@ -250,7 +250,8 @@ func causesOf(machine *machinev1alpha1.Machine) []string {
 
 // restOfMaintenances blames what is left of them at the end of a history.
 func (o *oracle) restOfMaintenances() {
-	for name, nm := range o.maintenances.byName {
+	for _, name := range slices.Sorted(maps.Keys(o.maintenances.byName)) {
+		nm := o.maintenances.byName[name]
 		o.blame("rest", "%s is still %s", name, phaseOfMaintenance(nm.NodeMaintenance))
 	}
 }

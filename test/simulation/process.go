@@ -38,20 +38,23 @@ type Process struct {
 	life  *Life
 	// links are by the names of the API servers, and outlive what uses them.
 	links map[string]*link
-	// ambush is what happens at one of the next writes, onAmbush is called when it does.
-	ambush   *Ambush
-	onAmbush func(*Ambush)
+	// fault is what happens at one of the next writes, onFault is called when it does.
+	fault   *WriteFault
+	onFault func(*WriteFault)
+	skipped int
+	// onEnd is called with the error of a process that ends by itself.
+	onEnd func(error)
 }
 
-// Ambush is what happens at a write.
-type Ambush struct {
+// WriteFault is what happens at a write.
+type WriteFault struct {
 	// Skip is how many writes are made before.
 	Skip int
 	// Applied says that the write is made although no answer comes.
 	Applied bool
-	// Kill says that the process is killed, and starts again after some time. Else only the write fails.
-	Kill  bool
-	After time.Duration
+	// Kill says that the process is killed, and starts again after its downtime. Else only the write fails.
+	Kill     bool
+	Downtime time.Duration
 	// Code is what the write is answered with if it is neither applied nor kills; 0 for a connection that breaks.
 	Code int
 }
@@ -78,6 +81,7 @@ func (p *Process) Start() {
 	go func() {
 		// A process that does not come up, as an API server is away, is started again.
 		if err := p.run(life.ctx, life); err != nil && life.ctx.Err() == nil {
+			p.onEnd(err)
 			p.Restart(10 * time.Second)
 		}
 	}()
@@ -99,28 +103,28 @@ func (p *Process) Restart(downtime time.Duration) {
 	time.AfterFunc(downtime, p.Start)
 }
 
-// Lay has something happen at one of the next writes; nil takes that back.
-func (p *Process) Lay(ambush *Ambush) {
+// FailWrite has something happen at one of the next writes; nil takes that back.
+func (p *Process) FailWrite(fault *WriteFault) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.ambush = ambush
+	p.fault, p.skipped = fault, 0
 }
 
-// spring returns the ambush if it is laid for this write.
-func (p *Process) spring() *Ambush {
+// takeFault returns what happens at this write, nil for nothing.
+func (p *Process) takeFault() *WriteFault {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if p.ambush == nil {
+	if p.fault == nil {
 		return nil
 	}
-	if p.ambush.Skip > 0 {
-		p.ambush.Skip--
+	if p.skipped < p.fault.Skip {
+		p.skipped++
 		return nil
 	}
-	sprung := p.ambush
-	p.ambush = nil
-	p.onAmbush(sprung)
-	return sprung
+	fault := p.fault
+	p.fault = nil
+	p.onFault(fault)
+	return fault
 }
 
 // config returns the configuration of a client of an API server.
@@ -291,19 +295,19 @@ func (c connection) roundTrip(req *http.Request) (*http.Response, error) {
 	if c.link.denies(req.URL.Path) {
 		return c.answer(req, refuse(http.StatusForbidden))
 	}
-	ambush := c.life.spring()
-	if ambush == nil || ambush.Applied {
+	fault := c.life.takeFault()
+	if fault == nil || fault.Applied {
 		response := c.link.server.Serve(c.life.Name, req, nil, nil)
-		if ambush == nil {
+		if fault == nil {
 			return c.answer(req, response)
 		}
 	}
 	switch {
-	case ambush.Kill:
-		c.life.Restart(ambush.After)
+	case fault.Kill:
+		c.life.Restart(fault.Downtime)
 		return nil, errDead
-	case ambush.Code != 0 && !ambush.Applied:
-		return c.answer(req, refuse(ambush.Code))
+	case fault.Code != 0 && !fault.Applied:
+		return c.answer(req, refuse(fault.Code))
 	default:
 		return nil, errLost
 	}

@@ -11,50 +11,35 @@ import (
 
 // TestKnownWork is TestKnown for machines that somebody works on.
 func TestKnownWork(t *testing.T) {
-	for name, test := range map[string]struct {
-		history History
-		seen    map[string]int
-	}{
+	runKnown(t, map[string]known{
 		// Nothing but the maintenance keeps it: there is no share.
 		"M12: a node is off for longer than the health timeout": {History{Replicas: 3, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Maintain{Machine: 0, For: time.Hour, Off: 30 * time.Minute}},
-		}}, map[string]int{"Unknown:Preserved > Failed:Preserved": 1, "maintenance WaitForPodCompletion > Draining": 1, "terminated": 0}},
+		}}, seen{"Unknown:Preserved > Failed:Preserved": 1, "maintenance WaitForPodCompletion > Draining": 1, "terminated": 0}},
 		// The second waits for the first, which nobody ends, and is the first again once its node is given back.
 		"M9, M10: a maintenance is forgotten, and another one waits": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Maintain{Machine: 0, For: 10 * time.Minute, Forgets: true}},
 			{21 * time.Minute, Maintain{Machine: 1, For: 10 * time.Minute}},
-			{22 * time.Minute, Lay{sidecarName, Ambush{Skip: 1, Kill: true, Applied: true, After: time.Minute}}},
-		}}, map[string]int{"maintenance Pending > Scheduled": 2, "maintenance Draining > Ready": 2, "terminated": 0}},
+			{22 * time.Minute, FailWrite{sidecarName, WriteFault{Skip: 1, Kill: true, Applied: true, Downtime: time.Minute}}},
+		}}, seen{"maintenance Pending > Scheduled": 2, "maintenance Draining > Ready": 2, "terminated": 0}},
 		"M7: the sidecar is killed while it gives the node back": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Maintain{Machine: 0, For: 10 * time.Minute}},
-			{25 * time.Minute, Lay{sidecarName, Ambush{Kill: true, Applied: true, After: 10 * time.Minute}}},
-		}}, map[string]int{"maintenance Draining > Ready": 1, "terminated": 0}},
+			{25 * time.Minute, FailWrite{sidecarName, WriteFault{Kill: true, Applied: true, Downtime: 10 * time.Minute}}},
+		}}, seen{"maintenance Draining > Ready": 1, "terminated": 0}},
 		"X1: a machine is power-cycled, and its host takes its time": {History{Replicas: 3, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{21 * time.Minute, Stubborn{0, 4 * time.Minute}},
 			{21 * time.Minute, PowerCycle{Machine: 0}},
-		}}, map[string]int{"host is off": 1, "node is out of service": 1, "cycle Starting > Succeeded": 1, "terminated": 0}},
+		}}, seen{"host is off": 1, "node is out of service": 1, "cycle Starting > Succeeded": 1, "terminated": 0}},
 		"X2: the machine goes while its host is off": {History{Replicas: 3, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, Stubborn{0, 20 * time.Minute}},
 			{20 * time.Minute, PowerCycle{Machine: 0}},
 			{25 * time.Minute, Delete{0}},
-		}}, map[string]int{"host is asked to be off": 1, "host is off": 0, "terminated": 1}},
+		}}, seen{"host is asked to be off": 1, "host is off": 0, "terminated": 1}},
 		"X8: two are asked for, and the sidecar is killed": {History{Replicas: 4, Share: 0, Timeout: time.Hour, Events: []Event{
 			{20 * time.Minute, PowerCycle{Machine: 0}},
 			{20 * time.Minute, PowerCycle{Machine: 1, OnNode: true}},
-			{20 * time.Minute, Lay{sidecarName, Ambush{Skip: 8, Kill: true, Applied: true, After: time.Minute}}},
-		}}, map[string]int{"host is off": 2, "cycle Starting > Succeeded": 2, "terminated": 0}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := happen(t, test.history)
-			if o.Violation != "" {
-				t.Errorf("%s\n%s\n\n%s", o.Violation, test.history, o.Timeline)
-			}
-			for what, times := range test.seen {
-				if o.Seen[what] != times {
-					t.Errorf("%q was seen %d times, expected %d: %v", what, o.Seen[what], times, o.Seen)
-				}
-			}
-		})
-	}
+			{20 * time.Minute, FailWrite{sidecarName, WriteFault{Skip: 8, Kill: true, Applied: true, Downtime: time.Minute}}},
+		}}, seen{"host is off": 2, "cycle Starting > Succeeded": 2, "terminated": 0}},
+	})
 }

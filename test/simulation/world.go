@@ -29,7 +29,8 @@ const (
 	drainTimeout    = 2 * time.Hour
 )
 
-// World is all that a history happens to: two API servers, the processes that use them, and a cloud.
+// World is all that a history happens to: two API servers, the processes that use them, and a cloud. Who holds several mutexes
+// takes them in this order, as the clock stands still while somebody waits for one: requestors or pods, cloud, API server, oracle.
 type World struct {
 	ctx         context.Context
 	end         context.CancelFunc
@@ -53,6 +54,8 @@ const (
 	managerName           = "mcm"
 	machineControllerName = "machine-controller"
 )
+
+var processNames = []string{managerName, machineControllerName, sidecarName}
 
 // newWorld starts everything, with a MachineDeployment. It must be called in a bubble of its own, and stopped.
 func newWorld(h History) *World {
@@ -80,8 +83,8 @@ func newWorld(h History) *World {
 
 	w.createPool(h)
 	w.requestors.configure()
-	for _, process := range w.processes {
-		process.Start()
+	for _, name := range processNames {
+		w.processes[name].Start()
 	}
 	go w.run()
 	return w
@@ -99,10 +102,11 @@ func (w *World) add(name string, run func(context.Context, *Life) error) {
 	w.processes[name] = &Process{
 		Name: name, ctx: w.ctx, run: run,
 		links: map[string]*link{"seed": newLink(w.seed), "shoot": newLink(w.shoot)},
-		onAmbush: func(a *Ambush) {
-			w.oracle.disturb(a.After)
-			w.note(name, "it happens: "+Lay{name, *a}.String())
+		onFault: func(a *WriteFault) {
+			w.oracle.disturb(a.Downtime)
+			w.note(name, "it happens: "+FailWrite{name, *a}.String())
 		},
+		onEnd: func(err error) { w.note(name, "ends, and is started again: "+err.Error()) },
 	}
 }
 

@@ -8,6 +8,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,12 +17,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/binaries"
 )
 
 const (
 	module = "github.com/gardener/machine-controller-manager"
-	// versions is the module that says which version of MCM it is.
-	versions = "test/landscape/modules/mcm-0.61"
 	// using is the package that imports MCM, and copied are the packages below it that MCM becomes.
 	using, copied = "test/simulation/mcm", "test/simulation/mcm/copied"
 )
@@ -39,7 +40,7 @@ func main() {
 
 // run writes overlay.json and what it refers to.
 func run(dir string) error {
-	source, err := goList("-C", versions, "list", "-m", "-f", "{{.Dir}}", module)
+	source, err := binaries.Source(context.Background(), binaries.MCM061, module)
 	if err != nil {
 		return err
 	}
@@ -49,8 +50,8 @@ func run(dir string) error {
 	}
 	overlay := map[string]string{}
 	for _, tree := range []struct{ from, to string }{
-		{filepath.Join(source, "pkg"), filepath.Join(copied, "pkg")},
-		{filepath.Join(source, "cmd"), filepath.Join(copied, "cmd")},
+		{filepath.Join(source.Dir, "pkg"), filepath.Join(copied, "pkg")},
+		{filepath.Join(source.Dir, "cmd"), filepath.Join(copied, "cmd")},
 		{using, using},
 	} {
 		err := filepath.WalkDir(tree.from, func(path string, entry fs.DirEntry, err error) error {
