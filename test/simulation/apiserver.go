@@ -42,6 +42,8 @@ type APIServer struct {
 	grown chan struct{}
 	// names numbers the objects that are given a name.
 	names int
+	// evicting says that what is written is an eviction.
+	evicting bool
 }
 
 type key struct{ resource, namespace, name string }
@@ -51,8 +53,9 @@ type Change struct {
 	key
 	Type watch.EventType
 	At   time.Time
-	// By is the process that wrote.
-	By string
+	// By is the process that wrote, Evicted says that it has asked for an eviction.
+	By      string
+	Evicted bool
 	// Object is the one that was deleted if Type says so. It must not be changed, and nor must Before, the object as it was
 	// before, nil for none.
 	Object, Before *unstructured.Unstructured
@@ -184,6 +187,12 @@ func (s *APIServer) Update(by string, k key, status bool, edit func(*unstructure
 	if version := edited.GetResourceVersion(); version != "" && version != before.GetResourceVersion() {
 		return nil, apierrors.NewConflict(k.groupResource(), k.name, fmt.Errorf("the object has been modified"))
 	}
+	if uid := edited.GetUID(); uid != "" && uid != before.GetUID() {
+		return nil, apierrors.NewConflict(k.groupResource(), k.name, fmt.Errorf("the UID is %s", before.GetUID()))
+	}
+	if !status && before.GetDeletionTimestamp() != nil && slices.ContainsFunc(edited.GetFinalizers(), func(f string) bool { return !slices.Contains(before.GetFinalizers(), f) }) {
+		return nil, apierrors.NewForbidden(k.groupResource(), k.name, fmt.Errorf("no finalizer can be added to what is being deleted"))
+	}
 
 	after := &unstructured.Unstructured{}
 	if status {
@@ -249,7 +258,7 @@ func (s *APIServer) append(by string, k key, eventType watch.EventType, object, 
 	if err != nil {
 		panic(err) // it was JSON before
 	}
-	change := &Change{key: k, Type: eventType, At: time.Now(), By: by, Object: object, Before: before, raw: raw}
+	change := &Change{key: k, Type: eventType, At: time.Now(), By: by, Evicted: s.evicting, Object: object, Before: before, raw: raw}
 	if eventType == watch.Deleted {
 		delete(s.objects, k)
 	} else {

@@ -76,8 +76,8 @@ type vm struct {
 	// reported is the condition that the node shows, and reportedBoot since which boot.
 	reported     Condition
 	reportedBoot int
-	// gone says that there is only its node any more, deleted that it has not gone by itself.
-	gone, deleted bool
+	// gone says that there is only its node any more.
+	gone bool
 }
 
 func newCloud(seed, shoot *APIServer) *Cloud {
@@ -159,8 +159,8 @@ func (c *Cloud) tick() {
 		switch {
 		case vm.gone && c.shoot.Last(nodeKey(name)) == nil:
 			delete(c.vms, name)
-		case vm.deleted && vm.reported == Dead:
-			// A node that joined while its VM was being deleted is left by machine-controller-manager.
+		case vm.gone && vm.reported == Dead:
+			// That, too, which joined while its VM was being deleted: machine-controller-manager leaves it.
 			_, _ = c.shoot.Delete("cloud-controller", nodeKey(name), "", "")
 		case vm.condition != Dead && !vm.off && !now.Before(vm.boots):
 			if !vm.joined {
@@ -199,6 +199,18 @@ func (c *Cloud) report(vm *vm, condition Condition, by string) {
 		if condition != Dead { // nobody else knows of it
 			setCondition(node, kernelDeadlock, deadlock)
 			node.Status.NodeInfo.BootID = vm.bootID()
+		}
+		return toUnstructured(node), nil
+	})
+	taint := map[Condition]string{NotReady: corev1.TaintNodeNotReady, Dead: corev1.TaintNodeUnreachable}[condition]
+	_, _ = c.shoot.Update("node-lifecycle", nodeKey(vm.machine), false, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		node := fromUnstructured[corev1.Node](object)
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
+		})
+		if taint != "" {
+			node.Spec.Taints = append(node.Spec.Taints,
+				corev1.Taint{Key: taint, Effect: corev1.TaintEffectNoSchedule}, corev1.Taint{Key: taint, Effect: corev1.TaintEffectNoExecute, TimeAdded: new(metav1.Now())})
 		}
 		return toUnstructured(node), nil
 	})
@@ -299,7 +311,7 @@ func (a account) DeleteVM(machine string) error {
 	defer a.mutex.Unlock()
 	found := a.find(machine)
 	if found := a.vms[machine]; found != nil {
-		found.condition, found.gone, found.deleted = Dead, true, true
+		found.condition, found.gone = Dead, true
 		a.deprovision(machine)
 	}
 	if found == nil {

@@ -38,7 +38,9 @@ func (s *APIServer) evict(by string, k key, body []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if _, err := s.deleteLocked(by, k, pod, opts); err != nil {
+	s.evicting = true
+	_, err = s.deleteLocked(by, k, pod, opts)
+	if s.evicting = false; err != nil {
 		return nil, err
 	}
 	return json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess})

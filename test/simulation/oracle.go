@@ -42,6 +42,7 @@ type oracle struct {
 	mutex    sync.Mutex
 	alone    bool
 	share    int
+	timeout  time.Duration
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
@@ -75,8 +76,12 @@ type subject struct {
 	// worked says that somebody has asked to work on it.
 	worked bool
 	cycled cycled
+	// keptSince is since when it is kept, placed since when it uses a place.
+	keptSince, placed time.Time
 	// denied is when a person last asked for the end of the preservation.
 	denied time.Time
+	// orphaned says that the node was taken away from the machine, which machine-controller-manager terminates then.
+	orphaned bool
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
 	unhealthy time.Time
 	// disturbed is when something was last done to the machine or its node, changed when it last took another course.
@@ -91,7 +96,7 @@ func newOracle(h History) *oracle {
 		share = 0 // it keeps nothing
 	}
 	return &oracle{
-		alone: h.Alone, share: share, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		alone: h.Alone, share: share, timeout: h.Timeout, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		violated: make(chan struct{}), seen: map[string]int{},
 	}
 }
@@ -136,7 +141,7 @@ func (o *oracle) ask(name, value string) {
 	defer o.mutex.Unlock()
 	s := o.subject(name)
 	s.asked, s.disturbed = true, later(s.disturbed, time.Now())
-	if value != v1alpha1.RequestNow && value != v1alpha1.RequestTrue {
+	if value == v1alpha1.RequestFalse || value == "" {
 		s.denied = time.Now()
 	}
 }
@@ -214,6 +219,7 @@ func (o *oracle) observeMachine(change *Change) {
 	if before == nil {
 		return
 	}
+	o.checkRecord(s, before, was, change)
 	switch {
 	case was.kept && !s.record.kept && was.phase == failedPreserved && !was.expiry.After(time.Now()):
 		s.expired = true
@@ -231,7 +237,7 @@ func (o *oracle) observeMachine(change *Change) {
 	if o.alone {
 		healed = change.By == machineControllerName && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	}
-	if healed && !s.unhealthy.IsZero() && time.Since(s.unhealthy) > soon && s.unhealthy.After(o.blind) {
+	if healed && !s.unhealthy.IsZero() && time.Since(s.unhealthy) > soon && time.Now().After(o.blind) {
 		o.blame("H1", "%s is taken for healthy by %s, and its node is not since %s", change.name, change.By, s.unhealthy.Format(time.TimeOnly))
 	}
 	if places := o.places(true); len(places) > o.share && (o.alone || change.By == sidecarName) {
@@ -257,6 +263,52 @@ func (o *oracle) dismiss(name string, s *subject) {
 	delete(o.machines, name)
 }
 
+// checkRecord blames a preservation that is longer, or shorter, than it must be, and a place that there is not.
+func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
+	now := time.Now()
+	switch is := s.record; {
+	case !is.kept:
+		s.keptSince = time.Time{}
+	case s.keptSince.IsZero():
+		s.keptSince = now
+	}
+	isPlace := func(r record, m *machinev1alpha1.Machine) bool {
+		return r.kept && r.phase == failedPreserved && !onlyWorkedOn(m)
+	}
+	switch {
+	case !isPlace(s.record, s.machine):
+		s.placed = time.Time{}
+	case s.placed.IsZero():
+		s.placed = now
+		taken := 0
+		for _, other := range o.machines {
+			if other != s && other.machine != nil && other.machine.DeletionTimestamp == nil && !other.placed.IsZero() && now.Sub(other.placed) > soon {
+				taken++
+			}
+		}
+		if change.By == sidecarName && s.record.auto && !s.asked && taken >= o.share {
+			o.blame("T5", "%s gets a place, and %d others have the share of %d", change.name, taken, o.share)
+		}
+	}
+	if change.By != sidecarName || s.asked || s.worked || !was.kept || was.phase == "" || s.machine.DeletionTimestamp != nil {
+		return
+	}
+	switch {
+	case s.record.kept && s.record.expiry.After(was.expiry.Add(time.Second)):
+		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.expiry.Format(time.DateTime), was.expiry.Format(time.DateTime))
+	case s.record.kept && s.record.expiry.After(s.keptSince.Add(o.timeout+soon)):
+		o.blame("T5", "%s is kept since %s until %s", change.name, s.keptSince.Format(time.DateTime), s.record.expiry.Format(time.DateTime))
+	case !s.record.kept && was.phase == failedPreserved && was.expiry.After(now.Add(5*time.Second)) && !o.isReplaced():
+		o.blame("T8", "%s is let go of, and was to be kept until %s", change.name, was.expiry.Format(time.DateTime))
+	}
+}
+
+// recent says that machine-controller-manager may still act on what was.
+func recent(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
+
+// isReplaced says that machines are replaced because of an update, or were a moment ago.
+func (o *oracle) isReplaced() bool { return !o.rolling.IsZero() || recent(o.rolled) }
+
 // places are the machines that failed, or are about to, and are kept: all of them, or only those that are kept by the share.
 func (o *oracle) places(byShare bool) []string {
 	var places []string
@@ -274,14 +326,23 @@ func (o *oracle) places(byShare bool) []string {
 
 // checkTermination blames the end of a machine that is to be kept.
 func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
-	recent := func(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
-	if change.By == user || !o.rolling.IsZero() || recent(o.rolled) || recent(o.scaled) || recent(s.denied) {
+	if change.By == user || o.isReplaced() || recent(s.denied) || s.orphaned {
+		return
+	}
+	if recent(o.scaled) {
+		if was.kept && was.phase != "" && time.Since(s.keptSince) > calm && time.Since(o.disturbed) > calm {
+			for _, name := range slices.Sorted(maps.Keys(o.machines)) {
+				if other := o.machines[name]; other.machine != nil && !other.record.kept && other.machine.DeletionTimestamp == nil && o.isCalm(other) {
+					o.blame("P2", "%s is %s and terminated as the pool is scaled down, and %s is not kept", change.name, was.phase, name)
+				}
+			}
+		}
 		return
 	}
 	switch {
 	case !was.kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
-	case was.kept && was.phase != "" && was.expiry.After(time.Now()):
+	case was.kept && (was.phase != "" || time.Since(o.disturbed) > healthTimeout+calm) && was.expiry.After(time.Now()):
 		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.phase, was.expiry.Format(time.TimeOnly))
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
 		len(o.places(false)) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
@@ -302,12 +363,13 @@ func (o *oracle) observeNode(change *Change) {
 	}
 	o.checkMaintainedNode(change, before, s.node)
 	o.observeCycledNode(change, before, s.node)
-	if change.Type == watch.Deleted {
-		s.node = nil
+	if before != nil && change.By == sidecarName && !slices.Equal(foreignTaints(before), foreignTaints(s.node)) {
+		o.blame("P7", "the taints of the node of %s were %v, and are %v", change.name, before.Spec.Taints, s.node.Spec.Taints)
 	}
-	healthy := s.node != nil && slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	}) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
+	if change.Type == watch.Deleted {
+		s.node, s.orphaned = nil, true
+	}
+	healthy := s.node != nil && isNodeReady(s.node) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == kernelDeadlock && c.Status != corev1.ConditionFalse
 	})
 	s.cycled.settle(healthy)
@@ -345,7 +407,12 @@ func (o *oracle) look() {
 		s := o.machines[name]
 		o.lookAtMaintained(name, s)
 		o.lookAtCycle(name, s)
-		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || !o.isCalm(s) {
+		if s.machine == nil || s.machine.DeletionTimestamp != nil || !o.isCalm(s) {
+			continue
+		}
+		o.lookAtRequest(name, s)
+		if !s.record.kept {
+			o.lookAtUnhealthy(name, s)
 			continue
 		}
 		if overdue := now.Sub(s.record.expiry); overdue > o.late() {
@@ -358,7 +425,7 @@ func (o *oracle) look() {
 		if !isProtected(s.node) {
 			o.blame("P5", "%s is %s, and its node is not protected", name, s.record.phase)
 		}
-		tainted := slices.ContainsFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
+		tainted := hasTaint(s.node, v1alpha1.TaintPreserved)
 		if (failed && !workedOn(s.machine)) != tainted && !o.alone { // MCM 0.62 cordons
 			o.blame("P7", "%s is %s, and the taint of its node is %t", name, s.record.phase, tainted)
 		}
@@ -367,6 +434,34 @@ func (o *oracle) look() {
 		}
 		o.checkEmpty(name, s)
 	}
+}
+
+// lookAtRequest blames a request that is not heeded. That of the node counts (R2).
+func (o *oracle) lookAtRequest(name string, s *subject) {
+	if s.node == nil || o.alone || o.isReplaced() || s.machine.Annotations[v1alpha1.AnnotationReleased] != "" {
+		return
+	}
+	switch request := s.node.Annotations[v1alpha1.AnnotationPreserve]; {
+	case request == v1alpha1.RequestNow && !s.record.kept:
+		o.blame("T1", "%s is asked for, and not kept", name)
+	case request == v1alpha1.RequestFalse && s.record.kept && !workedOn(s.machine):
+		o.blame("T3", "%s is kept, and nobody may", name)
+	}
+}
+
+// lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
+func (o *oracle) lookAtUnhealthy(name string, s *subject) {
+	const replaced = healthTimeout + 30*time.Minute
+	last := later(later(o.disturbed, s.disturbed), later(o.rolled, o.scaled))
+	if s.unhealthy.IsZero() || time.Since(later(s.unhealthy, last)) <= replaced || !o.rolling.IsZero() {
+		return
+	}
+	for _, other := range o.machines {
+		if other != s && (!other.unhealthy.IsZero() || time.Since(other.changed) <= replaced) {
+			return
+		}
+	}
+	o.blame("T6", "%s is unhealthy since %s, not kept, and not replaced", name, s.unhealthy.Format(time.TimeOnly))
 }
 
 // rest blames what is not as it is to be at the end of a history, when nothing has happened for half of it.
@@ -408,6 +503,21 @@ func (o *oracle) rest(w *World) {
 		}
 	}
 	o.restOfPods()
+}
+
+// foreignTaints returns the keys of the taints that are not ours, in their order.
+func foreignTaints(node *corev1.Node) (keys []string) {
+	for _, taint := range node.Spec.Taints {
+		if !slices.Contains([]string{v1alpha1.TaintPreserved, v1alpha1.TaintMaintenance, corev1.TaintNodeOutOfService}, taint.Key) {
+			keys = append(keys, taint.Key)
+		}
+	}
+	return keys
+}
+
+// hasTaint says that a node has a taint of a key.
+func hasTaint(node *corev1.Node, key string) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
 // record is what a Machine says of its preservation.

@@ -141,7 +141,7 @@ func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.M
 }
 
 func isOutOfService(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return hasTaint(node, corev1.TaintNodeOutOfService)
 }
 
 // observeCycledNode is called with each change of a node, before it is known whether that is healthy.

@@ -128,7 +128,7 @@ func marksOfMaintenance(node *corev1.Node) (marks []string) {
 	if _, ok := node.Annotations[v1alpha1.AnnotationMaintenance]; ok {
 		marks = append(marks, "annotation")
 	}
-	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintMaintenance }) {
+	if hasTaint(node, v1alpha1.TaintMaintenance) {
 		marks = append(marks, "cordon")
 	}
 	return marks

@@ -87,10 +87,14 @@ func (o *oracle) observeDrain(node string) {
 func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 	node := pod.Spec.NodeName
 	s, d := o.machines[node], o.pods.drains[node]
-	if o.maintenances.of(node) != nil {
-		return // its requestor has asked for that
-	}
 	forced := change.Type == watch.Deleted || isForced(pod)
+	maintained := o.maintenances.of(node) != nil // its requestor has asked for that
+	if !change.Evicted && (maintained || !forced) && change.Before.GetDeletionTimestamp() == nil {
+		o.blame("P7", "%s is deleted by us, and not evicted", change.name)
+	}
+	if maintained {
+		return
+	}
 	if d == nil {
 		o.blame("D1", "%s is removed by us, and the machine of %s was never %s with the taint", change.name, node, failedPreserved)
 		return

@@ -196,7 +196,7 @@ func (p *Pods) lookAfter(pod *corev1.Pod) {
 		return
 	}
 	vm, node := p.cloud.find(pod.Spec.NodeName), p.nodes[pod.Spec.NodeName]
-	alive := vm != nil && vm.condition != Dead && !time.Now().Before(vm.boots)
+	alive := vm != nil && vm.condition != Dead && !vm.off && !time.Now().Before(vm.boots)
 	ended := pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 	_, stuck := p.stuck[pod.UID]
 	switch {

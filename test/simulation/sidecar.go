@@ -43,6 +43,7 @@ func runSidecar(ctx context.Context, life *Life) error {
 		o.LeaderElection = false
 		o.Controller = config.Controller{
 			SkipNameValidation: new(true),  // it is started again in the same program
+			RecoverPanic:       new(false), // it is to be seen
 			UsePriorityQueue:   new(false), // it updates metrics twice a second, which is most of what happens when nothing does
 		}
 		o.GracefulShutdownTimeout = new(time.Minute)
