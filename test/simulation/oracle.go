@@ -51,6 +51,8 @@ type oracle struct {
 	// scaled is when machines were last to become fewer.
 	replicas int
 	scaled   time.Time
+	// replaced is when a machine was last gone.
+	replaced time.Time
 	// disturbed is when the last fault was over, and is in the future while there is one.
 	disturbed time.Time
 	// blind is until when the sidecar could not see what becomes of nodes.
@@ -261,6 +263,7 @@ func (o *oracle) dismiss(name string, s *subject) {
 		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 	}
 	delete(o.machines, name)
+	o.replaced = time.Now()
 }
 
 // checkRecord blames a preservation that is longer, or shorter, than it must be, and a place that there is not.
@@ -290,14 +293,12 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was re
 			o.blame("T5", "%s gets a place, and %d others have the share of %d", change.name, taken, o.share)
 		}
 	}
-	if change.By != sidecarName || s.asked || s.worked || !was.kept || was.phase == "" || s.machine.DeletionTimestamp != nil {
+	if change.By != sidecarName || s.asked || s.worked || workedOn(before) || workedOn(s.machine) || !was.kept || was.phase == "" || s.machine.DeletionTimestamp != nil {
 		return
 	}
 	switch {
 	case s.record.kept && s.record.expiry.After(was.expiry.Add(time.Second)):
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.expiry.Format(time.DateTime), was.expiry.Format(time.DateTime))
-	case s.record.kept && s.record.expiry.After(s.keptSince.Add(o.timeout+soon)):
-		o.blame("T5", "%s is kept since %s until %s", change.name, s.keptSince.Format(time.DateTime), s.record.expiry.Format(time.DateTime))
 	case !s.record.kept && was.phase == failedPreserved && was.expiry.After(now.Add(5*time.Second)) && !o.isReplaced():
 		o.blame("T8", "%s is let go of, and was to be kept until %s", change.name, was.expiry.Format(time.DateTime))
 	}
@@ -366,8 +367,9 @@ func (o *oracle) observeNode(change *Change) {
 	if before != nil && change.By == sidecarName && !slices.Equal(foreignTaints(before), foreignTaints(s.node)) {
 		o.blame("P7", "the taints of the node of %s were %v, and are %v", change.name, before.Spec.Taints, s.node.Spec.Taints)
 	}
+	s.orphaned = s.orphaned || s.node.DeletionTimestamp != nil || change.Type == watch.Deleted
 	if change.Type == watch.Deleted {
-		s.node, s.orphaned = nil, true
+		s.node = nil
 	}
 	healthy := s.node != nil && isNodeReady(s.node) && !slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == kernelDeadlock && c.Status != corev1.ConditionFalse
@@ -418,6 +420,9 @@ func (o *oracle) look() {
 		if overdue := now.Sub(s.record.expiry); overdue > o.late() {
 			o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
 		}
+		if !s.asked && !s.worked && !workedOn(s.machine) && s.record.expiry.After(s.keptSince.Add(o.timeout+soon)) && !o.alone {
+			o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.expiry.Format(time.DateTime))
+		}
 		if s.node == nil || s.record.phase == "" || !o.rolling.IsZero() {
 			continue
 		}
@@ -452,12 +457,12 @@ func (o *oracle) lookAtRequest(name string, s *subject) {
 // lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
 func (o *oracle) lookAtUnhealthy(name string, s *subject) {
 	const replaced = healthTimeout + 30*time.Minute
-	last := later(later(o.disturbed, s.disturbed), later(o.rolled, o.scaled))
+	last := later(later(o.disturbed, s.disturbed), later(later(o.rolled, o.scaled), o.replaced))
 	if s.unhealthy.IsZero() || time.Since(later(s.unhealthy, last)) <= replaced || !o.rolling.IsZero() {
 		return
 	}
 	for _, other := range o.machines {
-		if other != s && (!other.unhealthy.IsZero() || time.Since(other.changed) <= replaced) {
+		if other != s && (!other.unhealthy.IsZero() || other.machine != nil && other.machine.DeletionTimestamp != nil || time.Since(other.changed) <= replaced) {
 			return
 		}
 	}

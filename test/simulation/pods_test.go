@@ -91,6 +91,8 @@ func TestEvictions(t *testing.T) {
 		return *pods.pods["web-001"].DeletionGracePeriodSeconds
 	}
 	uid := pods.pods["web-001"].UID
+	pods.finalize("web-001", []string{stuckFinalizer})
+	pods.read()
 
 	if of("node") != 1 || of("other") != 0 {
 		t.Errorf("%d pods are on the node, and %d on another one", of("node"), of("other"))
@@ -123,7 +125,6 @@ func TestEvictions(t *testing.T) {
 	if of("node") != 1 {
 		t.Error("a write ends a pod whose grace period is not over")
 	}
-	pods.finalize("web-001", []string{stuckFinalizer})
 	if err := remove(0); err != nil || grace() != 0 || of("node") != 1 {
 		t.Errorf("a finalizer keeps it: %v, %d, %d", err, grace(), of("node"))
 	}

@@ -178,16 +178,15 @@ func TestHistories(t *testing.T) {
 			seen[what] += times
 		}
 		rule, _, _ := strings.Cut(o.Violation, ":")
-		switch {
-		case rule == "":
-		case first == "":
-			first = rule
-			t.Logf("after %d histories: %s\n%s\n\n%s", count, o.Violation, h, o.Timeline) // the same may not show again
-			rt.Fatal(rule)
-		case rule == first:
-			rt.Logf("%s\n%s\n\n%s", o.Violation, h, o.Timeline)
-			rt.Fatal(rule)
+		if rule == "" || first != "" && rule != first {
+			return
 		}
+		if first == "" {
+			t.Logf("after %d histories: %s\n%s\n\n%s", count, o.Violation, h, o.Timeline) // it may not show again
+		}
+		first = rule
+		rt.Logf("%s\n%s\n\n%s", o.Violation, h, o.Timeline)
+		rt.Fatal(rule)
 	})
 	t.Logf("%d histories, %.0f simulated hours per second: %v", count, float64(count)*duration.Hours()/time.Since(begin).Seconds(), seen)
 }
