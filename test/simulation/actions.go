@@ -132,7 +132,7 @@ func (Roll) do(w *World) {
 	w.rolls++
 	name := fmt.Sprintf("%s-%d", pool, w.rolls)
 	w.create("machineclasses", machineClass(name))
-	w.oracle.roll()
+	w.oracle.roll(name)
 	w.editPool(func(d *machinev1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = name })
 }
 

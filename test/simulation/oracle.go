@@ -46,6 +46,8 @@ type oracle struct {
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
+	// class is the name of the newest template's MachineClass.
+	class string
 	// rolling is since when machines are replaced because of an update, rolled until when; zero for not, and never.
 	rolling, rolled time.Time
 	// scaled is when machines were last to become fewer.
@@ -98,7 +100,7 @@ func newOracle(h History) *oracle {
 		share = 0 // it keeps nothing
 	}
 	return &oracle{
-		alone: h.Alone, share: share, timeout: h.Timeout, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		alone: h.Alone, share: share, timeout: h.Timeout, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		violated: make(chan struct{}), seen: map[string]int{},
 	}
 }
@@ -157,10 +159,10 @@ func (o *oracle) scale(replicas int) {
 	o.replicas = replicas
 }
 
-func (o *oracle) roll() {
+func (o *oracle) roll(class string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	if o.rolling.IsZero() {
+	if o.class = class; o.rolling.IsZero() {
 		o.rolling = time.Now()
 	}
 }
@@ -192,15 +194,18 @@ func (o *oracle) observe(change *Change) {
 	o.observePods(change)
 }
 
+// observeSets follows an update: it is over when only the MachineSet of the newest template has machines (P3).
 func (o *oracle) observeSets() {
-	with := 0
+	old, newest := false, false
 	for _, set := range o.sets {
-		if set.Spec.Replicas > 0 || set.Status.Replicas > 0 {
-			with++
+		switch {
+		case set.Spec.Template.Spec.Class.Name == o.class:
+			newest = true
+		case set.Spec.Replicas > 0 || set.Status.Replicas > 0:
+			old = true
 		}
 	}
-	// The new MachineSet comes some time after the update.
-	if with <= 1 && !o.rolling.IsZero() && time.Since(o.rolling) > time.Minute {
+	if newest && !old && !o.rolling.IsZero() {
 		o.rolling, o.rolled = time.Time{}, time.Now()
 	}
 }
@@ -548,7 +553,7 @@ func (o *oracle) recordOf(machine *machinev1alpha1.Machine) record {
 	}
 	r := record{
 		kept:  annotations[v1alpha1.AnnotationCause] != "",
-		auto:  strings.Contains(annotations[v1alpha1.AnnotationCause]+annotations[v1alpha1.AnnotationClaims], v1alpha1.CauseAuto),
+		auto:  slices.Contains(causesOf(machine), v1alpha1.CauseAuto),
 		phase: annotations[v1alpha1.AnnotationPhase],
 	}
 	if r.expiry, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime]); status.PreserveExpiryTime != nil {

@@ -236,12 +236,15 @@ func isWork(cause string) bool {
 	return cause == v1alpha1.CauseMaintenance || cause == v1alpha1.CauseRemediation
 }
 
-func causesOf(machine *machinev1alpha1.Machine) []string {
-	causes := []string{machine.Annotations[v1alpha1.AnnotationCause]}
-	if claims := machine.Annotations[v1alpha1.AnnotationClaims]; claims != "" {
-		causes = nil
-		for claim := range strings.SplitSeq(claims, ",") {
-			cause, _, _ := strings.Cut(claim, "=")
+// causesOf returns why a machine is kept now.
+func causesOf(machine *machinev1alpha1.Machine) (causes []string) {
+	claims := machine.Annotations[v1alpha1.AnnotationClaims]
+	if claims == "" {
+		return []string{machine.Annotations[v1alpha1.AnnotationCause]}
+	}
+	for claim := range strings.SplitSeq(claims, ",") {
+		cause, text, _ := strings.Cut(claim, "=")
+		if expiry, err := time.Parse(time.RFC3339, text); err != nil || expiry.After(time.Now()) {
 			causes = append(causes, cause)
 		}
 	}
