@@ -385,7 +385,7 @@ func (o *oracle) observeNode(change *Change) {
 	}
 	switch {
 	case healthy:
-		s.unhealthy = time.Time{}
+		s.unhealthy, s.expired = time.Time{}, false
 	case s.unhealthy.IsZero():
 		s.unhealthy = time.Now()
 	}

@@ -229,7 +229,7 @@ func onlyWorkedOn(machine *machinev1alpha1.Machine) bool {
 }
 
 func workedOn(machine *machinev1alpha1.Machine) bool {
-	return slices.ContainsFunc(causesOf(machine), isWork)
+	return slices.ContainsFunc(causesSince(machine, time.Now().Add(-soon)), isWork)
 }
 
 func isWork(cause string) bool {
@@ -237,14 +237,17 @@ func isWork(cause string) bool {
 }
 
 // causesOf returns why a machine is kept now.
-func causesOf(machine *machinev1alpha1.Machine) (causes []string) {
+func causesOf(machine *machinev1alpha1.Machine) []string { return causesSince(machine, time.Now()) }
+
+// causesSince returns why a machine is kept now, or was since some time.
+func causesSince(machine *machinev1alpha1.Machine, since time.Time) (causes []string) {
 	claims := machine.Annotations[v1alpha1.AnnotationClaims]
 	if claims == "" {
 		return []string{machine.Annotations[v1alpha1.AnnotationCause]}
 	}
 	for claim := range strings.SplitSeq(claims, ",") {
 		cause, text, _ := strings.Cut(claim, "=")
-		if expiry, err := time.Parse(time.RFC3339, text); err != nil || expiry.After(time.Now()) {
+		if expiry, err := time.Parse(time.RFC3339, text); err != nil || expiry.After(since) {
 			causes = append(causes, cause)
 		}
 	}
