@@ -345,10 +345,12 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 		}
 		return
 	}
+	// Work on a machine holds it only when its deadline comes near (M12): who is not there then does not.
+	unheld := onlyWorkedOn(before) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm
 	switch {
 	case !was.kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
-	case was.kept && (was.phase != "" || time.Since(o.disturbed) > healthTimeout+calm) && was.expiry.After(time.Now()):
+	case was.kept && !unheld && (was.phase != "" || time.Since(o.disturbed) > healthTimeout+calm) && was.expiry.After(time.Now()):
 		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.phase, was.expiry.Format(time.TimeOnly))
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
 		len(o.places(false)) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
