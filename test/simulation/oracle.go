@@ -345,8 +345,9 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 		}
 		return
 	}
-	// Work on a machine holds it only when its deadline comes near (M12): who is not there then does not.
-	unheld := onlyWorkedOn(before) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm
+	// What has not failed is held only when its deadline comes near: by MCM 0.61, and if somebody works on it (M12). Who is not
+	// there then does not.
+	unheld := (old || onlyWorkedOn(before)) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm
 	switch {
 	case !was.kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
