@@ -290,7 +290,8 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was re
 		s.placed = now
 		taken := 0
 		for _, other := range o.machines {
-			if other != s && other.machine != nil && other.machine.DeletionTimestamp == nil && !other.placed.IsZero() && now.Sub(other.placed) > soon {
+			// One whose claim has ended may be kept on because somebody works on it.
+			if other != s && other.machine != nil && other.machine.DeletionTimestamp == nil && !other.placed.IsZero() && now.Sub(other.placed) > soon && !onlyWorkedOn(other.machine) {
 				taken++
 			}
 		}
@@ -408,6 +409,10 @@ func (o *oracle) look() {
 		last := later(o.rolling, later(o.disturbed, o.pods.hindered))
 		for _, s := range o.machines {
 			last = later(last, s.disturbed)
+			// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
+			if m := s.machine; m != nil && m.DeletionTimestamp != nil && m.Spec.Class.Name != o.class {
+				last = later(last, m.DeletionTimestamp.Time)
+			}
 		}
 		if now.Sub(last) > rollTime {
 			o.blame("P3", "the update has not ended that has begun at %s", o.rolling.Format(time.TimeOnly))
