@@ -51,6 +51,9 @@ func (Stillborn) String() string { return "the next VM will not boot" }
 
 func (Stillborn) do(w *World) { w.cloud.bear(1) }
 
+// nonsense is a request that is none (R3).
+const nonsense = "nonsense"
+
 // Ask is a request of a person for a machine; empty withdraws it.
 type Ask struct {
 	Machine int
@@ -72,7 +75,7 @@ func (a Ask) do(w *World) {
 	if name == "" {
 		return
 	}
-	w.oracle.ask(name, a.Value)
+	w.oracle.ask(name, a.Value, a.OnNode)
 	server, k := w.seed, key{"machines", namespace, name}
 	if a.OnNode {
 		server, k = w.shoot, nodeKey(name)

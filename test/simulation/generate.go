@@ -59,7 +59,7 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			rapid.Just(Action(Stillborn{})),
 			rapid.Just(Action(Stillborn{})),
 			draw(func(t *rapid.T) Action {
-				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", "nonsense"}).Draw(t, "value")}
+				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", nonsense}).Draw(t, "value")}
 			}),
 			draw(func(t *rapid.T) Action {
 				return Maintain{

@@ -84,6 +84,8 @@ type subject struct {
 	keptSince, placed time.Time
 	// denied is when a person last asked for the end of the preservation.
 	denied time.Time
+	// unheld says that MCM 0.61 has counted the machine's health timeout anew since it was last held.
+	unheld bool
 	// orphaned says that the node was taken away from the machine, which machine-controller-manager terminates then.
 	orphaned bool
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
@@ -140,12 +142,13 @@ func (o *oracle) disturbMachine(name string, d time.Duration) {
 	s.disturbed = later(s.disturbed, time.Now().Add(d))
 }
 
-func (o *oracle) ask(name, value string) {
+func (o *oracle) ask(name, value string, onNode bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	s := o.subject(name)
 	s.asked, s.disturbed = true, later(s.disturbed, time.Now())
-	if value == v1alpha1.RequestFalse || value == "" {
+	// MCM 0.62 takes a Machine's hold that was overwritten with something invalid for none.
+	if value == v1alpha1.RequestFalse || value == "" || value == nonsense && !onNode && !old {
 		s.denied = time.Now()
 	}
 }
@@ -225,6 +228,9 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	if before == nil {
 		return
+	}
+	if held := s.machine.Status.CurrentStatus.LastUpdateTime; !held.Equal(&before.Status.CurrentStatus.LastUpdateTime) {
+		s.unheld = old && change.By == machineControllerName
 	}
 	o.checkRecord(s, before, was, change)
 	switch {
@@ -347,8 +353,8 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 		return
 	}
 	// What has not failed is held only when its deadline comes near: by MCM 0.61, and if somebody works on it (M12). Who is not
-	// there then does not.
-	unheld := (old || onlyWorkedOn(before)) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm
+	// there then does not. MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage.
+	unheld := (s.unheld || (old || onlyWorkedOn(before)) && was.phase != failedPreserved) && time.Since(o.disturbed) <= calm
 	switch {
 	case !was.kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
