@@ -113,15 +113,20 @@ func refuseEvictions(ctx context.Context, c client.Client, key, value string) (u
 	}, nil
 }
 
-// killSidecar ends the preservation controller as a crash does. The process runner starts it again.
+// killSidecar ends the preservation controller as a crash does.
 func killSidecar(ctx context.Context, c client.Client) error {
+	return killContainer(ctx, c, "machine-preservation-controller")
+}
+
+// killContainer ends a container of machine-controller-manager's pod as a crash does. The process runner starts it again.
+func killContainer(ctx context.Context, c client.Client, name string) error {
 	pods := &corev1.PodList{}
 	if err := c.List(ctx, pods, client.InNamespace(seed.ControlPlaneNamespace(shootName)), client.MatchingLabels{"role": "machine-controller-manager"}); err != nil {
 		return err
 	}
 	for _, pod := range pods.Items {
 		for _, status := range pod.Status.ContainerStatuses {
-			if status.Name != "machine-preservation-controller" || status.State.Running == nil {
+			if status.Name != name || status.State.Running == nil {
 				continue
 			}
 			_, id, _ := strings.Cut(status.ContainerID, "://")
@@ -132,5 +137,5 @@ func killSidecar(ctx context.Context, c client.Client) error {
 			return syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	return errors.New("no preservation controller runs")
+	return fmt.Errorf("no container %s runs", name)
 }
