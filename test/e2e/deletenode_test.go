@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,8 +39,9 @@ const (
 	bootTime = 45 * time.Second
 )
 
-// TestLongDeleteNode061 is why no node is made safe by the deletion of its Node: as long as machines are lost for it, in the one
-// case that is expected here, that is not offered. When machine-controller-manager loses none any more, the test fails.
+// These are why no node is made safe by the deletion of its Node: as long as machines are lost by it, in the one case that is
+// expected here, that is not offered. When machine-controller-manager loses none any more, they fail.
+
 func TestLongDeleteNode061(t *testing.T) { runDeleteNode(t, "0.61") }
 func TestLongDeleteNode062(t *testing.T) { runDeleteNode(t, "0.62") }
 
@@ -81,7 +83,7 @@ func interferences() []interference {
 	var all []interference
 	for cut := beforeNotice; cut <= afterDeletion; cut++ {
 		all = append(all, interference{kill: cut, cut: never, mend: never})
-		for mend := range sets.New(cut, afterDeletion) {
+		for _, mend := range slices.Compact([]gap{cut, afterDeletion}) {
 			all = append(all, interference{kill: never, cut: cut, mend: mend})
 		}
 	}
@@ -105,12 +107,12 @@ func runDeleteNode(t *testing.T, generation string) {
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, shoot)).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
 
-	d := &deleting{life: &life{Environment: environment, WithT: g, t: t, ctx: ctx, landscape: l, shoot: shoot}, link: link}
-	for _, interference := range interferences() {
-		lost := d.cycle(interference)
-		t.Logf("Machine-controller-manager %s, %s: %d of %d machines lost", generation, interference, lost, deleteNodeMachines)
-		if expected := interference.forgotten && interference.cut == beforeNotice; lost > 0 != expected {
-			t.Errorf("%d machines were lost, %s", lost, interference)
+	d := &deleting{kept: sets.New[types.UID](), life: &life{Environment: environment, WithT: g, t: t, ctx: ctx, landscape: l, shoot: shoot}, link: link}
+	for _, i := range interferences() {
+		lost := d.cycle(i)
+		t.Logf("Machine-controller-manager %s, %s: %d of %d machines lost", generation, i, lost, deleteNodeMachines)
+		if expected := i.forgotten && i.cut == beforeNotice; lost > 0 != expected {
+			t.Errorf("%d machines were lost, %s", lost, i)
 		}
 	}
 }
@@ -119,6 +121,8 @@ func runDeleteNode(t *testing.T, generation string) {
 type deleting struct {
 	*life
 	link *link
+	// kept are the machines that have outlived the cycle before.
+	kept sets.Set[types.UID]
 }
 
 // cycle does it once with all machines of the pool, and returns how many of them are lost.
@@ -136,40 +140,42 @@ func (d *deleting) cycle(i interference) int {
 			g.Expect(ready.Status).NotTo(Equal(corev1.ConditionTrue))
 		}
 	})
+	version := ""
 	happens := func(at gap) {
 		if i.kill == at {
 			d.Expect(killContainer(d.ctx, d.Seed, "machine-controller-manager-provider-local")).To(Succeed())
 		}
 		if i.cut == at {
 			d.link.Cut()
+			version = d.versionOfNodes()
 		}
 		if i.mend == at {
 			if i.forgotten {
-				d.outlive()
+				d.outlive(version)
 			}
 			d.link.Mend()
 		}
 	}
 	d.delete(nodes, happens)
-	time.Sleep(2 * time.Second) // power needs longer
+	time.Sleep(bootTime)
 	for n, machine := range machines {
 		d.comeBack(machine, nodes[n])
 	}
-	lost := 0
+	d.kept = sets.New[types.UID]()
 	for _, machine := range machines {
 		d.eventually(func(g Gomega) {
 			current := &machinev1alpha1.Machine{}
 			err := d.Seed.Get(d.ctx, client.ObjectKeyFromObject(machine), current)
 			if apierrors.IsNotFound(err) || err == nil && (current.UID != machine.UID || current.DeletionTimestamp != nil) {
-				lost++
 				return
 			}
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(current.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
 			g.Expect(d.nodeOf(g, machine).Finalizers).To(ContainElement(machinecontroller.NodeFinalizerName))
+			d.kept.Insert(machine.UID)
 		})
 	}
-	return lost
+	return len(machines) - d.kept.Len()
 }
 
 // preserved waits until all machines of the pool are running, and preserved as it is asked for on them.
@@ -189,43 +195,50 @@ func (d *deleting) preserved() []*machinev1alpha1.Machine {
 			}
 		}
 		g.Expect(machines).To(HaveLen(deleteNodeMachines))
+		known := sets.New[types.UID]()
+		for _, machine := range machines {
+			known.Insert(machine.UID)
+		}
+		g.Expect(known.IsSuperset(d.kept)).To(BeTrue(), "nothing was lost since")
 	})
 	return machines
 }
 
-// delete deletes Nodes without machine-controller-manager being told that they were its own.
+// delete deletes Nodes without machine-controller-manager being told that they were its own. It begins again with those that
+// machine-controller-manager has made its own meanwhile, without anything else happening then.
 func (d *deleting) delete(nodes []*corev1.Node, happens func(gap)) {
 	d.t.Helper()
 	happens(beforeNotice)
-	for _, node := range nodes {
-		d.disown(node)
-	}
-	happens(afterNotice)
-	time.Sleep(noticeTime)
-	happens(beforeFinalizer)
-	var left []*corev1.Node
-	for _, node := range nodes {
-		if !d.dropFinalizer(node) {
-			left = append(left, node)
+	for left, during := nodes, happens; len(left) > 0; during = func(gap) {} {
+		for _, node := range left {
+			d.disown(node)
 		}
-	}
-	happens(afterFinalizer)
-	for _, node := range nodes {
-		if slices.Contains(left, node) {
-			continue
+		during(afterNotice)
+		time.Sleep(noticeTime)
+		during(beforeFinalizer)
+		dropped := sets.New[types.UID]()
+		for _, node := range left {
+			if d.dropFinalizer(node) {
+				dropped.Insert(node.UID)
+			}
 		}
-		err := d.Shoot.Delete(d.ctx, node, client.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion})
-		if apierrors.IsConflict(err) {
-			left = append(left, node)
-			continue
+		during(afterFinalizer)
+		left = slices.DeleteFunc(slices.Clone(left), func(node *corev1.Node) bool { return dropped.Has(node.UID) && d.deleteVersion(node) })
+		if len(left) > 0 {
+			d.t.Logf("%d Nodes are machine-controller-manager's again", len(left))
 		}
-		d.Expect(err).NotTo(HaveOccurred())
-	}
-	if len(left) > 0 {
-		d.t.Logf("%d Nodes are machine-controller-manager's again", len(left))
-		d.delete(left, func(gap) {})
 	}
 	happens(afterDeletion)
+}
+
+// deleteVersion deletes the very version of a Node, and says whether it was still there.
+func (d *deleting) deleteVersion(node *corev1.Node) bool {
+	d.t.Helper()
+	err := d.Shoot.Delete(d.ctx, node, client.Preconditions{UID: &node.UID, ResourceVersion: &node.ResourceVersion})
+	if !apierrors.IsConflict(err) {
+		d.Expect(err).NotTo(HaveOccurred())
+	}
+	return err == nil
 }
 
 func (d *deleting) disown(node *corev1.Node) {
@@ -251,18 +264,32 @@ func (d *deleting) dropFinalizer(node *corev1.Node) bool {
 	return true
 }
 
-// outlive waits until the API server has forgotten how Nodes have changed before: it remembers 100 changes, and all of the last
-// 75 seconds.
-func (d *deleting) outlive() {
+func (d *deleting) versionOfNodes() string {
 	d.t.Helper()
-	time.Sleep(80 * time.Second)
+	nodes := &corev1.NodeList{}
+	d.Expect(d.Shoot.List(d.ctx, nodes)).To(Succeed())
+	return nodes.ResourceVersion
+}
+
+// outlive changes Nodes until the API server has forgotten how they have changed since a version.
+func (d *deleting) outlive(version string) {
+	d.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "changes"}}
 	d.Expect(d.Shoot.Create(d.ctx, node)).To(Succeed())
-	for n := range 200 {
-		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"e2e.example.org/change":"%d"}}}`, n)
-		d.Expect(d.Shoot.Patch(d.ctx, node, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
-	}
-	d.Expect(d.Shoot.Delete(d.ctx, node)).To(Succeed())
+	defer func() { d.Expect(d.Shoot.Delete(d.ctx, node)).To(Succeed()) }()
+	changes, started := 0, time.Now()
+	d.eventually(func(g Gomega) {
+		for range 20 {
+			changes++
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"e2e.example.org/change":"%d"}}}`, changes)
+			g.Expect(d.Shoot.Patch(d.ctx, node, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+		}
+		watch, err := d.Shoot.Watch(d.ctx, &corev1.NodeList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+		g.Expect(err).NotTo(HaveOccurred())
+		defer watch.Stop()
+		g.Expect((<-watch.ResultChan()).Type).To(Equal(apiwatch.Error))
+	})
+	d.t.Logf("The API server has forgotten version %s after %s and %d changes", version, time.Since(started).Round(time.Second), changes)
 }
 
 // comeBack registers the Node of a machine again, as the kubelet of one that was powered on does.

@@ -6,7 +6,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -74,16 +73,16 @@ func (l *link) forward(from net.Conn) {
 		return
 	}
 	defer l.remove(from, to)
-	ended := make(chan error, 2)
+	ended := make(chan struct{}, 2)
 	for _, direction := range [][2]net.Conn{{from, to}, {to, from}} {
 		go func() {
-			_, err := io.Copy(direction[0], direction[1])
-			ended <- err
+			_, _ = io.Copy(direction[0], direction[1])
+			ended <- struct{}{}
 		}()
 	}
-	err = <-ended
+	<-ended // whoever was cut off tries again
 	_, _ = from.Close(), to.Close()
-	_ = errors.Join(err, <-ended) // whoever was cut off tries again
+	<-ended
 }
 
 func (l *link) add(connections ...net.Conn) bool {

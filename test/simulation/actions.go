@@ -149,7 +149,9 @@ type Restart struct {
 func (a Restart) String() string { return fmt.Sprintf("%s is killed, for %s", a.Process, a.Downtime) }
 
 func (a Restart) do(w *World) {
-	w.oracle.disturb(a.Downtime)
+	if w.oracle.disturb(a.Downtime); a.Process == sidecarName {
+		w.oracle.muteFor(a.Downtime)
+	}
 	w.processes[a.Process].Restart(a.Downtime)
 }
 
@@ -194,8 +196,12 @@ func (a Outage) String() string {
 }
 
 func (a Outage) do(w *World) {
-	if w.oracle.disturb(a.For); a.Process == sidecarName && a.Server == "shoot" {
+	w.oracle.disturb(a.For)
+	switch {
+	case a.Process == sidecarName && a.Server == "shoot":
 		w.oracle.blindFor(a.For)
+	case a.Process == sidecarName:
+		w.oracle.muteFor(a.For)
 	}
 	link := w.processes[a.Process].links[a.Server]
 	link.Cut(a.Hangs)

@@ -53,8 +53,10 @@ type oracle struct {
 	replaced time.Time
 	// disturbed is when the last fault was over, and is in the future while there is one.
 	disturbed time.Time
-	// blind is until when the sidecar could not see what becomes of nodes.
-	blind        time.Time
+	// blind is until when the sidecar could not see what becomes of nodes, mute until when it could not write Machines.
+	blind, mute time.Time
+	// advanced is when the last machine of before the update began to go, or was gone.
+	advanced     time.Time
 	maintenances maintenances
 	hosts        map[string]*observedHost // by their names
 
@@ -96,6 +98,13 @@ func (o *oracle) blindFor(d time.Duration) {
 	o.blind = later(o.blind, time.Now().Add(d+soon))
 }
 
+// muteFor says that the sidecar cannot write Machines for some time.
+func (o *oracle) muteFor(d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.mute = later(o.mute, time.Now().Add(d+soon))
+}
+
 func (o *oracle) disturbMachine(name string, d time.Duration) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -108,9 +117,11 @@ func (o *oracle) ask(name, value string, onNode bool) {
 	defer o.mutex.Unlock()
 	s := o.subject(name)
 	s.asked, s.disturbed = true, later(s.disturbed, time.Now())
-	// MCM 0.62 takes a Machine's hold that was overwritten with something invalid for none.
-	if value == v1alpha1.RequestFalse || value == "" || value == nonsense && !onNode && !old {
+	switch {
+	case value == v1alpha1.RequestFalse || value == "":
 		s.denied = time.Now()
+	case value == nonsense && !onNode && s.holdsByItself():
+		s.overwritten = time.Now()
 	}
 }
 
@@ -185,13 +196,10 @@ func (o *oracle) look() {
 	o.lookAtMaintenances()
 	o.lookAtHosts()
 	if !o.rolling.IsZero() {
-		last := later(o.rolling, later(o.disturbed, o.pods.hindered))
+		// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
+		last := later(later(o.rolling, o.advanced), later(o.disturbed, o.pods.hindered))
 		for _, s := range o.machines {
 			last = later(last, s.disturbed)
-			// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
-			if m := s.machine; m != nil && m.DeletionTimestamp != nil && m.Spec.Class.Name != o.class {
-				last = later(last, m.DeletionTimestamp.Time)
-			}
 		}
 		if now.Sub(last) > rollTime {
 			o.blame("P3", "the update has not ended that has begun at %s", o.rolling.Format(time.TimeOnly))

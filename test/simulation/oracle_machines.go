@@ -35,8 +35,10 @@ type subject struct {
 	keptSince, placed time.Time
 	// denied is when a person last asked for the end of the preservation.
 	denied time.Time
-	// unheld says that MCM 0.61 has counted the machine's health timeout anew since it was last held.
+	// unheld says that MCM 0.61 has taken the machine for Running, after an outage, since it was last held.
 	unheld bool
+	// overwritten is when a person last put something invalid in the place of the hold of a failed machine.
+	overwritten time.Time
 	// orphaned says that the node was taken away from the machine, which machine-controller-manager terminates then.
 	orphaned bool
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
@@ -45,6 +47,14 @@ type subject struct {
 	disturbed, changed time.Time
 	// suspicious is a write by us that has no reason until the machine is kept.
 	suspicious string
+}
+
+// holdsByItself says that MCM 0.62 holds the machine, which has failed, by what is on the Machine alone. What is overwritten there
+// on others is put back in time.
+func (s *subject) holdsByItself() bool {
+	return !old && s.machine != nil && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed &&
+		s.machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue] == "" &&
+		(s.node == nil || s.node.Annotations[v1alpha1.AnnotationPreserve] == "")
 }
 
 func (o *oracle) subject(name string) *subject {
@@ -70,8 +80,15 @@ func (o *oracle) observeMachine(change *Change) {
 	if before == nil {
 		return
 	}
-	if held := s.machine.Status.CurrentStatus.LastUpdateTime; !held.Equal(&before.Status.CurrentStatus.LastUpdateTime) {
-		s.unheld = old && change.By == machineControllerName
+	is := s.machine.Status.CurrentStatus
+	switch {
+	case change.By == sidecarName && !is.LastUpdateTime.Equal(&before.Status.CurrentStatus.LastUpdateTime):
+		s.unheld = false
+	case old && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && is.Phase == machinev1alpha1.MachineRunning:
+		s.unheld = true
+	}
+	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil && s.machine.Spec.Class.Name != o.class {
+		o.advanced = time.Now()
 	}
 	o.checkRecord(s, before, was, change)
 	switch {
@@ -111,6 +128,9 @@ func (o *oracle) checkOurs(s *subject, change *Change) {
 }
 
 func (o *oracle) dismiss(name string, s *subject) {
+	if s.machine != nil && s.machine.Spec.Class.Name != o.class {
+		o.advanced = time.Now()
+	}
 	if s.suspicious != "" && time.Since(o.disturbed) > calm {
 		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 	}
@@ -191,8 +211,10 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 		return
 	}
 	// What has not failed is held only when its deadline comes near: by MCM 0.61, and if somebody works on it (M12). Who is not
-	// there then does not. MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage.
-	unheld := (s.unheld || (old || onlyWorkedOn(before)) && was.phase != failedPreserved) && time.Since(o.disturbed) <= calm
+	// there then does not. MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage, and who cannot write
+	// until it has failed again does not hold it anew. MCM 0.62 ends one that was overwritten with something invalid.
+	unheld := (old || onlyWorkedOn(before)) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm ||
+		s.unheld && time.Now().Before(o.mute) || !s.overwritten.IsZero() && time.Since(s.overwritten) <= soon
 	switch {
 	case !was.kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
@@ -255,10 +277,13 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 	if !s.asked && !s.worked && !workedOn(s.machine) && s.record.expiry.After(s.keptSince.Add(o.timeout+soon)) && !o.alone {
 		o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.expiry.Format(time.DateTime))
 	}
+	failed := s.record.phase == failedPreserved
+	if failed && time.Since(o.rolling) > calm && !o.rolling.IsZero() && s.machine.Spec.Class.Name != o.class && !workedOn(s.machine) && !o.alone {
+		o.blame("P3", "%s is %s, and is to be replaced by an update since %s", name, failedPreserved, o.rolling.Format(time.TimeOnly))
+	}
 	if s.node == nil || s.record.phase == "" || !o.rolling.IsZero() {
 		return
 	}
-	failed := s.record.phase == failedPreserved
 	if !isProtected(s.node) {
 		o.blame("P5", "%s is %s, and its node is not protected", name, s.record.phase)
 	}

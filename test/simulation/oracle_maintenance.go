@@ -225,7 +225,8 @@ func (o *oracle) isFree(s *subject) bool {
 // onlyWorkedOn says that nothing but a maintenance or a power cycle keeps a machine, which takes no place within the share (M12,
 // X10), and workedOn that one of them does: it is neither tainted nor drained.
 func onlyWorkedOn(machine *machinev1alpha1.Machine) bool {
-	return !slices.ContainsFunc(causesOf(machine), func(cause string) bool { return !isWork(cause) })
+	everyone := causesSince(machine, time.Time{})
+	return slices.ContainsFunc(everyone, isWork) && !slices.ContainsFunc(causesOf(machine), func(cause string) bool { return !isWork(cause) })
 }
 
 func workedOn(machine *machinev1alpha1.Machine) bool {

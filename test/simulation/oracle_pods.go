@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -88,7 +89,8 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 	node := pod.Spec.NodeName
 	s, d := o.machines[node], o.pods.drains[node]
 	forced := change.Type == watch.Deleted || isForced(pod)
-	maintained := o.maintenances.of(node) != nil // its requestor has asked for that
+	// Its requestor has asked for that, until the node is given back, which is before the maintenance is gone.
+	maintained := o.maintenances.of(node) != nil && (s == nil || s.node == nil || metav1.HasAnnotation(s.node.ObjectMeta, v1alpha1.AnnotationMaintenance))
 	if !change.Evicted && (maintained || !forced) && change.Before.GetDeletionTimestamp() == nil {
 		o.blame("P7", "%s is deleted by us, and not evicted", change.name)
 	}

@@ -103,7 +103,9 @@ func (w *World) add(name string, run func(context.Context, *Life) error) {
 		Name: name, ctx: w.ctx, run: run,
 		links: map[string]*link{"seed": newLink(w.seed), "shoot": newLink(w.shoot)},
 		onFault: func(a *WriteFault) {
-			w.oracle.disturb(a.Downtime)
+			if w.oracle.disturb(a.Downtime); name == sidecarName {
+				w.oracle.muteFor(a.Downtime)
+			}
 			w.note(name, "it happens: "+FailWrite{name, *a}.String())
 		},
 		onEnd: func(err error) { w.note(name, "ends, and is started again: "+err.Error()) },
