@@ -60,6 +60,9 @@ type oracle struct {
 	maintenances maintenances
 	hosts        map[string]*observedHost // by their names
 
+	// outranked are machines that were kept, and terminated in the place of others.
+	outranked []outranked
+
 	violation string
 	violated  chan struct{}
 	// seen counts what has happened, so that a history in which nothing does is noticed.
@@ -188,11 +191,32 @@ func (o *oracle) observeSets() {
 // isReplaced says that machines are replaced because of an update, or were a moment ago.
 func (o *oracle) isReplaced() bool { return !o.rolling.IsZero() || recent(o.rolled) }
 
+// outranked is a machine in a phase that was terminated when the pool was scaled down, and spare one that nobody keeps.
+type outranked struct {
+	machine, phase, spare string
+	at                    time.Time
+}
+
+// lookAtOutranked blames that machines are terminated that are kept, and not those that are not: MCM terminates those of one scale-down
+// one after the other, in any order (P2).
+func (o *oracle) lookAtOutranked() {
+	o.outranked = slices.DeleteFunc(o.outranked, func(r outranked) bool {
+		if time.Since(r.at) < 10*time.Second {
+			return false
+		}
+		if o.machines[r.spare].isSpare() {
+			o.blame("P2", "%s is %s and terminated as the pool is scaled down, and %s is not kept", r.machine, r.phase, r.spare)
+		}
+		return true
+	})
+}
+
 // look is called every few seconds, for what no write tells.
 func (o *oracle) look() {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	now := time.Now()
+	o.lookAtOutranked()
 	o.lookAtMaintenances()
 	o.lookAtHosts()
 	if !o.rolling.IsZero() {

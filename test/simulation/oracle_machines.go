@@ -177,6 +177,11 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was re
 	}
 }
 
+// isSpare says that the machine is there, and that nobody keeps it.
+func (s *subject) isSpare() bool {
+	return s != nil && s.machine != nil && !s.record.kept && s.machine.DeletionTimestamp == nil
+}
+
 // recent says that machine-controller-manager may still act on what was.
 func recent(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
 
@@ -203,8 +208,8 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	if recent(o.scaled) {
 		if was.kept && was.phase != "" && time.Since(s.keptSince) > calm && time.Since(o.disturbed) > calm {
 			for _, name := range slices.Sorted(maps.Keys(o.machines)) {
-				if other := o.machines[name]; other.machine != nil && !other.record.kept && other.machine.DeletionTimestamp == nil && o.isCalm(other) {
-					o.blame("P2", "%s is %s and terminated as the pool is scaled down, and %s is not kept", change.name, was.phase, name)
+				if other := o.machines[name]; other.isSpare() && o.isCalm(other) {
+					o.outranked = append(o.outranked, outranked{change.name, was.phase, name, time.Now()})
 				}
 			}
 		}
@@ -310,6 +315,11 @@ func (o *oracle) lookAtRequest(name string, s *subject) {
 	}
 }
 
+// isCreated says that the machine is still being created, and nobody keeps it: MCM replaces no other one meanwhile.
+func (s *subject) isCreated() bool {
+	return s.machine != nil && !s.record.kept && slices.Contains([]machinev1alpha1.MachinePhase{"", machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff}, s.machine.Status.CurrentStatus.Phase)
+}
+
 // lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
 func (o *oracle) lookAtUnhealthy(name string, s *subject) {
 	const replaced = healthTimeout + 30*time.Minute
@@ -318,7 +328,7 @@ func (o *oracle) lookAtUnhealthy(name string, s *subject) {
 		return
 	}
 	for _, other := range o.machines {
-		if other != s && (!other.unhealthy.IsZero() || other.machine != nil && other.machine.DeletionTimestamp != nil || time.Since(other.changed) <= replaced) {
+		if other != s && (!other.unhealthy.IsZero() || other.isCreated() || other.machine != nil && other.machine.DeletionTimestamp != nil || time.Since(other.changed) <= replaced) {
 			return
 		}
 	}
