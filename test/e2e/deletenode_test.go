@@ -159,23 +159,32 @@ func (d *deleting) cycle(i interference) int {
 	d.delete(nodes, happens)
 	time.Sleep(bootTime)
 	for n, machine := range machines {
-		d.comeBack(machine, nodes[n])
+		if !d.isLost(d, machine) {
+			d.comeBack(machine, nodes[n])
+		}
 	}
 	d.kept = sets.New[types.UID]()
 	for _, machine := range machines {
 		d.eventually(func(g Gomega) {
-			current := &machinev1alpha1.Machine{}
-			err := d.Seed.Get(d.ctx, client.ObjectKeyFromObject(machine), current)
-			if apierrors.IsNotFound(err) || err == nil && (current.UID != machine.UID || current.DeletionTimestamp != nil) {
+			if d.isLost(g, machine) {
 				return
 			}
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(current.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
+			g.Expect(machine.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
 			g.Expect(d.nodeOf(g, machine).Finalizers).To(ContainElement(machinecontroller.NodeFinalizerName))
 			d.kept.Insert(machine.UID)
 		})
 	}
 	return len(machines) - d.kept.Len()
+}
+
+// isLost reads a machine anew, and says that it is gone, or about to go.
+func (d *deleting) isLost(g Gomega, machine *machinev1alpha1.Machine) bool {
+	err := d.Seed.Get(d.ctx, client.ObjectKeyFromObject(machine), machine)
+	if apierrors.IsNotFound(err) {
+		return true
+	}
+	g.Expect(err).NotTo(HaveOccurred())
+	return machine.DeletionTimestamp != nil
 }
 
 // preserved waits until all machines of the pool are running, and preserved as it is asked for on them.
