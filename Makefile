@@ -27,7 +27,7 @@ FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
 INTEGRATION_TIMEOUT ?= 15m
 E2E_TIMEOUT ?= 45m
-LONG_TIMEOUT ?= 90m
+LONG_TIMEOUT ?= 2h
 
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -euo pipefail -c
