@@ -60,6 +60,8 @@ type oracle struct {
 	maintenances maintenances
 	hosts        map[string]*observedHost // by their names
 
+	// freed is when a machine last gave its place back.
+	freed time.Time
 	// outranked are machines that were kept, and terminated in the place of others.
 	outranked []outranked
 

@@ -152,7 +152,9 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was re
 	}
 	switch {
 	case !isPlace(s.record, s.machine):
-		s.placed = time.Time{}
+		if !s.placed.IsZero() {
+			s.placed, o.freed = time.Time{}, now
+		}
 	case s.placed.IsZero():
 		s.placed = now
 		taken := 0
@@ -226,7 +228,7 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	case was.kept && !unheld && (was.phase != "" || time.Since(o.disturbed) > healthTimeout+calm) && was.expiry.After(time.Now()):
 		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.phase, was.expiry.Format(time.TimeOnly))
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
-		len(o.places(false)) < o.share && time.Since(o.disturbed) > healthTimeout+calm:
+		len(o.places(false)) < o.share && time.Since(o.freed) > soon && time.Since(o.disturbed) > healthTimeout+calm:
 		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places(false))
 	}
 }
