@@ -87,8 +87,13 @@ func (o *oracle) observeMachine(change *Change) {
 	case old && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && is.Phase == machinev1alpha1.MachineRunning:
 		s.unheld = true
 	}
-	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil && s.machine.Spec.Class.Name != o.class {
-		o.advanced = time.Now()
+	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
+		if s.machine.Spec.Class.Name != o.class {
+			o.advanced = time.Now()
+		}
+		if !s.placed.IsZero() {
+			o.freed = time.Now()
+		}
 	}
 	o.checkRecord(s, before, was, change)
 	switch {
