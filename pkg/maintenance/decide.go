@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -349,8 +350,10 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 		d.drain(nm)
 	case v1alpha1.PhaseReady:
 		if _, known := nm.Annotations[v1alpha1.AnnotationReadyTime]; !known {
+			// It may come late: a node that cannot be written to is waited for before.
+			became := meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Time
 			d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
-				metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationReadyTime, formatTime(d.now))
+				metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationReadyTime, formatTime(became))
 			})
 		}
 		if RequestorFailed(nm) {

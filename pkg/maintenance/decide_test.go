@@ -736,6 +736,14 @@ var _ = Describe("Decide", func() {
 			Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/ready-time", "2026-03-01T12:00:00Z"))
 		})
 
+		It("M6, M9: should be ready since it became so, however late that can be written", func() {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			delete(w.get(nm).Annotations, "maintenance.nvidia.com/ready-time")
+			w.after(time.Minute)
+			Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/ready-time", "2026-03-01T12:00:00Z"))
+		})
+
 		It("M7: should wait for additional requestors once it is ready", func() {
 			nm := maintenance("a", func(nm *v1alpha1.NodeMaintenance) { nm.Spec.AdditionalRequestors = []string{"other"} })
 			w := scheduled(nm)
