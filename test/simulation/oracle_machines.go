@@ -227,7 +227,7 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	// until it has failed again does not hold it anew. MCM 0.62 ends one that was overwritten with something invalid.
 	unheld := (old || onlyWorkedOn(before)) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm ||
 		s.unheld && time.Now().Before(o.mute) || !s.overwritten.IsZero() && time.Since(s.overwritten) <= soon ||
-		was.auto && was.phase != failedPreserved && len(o.places(false)) >= o.share // it fails again, and has no place any more (T2)
+		was.auto && !s.asked && was.phase != "" && was.phase != failedPreserved && len(o.places(false)) >= o.share // it fails again, and has no place any more (T2)
 	switch {
 	case !was.kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
