@@ -123,8 +123,8 @@ type Decision struct {
 
 	// limit is until when the machine may be kept at the longest, unless an operator says otherwise (P13).
 	limit time.Time
-	// maintainedSince is what AnnotationMaintainedSince is to become; zero for no change.
-	maintainedSince time.Time
+	// kept is for how long the machine was kept, maintained for how long because of maintenances.
+	kept, maintained span
 	// spentUntil is what AnnotationRemediation says if it has had its time, although it does not say so; zero otherwise.
 	spentUntil time.Time
 	// near says that the deadline is at most the margin away, due that it has passed.
@@ -137,8 +137,13 @@ type Decision struct {
 	updating, rolling bool
 	// asked says that the claim of a person stands.
 	asked bool
-	// claims says that the machine asks for a place within the share, late that it would have if it was not too late.
-	claims, late bool
+	// claims says that the machine asks for a place within the share.
+	claims bool
+	// beside says that it does for a claim of the share's beside that of a person, who counts already (T2); renews that it
+	// fails again, which makes the share's claim another one.
+	beside, renews bool
+	// forfeits says in words why the machine would not get the place that may be free for it (P3, H3); empty for nothing.
+	forfeits string
 	// takesOver says that it asks for one because a remediation ends and nothing else keeps the machine.
 	takesOver bool
 	// native says that machine-controller-manager is about to do by itself what is left to be done.
@@ -158,6 +163,11 @@ func Decide(g Group, now time.Time) []Decision {
 		decisions[i] = decide(g, member, now)
 	}
 	distribute(g, decisions, now)
+	for i := range decisions {
+		if d := &decisions[i]; d.Machine.DeletionTimestamp == nil {
+			d.settleSpans(g, now)
+		}
+	}
 	return decisions
 }
 
@@ -185,19 +195,12 @@ func decide(g Group, m Member, now time.Time) Decision {
 	d.spentUntil = d.spentRemediation(g)
 	d.rolling = g.Rollout && (!g.InPlace || IsSelectedForUpdate(m.Node))
 
-	since := preservedSince(m.Machine)
-	if since.IsZero() {
-		since = now.Truncate(time.Second)
-	}
-	d.limit = since.Add(g.MaxTimeout).Truncate(time.Second)
+	d.readSpans(g, now)
 
 	if d.Current == nil {
 		d.decideNew(g, now)
 	} else {
 		d.decideOngoing(g, now)
-	}
-	if d.Target != nil && !d.Target.Provisional && !d.Target.onlyProtected() {
-		d.Target.Since = since
 	}
 
 	switch latched := d.Target != nil && d.Target.Failed; {
@@ -230,17 +233,17 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.Untold = reasonNoReplicas
 	case d.forbidden(g): // R6
 		d.refuse(g, reasonForbidden)
-	case !now.Before(d.limit): // P13
+	case !now.Before(d.limit) && (released || !d.remediable(g, now) && !d.maintainable(g, now)): // P13
 		d.refuse(g, reasonMaxTimeout)
 	case d.near && d.rolling: // P3
 		d.refuseRequest(reasonUpdate)
+		d.forfeit(released, reasonUpdate)
 	case d.near && cannotBeHeld(d):
 		d.refuseRequest(reasonComponents)
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(reasonLate)
-		d.late = d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != ""
-		d.claims = d.late
-	case d.Request.Value == v1alpha1.RequestNow:
+		d.forfeit(released, reasonLate)
+	case d.Request.Value == v1alpha1.RequestNow && now.Before(d.limit):
 		d.begin(g, v1alpha1.CauseNow, now)
 		d.Confirm = true
 	case !released && d.remediable(g, now):
@@ -298,6 +301,13 @@ func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
 	return status.PreserveExpiryTime.Time, true
 }
 
+// forfeit makes the machine ask for a place that it does not get, so that people are told if one is free.
+func (d *Decision) forfeit(released bool, reason string) {
+	if d.claims = d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != ""; d.claims {
+		d.forfeits = reason
+	}
+}
+
 // tooLate says that machine-controller-manager has marked the machine Failed and does not hold it by itself: then it is
 // being terminated (H3).
 func (d *Decision) tooLate(g Group, now time.Time) bool {
@@ -313,6 +323,7 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 		d.Target.RemediatedUntil, _ = d.remediation(g)
 	}
 	d.asked = d.Target.personal() != nil
+	d.beside = cause == v1alpha1.CauseNow && d.near
 	if native, ok := d.nativeExpiry(now); ok && d.asked {
 		d.Target.Claims[0].Expiry = earlier(native, d.limit)
 	}
@@ -330,13 +341,14 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 func (d *Decision) expiry(g Group, cause string, now time.Time) time.Time {
 	switch cause {
 	case v1alpha1.CauseMaintenance:
+		d.maintained.since = d.countedSince(g, now)
 		return d.maintainedUntil(g, now)
 	case v1alpha1.CauseRemediation:
 		until, _ := d.remediation(g)
-		return earlier(until, d.limit)
+		return earlier(until, now.Add(g.MaxTimeout).Truncate(time.Second))
 	}
 	timeout := g.Timeout
-	if d.Request.Timeout > 0 {
+	if d.Request.Timeout > 0 && !(cause == v1alpha1.CauseAuto && d.Request.explicit()) { // what is asked for is another claim's
 		timeout = d.Request.Timeout
 	}
 	return earlier(now.Add(timeout).Truncate(time.Second), d.limit)

@@ -18,16 +18,18 @@ func distribute(g Group, decisions []Decision, now time.Time) {
 	p := count(decisions, now)
 	if g.Share != nil {
 		p.letGo(*g.Share)
+		p.serveBeside(g, now)
 	}
-	p.serve(g.Share)
+	p.serve(g, now)
 }
 
 // places are the places within a share: who has one, who leaves one, who asks for one.
 type places struct {
 	used, leaving int32
 	// auto are those that have one and may have to give it back (T9).
-	auto   []*Decision
-	claims []*Decision
+	auto []*Decision
+	// claims ask for one, beside for a claim on the one that they have.
+	claims, beside []*Decision
 }
 
 func count(decisions []Decision, now time.Time) *places {
@@ -41,6 +43,8 @@ func count(decisions []Decision, now time.Time) *places {
 			p.used++
 			if !d.asked {
 				p.auto = append(p.auto, d)
+			} else if d.beside {
+				p.beside = append(p.beside, d)
 			}
 		case d.Current.HasPlace(now):
 			// The place is free when the release, or the recovery, is written: its reason may be gone until then.
@@ -70,20 +74,47 @@ func (p *places) letGo(share int32) {
 	}
 }
 
+// serveBeside gives machines that fail, and that persons ask for, a claim of the share's beside theirs: asking never shortens
+// (T2). They have their places already, whatever the share (P1): theirs are not free if there are too many of them.
+func (p *places) serveBeside(g Group, now time.Time) {
+	for _, d := range p.beside {
+		if p.used+p.leaving <= *g.Share && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" {
+			d.claimAnew(g, now)
+		}
+	}
+}
+
+// claimAnew adds the share's claim for a failure that is near, or has come, to what else keeps the machine (T2).
+func (d *Decision) claimAnew(g Group, now time.Time) {
+	expiry := d.expiry(g, v1alpha1.CauseAuto, now)
+	if auto := d.Target.claim(v1alpha1.CauseAuto); auto != nil && auto.Expiry.After(expiry) {
+		expiry = auto.Expiry
+	}
+	d.Target.Share = *g.Share
+	d.Target.Claims = append(d.Target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: expiry, Tentative: true})
+	if d.Target.Failed {
+		d.Target.confirm()
+	}
+}
+
 // serve gives places to those that fail first. A nil share gives none, and takes none away.
-func (p *places) serve(share *int32) {
+func (p *places) serve(g Group, now time.Time) {
+	share := g.Share
 	slices.SortFunc(p.claims, func(a, b *Decision) int {
 		return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Machine.Name, b.Machine.Name))
 	})
 	for _, d := range p.claims {
 		switch {
-		case d.late && share != nil && p.used < *share:
-			d.Refused, d.Reason = true, reasonLate
-		case d.late:
+		case d.forfeits != "" && d.due && share != nil && p.used < *share:
+			d.Refused, d.Reason = true, d.forfeits
+		case d.forfeits != "":
 			d.refusePlace(share)
 		case share != nil && p.used+p.leaving < *share:
 			d.Target.Share = *share
 			p.used++
+			if d.renews && now.Before(d.limit) {
+				d.claimAnew(g, now)
+			}
 		case d.takesOver:
 			d.giveUp()
 		case share == nil && d.Current != nil:

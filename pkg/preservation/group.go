@@ -58,7 +58,7 @@ func MachinesOf(deployment *machinev1alpha1.MachineDeployment, sets []machinev1a
 			owned = append(owned, &machines[i])
 		}
 	}
-	return owned, IsRollout(sets)
+	return owned, IsRollout(sets, owned)
 }
 
 // DeploymentOf returns that of the MachineDeployments which owns a machine by one of the MachineSets, nil if there is none.
@@ -97,14 +97,14 @@ func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
 	return newest
 }
 
-// IsRollout says that, of the MachineSets of a MachineDeployment, there are, or are to be, machines of one that is not of
-// the newest revision (P3).
-func IsRollout(sets []machinev1alpha1.MachineSet) bool {
+// IsRollout says that, of the MachineSets of a MachineDeployment, one that is not of the newest revision is to have
+// machines, or has machines among the given ones that are not being deleted (P3). A machine that cannot be deleted does not
+// make it a rollout: that may take a month.
+func IsRollout(sets []machinev1alpha1.MachineSet, machines []*machinev1alpha1.Machine) bool {
 	newest := Newest(sets)
-	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool { return set.UID != newest.UID && HasMachines(&set) })
-}
-
-// HasMachines says that a MachineSet has machines, or is to have some.
-func HasMachines(set *machinev1alpha1.MachineSet) bool {
-	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
+	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool {
+		return set.UID != newest.UID && (set.Spec.Replicas > 0 || slices.ContainsFunc(machines, func(machine *machinev1alpha1.Machine) bool {
+			return machine.DeletionTimestamp == nil && metav1.IsControlledBy(machine, &set)
+		}))
+	})
 }

@@ -41,7 +41,7 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 		consume(machine.Annotations)
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
-	countMaintenance(machine, d)
+	writeSpans(machine, d)
 	spendRemediation(machine, d)
 	setOrDelete(machine, v1alpha1.AnnotationSpentRequest, d.unconsumed())
 	delete(machine.Annotations, v1alpha1.AnnotationNodeUncleaned)
@@ -54,7 +54,7 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 	switch {
 	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && d.healthy: // the phase alone proves nothing (H1)
 		delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	case d.Current != nil && (d.Current.Failed || d.Current.Failing() && d.due && !d.healthy):
+	case d.Current != nil && (d.Current.Failed || (d.Current.Failing() || d.Rule == RuleRollout) && d.due && !d.healthy):
 		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
 	}
 }

@@ -5,12 +5,112 @@
 package preservation
 
 import (
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
+
+// span is the time for which a machine was kept, from the first claim to the end of the last one. It outlives the record:
+// what is used up of the longest time is counted from its begin, until it comes back (P13, M12).
+type span struct {
+	// since is when it began; zero for none.
+	since time.Time
+	// until is when it ended; zero while it goes on.
+	until time.Time
+}
+
+// readSpan returns a span as it is written on a machine, none if nobody can read it.
+func readSpan(machine *machinev1alpha1.Machine, key string) span {
+	since, until, _ := strings.Cut(machine.Annotations[key], "/")
+	return span{parseTime(since), parseTime(until)}
+}
+
+// String returns the span as it is written, empty for none: its begin and, behind a slash, its end.
+func (s span) String() string {
+	switch {
+	case s.since.IsZero():
+		return ""
+	case s.until.IsZero():
+		return formatTime(s.since)
+	}
+	return formatTime(s.since) + "/" + formatTime(s.until)
+}
+
+// settle returns what becomes of a span now that it goes on, or does not.
+func (s span) settle(goesOn bool, now time.Time) span {
+	switch {
+	case goesOn:
+		s.until = time.Time{}
+	case s.until.IsZero() && !s.since.IsZero():
+		s.until = now.Truncate(time.Second)
+	}
+	return s
+}
+
+// comesBack returns when what was used up in a span that has ended comes back: when the machine was healthy for as long as
+// its health timeout. It is zero if it is not healthy.
+func (d *Decision) comesBack(s span, g Group) time.Time {
+	if s.until.IsZero() || !d.recovered() {
+		return time.Time{}
+	}
+	from := s.until
+	if recovered := d.Machine.Status.CurrentStatus.LastUpdateTime.Time; recovered.After(from) {
+		from = recovered
+	}
+	return from.Add(g.Timeouts.For(d.Machine).Health)
+}
+
+// readSpans reads for how long the machine was kept, and what of that has come back by now.
+func (d *Decision) readSpans(g Group, now time.Time) {
+	read := func(key string) span {
+		s := readSpan(d.Machine, key)
+		if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {
+			return span{}
+		}
+		return s
+	}
+	d.kept, d.maintained = read(v1alpha1.AnnotationPreservedSince), read(v1alpha1.AnnotationMaintainedSince)
+	since := d.kept.since
+	if since.IsZero() {
+		since = now.Truncate(time.Second)
+	}
+	d.limit = since.Add(g.MaxTimeout).Truncate(time.Second)
+}
+
+// settleSpans makes the spans what the decision makes of them, and looks again when what was used up comes back. A request
+// that is not heeded must not be what it comes back for: while it stands, it does not. Nor does it for the maintenance that
+// goes on although its time is over.
+func (d *Decision) settleSpans(g Group, now time.Time) {
+	target := d.Target
+	if target != nil && target.Provisional {
+		target = nil // nobody is to know that there was something (H4)
+	} else {
+		asked := d.Request.Value == v1alpha1.RequestNow && !d.ConsumeRequest && !g.Disabled
+		d.kept = d.kept.settle(target != nil || asked, now)
+	}
+	if target != nil && !target.onlyWorkedOn() { // whoever works on a machine has bounds of their own
+		if d.kept.since.IsZero() {
+			d.kept.since = now.Truncate(time.Second)
+		}
+		target.Since = d.kept.since
+	}
+	_, maintained := d.maintenance(g)
+	d.maintained = d.maintained.settle(target != nil && target.maintained() || maintained || d.NodeUnknown && g.Maintenance.Enabled && d.maintained.until.IsZero(), now)
+	for _, s := range []span{d.kept, d.maintained} {
+		if at := d.comesBack(s, g); at.After(now) {
+			d.lookAt(at)
+		}
+	}
+}
+
+// writeSpans writes for how long the machine was kept.
+func writeSpans(machine *machinev1alpha1.Machine, d Decision) {
+	setOrDelete(machine, v1alpha1.AnnotationPreservedSince, d.kept.String())
+	setOrDelete(machine, v1alpha1.AnnotationMaintainedSince, d.maintained.String())
+}
 
 // forbidden says that operators forbid to preserve the machine (R6).
 func (d *Decision) forbidden(g Group) bool {

@@ -40,6 +40,7 @@ func round(g Group, now time.Time) (decisions []Decision, changed bool) {
 
 var _ = Describe("Limits", func() {
 	const (
+		day     = 24 * time.Hour
 		lasts   = 72 * time.Hour
 		longest = 336 * time.Hour
 	)
@@ -87,19 +88,27 @@ var _ = Describe("Limits", func() {
 			DescribeTable("P13: should let go of a machine in the end whose request comes back again and again",
 				func(own string, opts ...MachineOption) {
 					g := group(Member{Machine: Machine("m", opts...), Node: Node("m")})
-					var last time.Time
-					for at := now; at.Before(now.Add(2 * longest)); at = at.Add(time.Hour) {
+					asks := func(at time.Time) *Record {
 						asked(g.Members[0].Node)
 						NodeAnnotation(timeout, own)(g.Members[0].Node)
-						if d, _ := settled(g, at); d.Target != nil {
+						d, _ := settled(g, at)
+						return d.Target
+					}
+					var last time.Time
+					g.MaxTimeout = day
+					for at := now; at.Before(now.Add(day)); at = at.Add(5 * time.Minute) {
+						if asks(at) != nil {
 							last = at
 						}
 					}
-					Expect(last).To(BeTemporally("~", now.Add(longest-90*time.Minute), time.Hour))
+					Expect(last).To(BeTemporally("~", now.Add(day), 10*time.Minute))
+					for at := now.Add(day); at.Before(now.Add(day + DefaultTimeouts.Health)); at = at.Add(time.Minute) {
+						Expect(asks(at)).To(BeNil())
+					}
 					Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
 					Expect(g.Members[0].Node.Spec.Taints).To(BeEmpty())
 					Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(disabled))
-					Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime).To(Or(BeNil(), HaveField("Time", BeTemporally("<=", now.Add(2*longest+time.Hour)))))
+					Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime).To(Or(BeNil(), HaveField("Time", BeTemporally("<=", now.Add(2*day)))))
 				},
 				Entry("for the pool's time", ""),
 				Entry("for its own", "5h"),
@@ -122,11 +131,91 @@ var _ = Describe("Limits", func() {
 				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Refused", true), HaveField("ConsumeRequest", false)))
 			})
 
+			It("P13: should count anew once the machine was healthy, and nobody kept it, for its health timeout", func() {
+				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				settled(g, now)
+				d, _ := round(g, now.Add(time.Hour))
+				Expect(d[0].Next).To(Equal(now.Add(time.Hour + DefaultTimeouts.Health)))
+				settled(g, now.Add(time.Hour+DefaultTimeouts.Health-time.Second))
+				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, stamp(now)+"/"+stamp(now.Add(time.Hour))))
+				settled(g, now.Add(time.Hour+DefaultTimeouts.Health))
+				Expect(g.Members[0].Machine.Annotations).NotTo(HaveKey(preservedSince))
+
+				failed := now.Add(20 * 24 * time.Hour)
+				Phase(machinev1alpha1.MachineUnknown, failed.Add(-DefaultTimeouts.Health))(g.Members[0].Machine)
+				NotReady(g.Members[0].Node)
+				_, m := settled(g, failed)
+				Expect(ReadRecord(m.Machine)).To(And(HaveField("Claims", ConsistOf(Claim{Cause: "auto", Expiry: failed.Add(lasts)})), HaveField("Failed", true)))
+			})
+
+			DescribeTable("P13: should not count anew", func(at time.Time, m Member) {
+				Phase(machinev1alpha1.MachineRunning, now.Add(-time.Hour))(m.Machine)
+				Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))(m.Machine)
+				g := group(m)
+				settled(g, at)
+				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, HavePrefix(stamp(now.Add(-longest)))))
+			},
+				Entry("before that time is over", now.Add(DefaultTimeouts.Health-time.Second), Member{Machine: Machine("m"), Node: Node("m")}),
+				Entry("of a machine that is not healthy", now.Add(time.Hour), Member{Machine: Machine("m"), Node: Node("m", NotReady)}),
+				Entry("of one whose node nobody knows", now.Add(time.Hour), Member{Machine: Machine("m"), NodeUnknown: true}),
+				Entry("of one that has no node", now.Add(time.Hour), Member{Machine: Machine("m")}),
+			)
+
+			It("P13: should count anew from when the machine recovered, if that was later", func() {
+				g := group(Member{Machine: Machine("m", Phase(machinev1alpha1.MachineRunning, now.Add(time.Minute)), Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))), Node: Node("m")})
+				d, _ := round(g, now.Add(2*time.Minute))
+				Expect(d[0].Next).To(Equal(now.Add(time.Minute + DefaultTimeouts.Health)))
+			})
+
+			It("P13: should read what the version before has written, which did not say when it ended", func() {
+				g := group(Member{Machine: Machine("m", worn), Node: Node("m")})
+				settled(g, now)
+				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now)))
+				_, changed := round(g, now.Add(time.Minute))
+				Expect(changed).To(BeFalse())
+				settled(g, now.Add(DefaultTimeouts.Health))
+				Expect(g.Members[0].Machine.Annotations).NotTo(HaveKey(preservedSince))
+			})
+
+			if !native { // else the request is deleted
+				It("P13: should not count anew for a request that is not heeded", func() {
+					g := group(Member{Machine: Machine("m", worn), Node: Node("m", asked)})
+					for at := now; at.Before(now.Add(24 * time.Hour)); at = at.Add(time.Minute) {
+						d, _ := settled(g, at)
+						Expect(d.Target).To(BeNil())
+					}
+					delete(g.Members[0].Node.Annotations, preserve)
+					settled(g, now.Add(24*time.Hour))
+					asked(g.Members[0].Node)
+					d, _ := settled(g, now.Add(24*time.Hour+DefaultTimeouts.Health))
+					Expect(d.Target).NotTo(BeNil())
+				})
+			}
+
+			It("T2 H4: should leave no trace of a failure that did not happen", func() {
+				ends := now.Add(time.Hour)
+				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				settled(g, now)
+				Phase(machinev1alpha1.MachineUnknown, ends.Add(-DefaultTimeouts.Health-10*time.Second))(g.Members[0].Machine)
+				NotReady(g.Members[0].Node)
+				near := ends.Add(-20 * time.Second)
+				_, m := settled(g, near)
+				Expect(ReadRecord(m.Machine).Expiry()).To(Equal(near.Add(lasts)))
+
+				Phase(machinev1alpha1.MachineRunning, near)(m.Machine)
+				Condition("Ready", "True", "", "")(m.Node)
+				g.Members[0] = m
+				_, m = settled(g, near)
+				Expect(ReadRecord(m.Machine).Claims).To(ConsistOf(Claim{Cause: "now", Expiry: ends}))
+				_, m = settled(g, ends)
+				Expect(ReadRecord(m.Machine)).To(BeNil())
+			})
+
 			It("P13: should heed the limit with each claim that comes later", func() {
 				begun := now.Add(-longest + 2*time.Hour)
 				g := group(Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), Annotation(preservedSince, begun.Format(time.RFC3339))), Node: Node("m", NotReady, asked)})
 				d, _ := settled(g, now)
-				Expect(d.Target.Claims).To(ConsistOf(Claim{"auto", later}, Claim{"now", now.Add(2 * time.Hour)}))
+				Expect(d.Target.Claims).To(ConsistOf(Claim{Cause: "auto", Expiry: later}, Claim{Cause: "now", Expiry: now.Add(2 * time.Hour)}))
 			})
 
 			It("P13: should begin to count with the preservation, and not with a hold before the deadline", func() {

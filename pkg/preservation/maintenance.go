@@ -43,19 +43,15 @@ func (d *Decision) maintenance(g Group) (since time.Time, ok bool) {
 	return parseTime(value), ok
 }
 
-// countedSince returns from when on the maintenances of the machine are counted: the first one's begin, whatever comes
-// after it. What the Node says is the shoot's: it counts only if it is in the past. The count starts anew with a maintenance
-// of a healthy machine that begins after as long a time as a machine may be kept for at all (P13).
+// countedSince returns from when on the maintenances of the machine are counted: the begin of the first one of those that
+// have not come back (see span), so that a chain of them for a dead node does not start anew. What the Node says is the
+// shoot's: it counts only if it is in the past.
 func (d *Decision) countedSince(g Group, now time.Time) time.Time {
-	var (
-		counted  = parseTime(d.Machine.Annotations[v1alpha1.AnnotationMaintainedSince])
-		since, _ = d.maintenance(g)
-		readable = !since.IsZero() && !since.After(now)
-	)
-	switch {
-	case readable && (counted.IsZero() || d.healthy && !since.Before(counted.Add(g.MaxTimeout))):
+	counted := d.maintained.since
+	if since, _ := d.maintenance(g); counted.IsZero() && !since.IsZero() {
 		counted = since
-	case counted.IsZero(), counted.After(now):
+	}
+	if counted.IsZero() || counted.After(now) {
 		counted = now
 	}
 	return counted.Truncate(time.Second)
@@ -63,7 +59,7 @@ func (d *Decision) countedSince(g Group, now time.Time) time.Time {
 
 // maintainedUntil returns until when the machine may be kept because of maintenances.
 func (d *Decision) maintainedUntil(g Group, now time.Time) time.Time {
-	return earlier(d.countedSince(g, now).Add(maxHoldTime(g)), d.limit)
+	return d.countedSince(g, now).Add(maxHoldTime(g))
 }
 
 func maxHoldTime(g Group) time.Duration { return min(g.Maintenance.MaxHoldTime, g.MaxTimeout) }
@@ -71,10 +67,7 @@ func maxHoldTime(g Group) time.Duration { return min(g.Maintenance.MaxHoldTime, 
 // maintainable says that a maintenance of the machine's node is a reason to keep it.
 func (d *Decision) maintainable(g Group, now time.Time) bool {
 	_, ok := d.maintenance(g)
-	if ok = ok && now.Before(d.maintainedUntil(g, now)); ok {
-		d.maintainedSince = d.countedSince(g, now)
-	}
-	return ok
+	return ok && now.Before(d.maintainedUntil(g, now))
 }
 
 // refuseMaintenance tells why a maintenance that begins once the time of all of them is used up is no reason to keep the
@@ -135,6 +128,7 @@ func (d *Decision) addWork(g Group, cause string, now time.Time) {
 		d.Target.drop(v1alpha1.CauseAuto)
 		d.Target.Provisional = false
 	}
+	d.Target.dropTentative()
 	d.Target.Claims = append(d.Target.Claims, Claim{Cause: cause, Expiry: d.expiry(g, cause, now)})
 }
 
@@ -142,6 +136,6 @@ func (d *Decision) addWork(g Group, cause string, now time.Time) {
 // that goes on is no reason to keep the machine any more.
 func (d *Decision) exhaustMaintenance(g Group, now time.Time) {
 	if d.Target.maintained() && d.Target.MaintenanceOver.IsZero() && now.Before(d.maintainedUntil(g, now)) {
-		d.maintainedSince = now.Add(-maxHoldTime(g)).Truncate(time.Second)
+		d.maintained.since = now.Add(-maxHoldTime(g)).Truncate(time.Second)
 	}
 }

@@ -262,7 +262,38 @@ var _ = Describe("Maintenance", func() {
 				expectClaim(g, "Running:Preserved", now.Add(time.Hour))
 
 				g = group(Member{Machine: Machine("m", Annotation(preservedSince, stamp(now.Add(-longest)))), Node: Node("m", since(now))})
-				Expect(settle(g, now)).To(BeEmpty())
+				settle(g, now)
+				expectClaim(g, "Running:Preserved", now.Add(hold))
+			})
+
+			It("M12: should hold a maintenance that comes a day, or two weeks, after another one like the first", func() {
+				g := maintained()
+				begins := now
+				for _, pause := range []time.Duration{time.Hour, 24 * time.Hour, 14 * 24 * time.Hour, 28 * 24 * time.Hour} {
+					ends := begins.Add(20 * time.Hour)
+					edit(g, over)
+					Expect(settle(g, ends)).To(ConsistOf(RuleMaintenanceOver))
+					expectFree(g)
+					settle(g, ends.Add(DefaultTimeouts.Health))
+					Expect(machine(g).Annotations).To(BeEmpty())
+					begins = ends.Add(pause)
+					edit(g, since(begins))
+					settle(g, begins)
+					expectClaim(g, "Running:Preserved", begins.Add(hold))
+				}
+			})
+
+			It("M12: should count a maintenance anew also while a person keeps the machine all the time", func() {
+				g := maintained()
+				edit(g, NodeAnnotation(preserve, "now"))
+				settle(g, now)
+				edit(g, over)
+				settle(g, now.Add(20*time.Hour))
+				settle(g, now.Add(20*time.Hour+DefaultTimeouts.Health))
+				Expect(machine(g).Annotations).NotTo(HaveKey(prefix + "maintained-since"))
+				edit(g, since(now.Add(30*time.Hour)))
+				settle(g, now.Add(30*time.Hour))
+				Expect(ReadRecord(machine(g)).Claims).To(ContainElement(Claim{Cause: "maintenance", Expiry: now.Add(30 * time.Hour).Add(hold)}))
 			})
 
 			It("M12: should let go of the machine when its time is over, whatever is on the node then", func() {
@@ -277,13 +308,14 @@ var _ = Describe("Maintenance", func() {
 				}
 			})
 
-			It("M12: should count several maintenances of one machine together, and anew after as long as a machine may be kept at all", func() {
+			It("M12: should count a chain of maintenances of one machine together, however the objects change", func() {
 				g := maintained()
 				edit(g, over)
 				Expect(settle(g, now.Add(20*time.Hour))).To(ConsistOf(RuleMaintenanceOver))
 				expectFree(g)
-				edit(g, since(now.Add(21*time.Hour)))
-				settle(g, now.Add(21*time.Hour))
+				begins := now.Add(20*time.Hour + DefaultTimeouts.Health - time.Second)
+				edit(g, since(begins))
+				settle(g, begins)
 				expectClaim(g, "Running:Preserved", now.Add(hold))
 				settle(g, now.Add(hold))
 				Expect(Decide(*g, now.Add(hold))[0].Ignored).To(BeFalse(), "the end was told")
@@ -295,11 +327,12 @@ var _ = Describe("Maintenance", func() {
 				Expect(settle(g, now.Add(30*time.Hour))).To(BeEmpty())
 				Expect(settle(g, now.Add(longest+time.Hour))).To(BeEmpty(), "it is still that one")
 
-				edit(g, since(now.Add(longest)), failing(now.Add(longest+time.Hour)), NodeOption(NotReady))
-				Expect(Decide(*g, now.Add(longest+time.Hour))[0].Target.Cause()).To(Equal("auto"))
-				edit(g, running, Condition("Ready", "True", "", ""))
+				edit(g, over)
 				settle(g, now.Add(longest+time.Hour))
-				expectClaim(g, "Running:Preserved", now.Add(longest+hold))
+				begins = now.Add(longest + time.Hour + time.Second)
+				edit(g, since(begins))
+				Expect(settle(g, begins)).To(BeEmpty(), "a new object for it does not make it another one")
+				Expect(settle(g, begins.Add(time.Hour))).To(BeEmpty())
 			})
 
 			It("M12 P6: should obey an operator who cuts it short, although the maintenance goes on", func() {
@@ -329,7 +362,7 @@ var _ = Describe("Maintenance", func() {
 				Expect(settle(g, now)).To(ConsistOf(RuleMaintenanceOver))
 				expectFree(g)
 				Expect(PreservedCondition(g.Members[0].Node)).To(BeNil())
-				Expect(machine(g).Annotations).To(Equal(map[string]string{maintainedSince: stamp(now)}))
+				Expect(machine(g).Annotations).To(Equal(map[string]string{maintainedSince: stamp(now) + "/" + stamp(now)}))
 			})
 
 			It("M13: should leave the health timeout to a machine that is not healthy when the maintenance is over, and not more", func() {

@@ -70,21 +70,25 @@ type modelMachine struct {
 
 	// kept is the preservation, nil for none.
 	kept *keptModel
-	// first is when it was preserved for the first time, zero for never (P13).
-	first time.Time
+	// first is when people and the share began to have it preserved, zero for never, and ended when nobody had any more (P13).
+	first, ended time.Time
 	// forbidden says that operators forbid to preserve it (R6).
 	forbidden bool
 	// maintained says that somebody works on the node, began what the node says of since when, zero for nonsense. Counted is
-	// from when on the time for all maintenances is counted, zero for never (M12).
-	maintained bool
-	began      time.Time
-	counted    time.Time
+	// from when on the time for all maintenances is counted, zero for never, and worked when there was none any more (M12).
+	maintained      bool
+	began           time.Time
+	counted, worked time.Time
 	// cycled says that a power cycle of the host asks for the machine to be kept, until is what it says, zero for nonsense.
 	// Spent is what it said when that came to its end before that time (X10).
 	cycled       bool
 	until, spent time.Time
-	// denied says that machine-controller-manager ends whatever holds the machine, ended that it did.
-	denied, ended bool
+	// denied says that machine-controller-manager ends whatever holds the machine, wasEnded that it did.
+	denied, wasEnded bool
+	// consumed says that the request has just been deleted (T3, T8).
+	consumed bool
+	// beside and renews say that the share is to claim the machine, which fails, beside a person, or anew (T2).
+	beside, renews bool
 	// takesOver says that it claims a place as it is kept for a power cycle no longer.
 	takesOver bool
 	// released says that the machine failed, was kept and had its time (T8).
@@ -102,6 +106,8 @@ type keptModel struct {
 	// auto and person are when the two claims end that there may be, zero for none; cause is the person's.
 	auto, person time.Time
 	cause        string
+	// next is when the share's claim ends once the machine has failed, zero for none (T2).
+	next time.Time
 	// maintenance is when the third one ends, and over is when the maintenance did, if the machine was not well then.
 	maintenance, over time.Time
 	// remediation is when the fourth one ends, and obeyed is what it was made of.
@@ -120,12 +126,12 @@ type keptModel struct {
 
 // expiry is the end of the last claim.
 func (k *keptModel) expiry() time.Time {
-	return slices.MaxFunc([]time.Time{k.auto, k.person, k.maintenance, k.remediation}, time.Time.Compare)
+	return slices.MaxFunc([]time.Time{k.auto, k.next, k.person, k.maintenance, k.remediation}, time.Time.Compare)
 }
 
 // claims returns how many there are.
 func (k *keptModel) claims() (n int) {
-	for _, claim := range []time.Time{k.auto, k.person, k.maintenance, k.remediation} {
+	for _, claim := range []time.Time{k.auto, k.next, k.person, k.maintenance, k.remediation} {
 		if !claim.IsZero() {
 			n++
 		}
@@ -154,7 +160,7 @@ func (k *keptModel) counts(now time.Time) bool {
 // edit makes the preservation end at another time: an operator edits the whole and not a claim (P6).
 func (k *keptModel) edit(expiry time.Time) {
 	last := k.expiry()
-	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance, &k.remediation} {
+	for _, claim := range []*time.Time{&k.auto, &k.next, &k.person, &k.maintenance, &k.remediation} {
 		if !claim.IsZero() && (claim.After(expiry) || claim.Equal(last)) {
 			*claim = expiry
 		}
@@ -184,6 +190,8 @@ func (m *model) look(now time.Time) {
 		if !x.cycled || !m.remediations || !x.until.IsZero() && !x.until.Equal(x.spent) {
 			x.spent = time.Time{}
 		}
+		x.consumed = false
+		x.comeBack(now)
 		had := x.kept.counts(now)
 		if m.lookAt(x, now) {
 			claims = append(claims, x)
@@ -195,6 +203,11 @@ func (m *model) look(now time.Time) {
 	if m.share != nil {
 		m.letGo(*m.share, now)
 	}
+	for _, x := range m.machines { // T2
+		if x.beside && x.kept.failing() && m.share != nil && m.inFailedPreserved(now)+leaving <= *m.share {
+			m.claimAnew(x, now)
+		}
+	}
 	slices.SortFunc(claims, func(a, b *modelMachine) int { // P1: first come, first served
 		return cmp.Or(a.claimTime(now).Compare(b.claimTime(now)), cmp.Compare(a.name, b.name))
 	})
@@ -202,14 +215,83 @@ func (m *model) look(now time.Time) {
 		m.serve(x, leaving, now)
 	}
 	for _, x := range m.machines {
-		x.takesOver = false
+		x.takesOver, x.beside, x.renews = false, false, false
 		if x.kept == nil && x.hasNode && !x.nodeUnknown && x.phase == machinev1alpha1.MachineFailed && (x.templated && x.template == "auto-preserved" || !x.templated && x.onNode.value == "auto-preserved") { // P14
 			x.onNode = ask{}
 		}
-		if x.first.IsZero() && x.kept != nil && !x.kept.tentative && !x.kept.onlyProtected() { // P13; a hold before the deadline is no preservation (H4)
-			x.first = now.Truncate(time.Second)
+		m.count(x, now)
+	}
+}
+
+// comeBack is P13 and M12: what was used up comes back once the machine was healthy for its health timeout, and nobody kept it.
+func (x *modelMachine) comeBack(now time.Time) {
+	for _, span := range [][2]*time.Time{{&x.first, &x.ended}, {&x.counted, &x.worked}} {
+		if at := x.comesBack(*span[1]); !at.IsZero() && !now.Before(at) && !x.deleted {
+			*span[0], *span[1] = time.Time{}, time.Time{}
 		}
 	}
+}
+
+func (x *modelMachine) comesBack(ended time.Time) time.Time {
+	if ended.IsZero() || !x.well() || x.phase != machinev1alpha1.MachineRunning {
+		return time.Time{}
+	}
+	return slices.MaxFunc([]time.Time{ended, x.since}, time.Time.Compare).Add(x.health)
+}
+
+// count is P13 and M12: for how long the machine is kept, and worked on. A hold before the deadline is no preservation (H4).
+func (m *model) count(x *modelMachine, now time.Time) {
+	if x.deleted {
+		return
+	}
+	end := func(since, ended *time.Time, goesOn bool) {
+		switch {
+		case goesOn:
+			*ended = time.Time{}
+		case !since.IsZero() && ended.IsZero():
+			*ended = now.Truncate(time.Second)
+		}
+	}
+	if x.kept == nil || !x.kept.tentative {
+		if x.first.IsZero() && x.kept != nil && !x.kept.onlyWorkedOn() {
+			x.first = now.Truncate(time.Second)
+		}
+		end(&x.first, &x.ended, x.kept != nil || x.request() == "now" && !x.consumed) // what is not heeded does not bring it back
+	}
+	goes := m.maintenances && (x.maintained && x.hasNode && !x.nodeUnknown || x.nodeUnknown && x.worked.IsZero())
+	end(&x.counted, &x.worked, goes || x.kept != nil && !x.kept.maintenance.IsZero())
+}
+
+// claimAnew is T2: the share claims a machine that fails, with an end of its own.
+func (m *model) claimAnew(x *modelMachine, now time.Time) {
+	if m.hadItsTime(x, now) || !x.hasVM {
+		return
+	}
+	x.kept.next, x.kept.share, x.kept.unplaced = slices.MaxFunc([]time.Time{x.kept.auto, m.shareUntil(x, now)}, time.Time.Compare), *m.share, false
+	if x.kept.failed {
+		x.kept.confirm()
+	}
+}
+
+func (k *keptModel) confirm() {
+	if !k.next.IsZero() {
+		k.auto, k.next = k.next, time.Time{}
+	}
+}
+
+// shareUntil is until when the share keeps a machine: what somebody asks for beside it does not count.
+func (m *model) shareUntil(x *modelMachine, now time.Time) time.Time {
+	if request := x.request(); request == "now" || request == "when-failed" {
+		return m.cut(x, now.Add(m.timeout), now)
+	}
+	return m.expiryFor(x, now)
+}
+
+func span(since, until time.Time) string {
+	if since.IsZero() || until.IsZero() {
+		return stampOrNone(since)
+	}
+	return stamp(since) + "/" + stamp(until)
 }
 
 // lookAt applies to one machine what does not depend on the share, and returns whether it claims a place within it.
@@ -235,7 +317,7 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 	asked := request == "now" || request == "when-failed"
 	switch {
 	case m.replicas == 0: // P4
-	case m.forbidden, x.forbidden, m.hadItsTime(x, now): // R6, P13: only what MCM would obey is deleted
+	case m.forbidden, x.forbidden, m.hadItsTime(x, now) && (x.released || !m.remediable(x, now) && !m.maintainable(x, now)): // R6, P13: only what MCM would obey is deleted
 		if asked && x.obeyed && x.consumable() {
 			x.consume()
 		}
@@ -243,7 +325,7 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 		if asked && x.due(now) && x.consumable() {
 			x.consume()
 		}
-	case request == "now": // T1; also for a machine that was released: it was asked for anew
+	case request == "now" && !m.hadItsTime(x, now): // T1; also for a machine that was released: it was asked for anew
 		m.begin(x, "now", now)
 	case !x.released && m.remediable(x, now): // X10; also with false
 		m.begin(x, "remediation", now)
@@ -266,14 +348,14 @@ func (m *model) lookAtFree(x *modelMachine, now time.Time) (claims bool) {
 func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	k, request := x.kept, x.request()
 	asked := request == "now" || request == "when-failed"
-	for _, claim := range []*time.Time{&k.auto, &k.person, &k.maintenance, &k.remediation} {
+	for _, claim := range []*time.Time{&k.auto, &k.next, &k.person} {
 		if x.renewed && !claim.IsZero() {
 			*claim = m.cut(x, *claim, now)
 		}
 	}
 	follows := m.remediations && x.cycled && !k.remediation.IsZero() && !x.until.IsZero() && !x.until.Equal(k.obeyed)
 	if follows { // X10
-		k.obeyed, k.remediation = x.until, m.cut(x, x.until, now)
+		k.obeyed, k.remediation = x.until, m.cycledUntil(x, now)
 	}
 	if !k.remediation.IsZero() && !now.Before(k.remediation) && m.remediations && x.cycled && x.until.Equal(k.obeyed) && x.until.After(now) { // P6
 		x.spent = x.until
@@ -292,8 +374,8 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	case request == "false" && !m.remediates(x, now): // R4
 		x.release(now)
 		return false
-	case request == "false", follows && x.ended: // R4, X10
-		if follows && x.ended { // M12, P6
+	case request == "false", follows && x.wasEnded: // R4, X10
+		if follows && x.wasEnded { // M12, P6
 			m.exhaust(x, now)
 		}
 		*k = keptModel{remediation: k.remediation, obeyed: k.obeyed, failed: k.failed, failsAt: k.failsAt, since: k.since}
@@ -313,6 +395,10 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	case request == "", // T3, T8: withdrawn
 		k.cause == "now" && request == "when-failed" && !k.failed: // T3; a gap: asks for nothing yet, so now was withdrawn
 		k.cause, k.person = "", time.Time{}
+		if k.auto.IsZero() && !k.workedOn() && !k.next.IsZero() { // H4: as if nobody had asked
+			k.confirm()
+			k.tentative = true
+		}
 	case asked:
 		k.cause = request
 	}
@@ -333,7 +419,8 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 // followHealth is what happens to a preserved machine that fails, is about to fail, or does not any more.
 func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 	k := x.kept
-	recovered := x.phase == machinev1alpha1.MachineRunning && x.well() // H1: both must say so
+	x.beside = !k.failed && !k.tentative && !k.workedOn() && now.Before(k.person) && k.next.IsZero() && x.near(now) // T2
+	recovered := x.phase == machinev1alpha1.MachineRunning && x.well()                                              // H1: both must say so
 	switch {
 	case k.failed && m.rollout: // P3
 		x.release(now)
@@ -342,6 +429,7 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 		k.failed = false
 	case k.failed:
 	case !k.failsAt.IsZero() && recovered: // H4
+		x.beside, k.next = false, time.Time{}
 		if k.failsAt = (time.Time{}); k.tentative {
 			x.kept = nil
 		} else if (!k.auto.IsZero() || k.workedOn()) && k.cause == "when-failed" {
@@ -354,10 +442,13 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 	case m.rollout && !x.due(now):
 	case m.rollout: // P3
 		x.release(now)
+		x.released = x.released || !x.well()
 		x.consume()
 	case !k.failsAt.IsZero(): // T2, T4, T5
 		k.failed, k.failsAt, k.tentative = true, time.Time{}, false
+		k.confirm()
 	case !now.Before(k.person) && (!k.workedOn() || now.Before(k.auto)): // P1: it gave its place back when it recovered, and nobody asks any more
+		x.renews = !k.workedOn() // T2
 		return true
 	default: // T2
 		x.startFailing(now)
@@ -407,6 +498,9 @@ func (m *model) serve(x *modelMachine, leaving int32, now time.Time) {
 	case free:
 		x.startFailing(now)
 		x.kept.share, x.kept.unplaced = *m.share, false
+		if x.renews {
+			m.claimAnew(x, now)
+		}
 	case m.share == nil: // a gap: nothing is let go while the share is unknown
 		x.startFailing(now)
 		x.kept.unplaced = true
@@ -478,7 +572,7 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 		x.counted = m.countedSince(x, now)
 		x.kept.maintenance = m.maintainedUntil(x, now)
 	case "remediation":
-		x.kept.remediation, x.kept.obeyed = m.cut(x, x.until, now), x.until
+		x.kept.remediation, x.kept.obeyed = m.cycledUntil(x, now), x.until
 	default:
 		x.kept.cause, x.kept.person = cause, m.expiryFor(x, now)
 		if !x.native.IsZero() { // P6
@@ -486,6 +580,7 @@ func (m *model) begin(x *modelMachine, cause string, now time.Time) {
 		}
 	}
 	if x.near(now) {
+		x.beside = cause == "now" // T2
 		x.startFailing(now)
 		x.kept.tentative = (cause == "auto" || cause == "when-failed") && !x.kept.failed
 	}
@@ -502,7 +597,7 @@ func (m *model) lookAtMaintenance(x *modelMachine, now time.Time) {
 			if k.tentative { // H4: nothing has failed
 				k.auto, k.tentative = time.Time{}, false
 			}
-			x.counted = m.countedSince(x, now)
+			x.counted, k.next = m.countedSince(x, now), time.Time{}
 			k.maintenance = m.maintainedUntil(x, now)
 		}
 	case !now.Before(k.maintenance): // M12
@@ -533,7 +628,7 @@ func (m *model) lookAtRemediation(x *modelMachine, now time.Time) (claims bool) 
 			if k.tentative { // H4: nothing has failed
 				k.auto, k.tentative = time.Time{}, false
 			}
-			k.remediation, k.obeyed = m.cut(x, x.until, now), x.until
+			k.remediation, k.obeyed, k.next = m.cycledUntil(x, now), x.until, time.Time{}
 		}
 		return false
 	}
@@ -556,7 +651,7 @@ func (x *modelMachine) couldTakeOver(now time.Time) bool {
 
 // remediable says that a power cycle is a reason to keep the machine.
 func (m *model) remediable(x *modelMachine, now time.Time) bool {
-	return m.remediations && x.cycled && now.Before(x.until) && !m.hadItsTime(x, now) && !x.until.Equal(x.spent) && !x.denied
+	return m.remediations && x.cycled && now.Before(x.until) && !x.until.Equal(x.spent) && !x.denied
 }
 
 // remediates says that the machine is kept for a power cycle, or is to be. A gap: one that is healthy, or whose node nobody
@@ -575,8 +670,15 @@ func (m *model) maintainable(x *modelMachine, now time.Time) bool {
 	return m.maintenances && x.maintained && x.hasNode && !x.nodeUnknown && now.Before(m.maintainedUntil(x, now))
 }
 
-// countedSince is from when on the time for maintenances is counted. A gap: it is counted anew for a healthy machine, and
-// what begins after as long a time as a machine may be kept at all.
+// cycledUntil is until when the machine is kept for a power cycle. A gap: at most for as long as for anything else.
+func (m *model) cycledUntil(x *modelMachine, now time.Time) time.Time {
+	if last := now.Add(m.longest).Truncate(time.Second); x.until.After(last) {
+		return last
+	}
+	return x.until
+}
+
+// countedSince is from when on the time for maintenances is counted.
 func (m *model) countedSince(x *modelMachine, now time.Time) time.Time {
 	since, past := x.counted, !x.began.IsZero() && !x.began.After(now)
 	if x.nodeUnknown || !x.hasNode || !x.maintained || !m.maintenances {
@@ -587,14 +689,12 @@ func (m *model) countedSince(x *modelMachine, now time.Time) time.Time {
 		if past {
 			since = x.began
 		}
-	} else if past && x.well() && !x.began.Before(since.Add(m.longest)) {
-		since = x.began
 	}
 	return since.Truncate(time.Second)
 }
 
 func (m *model) maintainedUntil(x *modelMachine, now time.Time) time.Time {
-	return m.cut(x, m.countedSince(x, now).Add(min(m.hold, m.longest)), now)
+	return m.countedSince(x, now).Add(min(m.hold, m.longest))
 }
 
 // exhaust makes the time for maintenances be used up: what goes on is no reason to keep the machine any more (M12, P6).
@@ -621,6 +721,7 @@ func (x *modelMachine) consume() {
 	if x.templated && x.phase != machinev1alpha1.MachineFailed {
 		return
 	}
+	x.consumed = true
 	for _, a := range []*ask{&x.onNode, &x.onMachine} {
 		a.timeout = ""
 		if a.value != "false" {
@@ -747,9 +848,9 @@ func (x *modelMachine) timerStart() time.Time {
 // next returns when look would do something that it does not do now, zero for never.
 func (m *model) next(now time.Time) (next time.Time) {
 	for _, x := range m.machines {
-		times := []time.Time{x.nearAt(now), x.failsAt(now)}
+		times := []time.Time{x.nearAt(now), x.failsAt(now), x.comesBack(x.ended), x.comesBack(x.worked)}
 		if x.kept != nil {
-			times = append(times, x.kept.auto, x.kept.person, x.kept.maintenance, x.kept.remediation)
+			times = append(times, x.kept.auto, x.kept.next, x.kept.person, x.kept.maintenance, x.kept.remediation)
 			if x.kept.onlyRemediated() && x.kept.failed {
 				times = append(times, x.kept.remediation.Add(-min(30*time.Second, x.health/10)))
 			}

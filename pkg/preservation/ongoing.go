@@ -22,7 +22,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		}
 		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends in time. Else only an
 		// operator can have put it beyond the limit (P6).
-		if !d.Current.Provisional && !d.Current.onlyProtected() && d.Current.Since.IsZero() || isNative(d.Machine) {
+		if !claim.works() && (!d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine)) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
@@ -45,7 +45,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.expire(g, now)
 	case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):
 		d.release(reasonFalse)
-	case (d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn()) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
+	case (d.Target.autoPreserved() || d.Target.workedOn()) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
 		d.exhaustMaintenance(g, now)
 		d.exhaustRemediation(g, now)
 		d.ConsumeRequest = !d.Target.onlyWorkedOn()
@@ -86,6 +86,10 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 	case claim != nil && d.withdrawn(*claim):
 		target.drop(claim.Cause)
 		d.Rule, d.Reason = RuleClaims, reasonWithdrawn
+		if len(target.Claims) == 1 && target.isTentative() { // as if nobody had asked
+			target.confirm()
+			target.Provisional = true
+		}
 	case claim != nil && d.Request.explicit():
 		claim.Cause = causeOf(d.Request.Value)
 	case claim == nil && now.Before(d.limit) && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
@@ -151,17 +155,20 @@ func (d *Decision) settleFailing(now time.Time) {
 			return
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
+		d.Target.dropTentative()
 		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn() { // what was asked for in case it failed came with the deadline
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
 			d.release(reasonExpired)
 		}
-	case !d.due, d.healthy: // machine-controller-manager has yet to see it
-	case d.rolling:
+	case d.due && !d.healthy && d.rolling:
 		d.replace()
 	default:
-		d.fail()
+		d.beside = d.asked && !d.Target.Provisional && !d.Target.workedOn() && !d.Target.isTentative()
+		if d.due && !d.healthy { // else machine-controller-manager has yet to see it
+			d.fail()
+		}
 	}
 }
 
@@ -176,7 +183,9 @@ func (d *Decision) settleDoubted(now time.Time) {
 		d.Rule, d.Reason = RuleMargin, reasonMargin
 	}
 	auto := d.Target.claim(v1alpha1.CauseAuto)
-	if d.claims = !d.asked && (!d.Target.workedOn() || auto != nil && now.Before(auto.Expiry)); d.asked {
+	d.claims = !d.asked && (!d.Target.workedOn() || auto != nil && now.Before(auto.Expiry))
+	d.beside, d.renews = d.asked && !d.Target.workedOn(), d.claims && !d.Target.workedOn()
+	if d.asked {
 		d.Target.Share = 0 // the place was given back with the recovery (P1)
 	}
 	if d.due {
@@ -197,6 +206,7 @@ func (d *Decision) fail() {
 		d.Rule, d.Reason = WhyBegun(cause)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
+	d.Target.confirm()
 }
 
 // stopped says that what was written into the Machine's status has been removed from there together with the annotation
@@ -221,7 +231,7 @@ func isStopped(machine *machinev1alpha1.Machine) bool {
 func (d *Decision) expire(g Group, now time.Time) {
 	d.exhaustMaintenance(g, now)
 	d.ConsumeRequest = !d.Target.onlyWorkedOn() // a maintenance is no request
-	if d.release(reasonExpired); !now.Before(d.limit) {
+	if d.release(reasonExpired); d.ConsumeRequest && !now.Before(d.limit) {
 		d.end(RuleMaxTimeout, reasonMaxTimeout)
 	}
 }

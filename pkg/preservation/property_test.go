@@ -784,9 +784,9 @@ func (w *world) checkFree(m *machine) {
 		}
 	}
 	switch {
-	case a[preservedSince] != "" && a[preservedSince] != stamp(m.first), a[preservedSince] == "" && !m.first.IsZero():
-		w.fail("P13: the first preservation of %s is not on record", m.name)
-	case a[maintainedSince] != stampOrNone(m.counted):
+	case a[preservedSince] != span(m.first, m.ended):
+		w.fail("P13: for how long %s was preserved is not on record: %s", m.name, span(m.first, m.ended))
+	case a[maintainedSince] != span(m.counted, m.worked):
 		w.fail("M12: since when %s is maintained is not on record", m.name)
 	case !m.deleted && w.nodesKnown && a[remediatedUntil] != stampOrNone(m.spent) && !(w.shootAway && m.spent.IsZero()): // what is spent no more may wait for the node
 		w.fail("X10: it is not on record that %s had its time", m.name)
@@ -811,7 +811,7 @@ func (w *world) checkFree(m *machine) {
 	if m.node != nil {
 		w.checkFreeNode(m)
 	}
-	m.traces = has(a, released) || has(a, remediatedUntil)
+	m.traces = has(a, released) || has(a, remediatedUntil) || has(a, preservedSince) || has(a, maintainedSince)
 }
 
 func (w *world) checkFreeNode(m *machine) {
@@ -930,8 +930,14 @@ func (w *world) finale() {
 	w.dirty = true
 	w.settle()
 	for _, m := range w.machines {
-		if m.kept != nil || m.traces && !m.released {
+		if m.kept != nil || m.traces && !m.released && m.first.IsZero() && m.counted.IsZero() {
 			w.fail("%s was not released", m.name)
+		}
+	}
+	w.pass(3 * healthTimeout)
+	for _, m := range w.machines {
+		if m.well() && m.phase == machinev1alpha1.MachineRunning && !m.maintained && !m.deleted && (has(m.obj.Annotations, preservedSince) || has(m.obj.Annotations, maintainedSince)) {
+			w.fail("P13, M12: what %s has used up does not come back", m.name)
 		}
 	}
 }

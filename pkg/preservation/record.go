@@ -15,7 +15,11 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
-const subPhaseSuffix = ":Preserved"
+const (
+	subPhaseSuffix = ":Preserved"
+	// tentativeSuffix is behind the cause of a claim that is tentative.
+	tentativeSuffix = "?"
+)
 
 // PhaseFailedPreserved is the sub-phase of a failed machine that is held.
 const PhaseFailedPreserved = string(machinev1alpha1.MachineFailed) + subPhaseSuffix
@@ -26,6 +30,9 @@ type Claim struct {
 	Cause string
 	// Expiry is when the claim ends. Zero: it was made unreadable by hand.
 	Expiry time.Time
+	// Tentative says that the claim is the share's, of a machine that is kept already and about to fail: it stands once the
+	// machine has failed, and goes without a trace if that is healthy again before its deadline (T2, H4).
+	Tentative bool
 }
 
 // personal says that a person asked.
@@ -55,8 +62,8 @@ type Record struct {
 	// Share is the share that the machine was given a place within (T9). Only used for CauseAuto. Zero if the machine
 	// failed again without a place, for a person or while nobody knew the share: it may have to go later (P1).
 	Share int32
-	// Since is when the machine was preserved for the first time, also if it was released in between (P13). Zero while
-	// Provisional, and of one that was never more than protected.
+	// Since is when the machine was preserved first, also if it was released in between, unless what was used up has come
+	// back since (P13). Zero while Provisional, and of one that nobody but who works on it has kept.
 	Since time.Time
 	// MaintenanceOver is when the maintenance ended that the machine is still kept for, as it was not healthy then (M13).
 	// Zero otherwise.
@@ -107,6 +114,35 @@ func (r *Record) claim(cause string) *Claim {
 
 func (r *Record) drop(cause string) {
 	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Cause == cause })
+}
+
+// confirm makes what is tentative stand, now that the machine has failed. It takes the place of what the share claimed
+// before: this is a new failure (T2).
+func (r *Record) confirm() {
+	i := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Tentative })
+	if i < 0 {
+		return
+	}
+	claim := r.Claims[i]
+	claim.Tentative = false
+	r.drop(v1alpha1.CauseAuto)
+	r.Claims = append(r.Claims, claim)
+}
+
+// isTentative says that there is such a claim.
+func (r *Record) isTentative() bool {
+	return slices.ContainsFunc(r.Claims, func(c Claim) bool { return c.Tentative })
+}
+
+// autoPreserved says that the share keeps the machine, and not only once it has failed.
+func (r *Record) autoPreserved() bool {
+	auto := r.claim(v1alpha1.CauseAuto) // what is tentative came later
+	return auto != nil && !auto.Tentative
+}
+
+// dropTentative is for a machine that has not failed after all, or that somebody works on.
+func (r *Record) dropTentative() {
+	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Tentative })
 }
 
 // workedOn says that a maintenance or a remediation keeps the machine, onlyWorkedOn that nothing else does.
@@ -191,17 +227,12 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 	}
 	_, told := annotations[v1alpha1.AnnotationPhase]
 	if record.Provisional = !told && !record.FailsAt.IsZero(); !record.Provisional {
-		record.Since = preservedSince(machine)
+		record.Since = readSpan(machine, v1alpha1.AnnotationPreservedSince).since
 	}
 	if share, err := strconv.ParseInt(annotations[v1alpha1.AnnotationShare], 10, 32); err == nil {
 		record.Share = int32(share)
 	}
 	return record
-}
-
-// preservedSince returns when the machine was preserved for the first time; zero if it never was, or if nobody can read it.
-func preservedSince(machine *machinev1alpha1.Machine) time.Time {
-	return parseTime(machine.Annotations[v1alpha1.AnnotationPreservedSince])
 }
 
 // readClaims returns the claims of a machine that is kept until expiry. What it says of several claims is brought in line
@@ -210,7 +241,8 @@ func readClaims(value, cause string, expiry time.Time) []Claim {
 	var claims []Claim
 	for part := range strings.SplitSeq(value, ",") {
 		if cause, at, ok := strings.Cut(part, "="); ok {
-			claims = append(claims, Claim{Cause: cause, Expiry: parseTime(at)})
+			cause, tentative := strings.CutSuffix(cause, tentativeSuffix)
+			claims = append(claims, Claim{Cause: cause, Expiry: parseTime(at), Tentative: tentative})
 		}
 	}
 	if len(claims) < 2 {
@@ -228,7 +260,11 @@ func readClaims(value, cause string, expiry time.Time) []Claim {
 func (r *Record) writeClaims() string {
 	parts := make([]string, 0, len(r.Claims))
 	for _, claim := range r.Claims {
-		parts = append(parts, claim.Cause+"="+formatTime(claim.Expiry))
+		cause := claim.Cause
+		if claim.Tentative {
+			cause += tentativeSuffix
+		}
+		parts = append(parts, cause+"="+formatTime(claim.Expiry))
 	}
 	return strings.Join(parts, ",")
 }
@@ -254,9 +290,6 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	if !r.Provisional {
 		annotations[v1alpha1.AnnotationPhase] = r.Phase(phase)
 	}
-	if !r.Since.IsZero() {
-		annotations[v1alpha1.AnnotationPreservedSince] = formatTime(r.Since)
-	}
 	if !r.FailsAt.IsZero() {
 		annotations[v1alpha1.AnnotationFailsAt] = formatTime(r.FailsAt)
 	}
@@ -275,7 +308,7 @@ func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]stri
 	return annotations
 }
 
-// recordKeys are the keys that annotations may return, but for the one that outlives the record.
+// recordKeys are the keys that annotations may return.
 var recordKeys = []string{
 	v1alpha1.AnnotationCause,
 	v1alpha1.AnnotationExpiryTime,

@@ -62,7 +62,7 @@ func spendRemediation(machine *machinev1alpha1.Machine, d Decision) {
 // stopped every preservation: that ends what there is once the host is released (X10).
 func (d *Decision) remediable(g Group, now time.Time) bool {
 	until, _ := d.remediation(g)
-	return now.Before(earlier(until, d.limit)) && !until.Equal(d.spentUntil) && !g.Holder.denies(*d)
+	return now.Before(until) && !until.Equal(d.spentUntil) && !g.Holder.denies(*d)
 }
 
 // remediates says that the claim of a remediation stands, or is about to be added.
@@ -82,7 +82,7 @@ func (d *Decision) followRemediation(g Group, now time.Time) bool {
 	if claim == nil || until.IsZero() || until.Equal(d.Target.RemediatedUntil) {
 		return false
 	}
-	claim.Expiry, d.Target.RemediatedUntil = earlier(until, d.limit), until
+	claim.Expiry, d.Target.RemediatedUntil = d.expiry(g, claim.Cause, now), until
 	return now.Before(claim.Expiry)
 }
 
@@ -139,8 +139,6 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 	target.drop(v1alpha1.CauseRemediation)
 	switch {
 	case d.takesOver:
-	case len(target.Claims) == 0 && !now.Before(d.limit):
-		d.Rule, d.Reason = RuleMaxTimeout, reasonMaxTimeout
 	case d.healthy && (!target.Failing() || d.recovered()):
 		d.Rule, d.Reason = RuleRemediationOver, reasonRemediationOver
 	default:

@@ -52,6 +52,9 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 		record.RemediatedUntil = record.Expiry()
 		machine.Annotations[v1alpha1.AnnotationRemediation] = formatTime(record.RemediatedUntil)
 	}
+	if !record.Since.IsZero() {
+		machine.Annotations[v1alpha1.AnnotationPreservedSince] = formatTime(record.Since)
+	}
 	for key, value := range record.annotations(machine.Status.CurrentStatus.Phase) {
 		machine.Annotations[key] = value
 	}

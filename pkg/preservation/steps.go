@@ -111,15 +111,8 @@ func reprieve(timeouts Timeouts, now time.Time) Step {
 func record(machine *machinev1alpha1.Machine, d Decision) {
 	setAnnotations(machine, recordKeys, d.Target.annotations(machine.Status.CurrentStatus.Phase))
 	delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	countMaintenance(machine, d)
+	writeSpans(machine, d)
 	spendRemediation(machine, d)
-}
-
-// countMaintenance writes from when on maintenances are counted, if that changes.
-func countMaintenance(machine *machinev1alpha1.Machine, d Decision) {
-	if !d.maintainedSince.IsZero() {
-		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationMaintainedSince: formatTime(d.maintainedSince)})
-	}
 }
 
 func protection(d Decision, now time.Time) Step {

@@ -229,7 +229,7 @@ var _ = Describe("Steps", func() {
 				Expect(written[:2]).To(Equal([]string{"node", "node/status"}))
 				Expect(written[2:]).To(ConsistOf("machine", "machine/status"))
 				Expect(carryOut(holder, &m, expiry)).To(BeEmpty())
-				Expect(m.Machine.Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(m.Machine.Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(m.Node.Annotations).To(BeEmpty())
 				Expect(m.Node.Spec.Taints).To(BeEmpty())
@@ -241,7 +241,7 @@ var _ = Describe("Steps", func() {
 				carryOut(holder, &m, now)
 				carryOut(holder, &m, now.Add(time.Hour))
 				Expect(m.Node.Annotations).To(BeEmpty())
-				Expect(m.Machine.Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(m.Machine.Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z/2026-03-01T14:00:00Z"}))
 				Expect(carryOut(holder, &m, now.Add(time.Hour))).To(BeEmpty())
 			})
 

@@ -171,7 +171,7 @@ func (w *world) round(called bool) (wrote, changed bool) {
 		last := m.obj.Status.CurrentStatus.LastUpdateTime.Time
 		m.renewed = expiry != nil && m.expiryInStatus() && (expiry.Sub(last)-m.nativeTimeout()).Abs() <= time.Second
 		m.denied = w.newMCM && m.templated && request == "false"
-		m.ended = m.stopped && expiry == nil && m.expiryInStatus()
+		m.wasEnded = m.stopped && expiry == nil && m.expiryInStatus()
 		m.native = time.Time{}
 		if expiry != nil && expiry.After(w.now) && !m.expiryInStatus() && !w.model.validTimeout(m.modelMachine) && w.now.Sub(last) >= nativePatience {
 			m.native = expiry.Time
@@ -213,6 +213,11 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 	m.held = m.kept != nil && !dropped && (m.held && !changed || !w.crashed)
 	if m.kept == nil && (w.crashed || m.nodeUnknown) { // the mark may not be written yet
 		m.released = has(m.obj.Annotations, released)
+	}
+	if w.crashed || m.kept == nil && (w.shootAway || m.nodeUnknown) { // what is counted may not be written yet
+		m.first, m.ended = readSpan(m.obj.Annotations[preservedSince])
+		m.counted, m.worked = readSpan(m.obj.Annotations[maintainedSince])
+		before.first, before.ended, before.counted, before.worked = m.first, m.ended, m.counted, m.worked
 	}
 	if disturbed && changed && !w.shows(m) {
 		*m.modelMachine = *before
@@ -313,8 +318,8 @@ func (w *world) shows(m *machine) bool {
 	stopped := m.stopped && m.obj.Status.CurrentStatus.PreserveExpiryTime == nil
 	return a[prefix+"cause"] == m.kept.causes() && (m.expiry().Equal(m.kept.expiry()) || stopped) &&
 		(a[prefix+"phase"] == "Failed:Preserved") == m.kept.failed &&
-		(m.kept.tentative || a[preservedSince] == stampOrNone(m.first)) &&
-		a[maintainedSince] == stampOrNone(m.counted) && a[prefix+"maintenance-over"] == stampOrNone(m.kept.over) &&
+		(m.kept.tentative || a[preservedSince] == span(m.first, m.ended)) &&
+		a[maintainedSince] == span(m.counted, m.worked) && a[prefix+"maintenance-over"] == stampOrNone(m.kept.over) &&
 		a[remediatedUntil] == stampOrNone(slices.MaxFunc([]time.Time{m.kept.obeyed, m.spent}, time.Time.Compare)) &&
 		a[prefix+"fails-at"] == stampOrNone(m.kept.failsAt) && has(a, prefix+"phase") != m.kept.tentative &&
 		len(ReadRecord(m.obj).Claims) == m.kept.claims() && // there may be three
@@ -796,11 +801,13 @@ func (w *world) forgetExpiry(m *machine) {
 		switch at, _ := time.Parse(time.RFC3339, value); {
 		case cause == "auto" && !m.kept.auto.IsZero():
 			m.kept.auto = at
+		case cause == "auto?" && !m.kept.next.IsZero():
+			m.kept.next = at
 		case cause == "maintenance" && !m.kept.maintenance.IsZero():
 			m.kept.maintenance = at
 		case cause == "remediation" && !m.kept.remediation.IsZero():
 			m.kept.remediation = at
-		case cause != "" && cause != "auto" && cause != "maintenance" && cause != "remediation" && !m.kept.person.IsZero():
+		case cause != "" && cause != "auto" && cause != "auto?" && cause != "maintenance" && cause != "remediation" && !m.kept.person.IsZero():
 			m.kept.person = at
 		}
 	}
@@ -1061,6 +1068,14 @@ func (m *machine) String() string {
 func clock(t time.Time) string { return "+" + t.Sub(Start).String() }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// readSpan returns the times of a span as it is written.
+func readSpan(value string) (since, until time.Time) {
+	first, second, _ := strings.Cut(value, "/")
+	since, _ = time.Parse(time.RFC3339, first)
+	until, _ = time.Parse(time.RFC3339, second)
+	return since, until
+}
 
 func stampOrNone(t time.Time) string {
 	if t.IsZero() {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -90,6 +91,9 @@ func (e *environment) end(ctx context.Context) end {
 	result := end{Machine: machine.Annotations, Status: machine.Status.CurrentStatus}
 	if _, ok := machine.Annotations[preservedSince]; ok {
 		machine.Annotations[preservedSince] = "some time"
+	}
+	if since, ok := machine.Annotations[maintainedSince]; ok {
+		machine.Annotations[maintainedSince], _, _ = strings.Cut(since, "/") // it ended when that was seen
 	}
 	if _, ok := machine.Annotations[released]; ok {
 		machine.Annotations[released] = "some time"

@@ -112,7 +112,7 @@ var _ = Describe("Maintenance", func() {
 				e.editNode(ctx, "m", without(maintenance))
 				e.settle(ctx)
 				Expect(e.recorder.take()).To(BeEmpty())
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z"}))
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z/2026-03-01T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 			})
 

@@ -61,7 +61,7 @@ var _ = Describe("Remediation", func() {
 				e.editMachine(ctx, "m", over)
 				e.settle(ctx)
 				Expect(e.recorder.take()).To(BeEmpty())
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(e.machine(ctx, "m").Annotations).To(BeEmpty())
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 			})
 

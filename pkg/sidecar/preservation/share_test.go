@@ -243,9 +243,11 @@ var _ = Describe("Share", func() {
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(BeEmpty())
 				Expect(e.machine(ctx, "asked").Annotations).NotTo(HaveKey(preserve))
-				Expect(e.recorder.take()).To(ConsistOf("Machine/asked Normal MachinePreservationRefused: Machine failed and is replaced as its MachineDeployment is being updated"))
+				refused := " Normal MachinePreservationRefused: Machine failed and is replaced as its MachineDeployment is being updated"
+				Expect(e.recorder.take()).To(ConsistOf("Machine/a"+refused, "Machine/asked"+refused), "a place is free for it")
 
-				e.editSet(ctx, "set", SetReplicas(0, 0))
+				e.editSet(ctx, "new", SetReplicas(0, 0))
+				e.editSet(ctx, "set", Revision("11")) // it is taken back
 				e.settle(ctx)
 				Expect(e.held(ctx)).To(ConsistOf("a", "asked"))
 			})
@@ -280,6 +282,16 @@ var _ = Describe("Share", func() {
 				Expect(e.api.written()).To(BeEmpty())
 			})
 
+			DescribeTable("P3: should not take a machine that is being deleted for a rolling update, however long that takes", func(ctx SpecContext, placed []string, opts ...MachineOption) {
+				old := Set("old", deployment, older(0, 1))
+				e := newEnvironment(holder, deployment, set, old, Machine("a", Of(set), failing(now)), Node("a"), Machine("b", append(opts, Of(old))...))
+				e.settle(ctx)
+				Expect(e.placed(ctx)).To(Equal(placed))
+			},
+				Entry("one that is not deleted yet", none),
+				Entry("one that cannot be deleted", []string{"a"}, Deleted(Start)),
+			)
+
 			DescribeTable("P3: what is a rolling update", func(ctx SpecContext, placed []string, deployment *machinev1alpha1.MachineDeployment, sets ...SetOption) {
 				objects := []client.Object{deployment, set, Machine("a", Of(set), failing(now)), Node("a")}
 				for i, option := range sets {
@@ -291,7 +303,7 @@ var _ = Describe("Share", func() {
 			},
 				Entry("the newest MachineSet only", []string{"a"}, deployment),
 				Entry("an older MachineSet that wants machines but has none", none, deployment, older(1, 0)),
-				Entry("an older MachineSet that has machines but wants none", none, deployment, older(0, 1)),
+				Entry("not an older MachineSet whose machines are not there", []string{"a"}, deployment, older(0, 1)),
 				Entry("not an older MachineSet that is only history", []string{"a"}, deployment, older(0, 0)),
 				Entry("a newer MachineSet that neither wants nor has machines yet", none, deployment, Revision("10")),
 				Entry("not a MachineSet of another MachineDeployment", []string{"a"}, deployment, func(s *machinev1alpha1.MachineSet) {

@@ -95,8 +95,9 @@ var _ = Describe("Transitions", func() {
 				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until 2026-03-04T13:00:00Z as it was asked for (cause now)")
 			})
 
-			It("T2: should hold and drain a preserved machine that fails, with the expiry it had", func(ctx SpecContext) {
+			It("T2: should hold and drain a preserved machine that fails, with the expiry it had if there is no place for it", func(ctx SpecContext) {
 				e := askedFor(ctx)
+				e.editDeployment(ctx, Share("0"))
 				e.pass(time.Hour)
 				e.editMachine(ctx, "m", failing(e.now()))
 				e.settle(ctx)
@@ -104,12 +105,24 @@ var _ = Describe("Transitions", func() {
 				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as the machine failed (cause now)")
 			})
 
+			It("T2: should keep it for as long as if nobody had asked, if there is one", func(ctx SpecContext) {
+				e := askedFor(ctx)
+				e.pass(71 * time.Hour)
+				e.editMachine(ctx, "m", failing(e.now()))
+				e.settle(ctx)
+				expectPreserved(ctx, e, "Failed:Preserved", "now", "2026-03-07T12:00:00Z")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until 2026-03-07T12:00:00Z as the machine failed (cause now)")
+				e.pass(time.Hour)
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").Annotations).To(HaveKeyWithValue(prefix+"expiry-time", "2026-03-07T12:00:00Z"))
+			})
+
 			It("T3: should release a running machine at the expiry, and delete the request", func(ctx SpecContext) {
 				e := askedFor(ctx)
 				e.pass(72 * time.Hour)
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation expired (cause was now)")
 			})
@@ -274,7 +287,7 @@ var _ = Describe("Transitions", func() {
 				e.pass(72 * time.Hour)
 				e.settle(ctx)
 				expectReleased(ctx, e)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation expired (cause was when-failed)")
 			})
@@ -336,7 +349,7 @@ var _ = Describe("Transitions", func() {
 				e := preserved(ctx, Machine("m", Annotation(preserve, "false")), Node("m", with("now")))
 				e.pass(72 * time.Hour)
 				e.settle(ctx)
-				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false", preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "false", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 			})
 
 			DescribeTable("T10: should remove its traces from a machine that is deleted, and not block it",

@@ -86,7 +86,7 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 				e.restart()
 				e.live(ctx, 10*time.Minute)
 				unheld(ctx, e)
-				Expect(e.api.writtenTo("Machine/")).To(Equal(writes))
+				Expect(e.api.writtenTo("Machine/")).To(Equal(writes+1), "P13: the time that it has used up comes back")
 				Expect(e.recorder.take()).To(BeEmpty())
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(preserve, "now"))
 			})

@@ -255,7 +255,11 @@ func (p *Pools) IsRolling(ctx context.Context, deployment *machinev1alpha1.Machi
 		if err != nil {
 			return false, err
 		}
-		rolling = preservation.IsRollout(owned)
+		if rolling = preservation.IsRollout(owned, nil); !rolling && len(owned) > 1 { // else there are no machines to look for
+			if _, rolling, err = MachinesOf(ctx, p, p, deployment); err != nil {
+				return false, err
+			}
+		}
 		p.rolling[deployment.UID] = rolling
 	}
 	return rolling, nil

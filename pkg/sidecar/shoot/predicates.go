@@ -29,9 +29,13 @@ func DeploymentChanged() predicate.Predicate {
 	})
 }
 
-// MachineSetChanged is for MachineSets by which a rollout begins or ends (P3).
+// MachineSetChanged is for MachineSets by which a rollout begins, or may end (P3).
 func MachineSetChanged() predicate.Predicate {
 	return OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return preservation.HasMachines(o) != preservation.HasMachines(n) || preservation.RevisionOf(o) != preservation.RevisionOf(n)
+		return hasReplicas(o) != hasReplicas(n) || preservation.RevisionOf(o) != preservation.RevisionOf(n)
 	})
+}
+
+func hasReplicas(set *machinev1alpha1.MachineSet) bool {
+	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
 }
