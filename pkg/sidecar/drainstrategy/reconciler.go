@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package drainstrategy helps nodes that machine-controller-manager drains because of an update of the shoot's workers,
-// and tells of those that fail to drain. All state is in objects: the Machine or the node says since when it is drained,
-// the node's condition whether that has failed.
+// and tells of those that fail to drain. State is in objects: the Machine or the node says since when it is drained, the
+// node's condition whether that has failed.
 package drainstrategy
 
 import (
@@ -66,6 +66,8 @@ type Reconciler struct {
 
 	// failures are, by the name of a node, how often what is due failed on its pods.
 	failures sync.Map
+	// selections are the times of selections that were yet to come.
+	selections selections
 }
 
 // Reconcile does what is due on a node that is drained because of an update, and forgets any other.
@@ -110,6 +112,9 @@ func (r *Reconciler) cause(ctx context.Context, node *corev1.Node) (*machinev1al
 		return nil, causeNone, time.Time{}, err
 	}
 	because, since := causeOf(machine, node, update)
+	if because == causeInPlaceUpdate {
+		since = r.selections.bound(node, since, notBefore(machine, update), r.Clock.Now())
+	}
 	return machine, because, since, nil
 }
 
@@ -258,5 +263,6 @@ func (r *Reconciler) forget(node string) {
 	r.Pods.Forget(node)
 	r.Backoff.DeleteEntry(node)
 	r.failures.Delete(node)
+	r.selections.forget(node)
 	timedOut.DeleteLabelValues(node)
 }

@@ -102,8 +102,9 @@ type environment struct {
 	shoot    *cluster
 	clock    *testclock.FakePassiveClock
 	recorder *events.FakeRecorder
-	// writes counts the writes to the node.
+	// writes counts the writes to the node, deny is the answer to them.
 	writes int
+	deny   error
 
 	*Reconciler
 }
@@ -142,6 +143,9 @@ func newEnvironment(strategies drain.Strategies, objects ...client.Object) *envi
 	e.nodes = interceptor.NewClient(nodes.Build(), interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			e.writes++
+			if e.deny != nil {
+				return e.deny
+			}
 			return c.SubResource(subresource).Patch(ctx, obj, patch, opts...)
 		},
 	})
@@ -427,6 +431,74 @@ var _ = Describe("Reconciler", func() {
 			Expect(e.reconcile(ctx, 40)).To(Equal(5 * time.Minute))
 		}
 		Expect(e.writes).To(Equal(1))
+	})
+
+	Context("D2: a selection that is dated ahead, as the shoot can do", func() {
+		inPlace := Machine("m", Of(oldSet))
+		ahead := func(since time.Time) *environment {
+			GinkgoHelper()
+			e := newEnvironment(defaults, pool, oldSet, newSet, inPlace, Node("m", selected(since)))
+			e.shoot.pods = []drain.Pod{plain}
+			e.shoot.refuse["plain"] = errors.New("denied")
+			return e
+		}
+		forge := func(ctx context.Context, e *environment, since time.Time) {
+			GinkgoHelper()
+			node := &corev1.Node{}
+			Expect(e.nodes.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+			i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == "InPlaceUpdate" })
+			node.Status.Conditions[i].LastTransitionTime = metav1.NewTime(since)
+			Expect(e.nodes.Status().Update(ctx, node)).To(Succeed())
+		}
+
+		DescribeTable("should count from when it was seen first: neither stall strategies and alert, nor skip a budget", func(ctx SpecContext, minutes float64, meanwhile func(context.Context, *environment)) {
+			e := ahead(at(minutes))
+			// The update is hours old, and it is this node's turn.
+			Expect(e.reconcile(ctx, 200)).To(Equal(45 * time.Minute))
+			Expect(e.shoot.done).To(BeEmpty())
+			e.reconcile(ctx, 220)
+			meanwhile(ctx, e)
+			Expect(e.reconcile(ctx, 230)).To(Equal(15 * time.Minute))
+			Expect(e.condition(ctx).Message).To(HavePrefix("Drained by machine-controller-manager for an update in place since 2026-03-01T16:20:00Z."))
+			Expect(e.shoot.done).To(BeEmpty())
+			e.reconcile(ctx, 245)
+			Expect(e.shoot.done).To(Equal([]string{"delete shop/plain"}))
+			e.reconcile(ctx, 253.01)
+			Expect(failed()).To(Equal(1))
+		},
+			Entry("by years", 1e6, func(context.Context, *environment) {}),
+			Entry("by seconds", 200.5, func(context.Context, *environment) {}),
+			Entry("so that its time comes meanwhile", 225.0, func(context.Context, *environment) {}),
+			Entry("again and again", 300.0, func(ctx context.Context, e *environment) { forge(ctx, e, at(10000)) }),
+			Entry("across a restart", 1e6, func(_ context.Context, e *environment) { e.restart(defaults) }),
+		)
+
+		It("should count anew for a selection that comes after it", func(ctx SpecContext) {
+			e := ahead(at(1e6))
+			e.reconcile(ctx, 200)
+			forge(ctx, e, at(220))
+			Expect(e.reconcile(ctx, 230)).To(Equal(35 * time.Minute))
+		})
+
+		It("should not stall where the shoot denies that anything is written on the node", func(ctx SpecContext) {
+			e := ahead(at(1e6))
+			e.deny = errors.New("denied")
+			for _, minutes := range []float64{200, 220, 245} {
+				e.clock.SetTime(at(minutes))
+				_, err := e.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: "m"}})
+				Expect(err).To(MatchError(ContainSubstring("denied")))
+			}
+			Expect(e.shoot.done).To(Equal([]string{"delete shop/plain"}))
+		})
+
+		It("should not take from the node what would skip a budget", func(ctx SpecContext) {
+			e := ahead(at(1e6))
+			node := &corev1.Node{}
+			Expect(e.nodes.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+			Condition("NodeDrain", corev1.ConditionTrue, "DrainUnderWay", "Drained by machine-controller-manager for an update in place since 2026-02-01T13:00:00Z.")(node)
+			Expect(e.nodes.Status().Update(ctx, node)).To(Succeed())
+			Expect(e.reconcile(ctx, 0)).To(Equal(45 * time.Minute))
+		})
 	})
 
 	It("D7, D8: should not take the condition of an earlier drain for the failure of this one", func(ctx SpecContext) {

@@ -80,7 +80,22 @@ func (d *nodeDrain) hasFailed(c *corev1.NodeCondition) bool {
 const keptPrefix = " Kept, as the VM may still run them with their volumes: "
 
 func (d *nodeDrain) begunText() string {
-	return fmt.Sprintf("Drained by machine-controller-manager for %s since %s.", d.because, formatTime(d.since))
+	return begunPrefix(d.because) + formatTime(d.since) + "."
+}
+
+func begunPrefix(because cause) string {
+	return fmt.Sprintf("Drained by machine-controller-manager for %s since ", because)
+}
+
+// toldSince returns since when a node is drained for that as the condition tells, zero if it does not.
+func toldSince(c *corev1.NodeCondition, because cause) time.Time {
+	if c == nil {
+		return time.Time{}
+	}
+	since, _ := strings.CutPrefix(c.Message, begunPrefix(because))
+	since, _, _ = strings.Cut(since, ".")
+	told, _ := time.Parse(time.RFC3339, since)
+	return told
 }
 
 // deadlinesText says what is being waited for, and until when.
