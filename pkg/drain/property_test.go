@@ -61,12 +61,12 @@ func TestPlan(t *testing.T) {
 		}
 		now := begin.Add(minute.Draw(t, "age") * 3)
 		policy := strategies.Policy()
-		actions, next, failed := Plan(now, begin, pods, known, policy)
+		actions, next, failed := Plan(now, begin, pods, known, nil, policy)
 
 		shuffled := slices.Clone(pods)
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "order"), 0))
 		random.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		if a, n, f := Plan(now, begin, shuffled, known, policy); !reflect.DeepEqual(a, actions) || n != next || f != failed {
+		if a, n, f := Plan(now, begin, shuffled, known, nil, policy); !reflect.DeepEqual(a, actions) || n != next || f != failed {
 			t.Fatalf("D12: the order of the pods matters")
 		}
 
@@ -94,7 +94,7 @@ func TestPlan(t *testing.T) {
 			t.Fatalf("D12: next is not in the future")
 		}
 		later := now.Add(minute.Draw(t, "later"))
-		laterActions, _, laterFailed := Plan(later, begin, pods, known, policy)
+		laterActions, _, laterFailed := Plan(later, begin, pods, known, nil, policy)
 		if failed && !laterFailed {
 			t.Fatalf("D7: failed no more")
 		}

@@ -89,7 +89,7 @@ func (s *cluster) Execute(_ context.Context, actions []drain.Action) []error {
 		s.done = append(s.done, action.Stage.Name+" "+action.Pod.Key())
 		errs = append(errs, s.refuse[action.Pod.Name])
 		if s.refuse[action.Pod.Name] == nil && action.Verb == drain.Delete {
-			s.pods = slices.DeleteFunc(s.pods, func(p drain.Pod) bool { return p.Key() == action.Pod.Key() && !p.Finalizers })
+			s.pods = slices.DeleteFunc(s.pods, func(p drain.Pod) bool { return p.Key() == action.Pod.Key() && len(p.Finalizers) == 0 })
 		}
 	}
 	return errs
@@ -116,7 +116,7 @@ var (
 	rolling  = Machine("m", Of(oldSet), Deleted(began))
 	plain    = drain.Pod{Namespace: "shop", Name: "plain", UID: "1"}
 	web      = drain.Pod{Namespace: "shop", Name: "web", UID: "2", Labels: map[string]string{"app": "web"}}
-	finalize = drain.Pod{Namespace: "shop", Name: "stays", UID: "3", GraceEnds: began, Finalizers: true}
+	finalize = drain.Pod{Namespace: "shop", Name: "stays", UID: "3", GraceEnds: began, Finalizers: []string{"example.com/finalizer"}}
 )
 
 func newEnvironment(strategies drain.Strategies, objects ...client.Object) *environment {
