@@ -52,6 +52,9 @@ type cluster struct {
 	// listed are the namespaces whose budgets were listed.
 	listed []string
 
+	// removed, if set, is called with a pod that was deleted, and left with one that has its grace period.
+	removed, left func(drain.Pod)
+
 	// done are the actions in words. refuse is the answer to those on a pod of that name.
 	done   []string
 	refuse map[string]error
@@ -90,6 +93,12 @@ func (s *cluster) Execute(_ context.Context, actions []drain.Action) []error {
 		errs = append(errs, s.refuse[action.Pod.Name])
 		if s.refuse[action.Pod.Name] == nil && action.Verb == drain.Delete {
 			s.pods = slices.DeleteFunc(s.pods, func(p drain.Pod) bool { return p.Key() == action.Pod.Key() && len(p.Finalizers) == 0 })
+			if s.removed != nil {
+				s.removed(action.Pod)
+			}
+		}
+		if action.Verb == drain.Terminate {
+			s.left(action.Pod)
 		}
 	}
 	return errs
@@ -346,6 +355,44 @@ var _ = Describe("Reconciler", func() {
 		delete(e.shoot.refuse, "plain")
 		e.reconcile(ctx, 67.99)
 		Expect(e.shoot.pods).To(ConsistOf(web))
+	})
+
+	DescribeTable("D6: should delete pods ever more rarely that come back each time, and tell once for all", func(ctx SpecContext, stops time.Duration, each int) {
+		e := drained(defaults, plain)
+		number, again, ends := 0, 0, time.Time{}
+		start := func() {
+			number++
+			e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: fmt.Sprint(number), UID: types.UID(fmt.Sprint(number)), Owner: "shop/Agent a", Created: e.clock.Now().Truncate(time.Second)}}
+		}
+		start()
+		e.shoot.removed = func(drain.Pod) { start() }
+		e.shoot.left = func(drain.Pod) {
+			again++
+			e.shoot.pods[0].GraceEnds, ends = e.clock.Now().Add(30*time.Second), e.clock.Now().Add(stops)
+		}
+		for second := 0; second < 3600; second += 5 {
+			if now := at(45 + float64(second)/60); !ends.IsZero() && now.After(ends) && !e.shoot.pods[0].GraceEnds.IsZero() {
+				start()
+			}
+			e.reconcile(ctx, 45+float64(second)/60)
+		}
+		// After 1, 2, 4 ... 256 seconds, which are 511, and every 300 from then on.
+		Expect(again).To(And(BeNumerically(">=", 10), BeNumerically("<=", 9+(3600-511)/300)))
+		Expect(len(e.shoot.done)).To(BeNumerically("~", 1+each*again, 1), "by force at first, and where the pod does not stop in its grace period")
+		told := e.told()
+		Expect(told).To(ContainElement(And(HavePrefix("Warning PodsCameBack Pods came back after they were deleted by force"), HaveSuffix(": those of shop/Agent a"))))
+		Expect(told).To(HaveLen(4), "with the first deletion on pod and node, and that the drain has failed: %s", told)
+	},
+		Entry("and stop at once", time.Second, 1),
+		Entry("and do not stop", time.Hour, 2),
+	)
+
+	It("D6, D7: should name a pod that is left with the finalizers that keep it", func(ctx SpecContext) {
+		strategies := defaults
+		strategies.Disabled = true
+		e := drained(strategies, plain, finalize)
+		e.reconcile(ctx, 45.01)
+		Expect(e.condition(ctx).Message).To(HaveSuffix("Pods that were left: shop/plain, shop/stays (example.com/finalizer)."))
 	})
 
 	It("D6: should begin with the pods that hang least often, so that the others have their turn", func(ctx SpecContext) {
