@@ -146,7 +146,7 @@ func newEnvironment(strategies drain.Strategies, objects ...client.Object) *envi
 	e := &environment{
 		seed:     seed.Build(),
 		clock:    testclock.NewFakePassiveClock(began),
-		recorder: events.NewFakeRecorder(100),
+		recorder: events.NewFakeRecorder(5000), // it blocks when it is full
 		shoot:    &cluster{watched: map[string]bool{}, budgets: map[string]string{"shop": "web"}, refuse: map[string]error{}},
 	}
 	e.nodes = interceptor.NewClient(nodes.Build(), interceptor.Funcs{
