@@ -55,6 +55,8 @@ type Drainer struct {
 	// positions are where to go on, by the name of a node whose last step ran out of time. Without one, after a restart for
 	// example, a step begins with the first pod.
 	positions sync.Map
+	// deletions are what was deleted by force, by the name of a node.
+	deletions sync.Map
 }
 
 // position is a place in the list of a node's pods.
@@ -70,7 +72,10 @@ func IsReachable(node *corev1.Node) bool {
 }
 
 // Forget drops what is known of a node that is no longer drained.
-func (d *Drainer) Forget(node string) { d.positions.Delete(node) }
+func (d *Drainer) Forget(node string) {
+	d.positions.Delete(node)
+	d.deletions.Delete(node)
+}
 
 // Step brings the drain of a node forward. Evictions respect PodDisruptionBudgets; what is still there after the timeout
 // is deleted by force. It returns within seconds, whatever the shoot does: what was not reached comes first in the next
@@ -92,6 +97,9 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 		opts:      opts,
 		now:       now,
 		reachable: IsReachable(node),
+	}
+	if v, ok := d.deletions.Load(node.Name); ok {
+		s.deletions = v.(Deletions)
 	}
 	timed, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
@@ -123,7 +131,12 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 		d.positions.Store(node.Name, at)
 	}
 
+	if s.deletions == nil && len(s.done) > 0 {
+		s.deletions = Deletions{}
+		d.deletions.Store(node.Name, s.deletions)
+	}
 	progress := s.progress
+	progress.NewReturns = s.deletions.Note(s.done, now)
 	progress.Partial = unfinished || resumed
 	progress.Incomplete = s.err()
 	switch {
@@ -131,6 +144,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts Options, now
 		progress.Next = minInterval
 	case s.left == 0 && progress.Kept == 0 && !resumed:
 		progress.Done = true
+		d.deletions.Delete(node.Name)
 	default:
 		progress.Next = interval(progress, s.reachable, s.unanswered, now.Sub(opts.Since), opts.Timeout)
 	}
@@ -168,9 +182,13 @@ type step struct {
 	opts      Options
 	now       time.Time
 	reachable bool
+	// deletions are those of earlier steps.
+	deletions Deletions
 
 	mutex    sync.Mutex
 	progress Progress
+	// done are the deletions of this step.
+	done []Action
 	// left counts the pods that may still be there, without the kept ones.
 	left int
 	// unanswered says that a call got no answer in time.
@@ -186,7 +204,7 @@ func (s *step) dealWith(ctx, timed context.Context, pods []Pod) int {
 	for i := range pods {
 		pods[i].AtRisk = pods[i].Volumes && !s.reachable && !s.opts.ForceVolumes
 	}
-	actions, _, _ := Plan(s.now, s.opts.Since, pods, nil, s.opts.Policy())
+	actions, _, _ := Plan(s.now, s.opts.Since, pods, nil, s.deletions, s.opts.Policy())
 	return forEach(ctx, timed, len(actions), func(ctx context.Context, i int) { s.deal(ctx, actions[i]) })
 }
 
@@ -217,6 +235,9 @@ func (s *step) count(action Action, err error) {
 		return
 	}
 	s.left++
+	if err == nil && (action.Verb == Delete || action.Verb == Terminate) {
+		s.done = append(s.done, action)
+	}
 
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
@@ -227,6 +248,13 @@ func (s *step) count(action Action, err error) {
 			s.unanswered = true
 		} else if !apierrors.IsTooManyRequests(err) {
 			s.fail(fmt.Errorf("failed to remove pod %s: %s", action.Pod.Key(), reasonOf(err)))
+		}
+	case action.Verb == Wait && action.Pod.Forced:
+		s.progress.finalizing(action.Pod.NameAt(s.now))
+	case action.Returned:
+		s.progress.Returned++
+		if action.Verb != Wait {
+			s.progress.Again++
 		}
 	case action.Verb == Wait:
 		s.progress.Waiting++

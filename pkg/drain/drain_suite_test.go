@@ -60,6 +60,8 @@ type shoot struct {
 	options          []metav1.DeleteOptions
 	// patches are the bodies of the patches of pods by name.
 	patches map[string]string
+	// end, if set, is what a deletion by force does to a pod, and a deletion within its grace period. By default it does nothing.
+	end func(pod *corev1.Pod, byForce bool)
 	// calls are the methods of all calls, and biggest is the number of pods in the longest list.
 	calls   []string
 	biggest int
@@ -147,6 +149,9 @@ func (s *shoot) serve(request *http.Request) (any, error) {
 			return nil, err
 		}
 		s.deleted, s.options = append(s.deleted, path[5]), append(s.options, options)
+		if i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return keyOf(p) == path[3]+"/"+path[5] }); i >= 0 && s.end != nil {
+			s.end(s.pods[i], options.GracePeriodSeconds != nil)
+		}
 		return ok, s.refuse[path[5]]
 	case request.Method == http.MethodPatch && path[4] == "pods":
 		if contentType := request.Header.Get("Content-Type"); contentType != "application/merge-patch+json" {

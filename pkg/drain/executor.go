@@ -47,7 +47,7 @@ func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
 	errs := slices.Repeat([]error{ErrNotReached}, len(actions))
 	forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
 		errs[i] = e.execute(ctx, actions[i])
-		if apierrors.IsNotFound(errs[i]) || actions[i].Verb == Delete && apierrors.IsConflict(errs[i]) { // or another one has its name
+		if apierrors.IsNotFound(errs[i]) || (actions[i].Verb == Delete || actions[i].Verb == Terminate) && apierrors.IsConflict(errs[i]) { // or another one has its name
 			errs[i] = nil
 		}
 	})
@@ -106,7 +106,9 @@ func (e *Executor) execute(ctx context.Context, action Action) error {
 	case Evict:
 		return e.evict(ctx, action.Pod)
 	case Delete:
-		return e.delete(ctx, action.Pod)
+		return e.delete(ctx, action.Pod, new(int64(0)))
+	case Terminate:
+		return e.delete(ctx, action.Pod, nil)
 	case RemoveFinalizers:
 		return e.removeFinalizers(ctx, action.Pod)
 	}
@@ -129,12 +131,13 @@ func (e *Executor) evict(ctx context.Context, p Pod) error {
 		Error()
 }
 
-func (e *Executor) delete(ctx context.Context, p Pod) error {
+// delete leaves a pod that many seconds, nil for its own grace period.
+func (e *Executor) delete(ctx context.Context, p Pod, grace *int64) error {
 	return once(e.Client.CoreV1().RESTClient().Delete()).
 		Namespace(p.Namespace).
 		Resource("pods").
 		Name(p.Name).
-		Body(&metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: thisPod(p)}).
+		Body(&metav1.DeleteOptions{GracePeriodSeconds: grace, Preconditions: thisPod(p)}).
 		Do(ctx).
 		Error()
 }

@@ -22,6 +22,8 @@ const (
 	Evict
 	// Delete a pod without a grace period, once more if it is terminating.
 	Delete
+	// Terminate is to delete a pod that came back, and leave it its grace period (D6).
+	Terminate
 	// RemoveFinalizers from a terminating pod.
 	RemoveFinalizers
 )
@@ -31,6 +33,8 @@ type Action struct {
 	Pod   Pod
 	Verb  Verb
 	Stage *Stage
+	// Returned says that its time has come, and that it came back after others of its owner were deleted by force.
+	Returned bool
 }
 
 // Group is a part of a node's pods by whether a PodDisruptionBudget selects them (D4).
@@ -85,8 +89,9 @@ type Policy struct {
 // Plan returns what is to be done with each of the pods now, in their order, when to look again, and whether the drain
 // that began at since has failed (D12). It is to be looked at again when pods or budgets change, or else at next, which
 // is after now; zero stands for never. Pods of ignored namespaces are waited for. Of which nobody knows whether a budget
-// selects them, their time has come when it has for both groups.
-func Plan(now, since time.Time, pods []Pod, budgets Budgets, policy Policy) (actions []Action, next time.Time, failed bool) {
+// selects them, their time has come when it has for both groups. Deletions are what was deleted on the node before, nil for
+// nothing.
+func Plan(now, since time.Time, pods []Pod, budgets Budgets, deletions Deletions, policy Policy) (actions []Action, next time.Time, failed bool) {
 	wake := func(t time.Time) {
 		if t.After(now) && (next.IsZero() || t.Before(next)) {
 			next = t
@@ -129,6 +134,21 @@ func Plan(now, since time.Time, pods []Pod, budgets Budgets, policy Policy) (act
 		if pod.AtRisk && action.Verb != Wait && action.Verb != Evict {
 			action.Verb = Keep
 		}
+		if action.Verb == Delete {
+			from := now
+			switch action.Returned = deletions.returned(pod); {
+			case pod.Forced: // it is its finalizers that keep it, and another deletion changes nothing
+				action.Verb = Wait
+			case action.Returned:
+				action.Verb, from = deletions.again(pod)
+			}
+			if wake(from); now.Before(from) {
+				action.Verb = Wait
+			}
+			if action.Verb == Wait {
+				action.Stage = nil
+			}
+		}
 		actions = append(actions, action)
 	}
 
@@ -156,7 +176,7 @@ func (s State) from(pod Pod, earliest time.Time) (time.Time, bool) {
 		if pod.GraceEnds.After(earliest) {
 			earliest = pod.GraceEnds
 		}
-		return earliest, terminating && pod.Finalizers == (s == Finalizing)
+		return earliest, terminating && len(pod.Finalizers) > 0 == (s == Finalizing)
 	}
 	return earliest, true
 }

@@ -5,6 +5,7 @@
 package drain_test
 
 import (
+	"cmp"
 	"regexp"
 	"strings"
 	"time"
@@ -46,7 +47,9 @@ func budgets(namespace string, selectors ...*metav1.LabelSelector) Budgets {
 
 // going returns a pod whose grace period ends then.
 func going(pod Pod, graceEnds time.Time, finalizers bool) Pod {
-	pod.GraceEnds, pod.Finalizers = graceEnds, finalizers
+	if pod.GraceEnds = graceEnds; finalizers {
+		pod.Finalizers = []string{"example.com/finalizer"}
+	}
 	return pod
 }
 
@@ -61,7 +64,7 @@ func stagesAfter(timeout, expected int, after ...int) Policy {
 
 var _ = Describe("Plan (D12)", func() {
 	DescribeTable("D7: when a drain has failed", func(policy Policy, started float64, want bool) {
-		_, _, failed := Plan(minutes(0), minutes(-started), []Pod{plain}, shop, policy)
+		_, _, failed := Plan(minutes(0), minutes(-started), []Pod{plain}, shop, nil, policy)
 		Expect(failed).To(Equal(want))
 	},
 		Entry("without stages, long after the timeout", stagesAfter(45, 0), 90.0, true),
@@ -73,10 +76,10 @@ var _ = Describe("Plan (D12)", func() {
 
 	DescribeTable("D7: when a drain has failed by default, to the moment", func(want float64, strategies Strategies, pods ...Pod) {
 		policy := strategies.Policy()
-		_, next, failed := Plan(minutes(want), begin, pods, shop, policy)
+		_, next, failed := Plan(minutes(want), begin, pods, shop, nil, policy)
 		Expect(failed).To(BeFalse())
 		Expect(next).To(Equal(minutes(want).Add(time.Nanosecond)))
-		_, next, failed = Plan(next, begin, pods, shop, policy)
+		_, next, failed = Plan(next, begin, pods, shop, nil, policy)
 		Expect(failed).To(BeTrue())
 		Expect(next).To(BeZero())
 	},
@@ -90,9 +93,9 @@ var _ = Describe("Plan (D12)", func() {
 	)
 
 	It("D7: should still have failed when the protected pods would not be due yet, and not without pods", func() {
-		_, _, failed := Plan(minutes(70), begin, []Pod{plain}, shop, defaults.Policy())
+		_, _, failed := Plan(minutes(70), begin, []Pod{plain}, shop, nil, defaults.Policy())
 		Expect(failed).To(BeTrue())
-		_, next, failed := Plan(minutes(1000), begin, nil, shop, defaults.Policy())
+		_, next, failed := Plan(minutes(1000), begin, nil, shop, nil, defaults.Policy())
 		Expect(failed).To(BeFalse())
 		Expect(next).To(BeZero())
 	})
@@ -107,7 +110,7 @@ var _ = Describe("Plan (D12)", func() {
 			{deadline, []Action{{Pod: pod, Verb: verb, Stage: stage(defaults, strategy)}}},
 			{deadline.Add(24 * time.Hour), []Action{{Pod: pod, Verb: verb, Stage: stage(defaults, strategy)}}},
 		} {
-			actions, next, _ := Plan(test.now, begin, []Pod{pod}, shop, defaults.Policy())
+			actions, next, _ := Plan(test.now, begin, []Pod{pod}, shop, nil, defaults.Policy())
 			Expect(actions).To(Equal(test.want))
 			if test.now.Before(deadline) {
 				Expect(next).To(Equal(deadline))
@@ -128,41 +131,41 @@ var _ = Describe("Plan (D12)", func() {
 	It("D5: should act before the timeout on protected pods that are due before it", func() {
 		strategies := defaults
 		strategies.PDBForceDrainTimeout = 0
-		actions, next, _ := Plan(minutes(8), begin, []Pod{plain, protected}, shop, strategies.Policy())
+		actions, next, _ := Plan(minutes(8), begin, []Pod{plain, protected}, shop, nil, strategies.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Wait, Delete}))
 		Expect(next).To(Equal(minutes(45)))
 	})
 
 	It("D5: should act on what comes after the deadline", func() {
-		actions, _, _ := Plan(minutes(46), begin, []Pod{plain, {Namespace: "shop", Name: "late"}}, shop, defaults.Policy())
+		actions, _, _ := Plan(minutes(46), begin, []Pod{plain, {Namespace: "shop", Name: "late"}}, shop, nil, defaults.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Delete, Delete}))
 	})
 
 	It("D4: should look at each deadline while it is not known which pods are protected, and take all for protected until then", func() {
-		actions, next, failed := Plan(minutes(1), begin, []Pod{plain}, nil, defaults.Policy())
+		actions, next, failed := Plan(minutes(1), begin, []Pod{plain}, nil, nil, defaults.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Wait}))
 		Expect(next).To(Equal(minutes(45)))
 		Expect(failed).To(BeFalse())
-		actions, next, failed = Plan(minutes(60), begin, []Pod{plain}, nil, defaults.Policy())
+		actions, next, failed = Plan(minutes(60), begin, []Pod{plain}, nil, nil, defaults.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Wait}))
 		Expect(next).To(Equal(minutes(68)))
 		Expect(failed).To(BeFalse())
-		actions, _, _ = Plan(minutes(68), begin, []Pod{plain}, nil, defaults.Policy())
+		actions, _, _ = Plan(minutes(68), begin, []Pod{plain}, nil, nil, defaults.Policy())
 		Expect(actions[0].Stage.Name).To(Equal("PDB delete"))
 	})
 
 	It("D4, D5: should wait for the later deadline while it is not known which pods are protected, whichever that is", func() {
 		early := Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute}
-		actions, next, _ := Plan(minutes(8), begin, []Pod{plain}, nil, early.Policy())
+		actions, next, _ := Plan(minutes(8), begin, []Pod{plain}, nil, nil, early.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Wait}))
 		Expect(next).To(Equal(minutes(45)))
-		actions, _, _ = Plan(minutes(45), begin, []Pod{plain}, nil, early.Policy())
+		actions, _, _ = Plan(minutes(45), begin, []Pod{plain}, nil, nil, early.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Delete}))
 	})
 
 	DescribeTable("D4: which pods are protected", func(b Budgets, want string) {
 		pod := Pod{Namespace: "shop", Name: "p", Labels: map[string]string{"app": "web", "tier": "front"}}
-		actions, _, _ := Plan(minutes(100), begin, []Pod{pod}, b, defaults.Policy())
+		actions, _, _ := Plan(minutes(100), begin, []Pod{pod}, b, nil, defaults.Policy())
 		Expect(actions[0].Stage.Name).To(Equal(want))
 	},
 		Entry("none without a budget", budgets("shop"), "delete"),
@@ -179,10 +182,10 @@ var _ = Describe("Plan (D12)", func() {
 
 	DescribeTable("D10: should keep a pod that may still write to its volumes", func(pod Pod) {
 		pod.AtRisk = true
-		actions, _, failed := Plan(minutes(100), begin, []Pod{pod}, shop, defaults.Policy())
+		actions, _, failed := Plan(minutes(100), begin, []Pod{pod}, shop, nil, defaults.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Keep}))
 		Expect(failed).To(BeTrue())
-		actions, _, _ = Plan(minutes(1), begin, []Pod{pod}, shop, defaults.Policy())
+		actions, _, _ = Plan(minutes(1), begin, []Pod{pod}, shop, nil, defaults.Policy())
 		Expect(verbs(actions)).To(Equal([]Verb{Wait}))
 	},
 		Entry("that is not terminating", plain),
@@ -193,7 +196,7 @@ var _ = Describe("Plan (D12)", func() {
 
 	It("D3: should leave pods of ignored namespaces alone, whatever is the matter with them", func() {
 		for _, pod := range []Pod{plain, protected, going(plain, begin, true), going(plain, begin, false)} {
-			actions, _, _ := Plan(minutes(1000), begin, []Pod{ignored(pod)}, shop, defaults.Policy())
+			actions, _, _ := Plan(minutes(1000), begin, []Pod{ignored(pod)}, shop, nil, defaults.Policy())
 			Expect(verbs(actions)).To(Equal([]Verb{Wait}))
 		}
 	})
@@ -201,7 +204,7 @@ var _ = Describe("Plan (D12)", func() {
 	It("D9: should do nothing while the strategies are disabled", func() {
 		strategies := defaults
 		strategies.Disabled = true
-		actions, _, failed := Plan(minutes(1000), begin, []Pod{plain, protected, going(plain, begin, true)}, shop, strategies.Policy())
+		actions, _, failed := Plan(minutes(1000), begin, []Pod{plain, protected, going(plain, begin, true)}, shop, nil, strategies.Policy())
 		Expect(verbs(actions)).To(HaveEach(Wait))
 		Expect(failed).To(BeTrue())
 	})
@@ -211,9 +214,9 @@ var _ = Describe("Plan (D12)", func() {
 			{Name: "evict", Selector: Selector{AllPods, NotTerminating}, Verb: Evict},
 			{Name: "force", After: time.Hour, Selector: Selector{AllPods, AnyState}, Verb: Delete},
 		}}
-		actions, _, _ := Plan(minutes(59), begin, []Pod{pod}, nil, policy)
+		actions, _, _ := Plan(minutes(59), begin, []Pod{pod}, nil, nil, policy)
 		Expect(verbs(actions)).To(Equal([]Verb{before}))
-		actions, _, _ = Plan(minutes(60), begin, []Pod{pod}, nil, policy)
+		actions, _, _ = Plan(minutes(60), begin, []Pod{pod}, nil, nil, policy)
 		Expect(verbs(actions)).To(Equal([]Verb{after}))
 	},
 		Entry("a pod", plain, Evict, Delete),
@@ -224,17 +227,24 @@ var _ = Describe("Plan (D12)", func() {
 
 var _ = DescribeTable("D3: what is known of a pod", func(edit podOption, want Pod) {
 	want.Namespace, want.Name, want.Managed = "default", "p", !want.Mirror
+	want.Owner = cmp.Or(want.Owner, "default/ReplicaSet rs")
 	Expect(NewPod(pod("p", edit))).To(Equal(want))
 },
 	Entry("nothing", podOption(func(*corev1.Pod) {}), Pod{}),
-	Entry("a DaemonSet", ownedBy("DaemonSet", "ds"), Pod{DaemonSet: "ds"}),
+	Entry("a DaemonSet", ownedBy("DaemonSet", "ds"), Pod{DaemonSet: "ds", Owner: "default/DaemonSet ds"}),
 	Entry("not a DaemonSet of somebody's own", podOption(func(p *corev1.Pod) {
 		p.OwnerReferences[0].Kind, p.OwnerReferences[0].APIVersion = "DaemonSet", "example.com/v1"
-	}), Pod{}),
-	Entry("a mirror", podOption(mirror), Pod{Mirror: true}),
+	}), Pod{Owner: "default/DaemonSet rs"}),
+	Entry("a mirror", podOption(mirror), Pod{Mirror: true, Owner: "default"}),
 	Entry("success", podOption(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), Pod{Finished: true}),
 	Entry("failure", podOption(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), Pod{Finished: true}),
-	Entry("finalizers, and when it must have ended", podOption(terminating), Pod{GraceEnds: begin, Finalizers: true}),
+	Entry("finalizers, and when it must have ended", podOption(terminating), Pod{GraceEnds: begin, Finalizers: []string{"example.com/finalizer"}}),
+	Entry("that only finalizers keep it", podOption(func(p *corev1.Pod) { terminating(p); p.DeletionGracePeriodSeconds = new(int64(0)) }),
+		Pod{GraceEnds: begin, Forced: true, Finalizers: []string{"example.com/finalizer"}}),
+	Entry("not while it has a grace period", podOption(func(p *corev1.Pod) { terminating(p); p.DeletionGracePeriodSeconds = new(int64(1)) }),
+		Pod{GraceEnds: begin, Finalizers: []string{"example.com/finalizer"}}),
+	Entry("when it was created", podOption(func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(begin) }), Pod{Created: begin}),
+	Entry("whose it is", ownedBy("Agent", "a"), Pod{Owner: "default/Agent a"}),
 	Entry("a volume", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), Pod{Volumes: true}),
 	Entry("an emptyDir", volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), Pod{EmptyDir: true}),
 	Entry("resources that it requests or limits, also in an init container", podOption(func(p *corev1.Pod) {

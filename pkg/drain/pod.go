@@ -7,6 +7,7 @@ package drain
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Pod is what a drain needs to know of one.
@@ -22,10 +25,16 @@ type Pod struct {
 	UID             types.UID
 	ResourceVersion string
 	Labels          labels.Set
-	// GraceEnds is when the pod's grace period ends, zero while it is not terminating.
+	// Owner tells whose pod it is: its controller, or its namespace for all that have none. A pod that comes back has the same.
+	Owner string
+	// Created is when it was.
+	Created time.Time
+	// GraceEnds is when the pod's grace period ends, zero while it is not terminating. Forced says that it has none, and that
+	// only finalizers keep the pod.
 	GraceEnds time.Time
-	// Finalizers says that it has any.
-	Finalizers bool
+	Forced    bool
+	// Finalizers are those that it has.
+	Finalizers []string
 	// DaemonSet is the name of the DaemonSet that it belongs to, Mirror says that the node itself runs it, and Finished that
 	// it has ended.
 	DaemonSet        string
@@ -53,7 +62,9 @@ func NewPod(p *corev1.Pod) Pod {
 		UID:             p.UID,
 		ResourceVersion: p.ResourceVersion,
 		Labels:          p.Labels,
-		Finalizers:      len(p.Finalizers) > 0,
+		Owner:           ownerOf(p),
+		Created:         p.CreationTimestamp.Time,
+		Finalizers:      p.Finalizers,
 		Mirror:          mirror,
 		Finished:        p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
 		Volumes: slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
@@ -65,11 +76,21 @@ func NewPod(p *corev1.Pod) Pod {
 	}
 	if p.DeletionTimestamp != nil {
 		pod.GraceEnds = p.DeletionTimestamp.Time
+		pod.Forced = len(p.Finalizers) > 0 && p.DeletionGracePeriodSeconds != nil && *p.DeletionGracePeriodSeconds == 0
 	}
 	if ref := metav1.GetControllerOfNoCopy(p); ref != nil && ref.Kind == "DaemonSet" && ref.APIVersion == appsv1.SchemeGroupVersion.String() {
 		pod.DaemonSet = ref.Name
 	}
 	return pod
+}
+
+// ownerOf goes by names: who makes its pods anew may be made anew, too.
+func ownerOf(p *corev1.Pod) string {
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil {
+		return p.Namespace
+	}
+	return p.Namespace + "/" + text.Cut(ref.Kind) + " " + text.Cut(ref.Name)
 }
 
 func resourcesOf(p *corev1.Pod) []corev1.ResourceName {
@@ -90,3 +111,18 @@ func (p Pod) Belongs() bool { return p.DaemonSet != "" || p.Mirror || p.Finished
 
 // Key orders pods as the API server lists them.
 func (p Pod) Key() string { return p.Namespace + "/" + p.Name }
+
+// maxFinalizers is how many finalizers of a pod are named.
+const maxFinalizers = 3
+
+// NameAt returns what a pod is called at a time, with the finalizers if they are what keeps it.
+func (p Pod) NameAt(now time.Time) string {
+	if p.GraceEnds.IsZero() || now.Before(p.GraceEnds) || len(p.Finalizers) == 0 {
+		return p.Key()
+	}
+	var finalizers []string
+	for _, finalizer := range text.First(p.Finalizers, maxFinalizers) {
+		finalizers = append(finalizers, text.Cut(finalizer))
+	}
+	return p.Key() + " (" + strings.Join(finalizers, ", ") + ")"
+}

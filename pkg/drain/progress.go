@@ -34,6 +34,13 @@ type Progress struct {
 	// Forced pods were deleted without waiting for the kubelet, as the drain timeout has passed. ForcedWithVolumes are those
 	// among them that have volumes on a node that does not answer.
 	Forced, ForcedWithVolumes int
+	// Returned pods came back after others of their owner were deleted by force. They have their grace period, and Again are
+	// those that were deleted in this step.
+	Returned, Again int
+	// NewReturns are the owners whose pods were found to have come back in this step, each once.
+	NewReturns []string
+	// Finalizing are pods that were deleted by force and that their finalizers keep, named with these: sorted, at most 100.
+	Finalizing []string
 	// Kept pods have volumes on a node that does not answer: they are left alone, as the VM may still be running them.
 	Kept int
 	// BlockedBy says for each pod that could not be removed why, for example by which PodDisruptionBudget: sorted, without
@@ -52,7 +59,7 @@ type Progress struct {
 
 // OnlyKept says that all pods are dealt with but for those that are kept.
 func (p Progress) OnlyKept() bool {
-	return p.Kept > 0 && p.Evicted+p.Waiting+p.Forced+len(p.BlockedBy) == 0 && !p.Partial
+	return p.Kept > 0 && p.Evicted+p.Waiting+p.Forced+p.Returned+len(p.Finalizing)+len(p.BlockedBy) == 0 && !p.Partial
 }
 
 // String returns the progress in words, for the node's condition. At most five blockers are named.
@@ -66,6 +73,7 @@ func (p Progress) String() string {
 		{p.Waiting, "terminating"},
 		{p.Forced, "deleted by force"},
 		{p.ForcedWithVolumes, "of them with volumes that the VM may still use"},
+		{p.Returned, "came back after others of their owner were deleted by force"},
 		{p.Kept, "kept as they use volumes and the VM may still run them"},
 	} {
 		if part.count > 0 {
@@ -75,6 +83,9 @@ func (p Progress) String() string {
 	var clauses []string
 	if len(parts) > 0 {
 		clauses = append(clauses, strings.Join(parts, ", "))
+	}
+	if len(p.Finalizing) > 0 {
+		clauses = append(clauses, "kept by finalizers: "+strings.Join(text.First(p.Finalizing, maxNamed), "; "))
 	}
 	if len(p.BlockedBy) > 0 {
 		clauses = append(clauses, "blocked: "+strings.Join(text.First(p.BlockedBy, maxNamed), "; "))
@@ -90,10 +101,16 @@ func (p Progress) String() string {
 
 // block keeps the order: the text must not change with the order in which pods are answered for.
 func (p *Progress) block(namespace, reason string) {
-	text := fmt.Sprintf("namespace %s: %s", namespace, reason)
-	if i, found := slices.BinarySearch(p.BlockedBy, text); !found && len(p.BlockedBy) < maxBlockers {
-		p.BlockedBy = slices.Insert(p.BlockedBy, i, text)
+	p.BlockedBy = insert(p.BlockedBy, fmt.Sprintf("namespace %s: %s", namespace, reason))
+}
+
+func (p *Progress) finalizing(name string) { p.Finalizing = insert(p.Finalizing, name) }
+
+func insert(list []string, text string) []string {
+	if i, found := slices.BinarySearch(list, text); !found && len(list) < maxBlockers {
+		return slices.Insert(list, i, text)
 	}
+	return list
 }
 
 // interval grows with the age of the drain, and never reaches beyond the timeout. A node that leaves calls unanswered, or
@@ -105,7 +122,7 @@ func interval(p Progress, reachable, unanswered bool, age, timeout time.Duration
 		next = maxInterval
 	case p.OnlyKept():
 		next = keptInterval
-	case !reachable && p.Evicted == 0 && p.Forced == 0 && len(p.BlockedBy) == 0:
+	case !reachable && p.Evicted == 0 && p.Forced == 0 && p.Again == 0 && len(p.BlockedBy) == 0:
 		next = idleInterval
 	}
 	if left := timeout - age; left > 0 {

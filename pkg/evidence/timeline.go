@@ -67,6 +67,8 @@ var steps = map[string]string{
 	"PreservedNodeDrainBlocked":   "drain blocked",
 	"PreservedNodePodsKept":       "pods kept",
 	"PreservedNodeDrainForced":    "drain forced",
+	"PreservedNodePodsCameBack":   "pods came back",
+	"PodsCameBack":                "pods came back",
 	"DrainTimedOut":               "drain timed out",
 	"DrainStrategyFailed":         "drain strategy failed",
 	"MaintenanceGarbageCollected": "maintenance ended",

@@ -238,7 +238,7 @@ func (s *simulation) load(node string) {
 			s.steps = append(s.steps, ForecastStep{Pod: pod.Key(), Action: "none", Outcome: "is waited for", Obstacles: []string{"namespace is ignored by the drain strategies"}})
 		}
 		pod.AtRisk = pod.Volumes && !s.answers && !s.force
-		if !pod.GraceEnds.IsZero() && s.answers && !pod.Finalizers && pod.GraceEnds.After(s.now) {
+		if !pod.GraceEnds.IsZero() && s.answers && len(pod.Finalizers) == 0 && pod.GraceEnds.After(s.now) {
 			pod.goesAt = pod.GraceEnds
 		}
 		s.pods = append(s.pods, pod)
@@ -289,7 +289,7 @@ func (s *simulation) play() string {
 		for i, p := range s.pods {
 			pods[i] = p.Pod
 		}
-		actions, next, _ := drain.Plan(at, s.began, pods, s.budgets, s.policy)
+		actions, next, _ := drain.Plan(at, s.began, pods, s.budgets, nil, s.policy)
 		for _, action := range actions {
 			i := slices.IndexFunc(s.pods, func(p *simulatedPod) bool { return p.Key() == action.Pod.Key() })
 			s.act(s.pods[i], action, at)
@@ -333,7 +333,7 @@ func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 			break
 		}
 		p.GraceEnds = at.Add(graceOf(p.object))
-		if s.answers && !p.Finalizers {
+		if s.answers && len(p.Finalizers) == 0 {
 			p.goesAt = p.GraceEnds
 		}
 		step.Obstacles = append(step.Obstacles, losses(p.Pod)...)
@@ -341,7 +341,7 @@ func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 	case drain.Delete:
 		step.Action = "delete by force"
 		p.GraceEnds = at
-		if !p.Finalizers {
+		if p.Forced = len(p.Finalizers) > 0; !p.Forced {
 			p.goesAt = at.Add(time.Nanosecond)
 			step.Outcome = "gone"
 			step.Obstacles = losses(p.Pod)
@@ -350,7 +350,7 @@ func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 		s.terminating(p, &step)
 	case drain.RemoveFinalizers:
 		step.Action, step.Outcome = "remove finalizers", "gone"
-		p.Finalizers = false
+		p.Finalizers = nil
 		p.goesAt = at.Add(time.Nanosecond)
 	}
 	if s.named && action.Stage != nil && step.Action != "none" && step.Action != "evict" {
@@ -374,7 +374,7 @@ func (s *simulation) stepsOf(p *simulatedPod) []ForecastStep {
 // terminating says what becomes of a pod that was asked to go.
 func (s *simulation) terminating(p *simulatedPod, step *ForecastStep) {
 	switch {
-	case p.Finalizers:
+	case len(p.Finalizers) > 0:
 		step.Outcome = "terminating"
 		step.Obstacles = append(step.Obstacles, "finalizer "+strings.Join(p.object.Finalizers, ", "))
 	case !s.answers:

@@ -645,6 +645,16 @@ var _ = Describe("Decide", func() {
 			Expect(w.evicted).To(BeEmpty())
 		})
 
+		It("M5, D6: should name pods that do not end with the finalizers that keep them", func() {
+			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(0))}))
+			w := scheduled(nm, podOf("a", going, func(p *drain.Pod) { p.Finalizers = []string{"acme.com/backup"} }))
+			Expect(w.message(nm)).To(HaveSuffix("Left: shop/a."))
+			Expect(w.last.Next).To(Equal(begin.Add(time.Minute)))
+			w.after(time.Minute)
+			Expect(w.message(nm)).To(HaveSuffix("In the way: shop/a (acme.com/backup)."))
+			Expect(w.evicted).To(BeEmpty())
+		})
+
 		It("M5: should neither write nor tell all the time because the timeout is short", func() {
 			nm := maintenance("a", draining(v1alpha1.DrainSpec{TimeoutSeconds: new(int32(1))}))
 			w := scheduled(nm, podOf("a"))

@@ -113,7 +113,7 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 		Timeout: timeout,
 		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
 	}
-	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, policy)
+	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, nil, policy)
 	obstacles := slices.Concat(blocked, d.stuck(selected), d.Refused)
 	if failed && policy.Timeout > 0 {
 		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
@@ -149,14 +149,17 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 	}
 }
 
-// stuck returns which pods should have ended by now, with the reason, on a node whose kubelet is away: nobody else ends them.
+// stuck returns which pods should have ended by now, with the reason: finalizers keep them, or the kubelet is away, and nobody else
+// ends them.
 func (d *decision) stuck(pods []drain.Pod) []string {
 	var stuck []string
 	for _, pod := range pods {
 		switch {
-		case pod.GraceEnds.IsZero() || drain.IsReachable(d.Node):
+		case pod.GraceEnds.IsZero() || drain.IsReachable(d.Node) && len(pod.Finalizers) == 0:
 		case d.now.Before(pod.GraceEnds):
 			d.wake(pod.GraceEnds)
+		case len(pod.Finalizers) > 0:
+			stuck = append(stuck, pod.NameAt(d.now))
 		default:
 			stuck = append(stuck, pod.Key()+" (its node does not answer)")
 		}

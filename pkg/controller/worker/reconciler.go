@@ -6,6 +6,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -104,10 +105,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	})
 }
 
-// patchAll mutates the MachineDeployments and writes those for which mutate returns true. A webhook of a replica whose
-// cache lags may mutate them back; the result then asks for another look, because no event would.
+// patchAll mutates the MachineDeployments and writes those for which mutate returns true. It returns the errors of all, which
+// keep no other one without its share, or with one that it is to lose (P12). A webhook of a replica whose cache lags may
+// mutate them back; the result then asks for another look, because no event would.
 func (r *Reconciler) patchAll(ctx context.Context, deployments []machinev1alpha1.MachineDeployment, mutate func(*machinev1alpha1.MachineDeployment) bool) (reconcile.Result, error) {
-	var result reconcile.Result
+	var (
+		result reconcile.Result
+		errs   []error
+	)
 	for i := range deployments {
 		deployment := &deployments[i]
 		if deployment.DeletionTimestamp != nil {
@@ -120,11 +125,15 @@ func (r *Reconciler) patchAll(ctx context.Context, deployments []machinev1alpha1
 		}
 		logf.FromContext(ctx).Info("Patching MachineDeployment", "machineDeployment", client.ObjectKeyFromObject(deployment))
 		if err := r.Client.Patch(ctx, deployment, patch); client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("failed to patch MachineDeployment %q: %w", deployment.Name, err)
+			errs = append(errs, fmt.Errorf("failed to patch MachineDeployment %q: %w", deployment.Name, err))
+			continue
 		}
 		if mutate(deployment) {
 			result.RequeueAfter = settleTime
 		}
+	}
+	if len(errs) > 0 {
+		return reconcile.Result{}, errors.Join(errs...)
 	}
 	return result, nil
 }

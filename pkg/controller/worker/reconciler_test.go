@@ -6,6 +6,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
@@ -41,6 +42,8 @@ var _ = Describe("Reconciler", func() {
 		patches  int
 		// undo is what a webhook with an old cache would do to a written MachineDeployment.
 		undo func(*machinev1alpha1.MachineDeployment)
+		// deny is the name of a MachineDeployment that cannot be written.
+		deny string
 
 		reconciler *Reconciler
 		worker     *extensionsv1alpha1.Worker
@@ -89,7 +92,7 @@ var _ = Describe("Reconciler", func() {
 
 	BeforeEach(func() {
 		ctx = context.Background()
-		patches, undo = 0, nil
+		patches, undo, deny = 0, nil, ""
 		recorder = events.NewFakeRecorder(10)
 
 		scheme := runtime.NewScheme()
@@ -99,6 +102,9 @@ var _ = Describe("Reconciler", func() {
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 				patches++
+				if object.GetName() == deny {
+					return errors.New("denied")
+				}
 				if err := c.Patch(ctx, object, patch, opts...); err != nil || undo == nil {
 					return err
 				}
@@ -296,6 +302,29 @@ var _ = Describe("Reconciler", func() {
 		undo = func(deployment *machinev1alpha1.MachineDeployment) { deployment.Annotations[maxKey] = "5" }
 		Expect(reconcileWorker()).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
 	})
+
+	DescribeTable("P12: should go on with the others when it fails on one MachineDeployment, and say so",
+		func(change func(), isRight func(*machinev1alpha1.MachineDeployment)) {
+			change()
+			deny = "md-1"
+			_, err := reconciler.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(worker)})
+			Expect(err).To(MatchError(`failed to patch MachineDeployment "md-1": denied`))
+			isRight(get("md-2"))
+
+			deny = ""
+			Expect(reconcileWorker()).To(BeZero())
+			isRight(get("md-1"))
+		},
+		Entry("when shares are written", func() {}, func(deployment *machinev1alpha1.MachineDeployment) {
+			Expect(deployment.Annotations).To(HaveKeyWithValue(timeKey, "24h0m0s"))
+		}),
+		Entry("P10: when the extension is disabled", func() {
+			reconcileWorker()
+			Expect(c.Delete(ctx, extension)).To(Succeed())
+		}, func(deployment *machinev1alpha1.MachineDeployment) {
+			Expect(deployment.Annotations).To(BeEmpty())
+		}),
+	)
 
 	It("should do nothing when the Worker is gone", func() {
 		Expect(c.Delete(ctx, worker)).To(Succeed())

@@ -12,7 +12,7 @@ import (
 var pods = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Namespace: "machine_preservation",
 	Name:      "drain_pods_total",
-	Help:      "Pods that were asked to go, by how: evicted, or forced after the drain timeout.",
+	Help:      "Pods that were asked to go, by how: evicted, forced after the drain timeout, or again because they came back after that.",
 }, []string{"how"})
 
 func init() {

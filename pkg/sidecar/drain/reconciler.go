@@ -36,6 +36,8 @@ const (
 	EventPodsKept = "PreservedNodePodsKept"
 	// EventDrainForced says that the drain timeout has passed and pods are deleted by force.
 	EventDrainForced = "PreservedNodeDrainForced"
+	// EventPodsCameBack says whose pods came back after they were deleted by force.
+	EventPodsCameBack = "PreservedNodePodsCameBack"
 
 	eventAction = "Drain"
 
@@ -121,6 +123,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	pods.WithLabelValues("evicted").Add(float64(progress.Evicted))
 	pods.WithLabelValues("forced").Add(float64(progress.Forced))
+	pods.WithLabelValues("again").Add(float64(progress.Again))
+	if len(progress.NewReturns) > 0 {
+		r.tell(node, corev1.EventTypeWarning, EventPodsCameBack, drain.ReturnsText(progress.NewReturns))
+	}
 	if progress.Incomplete != nil {
 		log.Error(progress.Incomplete, "Drain step was incomplete")
 	}

@@ -306,9 +306,26 @@ var _ = Describe("Reconciler", func() {
 		Entry("kept, and others forced", drain.Progress{Forced: 1, Kept: 2, Next: time.Second}, "Draining",
 			"Pods: 1 deleted by force, 2 kept as they use volumes and the VM may still run them. "+until,
 			"Warning PreservedNodeDrainForced Drain timeout has passed: Pods: 1 deleted by force, 2 kept as they use volumes and the VM may still run them."),
+		Entry("D6: kept by finalizers", drain.Progress{Finalizing: []string{"shop/a (acme.com/backup)"}, Next: time.Second}, "Draining",
+			"Pods: kept by finalizers: shop/a (acme.com/backup). "+until),
+		Entry("D6: deleted again", drain.Progress{Returned: 2, Again: 1, Next: time.Second}, "Draining",
+			"Pods: 2 came back after others of their owner were deleted by force. "+until),
 		Entry("kept, as far as is known", drain.Progress{Kept: 2, Partial: true, Next: time.Second}, "Draining",
 			"Pods: 2 kept as they use volumes and the VM may still run them; others are dealt with in turn. "+until),
 	)
+
+	It("D6: should tell once whose pods come back, also when it cannot be written", func(ctx SpecContext) {
+		e := newEnvironment(held(), draining())
+		e.drainer.progress = drain.Progress{Returned: 1, Again: 1, NewReturns: []string{"shop/Agent a"}, Next: time.Second}
+		e.fault = errors.New("denied")
+		_, err := e.reconcile(ctx)
+		Expect(err).To(HaveOccurred())
+		e.fault, e.drainer.progress.NewReturns = nil, nil
+		_, err = e.reconcile(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.told()).To(ConsistOf("Warning PreservedNodePodsCameBack Pods came back after they were deleted by force, and are deleted again " +
+			"within their grace period, ever more rarely up to each 5m0s: those of shop/Agent a"))
+	})
 
 	It("P7: should not forget pods that are kept, nor machine-controller-manager let drain them, until the last is gone", func(ctx SpecContext) {
 		e := newEnvironment(held(), draining())

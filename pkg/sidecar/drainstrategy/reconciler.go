@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package drainstrategy helps nodes that machine-controller-manager drains because of an update of the shoot's workers,
-// and tells of those that fail to drain. All state is in objects: the Machine or the node says since when it is drained,
-// the node's condition whether that has failed.
+// and tells of those that fail to drain. State is in objects: the Machine or the node says since when it is drained, the
+// node's condition whether that has failed.
 package drainstrategy
 
 import (
@@ -66,6 +66,10 @@ type Reconciler struct {
 
 	// failures are, by the name of a node, how often what is due failed on its pods.
 	failures sync.Map
+	// deletions are, by the name of a node, what was deleted there by force.
+	deletions sync.Map
+	// selections are the times of selections that were yet to come.
+	selections selections
 }
 
 // Reconcile does what is due on a node that is drained because of an update, and forgets any other.
@@ -110,6 +114,9 @@ func (r *Reconciler) cause(ctx context.Context, node *corev1.Node) (*machinev1al
 		return nil, causeNone, time.Time{}, err
 	}
 	because, since := causeOf(machine, node, update)
+	if because == causeInPlaceUpdate {
+		since = r.selections.bound(node, since, notBefore(machine, update), r.Clock.Now())
+	}
 	return machine, because, since, nil
 }
 
@@ -139,7 +146,7 @@ type nodeDrain struct {
 // drain does what is due, and shows how the drain goes.
 func (r *Reconciler) drain(ctx context.Context, d *nodeDrain) (reconcile.Result, error) {
 	budgets, budgetsErr := r.budgets(ctx, d)
-	actions, next, failed := drain.Plan(d.now, d.since, d.pods, budgets, d.policy)
+	actions, next, failed := drain.Plan(d.now, d.since, d.pods, budgets, r.deletionsOf(d.node.Name), d.policy)
 	actErr := errors.Join(budgetsErr, r.act(ctx, d, actions))
 
 	// Once failed, it stays so until the drain ends, also across a restart.
@@ -208,13 +215,17 @@ func (r *Reconciler) act(ctx context.Context, d *nodeDrain, actions []drain.Acti
 	slices.SortStableFunc(due, func(a, b drain.Action) int { return cmp.Compare(before[a.Pod.UID], before[b.Pod.UID]) })
 
 	var (
-		errs = r.Executor.Execute(ctx, due)
-		done = map[*drain.Stage][]drain.Pod{}
+		errs    = r.Executor.Execute(ctx, due)
+		done    = map[*drain.Stage][]drain.Pod{}
+		carried []drain.Action
 	)
 	for i, action := range due {
 		after[action.Pod.UID] = before[action.Pod.UID]
 		switch {
 		case errs[i] == nil:
+			if carried = append(carried, action); action.Returned {
+				continue // of these, one Event tells for all
+			}
 			done[action.Stage] = append(done[action.Stage], action.Pod)
 			r.tellPod(d, action)
 		case !errors.Is(errs[i], drain.ErrNotReached):
@@ -222,7 +233,10 @@ func (r *Reconciler) act(ctx context.Context, d *nodeDrain, actions []drain.Acti
 		}
 	}
 	r.failures.Store(d.node.Name, after)
-	if len(done) > 0 {
+	if owners := r.deletionsOf(d.node.Name).Note(carried, d.now); len(owners) > 0 {
+		r.tell(d.node, corev1.EventTypeWarning, EventPodsCameBack, "%s", drain.ReturnsText(owners))
+	}
+	if len(carried) > 0 {
 		r.Backoff.DeleteEntry(d.node.Name)
 	}
 	for i := range d.policy.Stages {
@@ -244,6 +258,12 @@ func (r *Reconciler) failuresOf(node string) map[types.UID]int {
 	return nil
 }
 
+// deletionsOf returns what was deleted on a node. Only the one who looks at the node uses it.
+func (r *Reconciler) deletionsOf(node string) drain.Deletions {
+	deletions, _ := r.deletions.LoadOrStore(node, drain.Deletions{})
+	return deletions.(drain.Deletions)
+}
+
 // firstOf returns the first errors. Each is short, and there may be as many as pods.
 func firstOf(errs []error) []error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
@@ -258,5 +278,7 @@ func (r *Reconciler) forget(node string) {
 	r.Pods.Forget(node)
 	r.Backoff.DeleteEntry(node)
 	r.failures.Delete(node)
+	r.deletions.Delete(node)
+	r.selections.forget(node)
 	timedOut.DeleteLabelValues(node)
 }

@@ -52,6 +52,9 @@ type cluster struct {
 	// listed are the namespaces whose budgets were listed.
 	listed []string
 
+	// removed, if set, is called with a pod that was deleted, and left with one that has its grace period.
+	removed, left func(drain.Pod)
+
 	// done are the actions in words. refuse is the answer to those on a pod of that name.
 	done   []string
 	refuse map[string]error
@@ -89,7 +92,13 @@ func (s *cluster) Execute(_ context.Context, actions []drain.Action) []error {
 		s.done = append(s.done, action.Stage.Name+" "+action.Pod.Key())
 		errs = append(errs, s.refuse[action.Pod.Name])
 		if s.refuse[action.Pod.Name] == nil && action.Verb == drain.Delete {
-			s.pods = slices.DeleteFunc(s.pods, func(p drain.Pod) bool { return p.Key() == action.Pod.Key() && !p.Finalizers })
+			s.pods = slices.DeleteFunc(s.pods, func(p drain.Pod) bool { return p.Key() == action.Pod.Key() && len(p.Finalizers) == 0 })
+			if s.removed != nil {
+				s.removed(action.Pod)
+			}
+		}
+		if action.Verb == drain.Terminate {
+			s.left(action.Pod)
 		}
 	}
 	return errs
@@ -102,8 +111,9 @@ type environment struct {
 	shoot    *cluster
 	clock    *testclock.FakePassiveClock
 	recorder *events.FakeRecorder
-	// writes counts the writes to the node.
+	// writes counts the writes to the node, deny is the answer to them.
 	writes int
+	deny   error
 
 	*Reconciler
 }
@@ -115,7 +125,7 @@ var (
 	rolling  = Machine("m", Of(oldSet), Deleted(began))
 	plain    = drain.Pod{Namespace: "shop", Name: "plain", UID: "1"}
 	web      = drain.Pod{Namespace: "shop", Name: "web", UID: "2", Labels: map[string]string{"app": "web"}}
-	finalize = drain.Pod{Namespace: "shop", Name: "stays", UID: "3", GraceEnds: began, Finalizers: true}
+	finalize = drain.Pod{Namespace: "shop", Name: "stays", UID: "3", GraceEnds: began, Finalizers: []string{"example.com/finalizer"}}
 )
 
 func newEnvironment(strategies drain.Strategies, objects ...client.Object) *environment {
@@ -136,12 +146,15 @@ func newEnvironment(strategies drain.Strategies, objects ...client.Object) *envi
 	e := &environment{
 		seed:     seed.Build(),
 		clock:    testclock.NewFakePassiveClock(began),
-		recorder: events.NewFakeRecorder(100),
+		recorder: events.NewFakeRecorder(5000), // it blocks when it is full
 		shoot:    &cluster{watched: map[string]bool{}, budgets: map[string]string{"shop": "web"}, refuse: map[string]error{}},
 	}
 	e.nodes = interceptor.NewClient(nodes.Build(), interceptor.Funcs{
 		SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			e.writes++
+			if e.deny != nil {
+				return e.deny
+			}
 			return c.SubResource(subresource).Patch(ctx, obj, patch, opts...)
 		},
 	})
@@ -344,6 +357,44 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.shoot.pods).To(ConsistOf(web))
 	})
 
+	DescribeTable("D6: should delete pods ever more rarely that come back each time, and tell once for all", func(ctx SpecContext, stops time.Duration, each int) {
+		e := drained(defaults, plain)
+		number, again, ends := 0, 0, time.Time{}
+		start := func() {
+			number++
+			e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: fmt.Sprint(number), UID: types.UID(fmt.Sprint(number)), Owner: "shop/Agent a", Created: e.clock.Now().Truncate(time.Second)}}
+		}
+		start()
+		e.shoot.removed = func(drain.Pod) { start() }
+		e.shoot.left = func(drain.Pod) {
+			again++
+			e.shoot.pods[0].GraceEnds, ends = e.clock.Now().Add(30*time.Second), e.clock.Now().Add(stops)
+		}
+		for second := 0; second < 3600; second += 5 {
+			if now := at(45 + float64(second)/60); !ends.IsZero() && now.After(ends) && !e.shoot.pods[0].GraceEnds.IsZero() {
+				start()
+			}
+			e.reconcile(ctx, 45+float64(second)/60)
+		}
+		// After 1, 2, 4 ... 256 seconds, which are 511, and every 300 from then on.
+		Expect(again).To(And(BeNumerically(">=", 10), BeNumerically("<=", 9+(3600-511)/300)))
+		Expect(len(e.shoot.done)).To(BeNumerically("~", 1+each*again, 1), "by force at first, and where the pod does not stop in its grace period")
+		told := e.told()
+		Expect(told).To(ContainElement(And(HavePrefix("Warning PodsCameBack Pods came back after they were deleted by force"), HaveSuffix(": those of shop/Agent a"))))
+		Expect(told).To(HaveLen(4), "with the first deletion on pod and node, and that the drain has failed: %s", told)
+	},
+		Entry("and stop at once", time.Second, 1),
+		Entry("and do not stop", time.Hour, 2),
+	)
+
+	It("D6, D7: should name a pod that is left with the finalizers that keep it", func(ctx SpecContext) {
+		strategies := defaults
+		strategies.Disabled = true
+		e := drained(strategies, plain, finalize)
+		e.reconcile(ctx, 45.01)
+		Expect(e.condition(ctx).Message).To(HaveSuffix("Pods that were left: shop/plain, shop/stays (example.com/finalizer)."))
+	})
+
 	It("D6: should begin with the pods that hang least often, so that the others have their turn", func(ctx SpecContext) {
 		pod := func(name string) drain.Pod { return drain.Pod{Namespace: "shop", Name: name, UID: types.UID(name)} }
 		e := drained(defaults, pod("a"), pod("b"), pod("c"))
@@ -427,6 +478,74 @@ var _ = Describe("Reconciler", func() {
 			Expect(e.reconcile(ctx, 40)).To(Equal(5 * time.Minute))
 		}
 		Expect(e.writes).To(Equal(1))
+	})
+
+	Context("D2: a selection that is dated ahead, as the shoot can do", func() {
+		inPlace := Machine("m", Of(oldSet))
+		ahead := func(since time.Time) *environment {
+			GinkgoHelper()
+			e := newEnvironment(defaults, pool, oldSet, newSet, inPlace, Node("m", selected(since)))
+			e.shoot.pods = []drain.Pod{plain}
+			e.shoot.refuse["plain"] = errors.New("denied")
+			return e
+		}
+		forge := func(ctx context.Context, e *environment, since time.Time) {
+			GinkgoHelper()
+			node := &corev1.Node{}
+			Expect(e.nodes.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+			i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == "InPlaceUpdate" })
+			node.Status.Conditions[i].LastTransitionTime = metav1.NewTime(since)
+			Expect(e.nodes.Status().Update(ctx, node)).To(Succeed())
+		}
+
+		DescribeTable("should count from when it was seen first: neither stall strategies and alert, nor skip a budget", func(ctx SpecContext, minutes float64, meanwhile func(context.Context, *environment)) {
+			e := ahead(at(minutes))
+			// The update is hours old, and it is this node's turn.
+			Expect(e.reconcile(ctx, 200)).To(Equal(45 * time.Minute))
+			Expect(e.shoot.done).To(BeEmpty())
+			e.reconcile(ctx, 220)
+			meanwhile(ctx, e)
+			Expect(e.reconcile(ctx, 230)).To(Equal(15 * time.Minute))
+			Expect(e.condition(ctx).Message).To(HavePrefix("Drained by machine-controller-manager for an update in place since 2026-03-01T16:20:00Z."))
+			Expect(e.shoot.done).To(BeEmpty())
+			e.reconcile(ctx, 245)
+			Expect(e.shoot.done).To(Equal([]string{"delete shop/plain"}))
+			e.reconcile(ctx, 253.01)
+			Expect(failed()).To(Equal(1))
+		},
+			Entry("by years", 1e6, func(context.Context, *environment) {}),
+			Entry("by seconds", 200.5, func(context.Context, *environment) {}),
+			Entry("so that its time comes meanwhile", 225.0, func(context.Context, *environment) {}),
+			Entry("again and again", 300.0, func(ctx context.Context, e *environment) { forge(ctx, e, at(10000)) }),
+			Entry("across a restart", 1e6, func(_ context.Context, e *environment) { e.restart(defaults) }),
+		)
+
+		It("should count anew for a selection that comes after it", func(ctx SpecContext) {
+			e := ahead(at(1e6))
+			e.reconcile(ctx, 200)
+			forge(ctx, e, at(220))
+			Expect(e.reconcile(ctx, 230)).To(Equal(35 * time.Minute))
+		})
+
+		It("should not stall where the shoot denies that anything is written on the node", func(ctx SpecContext) {
+			e := ahead(at(1e6))
+			e.deny = errors.New("denied")
+			for _, minutes := range []float64{200, 220, 245} {
+				e.clock.SetTime(at(minutes))
+				_, err := e.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: "m"}})
+				Expect(err).To(MatchError(ContainSubstring("denied")))
+			}
+			Expect(e.shoot.done).To(Equal([]string{"delete shop/plain"}))
+		})
+
+		It("should not take from the node what would skip a budget", func(ctx SpecContext) {
+			e := ahead(at(1e6))
+			node := &corev1.Node{}
+			Expect(e.nodes.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
+			Condition("NodeDrain", corev1.ConditionTrue, "DrainUnderWay", "Drained by machine-controller-manager for an update in place since 2026-02-01T13:00:00Z.")(node)
+			Expect(e.nodes.Status().Update(ctx, node)).To(Succeed())
+			Expect(e.reconcile(ctx, 0)).To(Equal(45 * time.Minute))
+		})
 	})
 
 	It("D7, D8: should not take the condition of an earlier drain for the failure of this one", func(ctx SpecContext) {

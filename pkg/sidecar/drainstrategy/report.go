@@ -27,6 +27,8 @@ const (
 	EventStrategyActed = "DrainStrategyActed"
 	// EventStrategyFailed says with which pods of a node that was not possible, and why.
 	EventStrategyFailed = "DrainStrategyFailed"
+	// EventPodsCameBack says whose pods came back after they were deleted by force.
+	EventPodsCameBack = "PodsCameBack"
 	// EventDrainTimedOut says that the drain of a node has failed, and which pods are left.
 	EventDrainTimedOut = "DrainTimedOut"
 	// EventDeletedByForce is on a pod that was deleted without a grace period.
@@ -80,7 +82,22 @@ func (d *nodeDrain) hasFailed(c *corev1.NodeCondition) bool {
 const keptPrefix = " Kept, as the VM may still run them with their volumes: "
 
 func (d *nodeDrain) begunText() string {
-	return fmt.Sprintf("Drained by machine-controller-manager for %s since %s.", d.because, formatTime(d.since))
+	return begunPrefix(d.because) + formatTime(d.since) + "."
+}
+
+func begunPrefix(because cause) string {
+	return fmt.Sprintf("Drained by machine-controller-manager for %s since ", because)
+}
+
+// toldSince returns since when a node is drained for that as the condition tells, zero if it does not.
+func toldSince(c *corev1.NodeCondition, because cause) time.Time {
+	if c == nil {
+		return time.Time{}
+	}
+	since, _ := strings.CutPrefix(c.Message, begunPrefix(because))
+	since, _, _ = strings.Cut(since, ".")
+	told, _ := time.Parse(time.RFC3339, since)
+	return told
 }
 
 // deadlinesText says what is being waited for, and until when.
@@ -108,7 +125,11 @@ func (d *nodeDrain) deadlinesText() string {
 
 // leftText says that the drain has failed, and which pods are left.
 func (d *nodeDrain) leftText() string {
-	return d.begunText() + " It has failed. Pods that were left: " + namesOf(d.pods) + "."
+	var names []string
+	for _, pod := range d.pods {
+		names = append(names, pod.NameAt(d.now))
+	}
+	return d.begunText() + " It has failed. Pods that were left: " + firstNames(names) + "."
 }
 
 // namesOf returns the first names of pods, and how many more there are.
@@ -117,6 +138,10 @@ func namesOf(pods []drain.Pod) string {
 	for _, pod := range pods {
 		names = append(names, pod.Key())
 	}
+	return firstNames(names)
+}
+
+func firstNames(names []string) string {
 	slices.Sort(names)
 	return strings.Join(text.First(names, maxNamed), ", ")
 }

@@ -7,6 +7,7 @@ package maintenance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,12 +26,28 @@ import (
 // of maintenances; a shoot that does not is done after its nodes. It returns the errors of all objects, which do not keep
 // others waiting: some are left then, and it may be called again.
 func End(ctx context.Context, c client.Client) error {
-	// Nodes come first: a finalizer is what is left of the record that there is something to undo.
-	errs := []error{shoot.EndEach(ctx, c, &corev1.NodeList{}, endNode)}
-	if errs[0] == nil {
-		errs = append(errs, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, endMaintenance))
+	// Nodes come first: a finalizer is what is left of the record that there is something to undo on its own node.
+	nodesErr := shoot.EndEach(ctx, c, &corev1.NodeList{}, endNode)
+	return errors.Join(nodesErr, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, func(ctx context.Context, c client.Client, obj client.Object) error {
+		nm := obj.(*v1alpha1.NodeMaintenance)
+		if nodesErr != nil {
+			if err := isSetBack(ctx, c, nm.Spec.NodeName); err != nil {
+				return err
+			}
+		}
+		return endMaintenance(ctx, c, nm)
+	}))
+}
+
+// isSetBack returns an error if a node is not set back, or nobody knows.
+func isSetBack(ctx context.Context, c client.Client, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
+	defer cancel()
+	node, err := shoot.ReadNode(ctx, c, name)
+	if err == nil && node != nil && len(maintenance.Clean(node)) > 0 {
+		return fmt.Errorf("node %s is not set back yet", name)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func endNode(ctx context.Context, c client.Client, obj client.Object) error {
@@ -46,8 +63,7 @@ func endNode(ctx context.Context, c client.Client, obj client.Object) error {
 	return nil
 }
 
-func endMaintenance(ctx context.Context, c client.Client, obj client.Object) error {
-	nm := obj.(*v1alpha1.NodeMaintenance)
+func endMaintenance(ctx context.Context, c client.Client, nm *v1alpha1.NodeMaintenance) error {
 	if maintenance.InProgress(nm) && nm.DeletionTimestamp == nil {
 		after := nm.DeepCopy()
 		maintenance.SetBack(&after.Status, "Maintenances are switched off.", nm.Generation, time.Now())

@@ -97,20 +97,28 @@ var _ = Describe("End", func() {
 		Expect(End(ctx, c)).To(Succeed())
 	})
 
-	It("M7: should not drop a finalizer as long as a node cannot be cleaned, nor hold up others", func(ctx SpecContext) {
+	It("M7, P12: should not drop a finalizer as long as its node cannot be cleaned, nor hold up others", func(ctx SpecContext) {
+		of := func(node string) func(*v1alpha1.NodeMaintenance) {
+			return func(nm *v1alpha1.NodeMaintenance) { nm.Spec.NodeName = node }
+		}
 		denied := true
 		c := newClient(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if obj.GetName() == "n1" && denied {
 				return errors.New("denied")
 			}
 			return c.Patch(ctx, obj, patch, opts...)
-		}}, Node("n1", cordoned), Node("n2", cordoned), maintenance("a", "Ready"))
-		Expect(End(ctx, c)).To(MatchError("failed to set /n1 back: denied"))
+		}}, Node("n1", cordoned), Node("n2", cordoned), maintenance("a", "Ready", of("n1")), maintenance("b", "Ready", of("n2")), maintenance("c", "Ready", of("gone")))
+		Expect(End(ctx, c)).To(MatchError(And(ContainSubstring("failed to set /n1 back: denied"), ContainSubstring("failed to set default/a back: node n1 is not set back yet"))))
 		node, nm := &corev1.Node{}, &v1alpha1.NodeMaintenance{}
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n2"}, node)).To(Succeed())
 		Expect(node.Spec.Unschedulable).To(BeFalse())
 		Expect(c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, nm)).To(Succeed())
 		Expect(nm.Finalizers).NotTo(BeEmpty())
+		for _, other := range []string{"b", "c"} {
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: "default", Name: other}, nm)).To(Succeed())
+			Expect(nm.Finalizers).To(BeEmpty())
+		}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, nm)).To(Succeed())
 		denied = false
 		Expect(End(ctx, c)).To(Succeed())
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(nm), nm)).To(Succeed())

@@ -21,6 +21,8 @@ type api struct {
 	write func(number int, what string, do func() error) error
 	// read, if set, is called before each read and can make it fail.
 	read func(cluster string) error
+	// readNode, if set, is called before each read of a node by its name, and can make it fail.
+	readNode func(name string) error
 
 	mu     sync.Mutex
 	writes []string
@@ -85,6 +87,11 @@ func (a *api) intercept(cluster string, c client.WithWatch) client.WithWatch {
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
 			if err := a.onRead(cluster); err != nil {
 				return err
+			}
+			if _, isNode := obj.(*corev1.Node); isNode && a.readNode != nil {
+				if err := a.readNode(key.Name); err != nil {
+					return err
+				}
 			}
 			return c.Get(ctx, key, obj, opts...)
 		},

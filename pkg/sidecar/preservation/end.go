@@ -19,7 +19,9 @@ import (
 
 // End ends all preservations in a namespace, for a shoot that is to do without them (P10). Nobody else may be carrying
 // out decisions at the same time. It returns the errors of all machines, which do not keep others waiting (P12): some are
-// left then, and it may be called again. Where the nodes are not known, it goes on without them (P14).
+// left then, and it may be called again. A machine whose node cannot be read is left as it is: the record of what is on the
+// node goes after that, and until then the machine's expiry ends the hold (P10). Where the nodes are not known at all, because
+// they are not to be waited for any longer, it goes on without them (P14).
 func (r *Reconciler) End(ctx context.Context, namespace string) error {
 	deployments := &machinev1alpha1.MachineDeploymentList{}
 	if err := r.SourceReader.List(ctx, deployments, client.InNamespace(namespace)); err != nil {
@@ -37,17 +39,18 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	if err != nil {
 		return err
 	}
+	unread := r.readNodes(ctx, group.Members)
 	group.Disabled = true
 	now := r.Clock.Now()
 	decisions := preservation.Decide(group, now)
 	for i := range decisions {
-		decisions[i].NodeDenied = decisions[i].NodeUnknown
+		decisions[i].NodeDenied = decisions[i].NodeUnknown && !r.Nodes.Known()
 	}
 	runs, _ := r.pending(decisions, poolOf(deployment), now)
 	memory := &memory{}
 	r.carryOut(ctx, memory, memory.begin(runs, nil, now), func() {})
 
-	errs := []error{ctx.Err()}
+	errs := []error{unread, ctx.Err()}
 	for _, run := range runs {
 		<-run.ended
 		errs = append(errs, run.error())

@@ -5,6 +5,7 @@
 package preservation_test
 
 import (
+	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -40,6 +41,33 @@ var _ = Describe("P10: end", func() {
 				e := withMachine(holder, Machine("m", failing(Start.Add(time.Hour))), Node("m"))
 				Expect(e.End(ctx, Namespace)).To(Succeed())
 				Expect(e.api.written()).To(BeEmpty())
+			})
+
+			It("P12: should end the others when a node cannot be read, and that machine once it can be", func(ctx SpecContext) {
+				deployment := Deployment("pool", Share("2"))
+				set := Set("set", deployment)
+				e := newEnvironment(holder, deployment, set,
+					Machine("m-1", failing(Start.Add(time.Hour)), Of(set)), Node("m-1"),
+					Machine("m-2", failing(Start.Add(time.Hour)), Of(set)), Node("m-2"))
+				e.settle(ctx)
+				before := e.machine(ctx, "m-1")
+				Expect(before.Annotations).To(HaveKeyWithValue(prefix+"phase", "Failed:Preserved"))
+
+				e.api.readNode = func(name string) error {
+					if name == "m-1" {
+						return errors.New("no answer")
+					}
+					return nil
+				}
+				Expect(e.End(ctx, Namespace)).To(MatchError("failed to read node m-1: no answer"))
+				Expect(e.machine(ctx, "m-2").Annotations).To(And(HaveKey(released), Not(HaveKey(prefix+"cause"))))
+				Expect(e.node(ctx, "m-2").Spec.Taints).To(BeEmpty())
+				Expect(e.machine(ctx, "m-1")).To(Equal(before), "the record of what is on its node goes last, and its expiry goes on")
+
+				e.api.readNode = nil
+				Expect(e.End(ctx, Namespace)).To(Succeed())
+				Expect(e.machine(ctx, "m-1").Annotations).To(And(HaveKey(released), Not(HaveKey(prefix+"cause"))))
+				Expect(e.node(ctx, "m-1").Spec.Taints).To(BeEmpty())
 			})
 
 			It("P14: should go on without nodes that are not known, and tell so", func(ctx SpecContext) {

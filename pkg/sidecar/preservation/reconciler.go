@@ -6,15 +6,16 @@ package preservation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -128,6 +129,9 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group, err := r.group(ctx, reader, deployment, anyMachine)
+	if err == nil {
+		err = r.readNodes(ctx, group.Members)
+	}
 	now := r.Clock.Now()
 	if err != nil {
 		return group, nil, now, err
@@ -144,7 +148,7 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 
 func anyMachine(*machinev1alpha1.Machine) bool { return true }
 
-// group reads those machines of a MachineDeployment that are of interest through reader, and their nodes.
+// group reads those machines of a MachineDeployment that are of interest through reader. Their nodes are not known yet.
 func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, interesting func(*machinev1alpha1.Machine) bool) (preservation.Group, error) {
 	group := preservation.Group{
 		Holder:         r.Holder,
@@ -160,28 +164,31 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 		return group, err
 	}
 	group.Rollout = rollout
-	known := r.Nodes.Known()
 	for _, machine := range machines {
-		if !interesting(machine) {
-			continue
+		if interesting(machine) {
+			group.Members = append(group.Members, preservation.Member{Machine: machine, NodeUnknown: machine.Labels[machinev1alpha1.NodeLabelKey] != ""})
 		}
-		member := preservation.Member{Machine: machine}
-		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; name != "" {
-			if member.NodeUnknown = !known; known {
-				if member.Node, err = r.node(ctx, name); err != nil {
-					return group, err
-				}
-			}
-		}
-		group.Members = append(group.Members, member)
 	}
 	return group, nil
 }
 
-func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout) // End reads it from the shoot
-	defer cancel()
-	return shoot.ReadNode(ctx, r.Nodes, name)
+// readNodes reads the nodes of machines as far as they can be read. It returns the errors of the others, which stay unknown.
+func (r *Reconciler) readNodes(ctx context.Context, members []preservation.Member) error {
+	if !r.Nodes.Known() {
+		return nil
+	}
+	errs := make([]error, len(members))
+	// End reads them from the shoot, which may take its time for some of them (P12).
+	workqueue.ParallelizeUntil(ctx, parallelRuns, len(members), func(i int) {
+		if m := &members[i]; m.NodeUnknown {
+			errs[i] = call(ctx, callTimeout, func(ctx context.Context) (err error) {
+				m.Node, err = shoot.ReadNode(ctx, r.Nodes, m.Machine.Labels[machinev1alpha1.NodeLabelKey])
+				return err
+			})
+			m.NodeUnknown = errs[i] != nil
+		}
+	})
+	return errors.Join(append(errs, ctx.Err())...)
 }
 
 // nextOf returns when the first of the decisions is due to be looked at again, zero for never.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,7 +121,7 @@ func (w *Pods) begin(node string) *podWatch {
 // changesPlan says whether something else may be to be done with a pod.
 func changesPlan(o, n *corev1.Pod) bool {
 	was, is := drain.NewPod(o), drain.NewPod(n)
-	return was.UID != is.UID || was.Managed != is.Managed || !was.GraceEnds.Equal(is.GraceEnds) || was.Finalizers != is.Finalizers || was.Finished != is.Finished ||
+	return was.UID != is.UID || was.Managed != is.Managed || !was.GraceEnds.Equal(is.GraceEnds) || !slices.Equal(was.Finalizers, is.Finalizers) || was.Forced != is.Forced || was.Finished != is.Finished ||
 		!maps.Equal(was.Labels, is.Labels)
 }
 
@@ -137,9 +138,12 @@ func stripPod(obj any) (any, error) {
 			UID:               p.UID,
 			ResourceVersion:   p.ResourceVersion,
 			Labels:            p.Labels,
+			CreationTimestamp: p.CreationTimestamp,
 			DeletionTimestamp: p.DeletionTimestamp,
 			Finalizers:        p.Finalizers,
 			OwnerReferences:   p.OwnerReferences,
+
+			DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
 		},
 		Status: corev1.PodStatus{Phase: p.Status.Phase},
 	}

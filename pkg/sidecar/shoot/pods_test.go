@@ -24,10 +24,11 @@ var _ = It("D3: should keep of a pod what decides on it, and no more", func() {
 			Namespace: "shop", Name: "web", UID: "1", ResourceVersion: "7",
 			Labels:            map[string]string{"app": "web"},
 			Annotations:       map[string]string{"kubernetes.io/config.mirror": "hash", "large": strings.Repeat("x", 1<<18)},
-			DeletionTimestamp: &metav1.Time{Time: Start},
-			Finalizers:        []string{"example.com/finalizer"},
-			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "ds", Controller: new(true)}},
-			ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+			CreationTimestamp: metav1.Time{Time: Start},
+			DeletionTimestamp: &metav1.Time{Time: Start}, DeletionGracePeriodSeconds: new(int64(0)),
+			Finalizers:      []string{"example.com/finalizer"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "ds", Controller: new(true)}},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
 		},
 		Spec: corev1.PodSpec{
 			Containers: []corev1.Container{{Name: "web", Env: []corev1.EnvVar{{Name: "large", Value: strings.Repeat("x", 1<<18)}}, Resources: corev1.ResourceRequirements{
@@ -38,7 +39,7 @@ var _ = It("D3: should keep of a pod what decides on it, and no more", func() {
 		Status: corev1.PodStatus{Phase: corev1.PodFailed, Message: strings.Repeat("x", 1<<18)},
 	}
 	want := drain.NewPod(pod)
-	Expect(want).To(And(HaveField("EmptyDir", true), HaveField("Managed", true), HaveField("Resources", ConsistOf(corev1.ResourceCPU, corev1.ResourceName("nvidia.com/gpu")))))
+	Expect(want).To(And(HaveField("EmptyDir", true), HaveField("Created", Start), HaveField("Forced", true), HaveField("Owner", "shop/DaemonSet ds"), HaveField("Managed", true), HaveField("Resources", ConsistOf(corev1.ResourceCPU, corev1.ResourceName("nvidia.com/gpu")))))
 	stripped, err := StripPod(pod)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(drain.NewPod(stripped.(*corev1.Pod))).To(Equal(want))
