@@ -34,7 +34,7 @@ func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1
 	if change.By == sidecarName {
 		o.checkPromise(name, s, before, was)
 		if is := s.record; was.failing && was.phase != "" && was.phase != failedPreserved && is.kept && !is.isFailing() &&
-			!s.worked && s.askedAt.Before(f.near) && !f.steady.IsZero() && is.written.Sub(f.steady).Abs() > time.Second {
+			!s.worked && s.askedAt.Before(f.near) && f.steady.After(now) && is.written.Sub(f.steady).Abs() > time.Second {
 			o.blame("H4", "%s has not failed, is to be kept until %s, and was to be kept until %s before", name, is.written.Format(time.DateTime), f.steady.Format(time.DateTime))
 		}
 	}
