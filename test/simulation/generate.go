@@ -87,6 +87,12 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 				}
 			}),
 			draw(func(t *rapid.T) Action {
+				return Maintain{
+					Machine: machine.Draw(t, "machine"), For: minutes(5, 50).Draw(t, "for"), Off: rapid.SampledFrom([]time.Duration{0, 20 * time.Minute}).Draw(t, "off"),
+					Again: rapid.SampledFrom([]time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 6 * time.Hour}).Draw(t, "again"),
+				}
+			}),
+			draw(func(t *rapid.T) Action {
 				return PowerCycle{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Second, 5 * time.Minute}).Draw(t, "withdraws")}
 			}),
 			draw(func(t *rapid.T) Action { return Delete{machine.Draw(t, "machine")} }),
