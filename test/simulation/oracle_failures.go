@@ -57,8 +57,8 @@ func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1
 	}
 	// It may have been seen to be about to fail before it has.
 	f.at, f.owed = now, s.unhealthy.Add(healthTimeout-margin-5*time.Second+o.timeout)
-	if first := s.kept.longest.first; !first.IsZero() && f.owed.After(first.Add(o.longest)) {
-		f.owed = first.Add(o.longest - time.Second)
+	if first := s.kept.longest.first; !first.IsZero() && f.owed.After(first.Add(o.longest-margin-5*time.Second)) {
+		f.owed = first.Add(o.longest - margin - 5*time.Second)
 	}
 }
 
