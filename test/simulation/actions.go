@@ -6,6 +6,7 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -27,6 +28,23 @@ func (a Break) do(w *World) {
 	if name := w.machine(a.Machine); name != "" {
 		w.oracle.disturbMachine(name, 0)
 		w.cloud.Set(name, a.Condition)
+	}
+}
+
+// Blink makes a machine's VM be in a condition for some time.
+type Blink struct {
+	Break
+
+	For time.Duration
+}
+
+// String implements fmt.Stringer.
+func (a Blink) String() string { return fmt.Sprintf("%s for %s", a.Break, a.For) }
+
+func (a Blink) do(w *World) {
+	if name := w.machine(a.Machine); name != "" {
+		a.Break.do(w)
+		time.AfterFunc(a.For, func() { w.cloud.Set(name, Healthy) })
 	}
 }
 
@@ -59,6 +77,8 @@ type Ask struct {
 	Machine int
 	OnNode  bool
 	Value   string
+	// For is for how long the machine is to be kept, 0 for the pool's timeout.
+	For time.Duration
 }
 
 // String implements fmt.Stringer.
@@ -67,20 +87,55 @@ func (a Ask) String() string {
 	if a.OnNode {
 		where = "node of machine"
 	}
-	return fmt.Sprintf("a user asks for %q on %s %d", a.Value, where, a.Machine)
+	text := fmt.Sprintf("a user asks for %q on %s %d", a.Value, where, a.Machine)
+	if a.For > 0 {
+		text += fmt.Sprintf(", for %s", a.For)
+	}
+	return text
 }
 
 func (a Ask) do(w *World) {
-	name := w.machine(a.Machine)
-	if name == "" {
-		return
+	if name := w.machine(a.Machine); name != "" {
+		a.ask(w, name)
 	}
+}
+
+func (a Ask) ask(w *World, name string) {
 	w.oracle.ask(name, a.Value, a.OnNode)
 	server, k := w.seed, key{"machines", namespace, name}
 	if a.OnNode {
 		server, k = w.shoot, nodeKey(name)
 	}
+	timeout := ""
+	if a.For > 0 {
+		timeout = a.For.String()
+	}
+	annotate(server, k, v1alpha1.AnnotationTimeout, timeout)
 	annotate(server, k, v1alpha1.AnnotationPreserve, a.Value)
+}
+
+// Insist is a person who asks for a machine to be kept now, again and again.
+type Insist struct {
+	Ask
+
+	Every time.Duration
+	Times int
+}
+
+// String implements fmt.Stringer.
+func (a Insist) String() string {
+	return fmt.Sprintf("%s, %d times, every %s", a.Ask, a.Times, a.Every)
+}
+
+func (a Insist) do(w *World) {
+	name := w.machine(a.Machine)
+	for i := range a.Times {
+		w.later(time.Duration(i)*a.Every, func() {
+			if w.seed.Last(key{"machines", namespace, name}) != nil {
+				a.ask(w, name)
+			}
+		})
+	}
 }
 
 // Unprotect takes the protection from the cluster-autoscaler away from a machine's node.
@@ -337,6 +392,8 @@ type Maintain struct {
 	For, Off time.Duration
 	// Forgets says that nobody says that the work is done, Exempt that it may take longer than maintenances may.
 	Forgets, Exempt bool
+	// Again is after which time somebody works on it once more, 0 for never.
+	Again time.Duration
 }
 
 // String implements fmt.Stringer.
@@ -351,13 +408,25 @@ func (a Maintain) String() string {
 	if a.Forgets {
 		text += ", and forgets it"
 	}
+	if a.Again > 0 {
+		text += fmt.Sprintf(", and again after %s", a.Again)
+	}
 	return text
 }
 
 func (a Maintain) do(w *World) {
-	if name := w.machine(a.Machine); name != "" {
-		w.oracle.work(name)
-		w.requestors.begin(name, a)
+	name := w.machine(a.Machine)
+	if name == "" {
+		return
+	}
+	w.oracle.work(name)
+	w.requestors.begin(name, a)
+	if a.Again > 0 {
+		w.later(a.Again, func() {
+			if w.shoot.Last(nodeKey(name)) != nil {
+				w.requestors.begin(name, a)
+			}
+		})
 	}
 }
 
@@ -441,6 +510,41 @@ func (a Occupy) do(w *World) {
 		annotate(w.seed, hostKey(name), rebootOther, "{}")
 		time.AfterFunc(a.For, func() { annotate(w.seed, hostKey(name), rebootOther, "") })
 	}
+}
+
+// finalizer is one of somebody who does not say when it goes.
+const finalizer = "example.com/stays"
+
+// Cling keeps a machine for some time from being gone once it is deleted.
+type Cling struct {
+	Machine int
+	For     time.Duration
+}
+
+// String implements fmt.Stringer.
+func (a Cling) String() string {
+	return fmt.Sprintf("machine %d cannot be deleted for %s", a.Machine, a.For)
+}
+
+func (a Cling) do(w *World) {
+	if name := w.machine(a.Machine); name != "" {
+		w.oracle.disturbMachine(name, 0)
+		w.oracle.cling(a.For)
+		w.setFinalizer(name, true)
+		time.AfterFunc(a.For, func() { w.setFinalizer(name, false) })
+	}
+}
+
+func (w *World) setFinalizer(machine string, there bool) {
+	_, _ = w.seed.Update(user, key{"machines", namespace, machine}, false, func(object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		object = object.DeepCopy()
+		finalizers := slices.DeleteFunc(object.GetFinalizers(), func(f string) bool { return f == finalizer })
+		if there {
+			finalizers = append(finalizers, finalizer)
+		}
+		object.SetFinalizers(finalizers)
+		return object, nil
+	})
 }
 
 // Delete is a person who deletes a machine.

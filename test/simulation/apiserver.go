@@ -32,7 +32,7 @@ type APIServer struct {
 	// OnChange, if set, is called with each change in the order of the log, before anybody else sees it.
 	OnChange func(*Change)
 	// OnEvent, if set, is called with each Event.
-	OnEvent func(by, text string)
+	OnEvent func(by, name, reason, note string)
 
 	mutex   sync.Mutex
 	objects map[key]*Change

@@ -18,6 +18,7 @@ func Histories(alone bool) *rapid.Generator[History] {
 			Replicas: rapid.IntRange(1, 4).Draw(t, "replicas"),
 			Share:    rapid.SampledFrom([]int{1, 2, 0, 1}).Draw(t, "share"),
 			Timeout:  rapid.SampledFrom([]time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour}).Draw(t, "timeout"),
+			Longest:  rapid.SampledFrom([]time.Duration{0, 0, maxHoldTime, 6 * time.Hour}).Draw(t, "longest"),
 		}
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
@@ -33,12 +34,16 @@ func Histories(alone bool) *rapid.Generator[History] {
 // step makes an event that happens some time after the one before: at once, soon, when something is due because of it, or any
 // time later.
 func step(timeout time.Duration) *rapid.Generator[Event] {
+	const brief = 30 * time.Minute
 	var (
 		seconds = func(from, to int) *rapid.Generator[time.Duration] {
 			return rapid.Map(rapid.IntRange(from, to), func(n int) time.Duration { return time.Duration(n) * time.Second })
 		}
 		due = rapid.Custom(func(t *rapid.T) time.Duration {
-			deadline := rapid.SampledFrom([]time.Duration{grace + healthTimeout, healthTimeout, creationTimeout, timeout}).Draw(t, "deadline")
+			// A machine that fails right before, or after, the end of what keeps it has become unhealthy some time before.
+			deadline := rapid.SampledFrom([]time.Duration{
+				grace + healthTimeout, healthTimeout, creationTimeout, timeout, timeout - grace - healthTimeout, brief, brief - grace - healthTimeout,
+			}).Draw(t, "deadline")
 			return deadline + seconds(-30, 30).Draw(t, "off by")
 		})
 		after   = rapid.OneOf(seconds(0, 60), seconds(0, 60), minutes(1, 15), minutes(1, 15), due, minutes(15, 240))
@@ -46,6 +51,7 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 		process = rapid.SampledFrom([]string{sidecarName, machineControllerName, managerName})
 		server  = rapid.SampledFrom([]string{"seed", "shoot"})
 		long    = minutes(1, 60)
+		own     = rapid.SampledFrom([]time.Duration{0, 0, brief, time.Hour})
 		// What is there more than once happens more often.
 		action = rapid.OneOf(
 			draw(func(t *rapid.T) Action {
@@ -55,16 +61,35 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
 			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Dead} }),
 			draw(func(t *rapid.T) Action { return Break{machine.Draw(t, "machine"), Healthy} }),
+			draw(func(t *rapid.T) Action {
+				return Blink{Break{machine.Draw(t, "machine"), Dead}, healthTimeout + grace + seconds(-40, 20).Draw(t, "off by")}
+			}),
+			draw(func(t *rapid.T) Action { return Cling{machine.Draw(t, "machine"), minutes(30, 480).Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Vanish{machine.Draw(t, "machine")} }),
 			rapid.Just(Action(Stillborn{})),
 			rapid.Just(Action(Stillborn{})),
 			draw(func(t *rapid.T) Action {
-				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", nonsense}).Draw(t, "value")}
+				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", nonsense}).Draw(t, "value"), own.Draw(t, "for")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), "now", own.Draw(t, "for")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Insist{
+					Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), "now", own.Draw(t, "for")},
+					rapid.SampledFrom([]time.Duration{25 * time.Minute, 31 * time.Minute, time.Hour + time.Minute, 3 * time.Hour}).Draw(t, "every"), rapid.IntRange(2, 5).Draw(t, "times"),
+				}
 			}),
 			draw(func(t *rapid.T) Action {
 				return Maintain{
 					machine.Draw(t, "machine"), minutes(5, 300).Draw(t, "for"), rapid.SampledFrom([]time.Duration{0, 5 * time.Minute, 30 * time.Minute}).Draw(t, "off"),
-					rapid.Bool().Draw(t, "forgets"), rapid.Bool().Draw(t, "exempt"),
+					rapid.Bool().Draw(t, "forgets"), rapid.Bool().Draw(t, "exempt"), rapid.SampledFrom([]time.Duration{0, 0, 2 * time.Hour, 4 * time.Hour}).Draw(t, "again"),
+				}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Maintain{
+					Machine: machine.Draw(t, "machine"), For: minutes(5, 50).Draw(t, "for"), Off: rapid.SampledFrom([]time.Duration{0, 20 * time.Minute}).Draw(t, "off"),
+					Again: rapid.SampledFrom([]time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour, 6 * time.Hour}).Draw(t, "again"),
 				}
 			}),
 			draw(func(t *rapid.T) Action {

@@ -5,6 +5,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ const (
 type History struct {
 	Replicas, Share int
 	Timeout         time.Duration
+	// Longest is for how long people and the share may keep a machine at most (P13); 0 for what operators have by default.
+	Longest time.Duration
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -52,6 +55,9 @@ type Action interface {
 func (h History) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d machines, share %d, timeout %s", h.Replicas, h.Share, h.Timeout)
+	if h.Longest > 0 {
+		fmt.Fprintf(&b, ", %s at most", h.Longest)
+	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")
 	}
@@ -60,6 +66,8 @@ func (h History) String() string {
 	}
 	return b.String()
 }
+
+func (h History) longest() time.Duration { return cmp.Or(h.Longest, 336*time.Hour) }
 
 // machine returns the name of one of the machines that are not being deleted, empty if there is none.
 func (w *World) machine(number int) string {
@@ -129,6 +137,7 @@ func (w *World) mend() {
 	w.pods.mend()
 	w.requestors.mend()
 	w.withdrawAll()
+	w.unclingAll()
 }
 
 // pass lets time pass until some time after the beginning, and returns false if something was wrong.
@@ -140,6 +149,21 @@ func (w *World) pass(until time.Duration) bool {
 		return false
 	case <-timer.C:
 		return true
+	}
+}
+
+// later does something after some time, if that is in the time in which something is done.
+func (w *World) later(d time.Duration, do func()) {
+	if w.now()+d < duration/2-90*time.Minute {
+		time.AfterFunc(d, do)
+	}
+}
+
+// unclingAll lets all machines go that are deleted.
+func (w *World) unclingAll() {
+	machines, _ := w.seed.List("machines", namespace, labels.Everything())
+	for _, change := range machines {
+		w.setFinalizer(change.name, false)
 	}
 }
 

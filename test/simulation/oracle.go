@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
 const (
@@ -35,10 +36,12 @@ const (
 // oracle sees all writes, and says what the rules do not allow. A machine or its node that something was done to lately, and
 // all of them after a fault, are only blamed for what nothing excuses.
 type oracle struct {
-	mutex    sync.Mutex
-	alone    bool
-	share    int
-	timeout  time.Duration
+	mutex   sync.Mutex
+	alone   bool
+	share   int
+	timeout time.Duration
+	// longest is for how long people and the share may keep a machine at most.
+	longest  time.Duration
 	machines map[string]*subject
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
@@ -55,6 +58,8 @@ type oracle struct {
 	disturbed time.Time
 	// blind is until when the sidecar could not see what becomes of nodes, mute until when it could not write Machines.
 	blind, mute time.Time
+	// clinging is until when a machine may stay that is deleted.
+	clinging time.Time
 	// advanced is when the last machine of before the update began to go, or was gone.
 	advanced     time.Time
 	maintenances maintenances
@@ -64,6 +69,10 @@ type oracle struct {
 	freed time.Time
 	// outranked are machines that were kept, and terminated in the place of others.
 	outranked []outranked
+
+	// replacements are the machines that an update may have cost their places, refused those of which we have said that they get none.
+	replacements map[string]time.Time
+	refused      map[string]bool
 
 	violation string
 	violated  chan struct{}
@@ -77,8 +86,8 @@ func newOracle(h History) *oracle {
 		share = 0 // it keeps nothing
 	}
 	return &oracle{
-		alone: h.Alone, share: share, timeout: h.Timeout, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
-		violated: make(chan struct{}), seen: map[string]int{},
+		alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 	}
 }
 
@@ -121,9 +130,11 @@ func (o *oracle) ask(name, value string, onNode bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	s := o.subject(name)
-	s.asked, s.disturbed = true, later(s.disturbed, time.Now())
+	s.asked, s.askedAt, s.disturbed = true, time.Now(), later(s.disturbed, time.Now())
 	switch {
-	case value == v1alpha1.RequestFalse || value == "":
+	case value == v1alpha1.RequestFalse:
+		s.denied, s.vetoed = time.Now(), time.Now()
+	case value == "":
 		s.denied = time.Now()
 	case value == nonsense && !onNode && s.holdsByItself():
 		s.overwritten = time.Now()
@@ -145,6 +156,13 @@ func (o *oracle) roll(class string) {
 	if o.class = class; o.rolling.IsZero() {
 		o.rolling = time.Now()
 	}
+}
+
+// cling says that a machine that is deleted may stay for some time, which others may have to wait for.
+func (o *oracle) cling(d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.clinging = later(o.clinging, time.Now().Add(d))
 }
 
 // isCalm says that nothing has happened for so long that everything about a machine must be as it is to be.
@@ -174,14 +192,18 @@ func (o *oracle) observe(change *Change) {
 	o.observePods(change)
 }
 
-// observeSets follows an update: it is over when only the MachineSet of the newest template has machines (P3).
+// observeSets follows an update: it is over when only the MachineSet of the newest template has machines, or is to have some,
+// but for those that are being deleted, which may take a month (P3).
 func (o *oracle) observeSets() {
 	old, newest := false, false
+	for _, s := range o.machines {
+		old = old || s.machine != nil && s.machine.DeletionTimestamp == nil && s.machine.Spec.Class.Name != o.class
+	}
 	for _, set := range o.sets {
 		switch {
 		case set.Spec.Template.Spec.Class.Name == o.class:
 			newest = true
-		case set.Spec.Replicas > 0 || set.Status.Replicas > 0:
+		case set.Spec.Replicas > 0:
 			old = true
 		}
 	}
@@ -192,6 +214,36 @@ func (o *oracle) observeSets() {
 
 // isReplaced says that machines are replaced because of an update, or were a moment ago.
 func (o *oracle) isReplaced() bool { return !o.rolling.IsZero() || recent(o.rolled) }
+
+// observeEvent is called with each Event of ours about a machine.
+func (o *oracle) observeEvent(name, reason string) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.refused[name] = o.refused[name] || reason == preservation.EventRefused
+}
+
+// checkReplaced notes a machine that is terminated as it has failed, and would have had a place if there was no update.
+func (o *oracle) checkReplaced(s *subject, before *machinev1alpha1.Machine, change *Change) {
+	if !o.rolling.IsZero() && time.Since(o.rolling) > calm && time.Since(o.disturbed) > healthTimeout+calm && time.Since(s.disturbed) > calm && !o.alone &&
+		!s.everKept && !s.asked && !s.worked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
+		len(o.places(false)) < o.share && time.Since(o.freed) > soon {
+		o.replacements[change.name] = time.Now()
+	}
+}
+
+// lookAtReplacements blames that nobody was told of a place that a machine has not got because of an update (P3).
+func (o *oracle) lookAtReplacements() {
+	for _, name := range slices.Sorted(maps.Keys(o.replacements)) {
+		if time.Since(o.replacements[name]) < 10*time.Second {
+			continue
+		}
+		delete(o.replacements, name)
+		o.seen["cost its place by an update"]++
+		if !o.refused[name] {
+			o.blame("P3", "%s has failed and is replaced during an update, the share has room, and no Event says so", name)
+		}
+	}
+}
 
 // outranked is a machine in a phase that was terminated when the pool was scaled down, and spare one that nobody keeps.
 type outranked struct {
@@ -219,11 +271,12 @@ func (o *oracle) look() {
 	defer o.mutex.Unlock()
 	now := time.Now()
 	o.lookAtOutranked()
+	o.lookAtReplacements()
 	o.lookAtMaintenances()
 	o.lookAtHosts()
 	if !o.rolling.IsZero() {
 		// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
-		last := later(later(o.rolling, o.advanced), later(o.disturbed, o.pods.hindered))
+		last := later(later(o.rolling, o.advanced), later(later(o.disturbed, o.clinging), o.pods.hindered))
 		for _, s := range o.machines {
 			last = later(last, s.disturbed)
 		}
@@ -233,8 +286,12 @@ func (o *oracle) look() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
+		o.recount(name)
 		o.lookAtMaintained(name, s)
 		o.lookAtCycle(name, s)
+		if s.machine != nil && s.machine.DeletionTimestamp == nil {
+			o.lookAtFailure(name, s)
+		}
 		if s.machine != nil && s.machine.DeletionTimestamp == nil && o.isCalm(s) {
 			o.lookAtMachine(name, s)
 		}

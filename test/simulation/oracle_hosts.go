@@ -187,6 +187,8 @@ func (o *oracle) lookAtCycle(name string, s *subject) {
 	}
 	phase := s.machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]
 	switch since := time.Since(s.cycled.phase); {
+	case isPowerCycled(s.machine) && !s.record.kept && !o.isReplaced() && time.Since(s.vetoed) > calm:
+		o.blame("X10", "%s is %s, and not kept", name, phase)
 	case isPowerCycled(s.machine) && since > stepTime+calm:
 		o.blame("X5", "%s is %s for %s", name, phase, since)
 	case phase == "" && !s.cycled.asked.IsZero() && time.Since(s.cycled.asked) > calm:

@@ -33,8 +33,11 @@ type subject struct {
 	cycled cycled
 	// keptSince is since when it is kept, placed since when it uses a place.
 	keptSince, placed time.Time
-	// denied is when a person last asked for the end of the preservation.
-	denied time.Time
+	// denied is when a person last asked for the end of the preservation, vetoed for it as an order, askedAt for anything.
+	denied, vetoed, askedAt time.Time
+	// kept and maintained are from when on the time is counted for which people and the share, and maintenances, may keep it.
+	kept, maintained count
+	failure          failure
 	// unheld says that MCM 0.61 has taken the machine for Running, after an outage, since it was last held.
 	unheld bool
 	// overwritten is when a person last put something invalid in the place of the hold of a failed machine.
@@ -74,6 +77,7 @@ func (o *oracle) observeMachine(change *Change) {
 	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
 	s.machine.Name = change.name
 	o.observeCycle(change.name, s, before)
+	defer o.recount(change.name)
 	if s.record = o.recordOf(s.machine); s.record.kept {
 		s.everKept, s.suspicious = true, ""
 	}
@@ -95,6 +99,8 @@ func (o *oracle) observeMachine(change *Change) {
 			o.freed = time.Now()
 		}
 	}
+	o.observeSets()
+	o.observeFailure(change.name, s, before, was, change)
 	o.checkRecord(s, before, was, change)
 	switch {
 	case was.kept && !s.record.kept && was.phase == failedPreserved && !was.expiry.After(time.Now()):
@@ -108,6 +114,11 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
+		if s.machine.DeletionTimestamp == nil {
+			o.recount(change.name)
+			o.checkCounts(change.name, s, before)
+			o.checkWork(change.name, s, was)
+		}
 	}
 	healed := was.phase == failedPreserved && s.record.phase == runningPreserved
 	if o.alone {
@@ -176,8 +187,10 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was re
 	if change.By != sidecarName || s.asked || s.worked || workedOn(before) || workedOn(s.machine) || !was.kept || was.phase == "" || s.machine.DeletionTimestamp != nil {
 		return
 	}
+	// One that fails again has a new expiry with its place.
+	again := s.record.isFailing() && time.Since(s.failure.near) <= margin+soon || time.Since(o.disturbed) <= calm && s.record.phase == failedPreserved
 	switch {
-	case s.record.kept && s.record.expiry.After(was.expiry.Add(time.Second)):
+	case s.record.kept && s.record.expiry.After(was.expiry.Add(time.Second)) && !again:
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.expiry.Format(time.DateTime), was.expiry.Format(time.DateTime))
 	case !s.record.kept && was.phase == failedPreserved && was.expiry.After(now.Add(5*time.Second)) && !o.isReplaced():
 		o.blame("T8", "%s is let go of, and was to be kept until %s", change.name, was.expiry.Format(time.DateTime))
@@ -209,7 +222,12 @@ func (o *oracle) places(byShare bool) []string {
 
 // checkTermination blames the end of a machine that is to be kept.
 func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
-	if change.By == user || o.isReplaced() || recent(s.denied) || s.orphaned {
+	if change.By != user && !s.orphaned {
+		o.checkReplaced(s, before, change)
+	}
+	// MCM 0.62 ends what is asked for by itself, and knows of no other reason.
+	withdrawn := recent(s.denied) && (!old || recent(s.vetoed) || !s.failure.promised.After(time.Now()))
+	if change.By == user || o.isReplaced() || withdrawn || s.orphaned {
 		return
 	}
 	if recent(o.scaled) {
@@ -244,6 +262,7 @@ func (o *oracle) observeNode(change *Change) {
 	if s == nil {
 		return
 	}
+	defer o.recount(change.name)
 	before := s.node
 	s.node = fromUnstructured[corev1.Node](change.Object)
 	// MCM 0.61 takes the protection away whenever it looks at a MachineDeployment that is complete (P5).
@@ -280,14 +299,16 @@ func (o *oracle) observeNode(change *Change) {
 // lookAtMachine blames what is not as it should be with a machine that nothing was done to lately.
 func (o *oracle) lookAtMachine(name string, s *subject) {
 	o.lookAtRequest(name, s)
+	o.lookAtCounts(name, s)
 	if !s.record.kept {
+		o.lookAtUnkept(name, s)
 		o.lookAtUnhealthy(name, s)
 		return
 	}
 	if overdue := time.Since(s.record.expiry); overdue > o.late() {
 		o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
 	}
-	if !s.asked && !s.worked && !workedOn(s.machine) && s.record.expiry.After(s.keptSince.Add(o.timeout+soon)) && !o.alone {
+	if !s.asked && !s.worked && !workedOn(s.machine) && s.record.expiry.After(later(s.keptSince, s.failure.near).Add(o.timeout+margin+soon)) && !o.alone {
 		o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.expiry.Format(time.DateTime))
 	}
 	failed := s.record.phase == failedPreserved
@@ -316,6 +337,7 @@ func (o *oracle) lookAtRequest(name string, s *subject) {
 		return
 	}
 	switch request := s.node.Annotations[v1alpha1.AnnotationPreserve]; {
+	case request == v1alpha1.RequestNow && !s.record.kept && s.kept.isUsedUp(o.longest): // and it is refused (P13)
 	case request == v1alpha1.RequestNow && !s.record.kept:
 		o.blame("T1", "%s is asked for, and not kept", name)
 	case request == v1alpha1.RequestFalse && s.record.kept && !workedOn(s.machine):
@@ -364,6 +386,10 @@ type record struct {
 	kept, auto bool
 	phase      string
 	expiry     time.Time
+	// claims are until when it is kept, by why, and written is the last of them. failing says that its deadline is near.
+	claims  map[string]time.Time
+	written time.Time
+	failing bool
 }
 
 // recordOf returns our record or, where we are not, that of machine-controller-manager.
@@ -383,7 +409,11 @@ func (o *oracle) recordOf(machine *machinev1alpha1.Machine) record {
 		kept:  annotations[v1alpha1.AnnotationCause] != "",
 		auto:  slices.Contains(causesOf(machine), v1alpha1.CauseAuto),
 		phase: annotations[v1alpha1.AnnotationPhase],
+
+		claims:  claimsOf(machine),
+		failing: annotations[v1alpha1.AnnotationFailsAt] != "",
 	}
+	r.written, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime])
 	if r.expiry, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime]); status.PreserveExpiryTime != nil {
 		r.expiry = status.PreserveExpiryTime.Time
 	}

@@ -76,6 +76,7 @@ func (o *oracle) observeMaintenance(change *Change) {
 	}
 	after := &maintained{NodeMaintenance: fromUnstructured[maintenancev1alpha1.NodeMaintenance](change.Object), since: time.Now()}
 	node := after.Spec.NodeName
+	defer o.recount(node)
 	if change.Type == watch.Deleted {
 		delete(m.byName, change.name)
 		m.changed[node] = time.Now()
@@ -148,22 +149,27 @@ func (o *oracle) checkMaintainedNode(change *Change, before, after *corev1.Node)
 	}
 }
 
-// owesMaintenance says that a machine must be kept as its node is under maintenance (M12).
+// owesMaintenance says that a machine must be kept by now as its node is under maintenance (M12).
 func (o *oracle) owesMaintenance(name string, s *subject) bool {
+	return o.isMaintained(name, s) && o.isCalm(s) && time.Since(o.maintenances.changed[name]) > soon
+}
+
+// isMaintained says that a machine is to be kept as its node is under maintenance.
+func (o *oracle) isMaintained(name string, s *subject) bool {
 	nm := o.maintenances.of(name)
 	if nm == nil || !nm.ending.IsZero() || time.Since(nm.since) < calm && phaseOfMaintenance(nm.NodeMaintenance) == maintenancev1alpha1.PhaseScheduled {
 		return false
 	}
-	counted, err := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationMaintainedSince])
-	if err == nil && time.Since(counted) >= maxHoldTime { // its time is used up
+	if s.maintained.isUsedUp(maxHoldTime) || !old && s.denied.After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
 		return false
 	}
-	if s.machine.Annotations[v1alpha1.AnnotationReleased] != "" || !o.rolling.IsZero() {
+	// What was let go of before is not kept once more for the same failure.
+	if released, err := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationReleased]); err == nil && released.Before(s.maintained.longest.first) || !o.rolling.IsZero() {
 		return false
 	}
 	denied := s.machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse ||
 		s.node != nil && s.node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse
-	return !denied && o.isCalm(s) && time.Since(o.maintenances.changed[name]) > soon
+	return !denied
 }
 
 // lookAtMaintained blames what is on a node, or is not, because of a maintenance.
@@ -239,6 +245,20 @@ func isWork(cause string) bool {
 
 // causesOf returns why a machine is kept now.
 func causesOf(machine *machinev1alpha1.Machine) []string { return causesSince(machine, time.Now()) }
+
+// claimsOf returns until when a machine is kept, by why.
+func claimsOf(machine *machinev1alpha1.Machine) map[string]time.Time {
+	annotations, claims := machine.Annotations, map[string]time.Time{}
+	if cause := annotations[v1alpha1.AnnotationCause]; cause != "" && annotations[v1alpha1.AnnotationClaims] == "" {
+		claims[cause], _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime])
+	}
+	for claim := range strings.SplitSeq(annotations[v1alpha1.AnnotationClaims], ",") {
+		if cause, expiry, ok := strings.Cut(claim, "="); ok {
+			claims[cause], _ = time.Parse(time.RFC3339, expiry)
+		}
+	}
+	return claims
+}
 
 // causesSince returns why a machine is kept now, or was since some time.
 func causesSince(machine *machinev1alpha1.Machine, since time.Time) (causes []string) {

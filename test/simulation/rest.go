@@ -103,7 +103,8 @@ func (s *APIServer) answer(by string, req *http.Request, k key, subresource stri
 		if event, bad := decode(body); err == nil && bad == nil && s.OnEvent != nil {
 			if note, ok, _ := unstructured.NestedString(event.Object, "note"); ok { // the older form is MCM's, who says what it writes anyway
 				name, _, _ := unstructured.NestedString(event.Object, "regarding", "name")
-				s.OnEvent(by, fmt.Sprintf("says of %s: %s", name, note))
+				reason, _, _ := unstructured.NestedString(event.Object, "reason")
+				s.OnEvent(by, name, reason, note)
 			}
 		}
 		return body, err

@@ -23,12 +23,12 @@ import (
 const old = mcm.Generation == "0.61"
 
 // runSidecar is the process of this project, as its command puts it together, but for leader election, which would be most of
-// what happens.
-func runSidecar(ctx context.Context, life *Life) error {
+// what happens. Nobody keeps a machine for longer than longest.
+func runSidecar(ctx context.Context, life *Life, longest time.Duration) error {
 	opts := &app.Options{
 		Namespace:          namespace,
 		Holder:             "preserve-expiry",
-		MaxPreserveTimeout: 336 * time.Hour,
+		MaxPreserveTimeout: longest,
 		Timeouts:           domain.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
 		NodeConditions:     domain.DefaultNodeConditions,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},

@@ -112,14 +112,20 @@ func TestKnown(t *testing.T) {
 			{15 * time.Minute, Lag{sidecarName, "seed", time.Minute, 30 * time.Minute}},
 			{20 * time.Minute, Break{1, Dead}},
 			{20*time.Minute + 10*time.Second, Break{0, Dead}},
-			{25 * time.Minute, Ask{1, true, "false"}},
+			{25 * time.Minute, Ask{1, true, "false", 0}},
 			{30*time.Minute + 13*time.Second, Restart{machineControllerName, 5 * time.Minute}},
-			{30*time.Minute + 15*time.Second, Ask{1, true, ""}},
+			{30*time.Minute + 15*time.Second, Ask{1, true, "", 0}},
 		}}, seen{kept: 1}},
 		"P3: a machine fails during an update": {History{Replicas: 3, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
 			{20 * time.Minute, Stillborn{}},
 			{21 * time.Minute, Roll{}},
-		}}, seen{kept: 0}},
+		}}, seen{kept: 0, "cost its place by an update": 1}},
+		// It is the last one: machine-controller-manager waits for any other.
+		"P3: a machine of before the update cannot be deleted": {History{Replicas: 1, Share: 1, Timeout: time.Hour, Events: []Event{
+			{16 * time.Minute, Cling{0, 10 * time.Hour}},
+			{20 * time.Minute, Roll{}},
+			{6 * time.Hour, Break{0, Dead}},
+		}}, seen{kept: 1}},
 		"P5: the protection is taken away": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Unprotect{0}},

@@ -6,6 +6,7 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -65,7 +66,12 @@ func newWorld(h History) *World {
 	w.oracle = newOracle(h)
 	w.requestors = newRequestors(w)
 	w.seed.OnChange, w.shoot.OnChange = w.oracle.observe, w.oracle.observe
-	w.seed.OnEvent = w.note
+	w.seed.OnEvent = func(by, name, reason, note string) {
+		w.note(by, fmt.Sprintf("says of %s: %s", name, note))
+		if by == sidecarName {
+			w.oracle.observeEvent(name, reason)
+		}
+	}
 	w.pods = newPods(w.shoot, w.cloud)
 
 	options := func(life *Life) mcm.Options {
@@ -75,7 +81,7 @@ func newWorld(h History) *World {
 	w.add(machineControllerName, func(ctx context.Context, life *Life) error {
 		return mcm.MachineController(ctx, options(life), account{w.cloud, life})
 	})
-	run := runSidecar
+	run := func(ctx context.Context, life *Life) error { return runSidecar(ctx, life, h.longest()) }
 	if h.Alone {
 		run = func(ctx context.Context, _ *Life) error { <-ctx.Done(); return nil }
 	}

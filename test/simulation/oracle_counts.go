@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// count is from when on the time is counted for which a machine may be kept: by people and the share (P13), or for maintenances
+// (M12). It begins anew after a quiet time, of which nobody can say to the second whether it was long enough, nor what the
+// sidecar has seen of it during a fault.
+type count struct {
+	// longest begins anew only where there is no doubt of that, shortest where it may.
+	longest, shortest span
+}
+
+type span struct {
+	// first is from when on is counted, zero if nothing is, quiet since when the machine is quiet, zero if it is not.
+	first, quiet time.Time
+}
+
+// follow follows what counts, and since when the machine is quiet beyond doubt, or may be.
+func (c *count) follow(counts, isQuiet, mayBeQuiet, isCalm bool) {
+	if c.longest.rest(isQuiet) > healthTimeout+calm && isCalm {
+		c.longest.first = time.Time{}
+	}
+	was := !c.shortest.quiet.IsZero()
+	if c.shortest.rest(mayBeQuiet) > healthTimeout-5*time.Second || was && !mayBeQuiet && !isCalm {
+		c.shortest.first = time.Time{}
+	}
+	for _, s := range []*span{&c.longest, &c.shortest} {
+		if counts && s.first.IsZero() {
+			s.first = time.Now()
+		}
+	}
+}
+
+// rest returns for how long the machine is quiet, or was until now.
+func (s *span) rest(quiet bool) (d time.Duration) {
+	if !s.quiet.IsZero() {
+		d = time.Since(s.quiet)
+	}
+	switch {
+	case !quiet:
+		s.quiet = time.Time{}
+	case s.quiet.IsZero():
+		s.quiet = time.Now()
+	}
+	return d
+}
+
+// isUsedUp says that the time may be over.
+func (c *count) isUsedUp(most time.Duration) bool {
+	return !c.longest.first.IsZero() && time.Since(c.longest.first) > most-soon
+}
+
+// recount is called with each change of a machine, its node and its maintenances, and every few seconds.
+func (o *oracle) recount(name string) {
+	s := o.machines[name]
+	if s == nil || s.machine == nil {
+		return
+	}
+	isCalm := time.Since(o.disturbed) > calm
+	healthy := s.node != nil && s.unhealthy.IsZero() && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+	_, onMachine := s.machine.Annotations[v1alpha1.AnnotationPreserve]
+	asked, onNode := "", false
+	if s.node != nil {
+		asked, onNode = s.node.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	if !onNode {
+		asked = s.machine.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	left := healthy && !s.record.kept
+	s.kept.follow(s.record.phase != "" && slices.ContainsFunc(slices.Collect(maps.Keys(s.record.claims)), isAsking),
+		left && !onMachine && !onNode && s.machine.Status.CurrentStatus.PreserveExpiryTime == nil, left && asked != v1alpha1.RequestNow, isCalm)
+
+	maintained := o.maintenances.of(name) != nil
+	_, marked := s.record.claims[v1alpha1.CauseMaintenance]
+	s.maintained.follow(maintained, healthy && !maintained && !marked && len(marksOfMaintenance(s.node)) == 0, healthy && !maintained, isCalm)
+}
+
+// isAsking says that a claim is one of people, or of the share.
+func isAsking(cause string) bool { return !isWork(cause) }
+
+// checkWork blames that we let go of a machine that somebody works on, whatever else has kept it (P13).
+func (o *oracle) checkWork(name string, s *subject, was record) {
+	_, maintained := was.claims[v1alpha1.CauseMaintenance]
+	_, cycled := was.claims[v1alpha1.CauseRemediation]
+	switch {
+	case s.record.kept || !was.kept || s.machine.DeletionTimestamp != nil || time.Since(o.disturbed) <= calm || recent(s.denied):
+	case maintained && o.isMaintained(name, s):
+		o.blame("M12", "%s is let go of, and its node is under maintenance", name)
+	case cycled && isPowerCycled(s.machine) && !o.isReplaced():
+		o.blame("X10", "%s is let go of, and its host is being power-cycled", name)
+	}
+}
+
+// checkCounts is called with each write of a machine by us that is not being deleted.
+func (o *oracle) checkCounts(name string, s *subject, before *machinev1alpha1.Machine) {
+	if time.Since(o.disturbed) <= calm {
+		return
+	}
+	isDropped := func(annotation string) bool {
+		_, was := before.Annotations[annotation]
+		_, is := s.machine.Annotations[annotation]
+		return was && !is
+	}
+	if isDropped(v1alpha1.AnnotationPreservedSince) && !s.kept.shortest.first.IsZero() {
+		o.blame("P13", "for how long %s is kept is counted anew, and is to be counted from %s", name, s.kept.shortest.first.Format(time.DateTime))
+	}
+	if isDropped(v1alpha1.AnnotationMaintainedSince) && !s.maintained.shortest.first.IsZero() {
+		o.blame("M12", "for how long %s is under maintenance is counted anew, and is to be counted from %s", name, s.maintained.shortest.first.Format(time.DateTime))
+	}
+}
+
+// lookAtCounts blames that a machine of which all is as it should be is to be kept for too long, and what is counted for too long.
+func (o *oracle) lookAtCounts(name string, s *subject) {
+	if o.alone {
+		return
+	}
+	for _, cause := range slices.Sorted(maps.Keys(s.record.claims)) {
+		expiry := s.record.claims[cause]
+		if first := s.kept.shortest.first; isAsking(cause) && !first.IsZero() && expiry.After(first.Add(o.longest+soon)) {
+			o.blame("P13", "%s is kept as %s until %s, and may be kept for %s from %s on", name, cause, expiry.Format(time.DateTime), o.longest, first.Format(time.DateTime))
+		}
+		// After a maintenance the machine has some time left to become healthy (M13).
+		if first := s.maintained.shortest.first; cause == v1alpha1.CauseMaintenance && !first.IsZero() && expiry.After(first.Add(maxHoldTime+healthTimeout+soon)) {
+			o.blame("M12", "%s is kept for maintenances until %s, and may be for %s from %s on", name, expiry.Format(time.DateTime), maxHoldTime, first.Format(time.DateTime))
+		}
+	}
+
+	asking := s.record.phase != "" && slices.ContainsFunc(slices.Collect(maps.Keys(s.record.claims)), isAsking)
+	o.lookAtCount("P13", name, s, v1alpha1.AnnotationPreservedSince, s.kept.longest.quiet, asking, !s.record.kept)
+	_, claimed := s.record.claims[v1alpha1.CauseMaintenance]
+	maintained := o.maintenances.of(name) != nil
+	o.lookAtCount("M12", name, s, v1alpha1.AnnotationMaintainedSince, s.maintained.longest.quiet, claimed && maintained, !claimed && !maintained && time.Since(o.maintenances.changed[name]) > calm)
+}
+
+// lookAtCount blames what is written of a count: since when as long as something counts, with until when after that, and nothing
+// after a quiet time.
+func (o *oracle) lookAtCount(rule, name string, s *subject, annotation string, quiet time.Time, counts, ended bool) {
+	value, counted := s.machine.Annotations[annotation]
+	_, _, over := strings.Cut(value, "/")
+	switch {
+	case counts && (!counted || over):
+		o.blame(rule, "%s is kept, and says %s=%q", name, annotation, value)
+	case ended && counted && !quiet.IsZero() && time.Since(quiet) > healthTimeout+calm:
+		o.blame(rule, "%s is quiet since %s, and still says %s=%s", name, quiet.Format(time.DateTime), annotation, value)
+	case ended && counted && !over:
+		o.blame(rule, "%s is not kept any more, and says %s=%s", name, annotation, value)
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// margin is how long before its deadline a machine is held at most.
+const margin = 30 * time.Second
+
+// failure is what the oracle knows of the last failure of a machine that was kept already.
+type failure struct {
+	// near is when its deadline had come near, steady until when it was to be kept before.
+	near, steady time.Time
+	// at is when it failed, and owed until when it is to be kept if there was a place for it; zero once that was looked at.
+	at, owed time.Time
+	// promised is until when it is kept, whatever becomes of what was asked for (T2).
+	promised time.Time
+}
+
+// isFailing says that the machine is held because it has failed, or is about to.
+func (r record) isFailing() bool { return r.kept && (r.failing || r.phase == failedPreserved) }
+
+// observeFailure follows a machine that is kept, and fails. Asking never shortens (T2).
+func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
+	now, f := time.Now(), &s.failure
+	if change.By == sidecarName {
+		o.checkPromise(name, s, before, was)
+		if is := s.record; was.failing && was.phase != "" && was.phase != failedPreserved && is.kept && !is.isFailing() &&
+			!s.worked && s.askedAt.Before(f.near) && f.steady.After(now) && is.written.Sub(f.steady).Abs() > time.Second {
+			o.blame("H4", "%s has not failed, is to be kept until %s, and was to be kept until %s before", name, is.written.Format(time.DateTime), f.steady.Format(time.DateTime))
+		}
+	}
+	switch {
+	case !s.record.kept:
+		*f = failure{}
+	case !s.record.isFailing():
+		f.steady, f.at = s.record.written, time.Time{}
+	case !was.isFailing():
+		f.near = now
+	}
+	if s.record.phase != failedPreserved || was.phase == failedPreserved || was.phase == "" {
+		return
+	}
+	*f = failure{near: f.near, steady: f.steady}
+	_, asked := was.claims[v1alpha1.CauseNow]
+	if change.By != sidecarName || s.unhealthy.IsZero() || !asked && !was.auto || workedOn(before) || workedOn(s.machine) || o.isReplaced() ||
+		len(o.takenBeside(s)) >= o.share || o.alone {
+		return
+	}
+	// It may have been seen to be about to fail before it has.
+	f.at, f.owed = now, s.unhealthy.Add(healthTimeout-margin-5*time.Second+o.timeout)
+	if first := s.kept.longest.first; !first.IsZero() && f.owed.After(first.Add(o.longest-margin-5*time.Second)) {
+		f.owed = first.Add(o.longest - margin - 5*time.Second)
+	}
+}
+
+// lookAtUnkept blames that a machine has failed, is still there as others are to go first, and has not got the place that there is.
+func (o *oracle) lookAtUnkept(name string, s *subject) {
+	status := s.machine.Status.CurrentStatus
+	_, released := s.machine.Annotations[v1alpha1.AnnotationReleased]
+	if s.unhealthy.IsZero() || status.Phase != machinev1alpha1.MachineUnknown || time.Since(status.LastUpdateTime.Time) <= healthTimeout+soon ||
+		s.asked || released || s.machine.Spec.ProviderID == "" || s.kept.isUsedUp(o.longest) || o.isReplaced() || o.alone {
+		return
+	}
+	if taken := o.takenBeside(s); len(taken) < o.share {
+		o.blame("T5", "%s has failed, the share of %d has room beside %q, and it is not kept", name, o.share, taken)
+	}
+}
+
+// takenBeside are the places that others have, or give back now.
+func (o *oracle) takenBeside(s *subject) (names []string) {
+	for name, other := range o.machines {
+		if other == s || other.machine == nil || onlyWorkedOn(other.machine) {
+			continue
+		}
+		if other.machine.DeletionTimestamp == nil && (other.record.isFailing() || !other.placed.IsZero()) {
+			names = append(names, name)
+		}
+	}
+	if time.Since(o.freed) <= soon {
+		names = append(names, "one that was")
+	}
+	return names
+}
+
+// lookAtFailure blames that a machine has failed for which there was a place, and is not kept for as long as if nobody had asked.
+// It looks when all that fail at the same moment have their places.
+func (o *oracle) lookAtFailure(name string, s *subject) {
+	f := &s.failure
+	if f.at.IsZero() || time.Since(f.at) <= soon {
+		return
+	}
+	calmly := time.Since(o.disturbed) > calm && time.Now().After(s.disturbed) && !s.denied.After(f.at.Add(-soon)) && !o.isReplaced() && !workedOn(s.machine)
+	f.at = time.Time{}
+	if !calmly || s.record.phase != failedPreserved || len(o.takenBeside(s)) >= o.share {
+		return
+	}
+	auto, ok := s.record.claims[v1alpha1.CauseAuto]
+	switch {
+	case !ok || auto.Before(f.owed):
+		o.blame("T2", "%s has failed, the share of %d has room beside %q, and it is kept until %s as %v, not until %s",
+			name, o.share, o.takenBeside(s), s.record.expiry.Format(time.DateTime), s.record.claims, f.owed.Format(time.DateTime))
+	default:
+		f.promised = auto
+		o.seen["promised"]++
+	}
+}
+
+// checkPromise blames that we let go of a machine that is to be kept whatever becomes of what was asked for. machine-controller-
+// manager 0.62 may have ended that itself: the request that was withdrawn was what had it hold the machine.
+func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.Machine, was record) {
+	f := &s.failure
+	if !f.promised.After(time.Now().Add(5*time.Second)) || s.machine.DeletionTimestamp != nil || !was.kept || o.isReplaced() ||
+		recent(s.vetoed) || recent(s.overwritten) || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
+		return
+	}
+	switch {
+	case !s.record.kept:
+		o.blame("T2", "%s is let go of, and was to be kept until %s, whatever was asked for", name, f.promised.Format(time.DateTime))
+	case s.record.written.Before(f.promised.Add(-time.Second)):
+		o.blame("T2", "%s is to be kept until %s, and was until %s, whatever was asked for", name, s.record.written.Format(time.DateTime), f.promised.Format(time.DateTime))
+	}
+}
