@@ -97,7 +97,7 @@ var steps = map[string]string{
 var annotationsOfTime = []struct{ key, step, text string }{
 	{v1alpha1.AnnotationFailedSince, "", "The timer was started that the machine missed."},
 	{v1alpha1.AnnotationFailsAt, "", "The deadline of the machine: it fails if it is not healthy then."},
-	{v1alpha1.AnnotationPreservedSince, "held", "It was preserved for the first time."},
+	{v1alpha1.AnnotationPreservedSince, "held", "People or the share began to have it preserved."},
 	{v1alpha1.AnnotationMaintainedSince, "", "It is kept because of maintenances, counted from here."},
 	{v1alpha1.AnnotationMaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy."},
 	{v1alpha1.AnnotationReleased, "released", "Its preservation ended."},
@@ -237,7 +237,8 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 		add(op.LastUpdateTime, "", what, "%s: %s. %s", op.Type, op.State, op.Description)
 	}
 	for _, a := range annotationsOfTime {
-		if t, err := time.Parse(time.RFC3339, m.Annotations[a.key]); err == nil {
+		since, _, _ := strings.Cut(m.Annotations[a.key], "/") // some say until when, too
+		if t, err := time.Parse(time.RFC3339, since); err == nil {
 			add(metav1.NewTime(t), a.step, what, "%s", a.text)
 		}
 	}

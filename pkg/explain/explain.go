@@ -304,7 +304,7 @@ func (e *explanation) until(d preservation.Decision) {
 		e.say(Until, preservation.RuleClaims, "Each reason has its own end: %s.", strings.Join(ends, ", "))
 	}
 	if since := d.Target.Since; !since.IsZero() {
-		e.say(Until, preservation.RuleMaxTimeout, "No request keeps it for longer than until %s, as it has been kept for the first time at %s. An operator who edits its expiry does.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
+		e.say(Until, preservation.RuleMaxTimeout, "No request keeps it for longer than until %s, because it has been kept since %s. An operator who edits its expiry does. The count begins anew when the machine has been healthy, and kept by nobody, for its health timeout.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
 	}
 }
 

@@ -104,11 +104,13 @@ const (
 	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
 	// preserved once more for the same failure.
 	AnnotationReleased = annotationPrefix + "released"
-	// AnnotationPreservedSince on a Machine is when it was preserved for the first time, in RFC 3339. It outlives every
-	// release, and is what the longest time is counted from for which a machine may be kept (P13).
+	// AnnotationPreservedSince on a Machine is when people or the share began to have it preserved, in RFC 3339, and behind a
+	// slash when nobody had any more. The longest time for which a machine may be kept is counted from there. It outlives the
+	// release, until the machine was healthy, and kept by nobody, for its health timeout (P13).
 	AnnotationPreservedSince = annotationPrefix + "preserved-since"
 	// AnnotationMaintainedSince on a Machine is what the longest time is counted from for which it is kept because of
-	// maintenances, in RFC 3339. It outlives them, so that another one does not start anew (M12). Where that time was cut
+	// maintenances, in RFC 3339, and behind a slash when there was none any more. It outlives them, so that a chain of them
+	// does not start anew, until the machine was healthy without one for its health timeout (M12). Where that time was cut
 	// short, it lies as far back as if all of it had passed.
 	AnnotationMaintainedSince = annotationPrefix + "maintained-since"
 	// AnnotationMaintenanceOver on a Machine is when the maintenance of its Node ended, in RFC 3339, where the Node was not
