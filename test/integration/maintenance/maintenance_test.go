@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	taint   = "machine-preservation.extensions.gardener.cloud/maintenance"
+	record  = "machine-preservation.extensions.gardener.cloud/maintenance-cordon"
 	patient = 10 * time.Second
 )
 
@@ -267,7 +267,8 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Eventually(func() []string { return get(ctx, name).Status.WaitForCompletion }, patient).Should(ConsistOf("default/important"))
 		n := node(ctx, "worker-01")
 		Expect(n.Spec.Unschedulable).To(BeTrue())
-		Expect(n.Spec.Taints).To(ContainElement(And(HaveField("Key", taint), HaveField("Value", string(get(ctx, name).UID)))))
+		Expect(n.Annotations).To(HaveKeyWithValue(record, string(get(ctx, name).UID)))
+		Expect(n.Spec.Taints).NotTo(ContainElement(HaveField("Key", HavePrefix("machine-preservation.extensions.gardener.cloud/"))))
 		Expect(get(ctx, name).OwnerReferences).To(ConsistOf(HaveField("UID", n.UID)))
 
 		Expect(c.Delete(ctx, important)).To(Succeed())
