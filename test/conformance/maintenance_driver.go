@@ -63,12 +63,14 @@ func driverMaintenance(p *Pool) {
 func (p *Pool) advance(upgrades []*upgrade, state string) {
 	p.t.Helper()
 	p.eventually(func(g Gomega) {
+		var states []string
 		for _, u := range upgrades {
 			if u.state != state {
 				u.step(g)
 			}
+			states = append(states, u.state)
 		}
-		g.Expect(upgrades).To(HaveEach(HaveField("state", state)))
+		g.Expect(states).To(HaveEach(state))
 	})
 }
 
