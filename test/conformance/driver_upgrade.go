@@ -77,11 +77,11 @@ func (u *upgrade) newMaintenance() *maintenancev1alpha1.NodeMaintenance {
 // maintenance returns the NodeMaintenance of the node, nil if there is none.
 func (u *upgrade) maintenance(g Gomega) *maintenancev1alpha1.NodeMaintenance {
 	nm := u.newMaintenance()
-	if err := u.Shoot.Get(u.ctx, client.ObjectKeyFromObject(nm), nm); apierrors.IsNotFound(err) {
+	err := u.Shoot.Get(u.ctx, client.ObjectKeyFromObject(nm), nm)
+	if apierrors.IsNotFound(err) {
 		return nil
-	} else {
-		g.Expect(err).NotTo(HaveOccurred())
 	}
+	g.Expect(err).NotTo(HaveOccurred())
 	return nm
 }
 
