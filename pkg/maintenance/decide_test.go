@@ -379,6 +379,7 @@ var _ = Describe("Decide", func() {
 			w.CordonAfter = w.now.Add(time.Minute)
 			w.run()
 			Expect(w.Node.Spec.Unschedulable).To(BeFalse(), "not before its time")
+			Expect(w.evicted).To(BeEmpty(), "others would come")
 			w.now = w.CordonAfter
 			Expect(w.step()).To(BeTrue())
 			Expect(w.last.PutBack).To(BeTrue())
