@@ -47,9 +47,10 @@ var steps = map[string]string{
 	preservation.EventInvalidRequest: "invalid request",
 	preservation.EventInvalidTimeout: "invalid request",
 
-	maintenance.EventRefused:       "maintenance refused",
-	maintenance.EventSetBack:       "maintenance set back",
-	maintenance.EventDrainTimedOut: "drain timed out",
+	maintenance.EventRefused:        "maintenance refused",
+	maintenance.EventSetBack:        "maintenance set back",
+	maintenance.EventDrainTimedOut:  "drain timed out",
+	maintenance.EventCordonVanished: "cordon vanished",
 
 	remediation.EventPrefix + v1alpha1.PowerCycleWaiting:        "power cycle waits",
 	remediation.EventPrefix + v1alpha1.PowerCyclePoweringOff:    "powering off",

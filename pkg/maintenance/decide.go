@@ -79,8 +79,8 @@ type Memory struct {
 	// Refused says in words why pods could not be evicted last, and EvictAfter when to try again.
 	Refused    []string
 	EvictAfter time.Time
-	// CordonAfter is before when a cordon that has vanished is not put back.
-	CordonAfter time.Time
+	// CordonedAt is when a cordon was put back last that had vanished, and CordonAfter before when none is put back again.
+	CordonedAt, CordonAfter time.Time
 	// EndingSince is what the last Outcome says.
 	EndingSince time.Time
 }
@@ -103,6 +103,8 @@ const (
 	EventSetBack = "MaintenanceSetBack"
 	// EventDrainTimedOut says that a drain begins anew, and what is in the way (M5).
 	EventDrainTimedOut = "MaintenanceDrainTimedOut"
+	// EventCordonVanished says that a node that is ready is drained again because it was uncordoned (M3).
+	EventCordonVanished = "MaintenanceCordonVanished"
 )
 
 // Outcome is what is due. After its writes, and after its actions, it is to be decided again, with what was written.
@@ -198,10 +200,10 @@ func (d *decision) proceed(current, ending, heir *v1alpha1.NodeMaintenance, plan
 			}
 			return
 		}
-		if d.prepare(current) {
+		if d.prepare(current) || d.reopened(current) {
 			return
 		}
-	} else if ending != nil && heir != nil && recordOf(d.Node) != nil && d.now.Before(taken) {
+	} else if ending != nil && heir != nil && isRecorded(d.Node) && d.now.Before(taken) {
 		d.wake(taken)
 		return
 	}
@@ -284,7 +286,7 @@ func (d *decision) prepare(nm *v1alpha1.NodeMaintenance) bool {
 		}
 		if _, recorded := nm.Annotations[v1alpha1.AnnotationInitiallyUnschedulable]; !recorded && wantsCordon(nm) && PhaseOf(nm) != v1alpha1.PhaseScheduled {
 			// A cordon of the maintenance before is no state to go back to.
-			value := fmt.Sprint(d.Node.Spec.Unschedulable && recordOf(d.Node) == nil)
+			value := fmt.Sprint(d.Node.Spec.Unschedulable && !isRecorded(d.Node))
 			metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationInitiallyUnschedulable, value)
 		}
 	})
@@ -309,7 +311,11 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 			conditions[ConditionDrainInProgress] = name + " drains the node."
 		default:
 			conditions[ConditionMaintenanceInProgress] = name + " has the node."
-			if current.Spec.DrainSpec != nil {
+			// Machine-controller-manager 0.62.1 looks at a machine whenever a type of conditions comes or goes, and then uncordons:
+			// what is done because of a cordon that has vanished must not change them.
+			if drainsAgain(current) {
+				conditions[ConditionDrained] = name + " has drained the node, and evicts pods again that got in while it was not cordoned."
+			} else if current.Spec.DrainSpec != nil {
 				conditions[ConditionDrained] = name + " has drained the node."
 			}
 		}
@@ -321,13 +327,13 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 			return
 		}
 		annotate(node, d.now)
-		record := recordOf(node)
-		switch cordoned := record != nil && node.Spec.Unschedulable; {
+		translateRecord(node)
+		switch cordoned := isRecorded(node) && node.Spec.Unschedulable; {
 		case phase == v1alpha1.PhaseScheduled: // what there is may be that of the maintenance before
 		case !wantsCordon(current):
 			uncordon(node)
 		case cordoned && d.holds(current):
-		case record == nil && node.Spec.Unschedulable: // somebody else's
+		case !isRecorded(node) && node.Spec.Unschedulable: // somebody else's
 		case !cordoned && phase != v1alpha1.PhaseCordon && d.now.Before(d.CordonAfter):
 			d.wake(d.CordonAfter)
 		default:
@@ -357,18 +363,25 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 			})
 		}
 		if RequestorFailed(nm) {
-			d.setPhase(nm, v1alpha1.PhaseRequestorFailed, "The requestor has failed. The node is kept until condition RequestorFailed is cleared.", nil)
+			d.setPhase(nm, v1alpha1.PhaseRequestorFailed, messageFailed, nil)
 		} else if nm.DeletionTimestamp != nil {
-			d.setPhase(nm, v1alpha1.PhaseReady, "Waiting for the additional requestors: "+first(cut(nm.Spec.AdditionalRequestors))+".", nil)
+			d.stay(nm, v1alpha1.PhaseReady, "Waiting for the additional requestors: "+first(cut(nm.Spec.AdditionalRequestors))+".")
+		} else {
+			d.stay(nm, v1alpha1.PhaseReady, messageReady)
 		}
 	case v1alpha1.PhaseRequestorFailed:
 		if !RequestorFailed(nm) {
 			d.setPhase(nm, v1alpha1.PhaseReady, messageReady, nil)
+		} else {
+			d.stay(nm, v1alpha1.PhaseRequestorFailed, messageFailed)
 		}
 	}
 }
 
-const messageReady = "The node is ready for the requestor."
+const (
+	messageReady  = "The node is ready for the requestor."
+	messageFailed = "The requestor has failed. The node is kept until condition RequestorFailed is cleared."
+)
 
 // setPhase writes a phase with a message, and the status as edited.
 func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string, edit func(*v1alpha1.NodeMaintenanceStatus)) {

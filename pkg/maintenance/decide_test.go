@@ -26,6 +26,7 @@ import (
 
 const (
 	markKey   = "machine-preservation.extensions.gardener.cloud/maintenance"
+	recordKey = "machine-preservation.extensions.gardener.cloud/maintenance-cordon"
 	finalizer = "maintenance.nvidia.com/finalizer"
 )
 
@@ -198,14 +199,20 @@ func (w *world) nodeConditions() []string {
 func beCleaned() gomegatypes.GomegaMatcher {
 	return And(
 		HaveField("Spec.Unschedulable", false), HaveField("Spec.Taints", BeEmpty()),
-		HaveField("Annotations", Not(HaveKey(markKey))), WithTransform(IsMarked, BeFalse()),
+		HaveField("Annotations", Not(Or(HaveKey(markKey), HaveKey(recordKey)))), WithTransform(IsMarked, BeFalse()),
 	)
 }
 
 func beCordonedFor(nm *v1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher {
-	return And(HaveField("Spec.Unschedulable", true), HaveField("Spec.Taints", ConsistOf(MatchFields(IgnoreExtras, Fields{
-		"Key": Equal(markKey), "Value": Equal(string(nm.UID)), "Effect": Equal(corev1.TaintEffectNoSchedule),
-	}))))
+	return And(
+		HaveField("Spec.Unschedulable", true), HaveField("Spec.Taints", BeEmpty()), HaveField("Annotations", HaveKeyWithValue(recordKey, string(nm.UID))),
+		WithTransform(CordonedFor, Equal(nm.UID)), WithTransform(IsMarked, BeTrue()),
+	)
+}
+
+// legacy is a record as earlier versions wrote it.
+func legacy(nm *v1alpha1.NodeMaintenance) corev1.Taint {
+	return corev1.Taint{Key: markKey, Value: string(nm.UID), Effect: corev1.TaintEffectNoSchedule}
 }
 
 func podOf(name string, edit ...func(*drain.Pod)) drain.Pod {
@@ -350,7 +357,7 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.phase(nm)).To(Equal("Ready"))
 			Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/node-initial-state.unschedulable", "true"))
-			Expect(w.Node.Spec.Taints).To(BeEmpty())
+			Expect(w.Node.Annotations).NotTo(HaveKey(recordKey))
 			w.delete(nm)
 			w.run()
 			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
@@ -366,12 +373,13 @@ var _ = Describe("Decide", func() {
 			w.schedule(nm)
 			w.run()
 			Expect(w.phase(nm)).To(Equal("Draining"))
-			Expect(w.Node.Spec.Taints).To(BeEmpty())
+			Expect(w.Node.Annotations).NotTo(HaveKey(recordKey))
 
 			w.Node.Spec.Unschedulable = false
 			w.CordonAfter = w.now.Add(time.Minute)
 			w.run()
 			Expect(w.Node.Spec.Unschedulable).To(BeFalse(), "not before its time")
+			Expect(w.evicted).To(BeEmpty(), "others would come")
 			w.now = w.CordonAfter
 			Expect(w.step()).To(BeTrue())
 			Expect(w.last.PutBack).To(BeTrue())
@@ -395,7 +403,7 @@ var _ = Describe("Decide", func() {
 			Expect(w.Node).To(beCordonedFor(nm))
 			w.get(nm).Spec.Cordon = new(false)
 			w.run()
-			Expect(w.Node.Spec).To(And(HaveField("Unschedulable", false), HaveField("Taints", BeEmpty())))
+			Expect(w.Node).To(And(HaveField("Spec.Unschedulable", false), HaveField("Annotations", Not(HaveKey(recordKey)))))
 		})
 
 		It("M3: should put a cordon back that has vanished, but not before its time", func() {
@@ -413,17 +421,74 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.last.PutBack).To(BeFalse())
 
-			w.Node.Spec.Unschedulable, w.Node.Spec.Taints = false, nil
+			w.Node.Spec.Unschedulable = false
+			delete(w.Node.Annotations, recordKey)
 			w.run()
 			Expect(w.Node).To(beCordonedFor(nm))
+		})
+
+		It("M3: should keep no pod of a DaemonSet away that tolerates what Kubernetes makes it tolerate", func() {
+			w := scheduled(maintenance("a"))
+			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+			Expect(w.Node.Spec.Taints).To(BeEmpty())
+		})
+
+		DescribeTable("M3: should carry on what an earlier version has recorded, and leave nothing of its taint", func(edit func(*world), match func(*v1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher) {
+			nm := maintenance("a")
+			w := scheduled(nm)
+			other := corev1.Taint{Key: "other", Effect: corev1.TaintEffectNoSchedule}
+			delete(w.Node.Annotations, recordKey)
+			w.Node.Spec.Taints = []corev1.Taint{other, legacy(nm)}
+			Expect(CordonedFor(w.Node)).To(Equal(nm.UID))
+			if edit != nil {
+				edit(w)
+			}
+			w.steps = nil
+			w.run()
+			Expect(w.Node.Spec.Taints).To(ConsistOf(other))
+			w.Node.Spec.Taints = nil
+			Expect(w.Node).To(match(nm))
+			if len(w.Maintenances) > 0 {
+				Expect(w.steps).To(HaveExactElements("node"), "one write")
+				Expect(w.last.PutBack).To(BeFalse())
+				w.delete(nm)
+				w.run()
+				Expect(w.Node).To(beCleaned())
+			}
+		},
+			Entry("as it was left", nil, beCordonedFor),
+			Entry("uncordoned meanwhile", func(w *world) { w.Node.Spec.Unschedulable = false }, beCordonedFor),
+			Entry("recorded in both ways, and uncordoned by a version in between", func(w *world) { w.Node.Annotations[recordKey] = "uid-a" }, beCordonedFor),
+			Entry("a maintenance that does not want a cordon any more", func(w *world) { w.Maintenances[0].Spec.Cordon = new(false) },
+				func(*v1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher {
+					return And(HaveField("Spec.Unschedulable", false), WithTransform(CordonedFor, BeEmpty()))
+				}),
+			Entry("one that is gone", func(w *world) { w.Maintenances = nil }, func(*v1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher { return beCleaned() }),
+			Entry("one that is deleted", func(w *world) { w.delete(w.Maintenances[0]) }, func(*v1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher { return beCleaned() }),
+		)
+
+		It("M3: should hand a node over that an earlier version has cordoned", func() {
+			one, two := maintenance("a"), maintenance("b")
+			w := scheduled(one)
+			delete(w.Node.Annotations, recordKey)
+			w.Node.Spec.Taints = []corev1.Taint{legacy(one)}
+			w.Maintenances = append(w.Maintenances, two)
+			w.run()
+			w.delete(one)
+			w.schedule(two)
+			for w.step() {
+				Expect(w.Node.Spec.Unschedulable).To(BeTrue())
+			}
+			Expect(w.Node).To(beCordonedFor(two))
+			Expect(w.get(two).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/node-initial-state.unschedulable", "false"))
 		})
 
 		It("M3: should leave a cordon to whoever takes the record from it", func() {
 			nm := maintenance("a")
 			w := scheduled(nm)
-			w.Node.Spec.Taints = nil
+			delete(w.Node.Annotations, recordKey)
 			w.run()
-			Expect(w.Node.Spec.Taints).To(BeEmpty())
+			Expect(w.Node.Annotations).NotTo(HaveKey(recordKey))
 			w.delete(nm)
 			w.run()
 			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
@@ -444,6 +509,178 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.Node.Spec.Unschedulable).To(BeTrue())
 		})
+
+		Describe("M3: pods that got in while the node was not cordoned", func() {
+			var (
+				nm  *v1alpha1.NodeMaintenance
+				w   *world
+				web = func(p *drain.Pod) { p.Labels = map[string]string{"app": "web"} }
+			)
+
+			BeforeEach(func() {
+				nm = maintenance("a", draining(v1alpha1.DrainSpec{PodSelector: "app=web"}))
+				w = scheduled(nm)
+				Expect(w.phase(nm)).To(Equal("Ready"))
+				w.now = w.now.Add(time.Hour)
+			})
+
+			uncordon := func(pods ...drain.Pod) {
+				w.Node.Spec.Unschedulable = false
+				w.Pods = pods
+			}
+			ready := func() {
+				GinkgoHelper()
+				Expect(w.phase(nm)).To(Equal("Ready"))
+				condition := meta.FindStatusCondition(w.get(nm).Status.Conditions, "Ready")
+				Expect(condition.Status).To(Equal(metav1.ConditionTrue))
+				Expect(condition.LastTransitionTime.Time).To(BeTemporally("==", begin), "M9: it is so since it became so")
+				Expect(w.get(nm).Annotations).To(HaveKeyWithValue("maintenance.nvidia.com/ready-time", "2026-03-01T12:00:00Z"))
+			}
+
+			It("M3, M16: should evict them by the same plan, and say so, while the requestor works on", func() {
+				before := w.nodeConditions()
+				uncordon(podOf("late", web), podOf("other"), podOf("driver", web, func(p *drain.Pod) { p.DaemonSet = "driver" }))
+				w.run()
+				Expect(w.Node).To(beCordonedFor(nm))
+				Expect(w.evicted).To(ConsistOf("late"))
+				Expect(w.last.WatchPods).To(BeTrue())
+				ready()
+				Expect(w.message(nm)).To(And(HavePrefix("The node is ready for the requestor."), ContainSubstring("was not cordoned"), ContainSubstring("shop/late"), Not(ContainSubstring("other"))))
+				Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"EvictionPods": BeEquivalentTo(1), "DrainProgress": BeZero(), "WaitForEviction": ConsistOf("shop/late")})))
+				Expect(w.events).To(ContainElement(HavePrefix("MaintenanceCordonVanished: ")))
+				Expect(w.nodeConditions()).To(Equal(before), "machine-controller-manager looks at each change of them, and uncordons")
+				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", ContainSubstring("again")))))
+
+				w.Pods = w.Pods[1:]
+				w.after(5 * time.Second)
+				ready()
+				Expect(w.message(nm)).To(Equal("The node is ready for the requestor."))
+				Expect(w.get(nm).Status.Drain).To(PointTo(MatchFields(IgnoreExtras, Fields{"DrainProgress": BeEquivalentTo(100), "WaitForEviction": BeEmpty()})))
+				Expect(w.last.WatchPods).To(BeFalse(), "M4")
+				Expect(w.last.Next).To(BeZero())
+				Expect(w.Node.Status.Conditions).To(ContainElement(And(HaveField("Type", ConditionDrained), HaveField("Message", HaveSuffix("has drained the node.")))))
+			})
+
+			It("M3: should look out for those that were on their way to the node when it was cordoned", func() {
+				uncordon()
+				w.run()
+				Expect(w.last.WatchPods).To(BeTrue())
+				Expect(w.last.Next).To(Equal(w.now.Add(5 * time.Second)))
+				w.Pods = []drain.Pod{podOf("bound", web)}
+				w.run()
+				Expect(w.evicted).To(ConsistOf("bound"))
+				w.Pods = nil
+				w.after(5 * time.Second)
+				Expect(w.last.WatchPods).To(BeFalse())
+				Expect(w.last.Next).To(BeZero())
+			})
+
+			It("M3: should not evict as long as the node is open, and know of it after a crash", func() {
+				w.CordonAfter = w.now.Add(time.Minute)
+				uncordon(podOf("late", web))
+				w.run()
+				Expect(w.evicted).To(BeEmpty(), "others would come")
+				Expect(w.last.WatchPods).To(BeFalse())
+				Expect(w.last.Next).To(Equal(w.CordonAfter))
+				w.Memory = Memory{}
+				w.Node.Spec.Unschedulable = true // by somebody
+				w.run()
+				Expect(w.evicted).To(ConsistOf("late"))
+				ready()
+			})
+
+			It("M3: should lose none of them by a crash between any two writes", func() {
+				uncordon(podOf("late", web))
+				for w.step() {
+					w.Memory = Memory{}
+				}
+				w.run()
+				Expect(w.Node).To(beCordonedFor(nm))
+				Expect(w.evicted).To(ConsistOf("late"))
+			})
+
+			It("M3: should come to an end however often the cordon vanishes, and neither write nor watch in between", func() {
+				for range 3 {
+					uncordon(podOf("late", web))
+					w.run()
+					Expect(w.evicted).To(ConsistOf("late"))
+					w.Pods = nil
+					w.after(5 * time.Second)
+					ready()
+					written := len(w.steps)
+					w.after(10 * time.Minute)
+					Expect(w.steps).To(HaveLen(written))
+					Expect(w.last.WatchPods).To(BeFalse())
+				}
+			})
+
+			It("M3, M6: should do so for a requestor that has failed as well", func() {
+				meta.SetStatusCondition(&w.get(nm).Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "FailedMaintenance"})
+				w.run()
+				uncordon(podOf("late", web))
+				w.run()
+				Expect(w.phase(nm)).To(Equal("RequestorFailed"))
+				Expect(w.message(nm)).To(ContainSubstring("shop/late"))
+				Expect(w.evicted).To(ConsistOf("late"))
+			})
+
+			It("M3, M5: should name what is in the way, and try again", func() {
+				uncordon(podOf("bare", web, func(p *drain.Pod) { p.Managed = false }))
+				w.run()
+				Expect(w.evicted).To(BeEmpty())
+				Expect(w.message(nm)).To(ContainSubstring("shop/bare (has no controller"))
+				ready()
+				w.get(nm).Spec.DrainSpec.Force = true
+				w.run()
+				Expect(w.evicted).To(ConsistOf("bare"))
+			})
+
+			It("M3, M7: should stop when the maintenance is over", func() {
+				uncordon(podOf("late", web))
+				w.run()
+				w.delete(nm)
+				w.run()
+				Expect(w.evicted).To(BeEmpty())
+				Expect(w.last.WatchPods).To(BeFalse())
+				Expect(w.Node).To(beCleaned())
+			})
+
+			It("M3: should drain nothing for one that asks for no drain", func() {
+				w.get(nm).Spec.DrainSpec = nil
+				uncordon(podOf("late", web))
+				w.run()
+				Expect(w.Node).To(beCordonedFor(nm))
+				Expect(w.evicted).To(BeEmpty())
+				Expect(w.last.WatchPods).To(BeFalse())
+				Expect(w.message(nm)).To(Equal("The node is ready for the requestor."))
+			})
+
+			It("M3: should not drain because a drain is asked for once the node is ready", func() {
+				nm = maintenance("a")
+				w = scheduled(nm, podOf("late", web))
+				w.get(nm).Spec.DrainSpec = &v1alpha1.DrainSpec{}
+				w.run()
+				Expect(w.evicted).To(BeEmpty())
+			})
+		})
+
+		DescribeTable("M3, M5: should not hand a node over that is open", func(opts ...maintenanceOption) {
+			nm := maintenance("a", append(opts, waiting(v1alpha1.WaitForPodCompletionSpec{}))...)
+			w := scheduled(nm, podOf("a"))
+			Expect(w.phase(nm)).To(Equal("WaitForPodCompletion"))
+			w.Node.Spec.Unschedulable, w.CordonAfter = false, w.now.Add(time.Minute)
+			w.Pods = nil
+			w.run()
+			Expect(w.phase(nm)).To(Equal("Draining"))
+			Expect(w.message(nm)).To(ContainSubstring("cordoned again"))
+			Expect(w.last.Next).To(Equal(w.CordonAfter))
+			w.after(time.Minute)
+			Expect(w.phase(nm)).To(Equal("Ready"))
+			Expect(w.Node).To(beCordonedFor(nm))
+		},
+			Entry("with a drain", draining(v1alpha1.DrainSpec{})),
+			Entry("without one"),
+		)
 
 		It("M3: should hand a node over to its next maintenance without uncordoning it", func() {
 			one, two := maintenance("a"), maintenance("b")
@@ -929,7 +1166,7 @@ var _ = Describe("Decide", func() {
 		since := w.Node.Annotations[markKey]
 		w.Maintenances = []*v1alpha1.NodeMaintenance{alien, w.get(nm)}
 		if holds {
-			w.Node.Spec.Taints[0].Value = string(alien.UID)
+			w.Node.Annotations[recordKey] = string(alien.UID)
 		}
 		w.now = w.now.Add(time.Minute)
 		for w.step() {

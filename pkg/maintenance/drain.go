@@ -75,34 +75,58 @@ const (
 
 // drain drains the node (M5).
 func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
-	spec := nm.Spec.DrainSpec
-	if spec == nil {
-		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
+	if nm.Spec.DrainSpec == nil {
+		d.handOver(nm, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
 		return
 	}
+	switch left, progress, done := d.evict(nm, 0); {
+	case done:
+		d.handOver(nm, progress)
+	case left != "":
+		message := left
+		if began, attempt, ok := drainTimes(nm); ok && attempt.After(began) {
+			message = fmt.Sprintf("Draining since %s, tried anew at %s. %s", formatTime(began), formatTime(attempt), left)
+		} else if ok {
+			message = fmt.Sprintf("Draining since %s. %s", formatTime(began), left)
+		}
+		d.setPhase(nm, v1alpha1.PhaseDraining, message, progress)
+	}
+}
+
+// evict goes on with a drain. It returns in words what is left, empty for what is not known, how that changes the status, and
+// whether nothing is left, which it is not before pods have been looked out for for some time.
+func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (left string, edit func(*v1alpha1.NodeMaintenanceStatus), done bool) {
+	spec := nm.Spec.DrainSpec
 	filter, err := newFilter(spec)
 	if err != nil {
-		d.setPhase(nm, v1alpha1.PhaseDraining, "Nothing is done: "+err.Error()+".", nil)
-		return
+		return "Nothing is done: " + err.Error() + ".", nil, false
 	}
 	began, attempt, ok := drainTimes(nm)
 	if !ok || began.After(d.now) || attempt.After(d.now) {
 		d.startDrain(nm, d.now)
-		return
+		return "", nil, false
 	}
 	d.WatchPods = true
 	if !d.PodsKnown {
-		return
+		return "", nil, false
 	}
 
 	selected, blocked := filter.split(d.Pods)
+	edit = func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), selected) }
 	if len(selected) == 0 {
-		if !d.PodsLive {
-			d.ReadPods = true
-			return
+		looked := attempt
+		if d.CordonedAt.After(looked) {
+			looked = d.CordonedAt
 		}
-		d.setPhase(nm, v1alpha1.PhaseReady, messageReady, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), nil, s.Drain == nil) })
-		return
+		switch looked = looked.Add(lookout); {
+		case d.now.Before(looked):
+			d.wake(looked)
+		case !d.PodsLive:
+			d.ReadPods = true
+		default:
+			return "", edit, true
+		}
+		return "", nil, false
 	}
 
 	timeout := time.Duration(ptr.Deref(spec.TimeoutSeconds, v1alpha1.DefaultDrainTimeoutSeconds)) * time.Second
@@ -124,29 +148,25 @@ func (d *decision) drain(nm *v1alpha1.NodeMaintenance) {
 			d.Events = append(d.Events, Event{Maintenance: nm, Warning: true, Reason: EventDrainTimedOut, Note: note})
 		}
 		d.startDrain(nm, began)
-		return
+		return "", nil, false
 	}
-	message := fmt.Sprintf("Draining since %s. Left: %s.", formatTime(began), first(keysOf(selected)))
-	if attempt.After(began) {
-		message = fmt.Sprintf("Draining since %s, tried anew at %s. Left: %s.", formatTime(began), formatTime(attempt), first(keysOf(selected)))
-	}
+	left = "Left: " + first(keysOf(selected)) + "."
 	if len(obstacles) > 0 {
-		message += " In the way: " + first(obstacles) + "."
+		left += " In the way: " + first(obstacles) + "."
 	}
-	anew := nm.Status.Drain == nil
-	d.setPhase(nm, v1alpha1.PhaseDraining, message, func(s *v1alpha1.NodeMaintenanceStatus) { progress(s, len(d.Pods), selected, anew) })
 
 	if policy.Timeout > 0 && !next.IsZero() {
 		d.wake(next)
 	}
 	actions = slices.DeleteFunc(actions, func(a drain.Action) bool { return a.Verb == drain.Wait })
 	switch {
-	case len(blocked) > 0 || len(actions) == 0:
+	case len(blocked) > 0 || len(actions) == 0 || d.isOpen(nm): // others would come
 	case d.now.Before(d.EvictAfter):
 		d.wake(d.EvictAfter)
 	default:
 		d.Actions = actions
 	}
+	return left, edit, false
 }
 
 // stuck returns which pods should have ended by now, with the reason: finalizers keep them, or the kubelet is away, and nobody else
@@ -174,7 +194,7 @@ func (d *decision) startDrain(nm *v1alpha1.NodeMaintenance, began time.Time) {
 		metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationDrainStartTime, formatTime(began)+"/"+formatTime(d.now))
 	})
 	if nm.Status.Drain != nil {
-		d.editStatus(nm, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = nil })
+		d.editStatus(nm, func(s *v1alpha1.NodeMaintenanceStatus) { s.Drain = &v1alpha1.DrainStatus{} })
 	}
 }
 
@@ -189,12 +209,12 @@ func drainTimes(nm *v1alpha1.NodeMaintenance) (began, attempt time.Time, ok bool
 }
 
 // progress writes how far a drain is, and if it has just begun, from where.
-func progress(s *v1alpha1.NodeMaintenanceStatus, total int, left []drain.Pod, anew bool) {
+func progress(s *v1alpha1.NodeMaintenanceStatus, total int, left []drain.Pod) {
 	status := v1alpha1.DrainStatus{}
 	if s.Drain != nil {
 		status = *s.Drain
 	}
-	if anew {
+	if status.TotalPods == 0 {
 		status.TotalPods, status.EvictionPods = count(total), count(len(left))
 	}
 	status.DrainProgress = 100

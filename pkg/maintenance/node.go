@@ -43,7 +43,7 @@ func IsNodeCondition(t corev1.NodeConditionType) bool { return slices.Contains(n
 // only the types of conditions are known.
 func IsMarked(node *corev1.Node) bool {
 	_, annotated := node.Annotations[preservationv1alpha1.AnnotationMaintenance]
-	return annotated || recordOf(node) != nil ||
+	return annotated || isRecorded(node) ||
 		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return IsNodeCondition(c.Type) })
 }
 
@@ -59,40 +59,47 @@ func IsUnavailable(node *corev1.Node) bool {
 
 // CordonedFor returns the UID of the NodeMaintenance for which a node is cordoned, empty for none (M3).
 func CordonedFor(node *corev1.Node) types.UID {
-	if record := recordOf(node); record != nil {
-		return types.UID(record.Value)
+	if uid, ok := node.Annotations[preservationv1alpha1.AnnotationMaintenanceCordon]; ok {
+		return types.UID(uid)
+	}
+	if i := slices.IndexFunc(node.Spec.Taints, isRecord); i >= 0 {
+		return types.UID(node.Spec.Taints[i].Value)
 	}
 	return ""
 }
 
-// recordOf returns the taint that records that a cordon is ours (M3), or nil.
-func recordOf(node *corev1.Node) *corev1.Taint {
-	i := slices.IndexFunc(node.Spec.Taints, isRecord)
-	if i < 0 {
-		return nil
-	}
-	return &node.Spec.Taints[i]
+// isRecorded says that there is a record that the cordon of a node is ours (M3).
+func isRecorded(node *corev1.Node) bool {
+	_, annotated := node.Annotations[preservationv1alpha1.AnnotationMaintenanceCordon]
+	return annotated || slices.ContainsFunc(node.Spec.Taints, isRecord)
 }
 
+// isRecord says that a taint is the record that an earlier version has left.
 func isRecord(t corev1.Taint) bool {
 	return t.Key == preservationv1alpha1.TaintMaintenance && t.Effect == corev1.TaintEffectNoSchedule
+}
+
+// translateRecord makes the record of an earlier version one of this version.
+func translateRecord(node *corev1.Node) {
+	if isRecorded(node) {
+		record(node, CordonedFor(node))
+	}
+}
+
+func record(node *corev1.Node, uid types.UID) {
+	forgetCordon(node)
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, preservationv1alpha1.AnnotationMaintenanceCordon, string(uid))
 }
 
 // cordon makes a node unschedulable and records for whom, in place of any other record.
 func cordon(node *corev1.Node, nm *v1alpha1.NodeMaintenance) {
 	node.Spec.Unschedulable = true
-	if record := recordOf(node); record != nil {
-		record.Value = string(nm.UID)
-		return
-	}
-	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
-		Key: preservationv1alpha1.TaintMaintenance, Value: string(nm.UID), Effect: corev1.TaintEffectNoSchedule,
-	})
+	record(node, nm.UID)
 }
 
 // uncordon undoes what the record names.
 func uncordon(node *corev1.Node) {
-	if recordOf(node) != nil {
+	if isRecorded(node) {
 		node.Spec.Unschedulable = false
 		forgetCordon(node)
 	}
@@ -100,6 +107,7 @@ func uncordon(node *corev1.Node) {
 
 // forgetCordon leaves the cordon to somebody else.
 func forgetCordon(node *corev1.Node) {
+	delete(node.Annotations, preservationv1alpha1.AnnotationMaintenanceCordon)
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isRecord)
 }
 

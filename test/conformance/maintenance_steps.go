@@ -118,8 +118,7 @@ func (p *Pool) untouched(machine *machinev1alpha1.Machine) {
 	p.eventually(func(g Gomega) {
 		node := p.node(g, machine)
 		g.Expect(node.Spec.Unschedulable).To(BeFalse())
-		g.Expect(node.Spec.Taints).NotTo(ContainElement(HaveField("Key", v1alpha1.TaintMaintenance)))
-		g.Expect(node.Annotations).NotTo(Or(HaveKey(v1alpha1.AnnotationMaintenance), HaveKey(scaleDown)))
+		g.Expect(node.Annotations).NotTo(Or(HaveKey(v1alpha1.AnnotationMaintenance), HaveKey(v1alpha1.AnnotationMaintenanceCordon), HaveKey(scaleDown)))
 		g.Expect(node.Status.Conditions).NotTo(ContainElement(HaveField("Type", BeElementOf(corev1.NodeConditionType("MaintenancePlanned"),
 			corev1.NodeConditionType("DrainInProgress"), corev1.NodeConditionType("Drained"), corev1.NodeConditionType("MaintenanceInProgress")))))
 	})
@@ -149,6 +148,6 @@ func (p *Pool) setMaxParallelOperations(count int) {
 func cordonedFor(nm *maintenancev1alpha1.NodeMaintenance) gomegatypes.GomegaMatcher {
 	return And(
 		HaveField("Spec.Unschedulable", true),
-		HaveField("Spec.Taints", ContainElement(corev1.Taint{Key: v1alpha1.TaintMaintenance, Value: string(nm.UID), Effect: corev1.TaintEffectNoSchedule})),
+		HaveField("Annotations", HaveKeyWithValue(v1alpha1.AnnotationMaintenanceCordon, string(nm.UID))),
 	)
 }

@@ -63,7 +63,7 @@ func Rules() []Rule {
 		{"D12", "One plan decides on all drains: a pure function of the time, the pods, the budgets and the stages."},
 		{"M1", "A new maintenance is pending. What cannot be read keeps it so, with the reason: nothing is evicted on a filter that cannot be read."},
 		{"M2", "A maintenance is scheduled by the scheduler only, from Pending only. Its finalizer is there before anything is done to the node."},
-		{"M3", "A cordon of ours is recorded on the node in the same write, is put back with a back-off, and is all that is undone. The next maintenance of the node takes it over."},
+		{"M3", "A cordon of ours is recorded on the node in the same write, by an annotation and no taint, is put back with a back-off, and is all that is undone. Pods that got in while it was away are drained again. The next maintenance of the node takes it over."},
 		{"M4", "Pods are waited for by the selector, and watched by node while a maintenance waits or drains, and at no other time."},
 		{"M5", "Drains respect PodDisruptionBudgets and the filters; what is filtered out is no obstacle, and what blocks is named. A timeout begins anew."},
 		{"M6", "A ready maintenance is True with its time. A requestor that fails keeps its node."},

@@ -29,6 +29,7 @@ func Scenarios() []Scenario {
 		{Name: "maintenance-drain", Rules: []string{"M5"}, Healthy: true, needs: needsMaintenance, run: maintenanceDrain},
 		{Name: "maintenance-requestors", Rules: []string{"M6", "M7"}, Healthy: true, needs: needsMaintenance, run: requestors},
 		{Name: "maintenance-cordoned", Rules: []string{"M3"}, Healthy: true, needs: needsMaintenance, run: cordonedInMaintenance},
+		{Name: "maintenance-driver", Rules: []string{"M3", "M7"}, Healthy: true, needs: needsMaintenance, run: driverMaintenance},
 		{Name: "maintenance-refused", Rules: []string{"M1", "M17"}, Healthy: true, needs: needsMaintenance, run: refusedMaintenance},
 		{Name: "longest", Rules: []string{"P13"}, Healthy: true, run: longest},
 		{Name: "users-protection", Rules: []string{"P5"}, Healthy: true, run: usersProtection},

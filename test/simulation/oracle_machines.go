@@ -368,7 +368,7 @@ func (o *oracle) lookAtUnhealthy(name string, s *subject) {
 // foreignTaints returns the keys of the taints that are not ours, in their order.
 func foreignTaints(node *corev1.Node) (keys []string) {
 	for _, taint := range node.Spec.Taints {
-		if !slices.Contains([]string{v1alpha1.TaintPreserved, v1alpha1.TaintMaintenance, corev1.TaintNodeOutOfService}, taint.Key) {
+		if !slices.Contains([]string{v1alpha1.TaintPreserved, corev1.TaintNodeOutOfService}, taint.Key) {
 			keys = append(keys, taint.Key)
 		}
 	}

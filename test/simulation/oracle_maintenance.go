@@ -129,7 +129,7 @@ func marksOfMaintenance(node *corev1.Node) (marks []string) {
 	if _, ok := node.Annotations[v1alpha1.AnnotationMaintenance]; ok {
 		marks = append(marks, "annotation")
 	}
-	if hasTaint(node, v1alpha1.TaintMaintenance) {
+	if _, ok := node.Annotations[v1alpha1.AnnotationMaintenanceCordon]; ok {
 		marks = append(marks, "cordon")
 	}
 	return marks

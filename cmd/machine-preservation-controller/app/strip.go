@@ -114,7 +114,7 @@ func readAnnotations(annotations map[string]string) map[string]string {
 	for _, key := range []string{
 		v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout,
 		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM,
-		v1alpha1.AnnotationMaintenance, v1alpha1.AnnotationPowerCycle,
+		v1alpha1.AnnotationMaintenance, v1alpha1.AnnotationMaintenanceCordon, v1alpha1.AnnotationPowerCycle,
 	} {
 		value, ok := annotations[key]
 		if !ok {

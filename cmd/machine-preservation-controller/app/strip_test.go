@@ -181,16 +181,18 @@ var _ = Describe("Strip", func() {
 			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"),
 			builder.NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm", ""),
 			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", "2026-03-01T12:00:00Z"),
+			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance-cordon", "uid"),
 			builder.NodeAnnotation("machine-preservation.extensions.gardener.cloud/power-cycle", "now"),
 		)).(*corev1.Node)
 		Expect(n.Annotations).To(Equal(map[string]string{
-			"machine-preservation.extensions.gardener.cloud/stripped":     "",
-			"node.machine.sapcloud.io/preserve":                           strings.Repeat("x", 128) + "...",
-			"machine-preservation.extensions.gardener.cloud/timeout":      strings.Repeat("1h", 64) + "...",
-			"cluster-autoscaler.kubernetes.io/scale-down-disabled":        "true",
-			"cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm": "",
-			"machine-preservation.extensions.gardener.cloud/maintenance":  "2026-03-01T12:00:00Z",
-			"machine-preservation.extensions.gardener.cloud/power-cycle":  "now",
+			"machine-preservation.extensions.gardener.cloud/stripped":           "",
+			"machine-preservation.extensions.gardener.cloud/maintenance-cordon": "uid",
+			"node.machine.sapcloud.io/preserve":                                 strings.Repeat("x", 128) + "...",
+			"machine-preservation.extensions.gardener.cloud/timeout":            strings.Repeat("1h", 64) + "...",
+			"cluster-autoscaler.kubernetes.io/scale-down-disabled":              "true",
+			"cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm":       "",
+			"machine-preservation.extensions.gardener.cloud/maintenance":        "2026-03-01T12:00:00Z",
+			"machine-preservation.extensions.gardener.cloud/power-cycle":        "now",
 		}))
 		request := preservation.RequestOf(preservation.Member{Machine: machine(), Node: n}, 336*time.Hour)
 		Expect(request.Timeout).To(BeZero(), "what was cut must not become valid")

@@ -55,10 +55,18 @@ func maintenance(name, phase string, edit ...func(*v1alpha1.NodeMaintenance)) *v
 func cordoned(n *corev1.Node) {
 	n.Spec.Unschedulable = true
 	n.Annotations[mark] = "2026-03-01T12:00:00Z"
+	n.Annotations[mark+"-cordon"] = "uid"
 	n.Annotations["other"] = "stays"
-	n.Spec.Taints = []corev1.Taint{{Key: mark, Value: "uid", Effect: corev1.TaintEffectNoSchedule}, {Key: "other", Effect: corev1.TaintEffectNoSchedule}}
+	n.Spec.Taints = []corev1.Taint{{Key: "other", Effect: corev1.TaintEffectNoSchedule}}
 	Condition("MaintenanceInProgress", "True", "NodeMaintenance", "")(n)
 	Condition("Drained", "True", "SomebodyElse", "")(n)
+}
+
+// cordonedBefore is a node as an earlier version has cordoned it.
+func cordonedBefore(n *corev1.Node) {
+	cordoned(n)
+	delete(n.Annotations, mark+"-cordon")
+	n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: mark, Value: "uid", Effect: corev1.TaintEffectNoSchedule})
 }
 
 var _ = Describe("End", func() {
@@ -66,7 +74,7 @@ var _ = Describe("End", func() {
 		return fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).WithStatusSubresource(&corev1.Node{}, &v1alpha1.NodeMaintenance{}).WithInterceptorFuncs(funcs).Build()
 	}
 
-	It("M7, M15: should set back whatever is in progress, and leave everything else alone", func(ctx SpecContext) {
+	DescribeTable("M7, M15: should set back whatever is in progress, and leave everything else alone", func(ctx SpecContext, cordoned NodeOption) {
 		c := newClient(interceptor.Funcs{}, Node("n", cordoned), Node("somebodys", func(n *corev1.Node) { n.Spec.Unschedulable = true }),
 			maintenance("ready", "Ready"), maintenance("waiting", "WaitForPodCompletion"),
 			maintenance("deleted", "Ready", func(nm *v1alpha1.NodeMaintenance) { nm.DeletionTimestamp = new(metav1.NewTime(Start)) }),
@@ -95,7 +103,10 @@ var _ = Describe("End", func() {
 			}
 		}
 		Expect(End(ctx, c)).To(Succeed())
-	})
+	},
+		Entry("of this version", NodeOption(cordoned)),
+		Entry("M3: of an earlier version", NodeOption(cordonedBefore)),
+	)
 
 	It("M7, P12: should not drop a finalizer as long as its node cannot be cleaned, nor hold up others", func(ctx SpecContext) {
 		of := func(node string) func(*v1alpha1.NodeMaintenance) {

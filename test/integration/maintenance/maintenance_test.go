@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	taint   = "machine-preservation.extensions.gardener.cloud/maintenance"
+	record  = "machine-preservation.extensions.gardener.cloud/maintenance-cordon"
 	patient = 10 * time.Second
 )
 
@@ -267,7 +267,8 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Eventually(func() []string { return get(ctx, name).Status.WaitForCompletion }, patient).Should(ConsistOf("default/important"))
 		n := node(ctx, "worker-01")
 		Expect(n.Spec.Unschedulable).To(BeTrue())
-		Expect(n.Spec.Taints).To(ContainElement(And(HaveField("Key", taint), HaveField("Value", string(get(ctx, name).UID)))))
+		Expect(n.Annotations).To(HaveKeyWithValue(record, string(get(ctx, name).UID)))
+		Expect(n.Spec.Taints).NotTo(ContainElement(HaveField("Key", HavePrefix("machine-preservation.extensions.gardener.cloud/"))))
 		Expect(get(ctx, name).OwnerReferences).To(ConsistOf(HaveField("UID", n.UID)))
 
 		Expect(c.Delete(ctx, important)).To(Succeed())
@@ -330,6 +331,33 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			}
 			return notes
 		}, patient).Should(ContainElements("Pending", "Scheduled", "Cordon", "WaitForPodCompletion", "Draining", "Ready", "RequestorFailed"))
+	})
+
+	It("M3: should drain a node again that somebody has uncordoned while it was ready", func(ctx SpecContext) {
+		limit(ctx, "1", "100%")
+		Expect(c.Create(ctx, request("vanished", "worker-02", map[string]any{"drainSpec": map[string]any{"force": true}}))).To(Succeed())
+		Eventually(phase(ctx, "vanished"), patient).Should(Equal("Ready"))
+		late := pod("late", "worker-02")
+		create(ctx, late)
+		Consistently(exists(ctx, late), time.Second).Should(BeTrue(), "nobody looks as long as the node is cordoned")
+		Expect(c.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":false}}`)))).To(Succeed())
+		Eventually(exists(ctx, late), patient).Should(BeFalse())
+		Expect(node(ctx, "worker-02").Spec.Unschedulable).To(BeTrue())
+		Expect(phase(ctx, "vanished")()).To(Equal("Ready"))
+		Eventually(func() *v1alpha1.DrainStatus { return get(ctx, "vanished").Status.Drain }, patient).Should(HaveValue(HaveField("DrainProgress", int32(100))))
+	})
+
+	It("M3: should carry on what an earlier version has cordoned", func(ctx SpecContext) {
+		limit(ctx, "1", "100%")
+		Expect(c.Create(ctx, request("earlier", "worker-02", nil))).To(Succeed())
+		Eventually(phase(ctx, "earlier"), patient).Should(Equal("Ready"))
+		uid := string(get(ctx, "earlier").UID)
+		legacy := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}},"spec":{"taints":[{"key":"machine-preservation.extensions.gardener.cloud/maintenance","value":%q,"effect":"NoSchedule"}]}}`, record, uid)
+		Expect(c.Patch(ctx, node(ctx, "worker-02"), client.RawPatch("application/merge-patch+json", legacy))).To(Succeed())
+		Eventually(func() *corev1.Node { return node(ctx, "worker-02") }, patient).Should(And(
+			HaveField("Annotations", HaveKeyWithValue(record, uid)), HaveField("Spec.Unschedulable", true),
+			HaveField("Spec.Taints", Not(ContainElement(HaveField("Value", uid)))),
+		))
 	})
 
 	It("M3: should not cordon for a client that says false, and put a cordon back that was taken away", func(ctx SpecContext) {

@@ -61,8 +61,11 @@ const (
 	// AnnotationMaintenance on a Node asks for its machine to be kept while somebody works on it: the time since when, in
 	// RFC 3339. The controller of node maintenances writes it (M12).
 	AnnotationMaintenance = annotationPrefix + "maintenance"
-	// TaintMaintenance on a Node, with effect NoSchedule, is the record that a maintenance has cordoned it. Its value is the
-	// UID of the NodeMaintenance (M3).
+	// AnnotationMaintenanceCordon on a Node is the record that a maintenance has cordoned it: the UID of the NodeMaintenance. It
+	// is no taint, because DaemonSets of drivers tolerate none that Kubernetes does not make them tolerate (M3).
+	AnnotationMaintenanceCordon = annotationPrefix + "maintenance-cordon"
+	// TaintMaintenance on a Node, with effect NoSchedule, is that record as earlier versions left it, with the UID as its value.
+	// It is read and removed, and never written.
 	TaintMaintenance = annotationPrefix + "maintenance"
 	// AnnotationExpiryTime on a preserved Machine is the end of its preservation, in RFC 3339. An operator edits it here
 	// where the Machine's status has no field for it (machine-controller-manager < 0.62); else it is a copy.
@@ -131,7 +134,7 @@ var (
 		AnnotationMaintainedSince, AnnotationMaintenanceOver, AnnotationReplacedPriority, AnnotationPowerCyclePhase,
 		AnnotationPowerCycleAttempt, AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationRemediatedUntil,
 	}
-	NodeAnnotations = []string{AnnotationTimeout, AnnotationMaintenance, AnnotationPowerCycle}
+	NodeAnnotations = []string{AnnotationTimeout, AnnotationMaintenance, AnnotationMaintenanceCordon, AnnotationPowerCycle}
 )
 
 // Reasons of ConditionPreserved.

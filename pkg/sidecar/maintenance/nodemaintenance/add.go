@@ -37,8 +37,10 @@ const (
 	minRetry, maxRetry = time.Second, 30 * time.Second
 	// An eviction that was refused is tried again after minEviction at first, and never later than after maxEviction.
 	minEviction, maxEviction = time.Second, 15 * time.Second
-	// A cordon that vanishes again and again is put back after minCordon at first, and never later than after maxCordon (M3).
-	minCordon, maxCordon = 10 * time.Second, 5 * time.Minute
+	// A cordon that vanishes is put back at once, again after minCordon, and never later than after maxCordon (M3). As long as
+	// it is away pods get in: machine-controller-manager 0.62.1 takes it away a few times as the maintenance begins, of which the
+	// first times are to cost seconds, and then no more often than every ten minutes.
+	minCordon, maxCordon = time.Second, time.Minute
 	// settling is how long changes of pods wait to be looked at: those that come together are looked at together.
 	settling = time.Second
 )

@@ -22,16 +22,8 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 		return o.UID != n.UID || o.Spec.Unschedulable != n.Spec.Unschedulable ||
 			domain.IsUpdatedInPlace(o) != domain.IsUpdatedInPlace(n) ||
 			o.Annotations[preservationv1alpha1.AnnotationMaintenance] != n.Annotations[preservationv1alpha1.AnnotationMaintenance] ||
-			recordOf(o) != recordOf(n) || !slices.Equal(conditionsOf(o), conditionsOf(n))
+			domain.CordonedFor(o) != domain.CordonedFor(n) || !slices.Equal(conditionsOf(o), conditionsOf(n))
 	}}
-}
-
-func recordOf(node *corev1.Node) string {
-	i := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == preservationv1alpha1.TaintMaintenance })
-	if i < 0 {
-		return ""
-	}
-	return node.Spec.Taints[i].Value
 }
 
 func conditionsOf(node *corev1.Node) []corev1.NodeConditionType {

@@ -169,7 +169,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		changed, err := r.write(ctx, facts, &outcome)
 		if outcome.PutBack {
 			r.Cordons.Next(node, now)
-			facts.CordonAfter = now.Add(r.Cordons.Get(node))
+			facts.CordonedAt, facts.CordonAfter = now, now.Add(r.Cordons.Get(node))
 		}
 		for _, event := range outcome.Events {
 			r.tell(ctx, event)

@@ -135,7 +135,7 @@ func (e *environment) restart() {
 	e.Reconciler = &Reconciler{
 		Source: source, Shoot: e.shoot, Nodes: e.shoot, Live: e.shoot, Pods: e.shoot, Executor: e.shoot, Clock: e.clock, Recorder: e.recorder,
 		ReadPods:  func(context.Context, string) ([]drain.Pod, error) { e.shoot.reads++; return e.shoot.pods, nil },
-		Evictions: flowcontrol.NewBackOff(time.Second, 15*time.Second), Cordons: flowcontrol.NewBackOff(10*time.Second, 5*time.Minute),
+		Evictions: flowcontrol.NewBackOff(time.Second, 15*time.Second), Cordons: flowcontrol.NewBackOff(time.Second, time.Minute),
 	}
 }
 
@@ -242,7 +242,8 @@ var _ = Describe("Reconcile", func() {
 				e.schedule(ctx)
 				settle()
 				Expect(e.phase(ctx)).To(Equal("Ready"), "%s at write %d", lost, number)
-				Expect(e.node(ctx).Spec.Taints).To(ConsistOf(HaveField("Value", "uid-a")))
+				Expect(domain.CordonedFor(e.node(ctx))).To(BeEquivalentTo("uid-a"))
+				Expect(e.node(ctx).Spec.Taints).To(BeEmpty())
 				Expect(e.shoot.Delete(ctx, e.get(ctx, "a"))).To(Succeed())
 				settle()
 				Expect(e.get(ctx, "a")).To(BeNil(), "%s at write %d", lost, number)
@@ -335,7 +336,97 @@ var _ = Describe("Reconcile", func() {
 			e.run(ctx)
 			e.clock.SetTime(e.clock.Now().Add(time.Second))
 		}
-		Expect(put).To(And(BeNumerically(">=", 5), BeNumerically("<=", 8)))
+		Expect(put).To(And(BeNumerically(">=", 12), BeNumerically("<=", 18)))
+	})
+
+	It("M3, M4: should evict what got in when a cordon vanished, whichever write is lost and whoever is restarted then, and watch no longer than that", func(ctx SpecContext) {
+		for _, lost := range []error{errors.New("fake"), errAfter} {
+			for number := 1; ; number++ {
+				e := newEnvironment(Node("n"), maintenance("a"))
+				e.run(ctx)
+				e.schedule(ctx)
+				e.run(ctx)
+				node := e.node(ctx)
+				node.Spec.Unschedulable = false
+				Expect(e.shoot.Update(ctx, node)).To(Succeed())
+				e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "late", Managed: true}}
+				before, failed := e.writes, false
+				e.fail = func(client.Object) error {
+					if e.writes == before+number {
+						failed = true
+						return lost
+					}
+					return nil
+				}
+				settle := func() time.Duration {
+					for {
+						after, err := e.reconcile(ctx)
+						if err == nil {
+							return after
+						}
+						e.restart()
+					}
+				}
+				settle()
+				Expect(e.node(ctx).Spec.Unschedulable).To(BeTrue())
+				Expect(e.shoot.evicted).To(ConsistOf("late"), "%s at write %d", lost, number)
+				Expect(e.shoot.watched).To(HaveKey("n"))
+				e.restart()
+				e.shoot.pods = nil
+				settle()
+				e.clock.SetTime(e.clock.Now().Add(5 * time.Second))
+				Expect(settle()).To(BeZero())
+				Expect(e.phase(ctx)).To(Equal("Ready"))
+				Expect(e.shoot.watched).To(BeEmpty())
+				if !failed {
+					Expect(number).To(BeNumerically(">", 4))
+					break
+				}
+			}
+		}
+	})
+
+	It("M3: should look out for pods from when a cordon was put back, and not from when it vanished", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		uncordon := func() {
+			node := e.node(ctx)
+			node.Spec.Unschedulable = false
+			Expect(e.shoot.Update(ctx, node)).To(Succeed())
+		}
+		for range 4 { // put back after nothing, 1, 2 and 4 seconds
+			uncordon()
+			for !e.node(ctx).Spec.Unschedulable {
+				if after := e.run(ctx); after > 0 && !e.node(ctx).Spec.Unschedulable {
+					e.clock.SetTime(e.clock.Now().Add(after))
+				}
+			}
+		}
+		Expect(e.run(ctx)).To(Equal(5 * time.Second))
+		Expect(e.shoot.watched).To(HaveKey("n"))
+	})
+
+	It("M3: should carry on what an earlier version has cordoned, with one write on the node", func(ctx SpecContext) {
+		e := newEnvironment(Node("n"), maintenance("a"))
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		node := e.node(ctx)
+		delete(node.Annotations, "machine-preservation.extensions.gardener.cloud/maintenance-cordon")
+		node.Spec.Taints = []corev1.Taint{{Key: "machine-preservation.extensions.gardener.cloud/maintenance", Value: "uid-a", Effect: corev1.TaintEffectNoSchedule}}
+		Expect(e.shoot.Update(ctx, node)).To(Succeed())
+		writes := e.writes
+		e.restart()
+		e.run(ctx)
+		Expect(e.writes).To(Equal(writes + 1))
+		Expect(e.node(ctx).Spec).To(And(HaveField("Unschedulable", true), HaveField("Taints", BeEmpty())))
+		Expect(domain.CordonedFor(e.node(ctx))).To(BeEquivalentTo("uid-a"))
+		Expect(e.shoot.Delete(ctx, e.get(ctx, "a"))).To(Succeed())
+		e.run(ctx)
+		Expect(domain.IsMarked(e.node(ctx))).To(BeFalse())
+		Expect(e.node(ctx).Spec.Unschedulable).To(BeFalse())
 	})
 
 	It("M1: should not keep a maintenance waiting for another one of its node that cannot be written", func(ctx SpecContext) {
@@ -528,7 +619,8 @@ var _ = Describe("Reconcile", func() {
 		Entry("a heartbeat", NodeOption(func(n *corev1.Node) { n.ResourceVersion = "2" }), false),
 		Entry("readiness", NodeOption(NotReady), false),
 		Entry("a cordon", NodeOption(func(n *corev1.Node) { n.Spec.Unschedulable = true }), true),
-		Entry("the record", NodeOption(func(n *corev1.Node) {
+		Entry("the record", NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance-cordon", "uid"), true),
+		Entry("the record of an earlier version", NodeOption(func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "machine-preservation.extensions.gardener.cloud/maintenance", Value: "uid", Effect: corev1.TaintEffectNoSchedule}}
 		}), true),
 		Entry("another taint", Taint("other", Start), false),

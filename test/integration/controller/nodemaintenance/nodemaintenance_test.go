@@ -244,11 +244,10 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Expect(env.Client.Status().Update(ctx, maintenance)).To(Succeed())
 		node := &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: "node", Annotations: map[string]string{
-				"machine-preservation.extensions.gardener.cloud/maintenance": "2026-01-01T00:00:00Z",
+				"machine-preservation.extensions.gardener.cloud/maintenance":        "2026-01-01T00:00:00Z",
+				"machine-preservation.extensions.gardener.cloud/maintenance-cordon": string(maintenance.UID),
 			}},
-			Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{
-				Key: "machine-preservation.extensions.gardener.cloud/maintenance", Value: string(maintenance.UID), Effect: corev1.TaintEffectNoSchedule,
-			}}},
+			Spec: corev1.NodeSpec{Unschedulable: true},
 		}
 		Expect(env.Client.Create(ctx, node)).To(Succeed())
 		set("")
@@ -261,8 +260,9 @@ var _ = Describe("Node maintenance", Ordered, func() {
 
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
 		Expect(node.Spec.Unschedulable).To(BeFalse())
-		Expect(node.Spec.Taints).NotTo(ContainElement(HaveField("Value", string(maintenance.UID))))
-		Expect(node.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/maintenance"))
+		Expect(node.Annotations).NotTo(Or(
+			HaveKey("machine-preservation.extensions.gardener.cloud/maintenance"), HaveKey("machine-preservation.extensions.gardener.cloud/maintenance-cordon"),
+		))
 		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(maintenance), maintenance)).To(Succeed())
 		Expect(maintenance.Finalizers).To(BeEmpty())
 		Expect(maintenance.Status.Conditions).To(ContainElement(And(HaveField("Type", "Ready"), HaveField("Reason", "Pending"))))
