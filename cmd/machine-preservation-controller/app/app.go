@@ -49,6 +49,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/operatorconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
@@ -259,6 +260,9 @@ func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, tar
 		return err
 	}
 	if err := (&scheduler.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces}).AddToManager(mgr, nodes, maintenances); err != nil {
+		return err
+	}
+	if err := (&operatorconfig.Reconciler{}).AddToManager(mgr, maintenances); err != nil {
 		return err
 	}
 	return (&garbagecollector.Reconciler{}).AddToManager(mgr, maintenances)
