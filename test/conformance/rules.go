@@ -67,7 +67,7 @@ func Rules() []Rule {
 		{"M4", "Pods are waited for by the selector, and watched by node while a maintenance waits or drains, and at no other time."},
 		{"M5", "Drains respect PodDisruptionBudgets and the filters; what is filtered out is no obstacle, and what blocks is named. A timeout begins anew."},
 		{"M6", "A ready maintenance is True with its time. A requestor that fails keeps its node."},
-		{"M7", "A deletion undoes everything in every phase, also without the Node. Additional requestors, and one that has failed, are waited for."},
+		{"M7", "A deletion undoes everything in every phase, also without the Node. Additional requestors, and one that has failed, are waited for as long as operators allow."},
 		{"M8", "A maintenance goes with its Node."},
 		{"M9", "What is ready for too long is deleted, to the second, unless it is to be ignored."},
 		{"M10", "What is scheduled is as the examples say. Limits are never exceeded, also with two replicas, and no slot is left free that could be used."},

@@ -265,7 +265,7 @@ func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, tar
 	if err := (&operatorconfig.Reconciler{}).AddToManager(mgr, maintenances); err != nil {
 		return err
 	}
-	return (&garbagecollector.Reconciler{}).AddToManager(mgr, maintenances)
+	return (&garbagecollector.Reconciler{MaxOvertime: opts.NodeMaintenance.MaxOvertime}).AddToManager(mgr, maintenances)
 }
 
 func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, controlConfig *rest.Config) error {

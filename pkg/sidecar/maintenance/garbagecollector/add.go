@@ -54,7 +54,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance
 
 // requestOf leaves out what has no time to be over.
 func (r *Reconciler) requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
-	if _, ok := domain.ReadySince(nm, r.Clock.Now()); !ok {
+	if !domain.IsHandedOver(nm) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(nm)}}

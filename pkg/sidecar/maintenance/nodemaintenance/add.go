@@ -52,6 +52,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	if r.Shoot == nil {
 		r.Shoot = maintenances
 	}
+	if r.Config == nil {
+		r.Config = maintenances.Config
+	}
 	if r.Nodes == nil {
 		r.Nodes = nodes
 	}
@@ -94,6 +97,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		})).
 		WatchesRawSource(nodes.Source(shoot.RequestsForNode, nodeChanged())).
 		WatchesRawSource(maintenances.Source(requestOf)).
+		WatchesRawSource(maintenances.ConfigSource(r.nodesOfMaintenances)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 5,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),

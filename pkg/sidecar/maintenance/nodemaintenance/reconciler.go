@@ -57,6 +57,8 @@ type Reconciler struct {
 	Source client.Reader
 	// Shoot reads from a cache with maintenance.IndexNode.
 	Shoot maintenance.Client
+	// Config returns the configuration that counts, nil if there is none or nobody knows.
+	Config func(context.Context) (*v1alpha1.MaintenanceOperatorConfig, error)
 	// Nodes reads nodes from a cache, and Live from the API server.
 	Nodes, Live client.Reader
 	Pods        Pods
@@ -105,6 +107,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	outcome, err := r.run(ctx, req.Name, facts, m)
 	m.Memory = facts.Memory
+	next, overdueErr := r.tellOverdue(ctx, req.Name, facts)
+	next, err = pace.Earliest(outcome.Next, next), errors.Join(err, overdueErr)
 	if isUnderWay(err) { // what is watched is needed when it is tried again
 		return reconcile.Result{}, err
 	}
@@ -113,10 +117,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Evictions.DeleteEntry(req.Name)
 		m.Refused, m.EvictAfter = nil, time.Time{}
 	}
-	if outcome.Next.IsZero() {
+	if next.IsZero() {
 		return reconcile.Result{}, err
 	}
-	after := max(outcome.Next.Sub(r.Clock.Now()), time.Millisecond)
+	after := max(next.Sub(r.Clock.Now()), time.Millisecond)
 	switch { // what cannot be written of others keeps nothing from its time (P12)
 	case pace.OnlyConflicts(err):
 		after = min(after, minRetry)
@@ -314,4 +318,5 @@ func (r *Reconciler) forget(node string) {
 	r.Evictions.DeleteEntry(node)
 	r.Cordons.DeleteEntry(node)
 	r.memories.Delete(node)
+	overdue.DeleteLabelValues(node)
 }
