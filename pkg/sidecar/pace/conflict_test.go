@@ -42,12 +42,15 @@ var _ = Describe("RetryConflicts", func() {
 		result, returned := RetryConflicts(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
 			return reconcile.Result{RequeueAfter: time.Hour}, err
 		})).Reconcile(context.Background(), reconcile.Request{})
+		want := reconcile.Result{RequeueAfter: time.Hour}
 		if no {
-			Expect(result).To(Equal(reconcile.Result{Requeue: true})) //nolint:staticcheck // as the rate limiter has it
+			want = reconcile.Result{Requeue: true} //nolint:staticcheck // as the rate limiter has it
+		}
+		Expect(result).To(Equal(want))
+		if no || err == nil {
 			Expect(returned).NotTo(HaveOccurred())
 		} else {
-			Expect(result.RequeueAfter).To(Equal(time.Hour))
-			Expect(returned == err).To(BeTrue()) //nolint:errorlint // it is the same one
+			Expect(returned).To(BeIdenticalTo(err))
 		}
 	},
 		Entry("nothing", nil, false),
