@@ -269,6 +269,7 @@ var _ = Describe("Objects", func() {
 			Expect(config.AutoPreserveFailedMax).To(Equal(defaults.AutoPreserveFailedMax))
 			Expect(config.MachinePreserveTimeout).To(Equal(defaults.MachinePreserveTimeout))
 			Expect(config.MaxMachinePreserveTimeout).To(Equal(defaults.MaxMachinePreserveTimeout))
+			Expect(config.MaxNodeMaintenanceOvertime).To(Equal(defaults.MaxNodeMaintenanceOvertime))
 			Expect(config.Injection).To(Equal(defaults.Injection))
 			Expect(config.InjectionMaxFailed).To(Equal(defaults.InjectionMaxFailed))
 			Expect(config.InjectionMaxFailedPercent).To(Equal(defaults.InjectionMaxFailedPercent))

@@ -87,12 +87,13 @@ func extensionSettings() map[string]setting {
 	}
 	overwrite := "ConfigMap[imagevector-overwrite]."
 	maps.Copy(settings, map[string]setting{
-		"config.autoPreserveFailedMax":     {2, config(ContainSubstring("\nautoPreserveFailedMax: 2\n"))},
-		"config.maxMachinePreserveTimeout": {"100h", config(ContainSubstring("\nmaxMachinePreserveTimeout: 100h\n"))},
-		"config.maxAutoPreserveFailed":     {3, config(ContainSubstring("\nmaxAutoPreserveFailed: 3\n"))},
-		"config.machinePreserveTimeout":    {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
-		"config.injection":                 {"WithNextReconciliation", config(ContainSubstring("\ninjection: WithNextReconciliation\n"))},
-		"config.injectionMaxFailed":        {5, config(ContainSubstring("\ninjectionMaxFailed: 5\n"))},
+		"config.autoPreserveFailedMax":      {2, config(ContainSubstring("\nautoPreserveFailedMax: 2\n"))},
+		"config.maxMachinePreserveTimeout":  {"100h", config(ContainSubstring("\nmaxMachinePreserveTimeout: 100h\n"))},
+		"config.maxNodeMaintenanceOvertime": {"1h", config(ContainSubstring("\nmaxNodeMaintenanceOvertime: 1h\n"))},
+		"config.maxAutoPreserveFailed":      {3, config(ContainSubstring("\nmaxAutoPreserveFailed: 3\n"))},
+		"config.machinePreserveTimeout":     {"24h", config(ContainSubstring("\nmachinePreserveTimeout: 24h\n"))},
+		"config.injection":                  {"WithNextReconciliation", config(ContainSubstring("\ninjection: WithNextReconciliation\n"))},
+		"config.injectionMaxFailed":         {5, config(ContainSubstring("\ninjectionMaxFailed: 5\n"))},
 		"config.hosts": {map[string]any{"kind": "ServerClaim", "kubeconfigSecretName": "metal"}, Keys{
 			"ConfigMap[config].data.config.yaml":                                                     ContainSubstring("\nhosts:\n  kind: ServerClaim\n  kubeconfigSecretName: metal\n"),
 			annotations + "checksum/config":                                                          HaveLen(64),

@@ -78,14 +78,15 @@ func InProgress(nm *v1alpha1.NodeMaintenance) bool {
 	return phase != "" && phase != v1alpha1.PhasePending
 }
 
-// IsEnding says that a NodeMaintenance is deleted and nobody is to be waited for (M7).
+// IsEnding says that a NodeMaintenance is deleted and nobody is to be waited for (M7), or that they were waited for long enough.
 func IsEnding(nm *v1alpha1.NodeMaintenance) bool {
 	if nm.DeletionTimestamp == nil {
 		return false
 	}
 	switch PhaseOf(nm) {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseRequestorFailed:
-		return len(nm.Spec.AdditionalRequestors) == 0 && !RequestorFailed(nm)
+		_, ended := nm.Annotations[v1alpha1.AnnotationEnded]
+		return ended || len(nm.Spec.AdditionalRequestors) == 0 && !RequestorFailed(nm)
 	}
 	return true
 }
@@ -274,23 +275,3 @@ func ownedBy(nm *v1alpha1.NodeMaintenance, node *corev1.Node) bool {
 }
 
 func isNode(ref metav1.OwnerReference) bool { return ref.Kind == "Node" && ref.APIVersion == "v1" }
-
-// ReadySince returns since when a NodeMaintenance is Ready that may be deleted for being so for too long (M9), and false for
-// any other. It counts anew once a requestor that had failed goes on. Times that are yet to come do not count; without any
-// that does, it is since now.
-func ReadySince(nm *v1alpha1.NodeMaintenance, now time.Time) (time.Time, bool) {
-	if PhaseOf(nm) != v1alpha1.PhaseReady || RequestorFailed(nm) || nm.DeletionTimestamp != nil || nm.Annotations[v1alpha1.AnnotationIgnoreGarbageCollector] == "true" {
-		return time.Time{}, false
-	}
-	since, _ := time.Parse(time.RFC3339, nm.Annotations[v1alpha1.AnnotationReadyTime]) // zero if it cannot be read
-	if since.After(now) {
-		since = time.Time{}
-	}
-	if became := meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime; became.After(since) && !became.After(now) {
-		since = became.Time
-	}
-	if since.IsZero() {
-		since = now
-	}
-	return since, true
-}

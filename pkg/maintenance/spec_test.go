@@ -21,9 +21,8 @@ var _ = DescribeTable("M9: since when it is ready", func(annotation string, beca
 	})
 	SetPhase(&nm.Status, "Ready", "", 0, became)
 	nm.Status.Conditions[0].LastTransitionTime = metav1.NewTime(became)
-	since, ok := ReadySince(nm, begin.Add(time.Hour))
-	Expect(ok).To(BeTrue())
-	Expect(since).To(BeTemporally("==", want))
+	nm.Finalizers = nil
+	Expect(ReadyTime{Max: time.Hour}.Ends(nm, begin.Add(time.Hour)).Since).To(BeTemporally("==", want))
 },
 	Entry("both at once", "2026-03-01T12:00:00Z", begin, begin),
 	Entry("anew after the requestor had failed", "2026-03-01T12:00:00Z", begin.Add(time.Minute), begin.Add(time.Minute)),

@@ -49,6 +49,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/operatorconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
@@ -261,7 +262,10 @@ func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, tar
 	if err := (&scheduler.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces}).AddToManager(mgr, nodes, maintenances); err != nil {
 		return err
 	}
-	return (&garbagecollector.Reconciler{}).AddToManager(mgr, maintenances)
+	if err := (&operatorconfig.Reconciler{}).AddToManager(mgr, maintenances); err != nil {
+		return err
+	}
+	return (&garbagecollector.Reconciler{MaxOvertime: opts.NodeMaintenance.MaxOvertime}).AddToManager(mgr, maintenances)
 }
 
 func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, controlConfig *rest.Config) error {

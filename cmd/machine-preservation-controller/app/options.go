@@ -54,6 +54,7 @@ type DrainStrategies struct {
 type NodeMaintenance struct {
 	Enabled     bool
 	MaxHoldTime time.Duration
+	MaxOvertime time.Duration
 	Namespaces  []string
 }
 
@@ -92,6 +93,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.DrainStrategies.IgnoredNamespacePatterns, "drain-ignored-namespace-pattern", nil, "Regular expression for whole names of namespaces whose pods are left alone. Can be repeated.")
 	fs.BoolVar(&o.NodeMaintenance.Enabled, "node-maintenance", false, "Whether to look after the NodeMaintenances of the shoot.")
 	fs.DurationVar(&o.NodeMaintenance.MaxHoldTime, "node-maintenance-max-hold-time", v1alpha1.DefaultMaxHoldTime, "Time for which the machine of a node under maintenance is kept at most. More than max-machine-preserve-timeout counts as that.")
+	fs.DurationVar(&o.NodeMaintenance.MaxOvertime, "node-maintenance-max-overtime", v1alpha1.DefaultMaxMaintenanceOvertime, "Time after its Ready time for which a NodeMaintenance is kept by a requestor that has failed, or after it was deleted by additional ones. 0 for ever.")
 	fs.StringSliceVar(&o.NodeMaintenance.Namespaces, "node-maintenance-namespaces", nil, "Namespaces, comma-separated, from which NodeMaintenances are taken. All if there are none.")
 	fs.BoolVar(&o.PowerCycle.Enabled, "power-cycle", false, "Whether to power-cycle the hosts of machines.")
 	fs.StringVar(&o.PowerCycle.HostKind, "host-kind", "", "Kind of the hosts.")
@@ -129,6 +131,9 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxPreserveTimeout < v1alpha1.MinMachinePreserveTimeout {
 		errs = append(errs, fmt.Errorf("--max-machine-preserve-timeout=%s must be at least %s", o.MaxPreserveTimeout, v1alpha1.MinMachinePreserveTimeout))
+	}
+	if o.NodeMaintenance.MaxOvertime < 0 {
+		errs = append(errs, fmt.Errorf("--node-maintenance-max-overtime=%s must not be negative", o.NodeMaintenance.MaxOvertime))
 	}
 	for _, flag := range []struct {
 		name  string

@@ -42,7 +42,7 @@ var _ = Describe("Options", func() {
 			DrainStrategies: DrainStrategies{
 				Strategies: drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour},
 			},
-			NodeMaintenance:        NodeMaintenance{MaxHoldTime: 24 * time.Hour},
+			NodeMaintenance:        NodeMaintenance{MaxHoldTime: 24 * time.Hour, MaxOvertime: 24 * time.Hour},
 			Evidence:               Evidence{Retention: 168 * time.Hour},
 			MetricsBindAddress:     ":10260",
 			HealthProbeBindAddress: ":10261",
@@ -50,7 +50,7 @@ var _ = Describe("Options", func() {
 	})
 
 	It("M17: should take maintenances from the namespaces that the flags say", func() {
-		Expect(parse(append(valid, "--node-maintenance", "--node-maintenance-max-hold-time=36h", "--node-maintenance-namespaces=a,b")...).NodeMaintenance).
+		Expect(parse(append(valid, "--node-maintenance", "--node-maintenance-max-hold-time=36h", "--node-maintenance-max-overtime=0s", "--node-maintenance-namespaces=a,b")...).NodeMaintenance).
 			To(Equal(NodeMaintenance{Enabled: true, MaxHoldTime: 36 * time.Hour, Namespaces: []string{"a", "b"}}))
 	})
 
@@ -86,6 +86,7 @@ var _ = Describe("Options", func() {
 		Entry("a negative drain timeout", []string{"--machine-drain-timeout=-1h"}, "--machine-drain-timeout=-1h0m0s must be greater than 0"),
 		Entry("no timeout of drain strategies", []string{"--drain-strategies-timeout=0"}, "--drain-strategies-timeout=0s must be greater than 0"),
 		Entry("no expected drain time", []string{"--expected-drain-time=0"}, "--expected-drain-time=0s must be greater than 0"),
+		Entry("an overtime that is over before it begins", []string{"--node-maintenance-max-overtime=-1s"}, "--node-maintenance-max-overtime=-1s must not be negative"),
 		Entry("no time to hold machines for maintenances", []string{"--node-maintenance-max-hold-time=0"}, "--node-maintenance-max-hold-time=0s must be greater than 0"),
 		Entry("a pattern that does not compile, which must not keep machines from being preserved", []string{"--drain-ignored-namespace-pattern=("}),
 		Entry("hosts", []string{"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed"}),

@@ -31,6 +31,9 @@ const (
 
 	// FlagNodeMaintenance is the flag with which the container takes care of NodeMaintenances.
 	FlagNodeMaintenance = "--node-maintenance"
+	// FlagNodeMaintenanceMaxOvertime is the flag with the overtime of NodeMaintenances. It comes from the extension's own
+	// configuration.
+	FlagNodeMaintenanceMaxOvertime = FlagNodeMaintenance + "-max-overtime"
 
 	// FlagPowerCycle is the flag with which the container power-cycles hosts.
 	FlagPowerCycle = "--power-cycle"
@@ -145,13 +148,14 @@ func drainFlags(strategies *preservation.DrainStrategies) []string {
 	return flags
 }
 
-// MaintenanceFlags returns the flags for the settings of the Shoot, which must be valid and have their defaults, and none for
-// nil. The limits are not among them: those are in the shoot. All begin with FlagNodeMaintenance.
-func MaintenanceFlags(maintenance *preservation.NodeMaintenance) []string {
+// MaintenanceFlags returns the flags for the settings of the Shoot, which must be valid and have their defaults, and for the
+// overtime that operators allow; none for nil. The limits are not among them: those are in the shoot. All begin with
+// FlagNodeMaintenance.
+func MaintenanceFlags(maintenance *preservation.NodeMaintenance, maxOvertime time.Duration) []string {
 	if maintenance == nil {
 		return nil
 	}
-	flags := []string{FlagNodeMaintenance, "--node-maintenance-max-hold-time=" + maintenance.MaxHoldTime.Duration.String()}
+	flags := []string{FlagNodeMaintenance, "--node-maintenance-max-hold-time=" + maintenance.MaxHoldTime.Duration.String(), FlagNodeMaintenanceMaxOvertime + "=" + maxOvertime.String()}
 	if len(maintenance.Namespaces) > 0 {
 		flags = append(flags, "--node-maintenance-namespaces="+strings.Join(maintenance.Namespaces, ","))
 	}

@@ -43,6 +43,7 @@ var metrics = []string{
 	"machine_preservation_node_drain_timeout",
 	"machine_preservation_node_maintenances",
 	"machine_preservation_node_maintenance_slots",
+	"machine_preservation_node_maintenance_overdue",
 	"machine_preservation_node_maintenance_drains_failed_total",
 	"machine_preservation_node_maintenance_phase_duration_seconds_bucket",
 	"machine_preservation_node_maintenance_phase_duration_seconds_count",
@@ -219,6 +220,13 @@ func alerts() []monitoringv1.Rule {
 			"Nodes are not drained for their maintenance.",
 			"{{ $value }} node(s) are drained for a maintenance, and none of these drains has come to an end for at least an hour. The condition Ready of "+
 				"the NodeMaintenance(s) says which pods are in the way.",
+		),
+		// One that is deleted because of its time is gone within seconds.
+		alert("MachinePreservationMaintenanceOverdue", everybody, "10m",
+			`machine_preservation_node_maintenance_overdue == 1`,
+			"A node is not given back after its maintenance.",
+			"A NodeMaintenance has node {{ $labels.node }} for longer than the shoot's maxNodeMaintenanceTime: its requestor has failed, additional "+
+				"requestors do not let go of it, or it is not to be deleted. The node takes a place that others may wait for.",
 		),
 		// By then, the machines are kept no longer unless the shoot says so.
 		alert("MachinePreservationMaintenanceUnfinished", everybody, "1d",

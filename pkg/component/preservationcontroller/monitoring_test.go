@@ -113,7 +113,7 @@ var _ = Describe("Monitoring", func() {
 			}
 			Expect(keep.MatchString(name)).To(BeTrue(), name)
 		}
-		Expect(own).To(Equal(20))
+		Expect(own).To(Equal(21))
 		Expect(keep.MatchString("controller_runtime_reconcile_errors_total")).To(BeTrue(), "an alert needs it")
 		Expect(keep.MatchString("go_goroutines")).To(BeFalse())
 	})

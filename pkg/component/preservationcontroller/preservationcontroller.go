@@ -320,7 +320,11 @@ func (p *preservationController) shootResources() []client.Object {
 			Namespace: metav1.NamespaceSystem,
 		}},
 	}
-	return []client.Object{clusterRole, clusterRoleBinding}
+	objects := []client.Object{clusterRole, clusterRoleBinding}
+	if p.values.NodeMaintenance == MaintenanceOn {
+		objects = append(objects, nodemaintenance.Policy()...)
+	}
+	return objects
 }
 
 // maintenanceRules returns what NodeMaintenances take beyond what everybody has. They are aggregated into no other role: who
@@ -350,6 +354,12 @@ func maintenanceRules(stage MaintenanceStage) []rbacv1.PolicyRule {
 				APIGroups: []string{maintenancev1alpha1.GroupName},
 				Resources: []string{"maintenanceoperatorconfigs"},
 				Verbs:     []string{"get", "list", "watch"},
+			},
+			{
+				// Each says whether its limits count.
+				APIGroups: []string{maintenancev1alpha1.GroupName},
+				Resources: []string{"maintenanceoperatorconfigs/status"},
+				Verbs:     []string{"patch"},
 			},
 			{
 				// Who schedules writes which round it is.

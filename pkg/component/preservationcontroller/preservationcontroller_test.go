@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -46,7 +47,7 @@ var _ = Describe("PreservationController", func() {
 
 	BeforeEach(func() {
 		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{coordinationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
+		for _, add := range []func(*runtime.Scheme) error{admissionregistrationv1.AddToScheme, coordinationv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, resourcesv1alpha1.AddToScheme, monitoringv1.AddToScheme} {
 			Expect(add(scheme)).To(Succeed())
 		}
 		c = fakeclient.NewClientBuilder().WithScheme(scheme).Build()
@@ -119,6 +120,15 @@ var _ = Describe("PreservationController", func() {
 		))
 	})
 
+	// policies returns what refuses something in the shoot.
+	policies := func() []client.Object {
+		GinkgoHelper()
+		objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+		Expect(err).NotTo(HaveOccurred())
+		return slices.DeleteFunc(objects, func(object client.Object) bool {
+			return object.GetName() != "maintenanceoperatorconfigs.machine-preservation.extensions.gardener.cloud"
+		})
+	}
 	role := func() []rbacv1.PolicyRule {
 		GinkgoHelper()
 		objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
@@ -275,7 +285,9 @@ var _ = Describe("PreservationController", func() {
 		without := role()
 		Expect(annotations()).NotTo(HaveKey(annotation))
 
+		Expect(policies()).To(BeEmpty())
 		deploy(MaintenanceBeginning)
+		Expect(policies()).To(BeEmpty())
 		Expect(role()).To(Equal(slices.Concat(without, []rbacv1.PolicyRule{{
 			APIGroups:     []string{"apiextensions.k8s.io"},
 			Resources:     []string{"customresourcedefinitions"},
@@ -288,15 +300,20 @@ var _ = Describe("PreservationController", func() {
 			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances"}, Verbs: []string{"get", "list", "watch", "patch", "delete"}},
 			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"nodemaintenances/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs/status"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{"maintenance.nvidia.com"}, Resources: []string{"maintenanceoperatorconfigs"}, ResourceNames: []string{"default"}, Verbs: []string{"patch"}},
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"watch"}},
 		})
 		deploy(MaintenanceOn)
 		Expect(role()).To(Equal(on))
+		Expect(policies()).To(ConsistOf(
+			BeAssignableToTypeOf(&admissionregistrationv1.ValidatingAdmissionPolicy{}), BeAssignableToTypeOf(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}),
+		))
 		Expect(annotations()).To(HaveKeyWithValue(annotation, "true"))
 
 		deploy(MaintenanceEnding)
 		Expect(role()).To(Equal(on))
+		Expect(policies()).To(BeEmpty(), "nobody reads any")
 		Expect(annotations()).NotTo(HaveKey(annotation), "the container is to let go of it")
 
 		deploy(MaintenanceOff)

@@ -25,6 +25,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -77,7 +78,7 @@ var _ = Describe("Actuator", func() {
 
 		scheme := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{
-			appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
+			admissionregistrationv1.AddToScheme, appsv1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme, extensionsv1alpha1.AddToScheme, resourcesv1alpha1.AddToScheme, gardencorev1beta1.AddToScheme,
 			apiextensionsv1.AddToScheme, coordinationv1.AddToScheme, machinev1alpha1.AddToScheme, monitoringv1.AddToScheme,
 		} {
 			Expect(add(scheme)).To(Succeed())

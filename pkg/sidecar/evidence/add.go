@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
@@ -74,7 +75,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 			MaxConcurrentReconciles: parallel,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
 		}).
-		Complete(r)
+		Complete(pace.RetryConflicts(r))
 }
 
 // requestsFor returns the request for a machine that evidence is to be stored of, and that for what is stored: of another machine,

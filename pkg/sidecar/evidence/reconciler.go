@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		result.RequeueAfter = at.Sub(now)
 	} else if !at.IsZero() {
 		if err := r.begin(ctx, machine); err != nil {
-			return ignoreConflict(err)
+			return reconcile.Result{}, err
 		}
 		last := lastOf(machine.Name, stored)
 		complete, err := r.store(ctx, machine, failure, last != nil && last.Annotations[annotationFailedSince] == failure)
@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 	}
 	if err := r.mark(ctx, machine, failure); err != nil {
-		return ignoreConflict(err)
+		return reconcile.Result{}, err
 	}
 	if gathered { // what it replaces goes when it is there
 		if _, err := r.lookAfter(ctx, machine.Namespace); err != nil {
@@ -121,14 +121,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 	}
 	return result, nil
-}
-
-// ignoreConflict has it tried again without an error if a machine was changed at the same time.
-func ignoreConflict(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: minRetry}, nil
-	}
-	return reconcile.Result{}, err
 }
 
 // store gathers and stores the evidence of a failure. What it replaces stays. It returns whether the shoot and the seed could both

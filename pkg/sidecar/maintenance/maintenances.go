@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"k8s.io/apimachinery/pkg/fields"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -52,10 +53,21 @@ func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&v1alpha1.NodeMaintenance{}: {Transform: cache.TransformStripManagedFields(), UnsafeDisableDeepCopy: new(true)},
 		&v1alpha1.MaintenanceOperatorConfig{}: {
-			Transform:  cache.TransformStripManagedFields(),
-			Namespaces: map[string]cache.Config{ConfigKey.Namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", ConfigKey.Name)}},
+			Transform: stripConfig,
 		},
 	}
+}
+
+// stripConfig keeps of a configuration that does not count only what it takes to say so.
+func stripConfig(obj any) (any, error) {
+	if config, ok := obj.(*v1alpha1.MaintenanceOperatorConfig); ok && !maintenance.IsConfig(config) {
+		config.ObjectMeta = metav1.ObjectMeta{
+			Namespace: config.Namespace, Name: config.Name, UID: config.UID, ResourceVersion: config.ResourceVersion, Generation: config.Generation,
+			DeletionTimestamp: config.DeletionTimestamp,
+		}
+		config.Spec = v1alpha1.MaintenanceOperatorConfigSpec{}
+	}
+	return cache.TransformStripManagedFields()(obj)
 }
 
 // NewMaintenances returns the NodeMaintenances of a cluster that the caller starts.
@@ -82,8 +94,12 @@ func (m *Maintenances) Known() bool { return m.maintenances.HasSynced() }
 
 // WhenKnown calls a function once all NodeMaintenances have been read.
 func (m *Maintenances) WhenKnown(ctx context.Context, call func()) {
+	whenSynced(ctx, m.maintenances, call)
+}
+
+func whenSynced(ctx context.Context, informer cache.Informer, call func()) {
 	go func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), m.maintenances.HasSynced) {
+		if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
 			call()
 		}
 	}()
@@ -129,11 +145,27 @@ func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMai
 	})
 }
 
-// ConfigSource returns a source of requests for changes of the configuration.
+// ConfigSource returns a source of requests for changes of the configuration, and once more when all of them are known: Config
+// does not return it before.
 func (m *Maintenances) ConfigSource(requestsOf handler.MapFunc) source.Source {
-	return &source.Informer{Informer: m.config, Handler: shoot.EnqueuePaced(func(ctx context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
-		return requestsOf(ctx, config)
-	})}
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		whenSynced(ctx, m.config, func() {
+			for _, request := range requestsOf(ctx, nil) {
+				queue.Add(request)
+			}
+		})
+		return m.ConfigsSource(func(ctx context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
+			if !maintenance.IsConfig(config) {
+				return nil
+			}
+			return requestsOf(ctx, config)
+		}).Start(ctx, queue)
+	})
+}
+
+// ConfigsSource returns a source of requests for all configurations, of which only one counts.
+func (m *Maintenances) ConfigsSource(requestsOf func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request) source.Source {
+	return &source.Informer{Informer: m.config, Handler: shoot.EnqueuePaced(requestsOf)}
 }
 
 // Log returns the logger of a controller of maintenances, whose level is that of the configuration.
@@ -151,7 +183,7 @@ func (m *Maintenances) followLevel() error {
 	var current atomic.Value
 	follow := func(obj any) {
 		config, ok := obj.(*v1alpha1.MaintenanceOperatorConfig)
-		if !ok || client.ObjectKeyFromObject(config) != ConfigKey || current.Swap(config.Spec.LogLevel) == config.Spec.LogLevel {
+		if !ok || !maintenance.IsConfig(config) || current.Swap(config.Spec.LogLevel) == config.Spec.LogLevel {
 			return
 		}
 		switch config.Spec.LogLevel {

@@ -6,6 +6,7 @@ package maintenance_test
 
 import (
 	"context"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -20,13 +21,17 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 )
 
+func newQueue() workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+}
+
 var _ = Describe("Maintenances", func() {
 	It("M1, M9: should ask for everything once it is known, whoever dropped requests before", func(ctx SpecContext) {
 		nm := maintenance("a", "Ready")
 		informer := controllertest.NewFakeInformer()
 		m, err := NewFor(fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(nm).Build(), informer, controllertest.NewFakeInformer())
 		Expect(err).NotTo(HaveOccurred())
-		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		queue := newQueue()
 		defer queue.ShutDown()
 		Expect(m.Source(func(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
 			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(nm)}}
@@ -41,6 +46,57 @@ var _ = Describe("Maintenances", func() {
 		Eventually(queue.Len).Should(Equal(1))
 		again, _ := queue.Get()
 		Expect(again).To(Equal(request))
+	})
+
+	It("M9, M17: should ask once more when all configurations are known, because nobody knows the one that counts before", func(ctx SpecContext) {
+		counts := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}}
+		informer, queue := controllertest.NewFakeInformer(), newQueue()
+		defer queue.ShutDown()
+		m, err := NewFor(fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(counts).Build(), controllertest.NewFakeInformer(), informer)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(m.ConfigSource(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
+		informer.Add(counts)
+		request, _ := queue.Get()
+		Expect(m.Config(ctx)).To(BeNil())
+		queue.Done(request)
+		informer.Synced()
+		Eventually(queue.Len).Should(Equal(1))
+		Expect(m.Config(ctx)).NotTo(BeNil())
+	})
+
+	It("M17: should keep next to nothing of a configuration that does not count, and ask for nothing because of it", func(ctx SpecContext) {
+		var transform func(any) (any, error)
+		for object, by := range ByObject() {
+			if _, ok := object.(*v1alpha1.MaintenanceOperatorConfig); ok {
+				transform = by.Transform
+				Expect(by.Namespaces).To(BeEmpty(), "they are told that they do not count")
+			}
+		}
+		configOf := func(namespace string) *v1alpha1.MaintenanceOperatorConfig {
+			return &v1alpha1.MaintenanceOperatorConfig{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "default", UID: "uid", ResourceVersion: "1", Generation: 2, Annotations: map[string]string{"a": strings.Repeat("b", 1000)}},
+				Spec:       v1alpha1.MaintenanceOperatorConfigSpec{LogLevel: v1alpha1.LogLevelDebug},
+			}
+		}
+		elsewhere, counts := configOf("default"), configOf("kube-system")
+		Expect(transform(elsewhere)).To(Equal(&v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default", UID: "uid", ResourceVersion: "1", Generation: 2}}))
+		Expect(transform(counts)).To(Equal(configOf("kube-system")))
+
+		config := controllertest.NewFakeInformer()
+		m, err := NewFor(nil, controllertest.NewFakeInformer(), config)
+		Expect(err).NotTo(HaveOccurred())
+		queue, all := newQueue(), newQueue()
+		defer queue.ShutDown()
+		defer all.ShutDown()
+		Expect(m.ConfigSource(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
+		Expect(m.ConfigsSource(func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
+			return []reconcile.Request{{}}
+		}).Start(ctx, all)).To(Succeed())
+		config.Add(elsewhere)
+		Expect(all.Len()).To(Equal(1))
+		Expect(queue.Len()).To(BeZero())
+		config.Add(counts)
+		Expect(queue.Len()).To(Equal(1))
 	})
 
 	DescribeTable("M17: the messages that the configuration asks for", func(level v1alpha1.LogLevel, debug, info bool) {

@@ -64,7 +64,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error
 			// Reads that fail are repeated before a deadline is missed (P12).
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, pace.MaxRetry),
 		}).
-		Complete(r)
+		Complete(pace.RetryConflicts(r))
 }
 
 // settling is how long a change waits to be looked at: those that come together are looked at together, and machine-

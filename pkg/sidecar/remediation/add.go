@@ -79,7 +79,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 			return nil
 		})).
 		WithOptions(options).
-		Complete(&Sweeper{Source: r.Source, SourceReader: r.SourceReader, Driver: r.Driver, Seed: r.Seed}); err != nil {
+		Complete(pace.RetryConflicts(&Sweeper{Source: r.Source, SourceReader: r.SourceReader, Driver: r.Driver, Seed: r.Seed})); err != nil {
 		return err
 	}
 
@@ -95,7 +95,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		WatchesRawSource(nodes.Source(func(ctx context.Context, _ *corev1.Node) []reconcile.Request { return r.waiting(ctx) }, readinessChanged())).
 		WatchesRawSource(hosts.Source(r.hostToDeployment)).
 		WithOptions(options).
-		Complete(r)
+		Complete(pace.RetryConflicts(r))
 }
 
 // machineToDeployment returns the MachineDeployment that owns the machine, or the request for those of none if there is

@@ -77,7 +77,9 @@ func Compare(ctx context.Context, ensurer genericmutator.Ensurer, deployment *ap
 // argsOfShoot returns the arguments that do not depend on the extension's own configuration.
 func argsOfShoot(container *corev1.Container) []string {
 	return slices.DeleteFunc(slices.Clone(container.Args), func(arg string) bool {
-		return strings.HasPrefix(arg, preservationcontroller.FlagMaxMachinePreserveTimeout+"=") || arg == preservationcontroller.FlagPowerCycleShootRequests
+		return strings.HasPrefix(arg, preservationcontroller.FlagMaxMachinePreserveTimeout+"=") ||
+			strings.HasPrefix(arg, preservationcontroller.FlagNodeMaintenanceMaxOvertime+"=") ||
+			arg == preservationcontroller.FlagPowerCycleShootRequests
 	})
 }
 

@@ -87,6 +87,8 @@ var _ = Describe("#Compare", func() {
 			be(Outdated, And(HavePrefix("its arguments are"), ContainSubstring("--max-machine-preserve-timeout=1h0m0s")))),
 		Entry("what operators configure, not known to a former version", func() { container.Args = replaceArg(container.Args, "--max-machine-preserve-timeout=", "") },
 			be(Outdated, HavePrefix("its arguments are"))),
+		Entry("what operators configure about node maintenance", func() { container.Args = append(container.Args, "--node-maintenance-max-overtime=1h0m0s") },
+			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("whether those in the shoot may ask for power cycles", func() { container.Args = append(container.Args, "--power-cycle-shoot-requests") },
 			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("power cycles", func() { container.Args = append(container.Args, "--power-cycle") }, be(Broken, HavePrefix("its arguments are"))),

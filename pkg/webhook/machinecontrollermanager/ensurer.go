@@ -131,7 +131,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	var maintenanceFlags []string
 	if secret.Annotations[preservationcontroller.AnnotationNodeMaintenance] == "true" {
 		maintenance, err := helper.ReadNodeMaintenance(extension)
-		maintenanceFlags = preservationcontroller.MaintenanceFlags(maintenance)
+		maintenanceFlags = preservationcontroller.MaintenanceFlags(maintenance, e.config.MaxNodeMaintenanceOvertime.Duration)
 		if err != nil {
 			log.Info("Injecting with node maintenance as it was, it is not valid", "reason", err.Error())
 			maintenanceFlags = formerMaintenanceFlags(old)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
@@ -78,6 +79,7 @@ var _ = Describe("Ensurer", func() {
 		}).Build()
 		config = &configv1alpha1.ControllerConfiguration{}
 		configv1alpha1.SetObjectDefaults_ControllerConfiguration(config)
+		config.MaxNodeMaintenanceOvertime.Duration = 7 * time.Hour
 		ensurer = NewEnsurer(c, &machinecrd.Schemas{Machines: c, MachineDeployments: c}, config)
 
 		extension = &extensionsv1alpha1.Extension{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation", Namespace: namespace}}
@@ -374,9 +376,9 @@ var _ = Describe("Ensurer", func() {
 		},
 			Entry("none", "true", ``),
 			Entry("not yet, or somebody else's", "", `,"nodeMaintenance":{}`),
-			Entry("the defaults", "true", `,"nodeMaintenance":{}`, "--node-maintenance", "--node-maintenance-max-hold-time=24h0m0s"),
+			Entry("the defaults", "true", `,"nodeMaintenance":{}`, "--node-maintenance", "--node-maintenance-max-hold-time=24h0m0s", "--node-maintenance-max-overtime=7h0m0s"),
 			Entry("everything", "true", `,"nodeMaintenance":{"maxParallelOperations":2,"maxHoldTime":"36h","namespaces":["a","b"]}`,
-				"--node-maintenance", "--node-maintenance-max-hold-time=36h0m0s", "--node-maintenance-namespaces=a,b"),
+				"--node-maintenance", "--node-maintenance-max-hold-time=36h0m0s", "--node-maintenance-max-overtime=7h0m0s", "--node-maintenance-namespaces=a,b"),
 			Entry("a name that is none", "true", `,"nodeMaintenance":{"namespaces":["a,b"]}`),
 			Entry("what cannot be decoded", "true", `,"nodeMaintenance":true`),
 		)
@@ -403,7 +405,7 @@ var _ = Describe("Ensurer", func() {
 
 			config(fields)
 			before := write()
-			Expect(container().Args).To(ContainElements("--node-maintenance", "--node-maintenance-max-hold-time=36h0m0s", "--node-maintenance-namespaces=a"))
+			Expect(container().Args).To(ContainElements("--node-maintenance", "--node-maintenance-max-hold-time=36h0m0s", "--node-maintenance-max-overtime=7h0m0s", "--node-maintenance-namespaces=a"))
 			Expect(deployment).To(Equal(before))
 
 			By("Setting back what is in progress")

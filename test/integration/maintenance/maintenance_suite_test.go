@@ -79,7 +79,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	cmd := app.NewCommand()
 	cmd.SetArgs([]string{
 		"--namespace=" + builder.Namespace, "--control-kubeconfig=" + kubeconfig, "--target-kubeconfig=" + kubeconfig,
-		"--holder=preserve-expiry", "--metrics-bind-address=0", "--health-probe-bind-address=" + environment.FreeAddress(), "--node-maintenance",
+		"--holder=preserve-expiry", "--metrics-bind-address=0", "--health-probe-bind-address=" + environment.FreeAddress(), "--node-maintenance", "--node-maintenance-max-overtime=3s",
 	})
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended = make(chan error, 1)

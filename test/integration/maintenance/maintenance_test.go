@@ -6,6 +6,7 @@ package maintenance_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -21,13 +22,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 )
@@ -232,8 +237,7 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Expect(config.Spec).To(Equal(v1alpha1.MaintenanceOperatorConfigSpec{
 			MaxParallelOperations: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.Parse("20%")), LogLevel: "info", MaxNodeMaintenanceTimeSeconds: new(int32(3600)),
 		}))
-		config.Spec.LogLevel = "trace"
-		Expect(c.Update(ctx, config)).To(Satisfy(apierrors.IsInvalid))
+		Expect(c.Patch(ctx, config, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"logLevel":"trace"}}`)))).To(Satisfy(apierrors.IsInvalid))
 	})
 
 	It("M2 to M7, M16: should serve a client of the API as it is described", func(ctx SpecContext) {
@@ -459,5 +463,95 @@ var _ = Describe("Node maintenance", Ordered, func() {
 		Expect(phase(ctx, "kept")()).To(Equal("Ready"))
 	})
 
+	It("M7: should give back to the second what is ready for too long although others wait, or the requestor has failed", func(ctx SpecContext) {
+		since := map[string]time.Time{}
+		for name, node := range map[string]string{"shared": "worker-01", "failed": "worker-02"} {
+			Expect(c.Create(ctx, request(name, node, nil))).To(Succeed())
+			Eventually(phase(ctx, name), patient).Should(Equal("Ready"))
+			since[name] = meta.FindStatusCondition(get(ctx, name).Status.Conditions, "Ready").LastTransitionTime.Time
+		}
+		Expect(c.Patch(ctx, get(ctx, "shared"), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"additionalRequestors":["b.com"]}}`)))).To(Succeed())
+		Expect(c.Delete(ctx, get(ctx, "shared"))).To(Succeed())
+		failed := get(ctx, "failed")
+		patch := client.MergeFrom(failed.DeepCopy())
+		meta.SetStatusCondition(&failed.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "Failed"})
+		Expect(c.Status().Patch(ctx, failed, patch)).To(Succeed())
+		for _, name := range []string{"shared", "failed"} {
+			Eventually(phase(ctx, name), patient, 50*time.Millisecond).Should(Equal("gone"))
+			Expect(time.Since(since[name])).To(And(BeNumerically(">=", 7*time.Second), BeNumerically("<", 15*time.Second)), "4 seconds, and 3 more")
+		}
+		Eventually(toldOf(ctx, "MaintenanceEnded"), patient).Should(ConsistOf("shared", "failed"))
+	})
+
+	It("M1: should say within a second that a node does not exist, also in what kubectl shows", func(ctx SpecContext) {
+		Expect(c.Create(ctx, request("lost", "worker-99", nil))).To(Succeed())
+		Eventually(func() []any { return shown(ctx, "nodemaintenances", "lost") }, time.Second).Should(Equal([]any{"lost", "worker-99", "acme.com", "False", "Pending", nil, "Node worker-99 does not exist."}))
+		Eventually(toldOf(ctx, "MaintenanceRefused"), time.Second).Should(ContainElement("lost"))
+	})
+
+	It("M17: should say within a second that nobody reads a configuration, and refuse it where the policy is", func(ctx SpecContext) {
+		elsewhere := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}}
+		Expect(c.Create(ctx, elsewhere)).To(Succeed())
+		const message = "Nobody reads this object. The limits are those of kube-system/default, and are set in the Shoot."
+		Eventually(func() []any { return shown(ctx, "maintenanceoperatorconfigs", "default") }, time.Second).Should(Equal([]any{"default", "1", nil, "False", message}))
+		Eventually(toldOf(ctx, "MaintenanceConfigNotUsed"), time.Second).Should(ContainElement("default"))
+		config := &v1alpha1.MaintenanceOperatorConfig{}
+		Expect(c.Get(ctx, maintenance.ConfigKey, config)).To(Succeed())
+		Expect(meta.IsStatusConditionTrue(config.Status.Conditions, "Used")).To(BeTrue())
+
+		for _, object := range nodemaintenance.Policy() {
+			Expect(c.Create(ctx, object)).To(Succeed())
+			DeferCleanup(func(ctx SpecContext) { Expect(c.Delete(ctx, object)).To(Succeed()) })
+		}
+		refused := func(name string) func() error {
+			return func() error {
+				return c.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", GenerateName: name}})
+			}
+		}
+		Eventually(refused("other"), patient).Should(MatchError(ContainSubstring("nobody would read it: the limits are those of kube-system/default, and are set in the Shoot")))
+		Expect(refused("default")()).To(Satisfy(apierrors.IsForbidden))
+		elsewhere.Annotations = map[string]string{"a": "b"}
+		Expect(c.Patch(ctx, elsewhere, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`)))).To(Succeed(), "what is there can be changed")
+		Expect(c.Delete(ctx, elsewhere)).To(Succeed())
+		Expect(c.Delete(ctx, config)).To(Succeed())
+		Expect(c.Create(ctx, &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}})).To(Succeed())
+	})
+
 	describeReplicas()
 })
+
+// toldOf returns the objects that Events have with a reason.
+func toldOf(ctx context.Context, reason string) func() []string {
+	return func() []string {
+		list := &eventsv1.EventList{}
+		Expect(c.List(ctx, list)).To(Succeed())
+		var names []string
+		for _, event := range list.Items {
+			if event.Reason == reason {
+				names = append(names, event.Regarding.Name)
+			}
+		}
+		return names
+	}
+}
+
+// shown returns what kubectl shows of an object in namespace default, without its age.
+func shown(ctx context.Context, resource, name string) []any {
+	GinkgoHelper()
+	config := rest.CopyConfig(restConfig)
+	config.APIPath, config.GroupVersion, config.NegotiatedSerializer = "/apis", &v1alpha1.SchemeGroupVersion, scheme.Codecs.WithoutConversion()
+	restClient, err := rest.RESTClientFor(config)
+	Expect(err).NotTo(HaveOccurred())
+	raw, err := restClient.Get().Namespace("default").Resource(resource).Name(name).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
+	Expect(err).NotTo(HaveOccurred())
+	table := &metav1.Table{}
+	Expect(json.Unmarshal(raw, table)).To(Succeed())
+	Expect(table.Rows).To(HaveLen(1))
+	var cells []any
+	for i, column := range table.ColumnDefinitions {
+		if column.Priority == 0 {
+			cells = append(cells, table.Rows[0].Cells[i])
+		}
+	}
+	return cells
+}

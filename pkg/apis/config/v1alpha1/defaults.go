@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
 // SetDefaults_ControllerConfiguration sets default values for a ControllerConfiguration.
@@ -20,6 +22,9 @@ func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
 	}
 	if obj.MaxMachinePreserveTimeout == nil {
 		obj.MaxMachinePreserveTimeout = &metav1.Duration{Duration: 336 * time.Hour}
+	}
+	if obj.MaxNodeMaintenanceOvertime == nil {
+		obj.MaxNodeMaintenanceOvertime = &metav1.Duration{Duration: v1alpha1.DefaultMaxMaintenanceOvertime}
 	}
 	if obj.Injection == nil {
 		obj.Injection = new(InjectionInWaves)

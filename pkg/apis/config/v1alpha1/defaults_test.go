@@ -19,24 +19,26 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 		config := &ControllerConfiguration{}
 		SetObjectDefaults_ControllerConfiguration(config)
 		Expect(config).To(Equal(&ControllerConfiguration{
-			AutoPreserveFailedMax:     new(int32(0)),
-			MachinePreserveTimeout:    &metav1.Duration{Duration: 72 * time.Hour},
-			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
-			Injection:                 new(InjectionInWaves),
-			InjectionMaxFailed:        new(int32(3)),
-			InjectionMaxFailedPercent: new(int32(10)),
+			AutoPreserveFailedMax:      new(int32(0)),
+			MachinePreserveTimeout:     &metav1.Duration{Duration: 72 * time.Hour},
+			MaxMachinePreserveTimeout:  &metav1.Duration{Duration: 336 * time.Hour},
+			MaxNodeMaintenanceOvertime: &metav1.Duration{Duration: 24 * time.Hour},
+			Injection:                  new(InjectionInWaves),
+			InjectionMaxFailed:         new(int32(3)),
+			InjectionMaxFailedPercent:  new(int32(10)),
 		}))
 	})
 
 	It("should keep what is set", func() {
 		config := &ControllerConfiguration{
-			AutoPreserveFailedMax:     new(int32(2)),
-			MachinePreserveTimeout:    &metav1.Duration{Duration: time.Hour},
-			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 2 * time.Hour},
-			MaxAutoPreserveFailed:     new(int32(4)),
-			Injection:                 new(InjectionWithNextReconciliation),
-			InjectionMaxFailed:        new(int32(0)),
-			InjectionMaxFailedPercent: new(int32(100)),
+			AutoPreserveFailedMax:      new(int32(2)),
+			MachinePreserveTimeout:     &metav1.Duration{Duration: time.Hour},
+			MaxMachinePreserveTimeout:  &metav1.Duration{Duration: 2 * time.Hour},
+			MaxNodeMaintenanceOvertime: &metav1.Duration{},
+			MaxAutoPreserveFailed:      new(int32(4)),
+			Injection:                  new(InjectionWithNextReconciliation),
+			InjectionMaxFailed:         new(int32(0)),
+			InjectionMaxFailedPercent:  new(int32(100)),
 		}
 		expected := config.DeepCopy()
 		SetObjectDefaults_ControllerConfiguration(config)

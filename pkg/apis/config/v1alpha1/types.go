@@ -31,6 +31,11 @@ type ControllerConfiguration struct {
 	// whatever a Shoot sets. There is no limit but the size of the pool unless this is set.
 	// +optional
 	MaxAutoPreserveFailed *int32 `json:"maxAutoPreserveFailed,omitempty"`
+	// MaxNodeMaintenanceOvertime is for how much longer than the Shoot's maxNodeMaintenanceTime a NodeMaintenance keeps its node
+	// if its requestor has failed, or if it is deleted and additional requestors do not let go of it. Then it is ended. It
+	// defaults to 24h. 0 stands for never.
+	// +optional
+	MaxNodeMaintenanceOvertime *metav1.Duration `json:"maxNodeMaintenanceOvertime,omitempty"`
 	// Injection is when the preservation controllers of running control planes are replaced after an upgrade of the
 	// extension. It defaults to InWaves.
 	// +optional

@@ -38,6 +38,11 @@ func (in *ControllerConfiguration) DeepCopyInto(out *ControllerConfiguration) {
 		*out = new(int32)
 		**out = **in
 	}
+	if in.MaxNodeMaintenanceOvertime != nil {
+		in, out := &in.MaxNodeMaintenanceOvertime, &out.MaxNodeMaintenanceOvertime
+		*out = new(v1.Duration)
+		**out = **in
+	}
 	if in.Injection != nil {
 		in, out := &in.Injection, &out.Injection
 		*out = new(Injection)

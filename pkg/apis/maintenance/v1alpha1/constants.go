@@ -20,6 +20,9 @@ const (
 	AnnotationIgnoreGarbageCollector = keyPrefix + "garbage-collector.ignore"
 	// AnnotationDrainStartTime is since when the node is drained, and since when anew, in RFC 3339 with a slash in between.
 	AnnotationDrainStartTime = "machine-preservation.extensions.gardener.cloud/drain-start-time"
+	// AnnotationEnded on a NodeMaintenance that is deleted says that it waits for nobody any more: for neither additional
+	// requestors nor one that has failed. Who may write it may have them gone as well. It counts on nothing else.
+	AnnotationEnded = "machine-preservation.extensions.gardener.cloud/ended"
 )
 
 // Types of the conditions of a NodeMaintenance.
@@ -46,6 +49,19 @@ const (
 	PhaseReady = "Ready"
 	// PhaseRequestorFailed waits for the requestor, or somebody else, to clear ConditionRequestorFailed.
 	PhaseRequestorFailed = "RequestorFailed"
+)
+
+// ConditionUsed on a MaintenanceOperatorConfig says whether its limits count.
+const ConditionUsed = "Used"
+
+// Reasons of ConditionUsed.
+const (
+	// ReasonUsed is that they do.
+	ReasonUsed = "Used"
+	// ReasonElsewhere is that nobody reads them there.
+	ReasonElsewhere = "Elsewhere"
+	// ReasonInvalid is that they cannot be read.
+	ReasonInvalid = "Invalid"
 )
 
 const (

@@ -19,6 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type="string",JSONPath=`.status.conditions[?(@.type=='Ready')].status`
 // +kubebuilder:printcolumn:name="Phase",type="string",JSONPath=`.status.conditions[?(@.type=='Ready')].reason`
 // +kubebuilder:printcolumn:name="Failed",type="string",JSONPath=`.status.conditions[?(@.type=='RequestorFailed')].status`
+// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=`.status.conditions[?(@.type=='Ready')].message`
 
 // NodeMaintenance asks for a node to work on: it is to be scheduled, cordoned, waited for, drained, and handed over. It is
 // deleted when the work is done.
@@ -169,6 +170,8 @@ type DrainStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Parallel",type="string",JSONPath=`.spec.maxParallelOperations`
 // +kubebuilder:printcolumn:name="Unavailable",type="string",JSONPath=`.spec.maxUnavailable`
+// +kubebuilder:printcolumn:name="Used",type="string",JSONPath=`.status.conditions[?(@.type=='Used')].status`
+// +kubebuilder:printcolumn:name="Message",type="string",JSONPath=`.status.conditions[?(@.type=='Used')].message`
 
 // MaintenanceOperatorConfig limits the maintenances of a cluster. The one of the name "default" in the namespace
 // "kube-system" counts. It is put back to what the Shoot says.
@@ -179,7 +182,7 @@ type MaintenanceOperatorConfig struct {
 	// Spec are the limits.
 	// +optional
 	Spec MaintenanceOperatorConfigSpec `json:"spec,omitempty"`
-	// Status is empty.
+	// Status is whether they count.
 	// +optional
 	Status MaintenanceOperatorConfigStatus `json:"status,omitempty"`
 }
@@ -237,5 +240,12 @@ const (
 	LogLevelError LogLevel = "error"
 )
 
-// MaintenanceOperatorConfigStatus is empty.
-type MaintenanceOperatorConfigStatus struct{}
+// MaintenanceOperatorConfigStatus is whether the limits count.
+type MaintenanceOperatorConfigStatus struct {
+	// Conditions are Used: whether the limits count, and why they do not.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

@@ -191,6 +191,10 @@ const DefaultMaxMachinePreserveTimeout = 14 * 24 * time.Hour
 // (M12).
 const DefaultMaxHoldTime = 24 * time.Hour
 
+// DefaultMaxMaintenanceOvertime is for how much longer than it may be Ready a NodeMaintenance keeps its node because of others, where
+// operators do not say otherwise.
+const DefaultMaxMaintenanceOvertime = 24 * time.Hour
+
 // DefaultEvidenceRetention is for how long evidence is kept after its machine is gone, where nobody says otherwise, and the
 // others are the shortest and the longest time that can be set.
 const (

@@ -20,6 +20,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 // ControllerName is the name of the controller.
@@ -48,12 +49,12 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
 		}).
 		WithLogConstructor(maintenances.Log(ControllerName)).
-		Complete(r)
+		Complete(pace.RetryConflicts(r))
 }
 
 // requestOf leaves out what has no time to be over.
 func (r *Reconciler) requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
-	if _, ok := domain.ReadySince(nm, r.Clock.Now()); !ok {
+	if !domain.IsHandedOver(nm) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(nm)}}

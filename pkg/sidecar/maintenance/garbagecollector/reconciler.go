@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package garbagecollector deletes the NodeMaintenances that were Ready for too long (M9).
+// Package garbagecollector deletes the NodeMaintenances that were Ready for too long (M9), and ends those that others keep (M7).
 package garbagecollector
 
 import (
@@ -10,22 +10,29 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-// EventGarbageCollected says that a NodeMaintenance was deleted, as nobody had done so for too long.
-const EventGarbageCollected = "MaintenanceGarbageCollected"
+// Reasons of Events.
+const (
+	// EventGarbageCollected says that a NodeMaintenance was deleted, because nobody had done so for too long.
+	EventGarbageCollected = "MaintenanceGarbageCollected"
+	// EventEnded says that one that was deleted waits for nobody any more, and for whom it did.
+	EventEnded = "MaintenanceEnded"
+)
 
 // Maintenances knows their configuration as well.
 type Maintenances interface {
@@ -36,12 +43,16 @@ type Maintenances interface {
 
 // Reconciler looks at one NodeMaintenance at a time: when it changes, and when its time is over.
 type Reconciler struct {
-	Shoot    Maintenances
-	Clock    clock.PassiveClock
-	Recorder events.EventRecorder
+	Shoot Maintenances
+	// MaxOvertime is for how much longer than it may be Ready a NodeMaintenance is kept by a requestor that has failed, or after it
+	// was deleted by additional ones; 0 for ever.
+	MaxOvertime time.Duration
+	Clock       clock.PassiveClock
+	Recorder    events.EventRecorder
 }
 
-// Reconcile deletes a NodeMaintenance whose time is over.
+// Reconcile deletes a NodeMaintenance whose time is over, or ends one that is deleted. It writes once: what is left to do
+// follows from what was written, whoever sees it next.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.Shoot.Known() {
 		return reconcile.Result{}, nil // it is called when they are
@@ -54,27 +65,54 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("failed to read the configuration: %w", err)
 	}
-	now := r.Clock.Now()
-	since, ok := domain.ReadySince(nm, now)
-	if !ok || config == nil {
+	if config == nil {
 		return reconcile.Result{}, nil
 	}
-	limit := time.Duration(ptr.Deref(config.Spec.MaxNodeMaintenanceTimeSeconds, v1alpha1.DefaultMaxNodeMaintenanceTimeSeconds)) * time.Second
-	if left := since.Add(limit).Sub(now); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	now, limits := r.Clock.Now(), domain.ReadyTime{Max: domain.MaxReadyTime(&config.Spec), Overtime: r.MaxOvertime}
+	ends := limits.Ends(nm, now)
+	// Not both of them are there.
+	at := pace.Earliest(ends.Delete, ends.End)
+	switch {
+	case at.IsZero():
+		return reconcile.Result{}, nil
+	case at.After(now):
+		return reconcile.Result{RequeueAfter: at.Sub(now)}, nil
+	case ends.End.IsZero():
+		err = r.delete(ctx, nm, ends.Since, at.Sub(ends.Since))
+	default:
+		err = r.end(ctx, nm, ends.Since, at.Sub(ends.Since))
 	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
 
-	deleteCtx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
+// delete deletes a NodeMaintenance as it was read: the requestor may have asked to keep it since.
+func (r *Reconciler) delete(ctx context.Context, nm *v1alpha1.NodeMaintenance, since time.Time, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
-	// It may have changed since: the requestor may have asked to keep it.
-	precondition := client.Preconditions{UID: &nm.UID, ResourceVersion: &nm.ResourceVersion}
-	if err := r.Shoot.Delete(deleteCtx, nm.DeepCopy(), precondition); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("failed to delete the NodeMaintenance: %w", text.CutError(err)))
+	if err := r.Shoot.Delete(ctx, nm.DeepCopy(), client.Preconditions{UID: &nm.UID, ResourceVersion: &nm.ResourceVersion}); err != nil {
+		return fmt.Errorf("failed to delete the NodeMaintenance: %w", text.CutError(err))
 	}
-	logf.FromContext(ctx).Info("Deleted a NodeMaintenance that was ready for too long", "since", since)
-	maintenance.Tell(r.Recorder, domain.Event{
-		Maintenance: nm, Warning: true, Reason: EventGarbageCollected,
-		Note: fmt.Sprintf("Deleted, as it was Ready since %s, longer than %s.", since.UTC().Format(time.RFC3339), limit),
-	})
-	return reconcile.Result{}, nil
+	logf.FromContext(ctx).Info("Deleted a NodeMaintenance that had its node for too long", "since", since, "phase", domain.PhaseOf(nm))
+	r.tell(nm, EventGarbageCollected, "Deleted, because it was %s since %s, longer than %s.", domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
+	return nil
+}
+
+// end has one that is deleted wait for nobody any more. What comes of that is up to the controller of NodeMaintenances.
+func (r *Reconciler) end(ctx context.Context, nm *v1alpha1.NodeMaintenance, since time.Time, limit time.Duration) error {
+	after := nm.DeepCopy()
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationEnded, "true")
+	if _, err := shoot.Apply(ctx, r.Shoot, change.Write{Before: nm, After: after}); err != nil {
+		return fmt.Errorf("failed to end the NodeMaintenance: %w", text.CutError(err))
+	}
+	logf.FromContext(ctx).Info("Ended a NodeMaintenance that nobody let go of", "since", since, "phase", domain.PhaseOf(nm))
+	waitsFor := "its requestor has failed"
+	if !domain.RequestorFailed(nm) {
+		waitsFor = "its additional requestors do not let go of it"
+	}
+	r.tell(nm, EventEnded, "Ended, because %s, and it is %s since %s, longer than %s. The node is given back.", waitsFor, domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
+	return nil
+}
+
+func (r *Reconciler) tell(nm *v1alpha1.NodeMaintenance, reason, format string, args ...any) {
+	maintenance.Tell(r.Recorder, domain.Event{Maintenance: nm, Warning: true, Reason: reason, Note: fmt.Sprintf(format, args...)})
 }

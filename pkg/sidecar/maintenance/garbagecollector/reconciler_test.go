@@ -81,7 +81,44 @@ var _ = Describe("Reconcile", func() {
 		clock.SetTime(builder.Start.Add(30 * time.Minute))
 		_, deleted = run(ctx)
 		Expect(deleted).To(BeTrue())
-		Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected Deleted, as it was Ready since 2026-03-01T12:00:00Z, longer than 30m0s.")))
+		Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected Deleted, because it was Ready since 2026-03-01T12:00:00Z, longer than 30m0s.")))
+	})
+
+	It("M7: should end to the second what a requestor that has failed keeps, or additional ones do, whoever is restarted in between", func(ctx SpecContext) {
+		const ended = "machine-preservation.extensions.gardener.cloud/ended"
+		for _, edit := range []func(){
+			func() {
+				meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
+			},
+			func() {
+				nm.DeletionTimestamp, nm.Spec.AdditionalRequestors = new(metav1.NewTime(builder.Start)), []string{"b"}
+			},
+		} {
+			nm.Status.Conditions, nm.DeletionTimestamp, nm.Spec.AdditionalRequestors, nm.ResourceVersion = nm.Status.Conditions[:1], nil, nil, ""
+			edit()
+			s.Client, r = nil, &Reconciler{Clock: clock, Recorder: events.NewFakeRecorder(10), MaxOvertime: 2 * time.Hour}
+			clock.SetTime(builder.Start.Add(150*time.Minute - time.Second))
+			after, deleted := run(ctx)
+			Expect(after).To(Equal(time.Second))
+			Expect(deleted).To(Equal(nm.DeletionTimestamp != nil))
+			Expect(r.Recorder.(*events.FakeRecorder).Events).NotTo(Receive())
+
+			clock.SetTime(builder.Start.Add(150 * time.Minute))
+			if !deleted {
+				_, deleted = run(ctx)
+				Expect(deleted).To(BeTrue())
+				Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected Deleted, because it was Ready since 2026-03-01T12:00:00Z, longer than 2h30m0s.")))
+			}
+			run(ctx)
+			written := &v1alpha1.NodeMaintenance{}
+			Expect(s.Get(ctx, client.ObjectKeyFromObject(nm), written)).To(Succeed())
+			Expect(written.Annotations).To(HaveKeyWithValue(ended, "true"))
+			Expect(domain.IsEnding(written)).To(BeTrue(), "the node is given back")
+			Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(SatisfyAll(HavePrefix("Warning MaintenanceEnded Ended, because"), ContainSubstring("longer than 2h30m0s. The node is given back."))))
+			after, _ = run(ctx)
+			Expect(after).To(BeZero())
+			Expect(r.Recorder.(*events.FakeRecorder).Events).NotTo(Receive(), "once")
+		}
 	})
 
 	DescribeTable("M9: when it is over", func(ctx SpecContext, edit func(), want time.Duration) {
@@ -98,6 +135,15 @@ var _ = Describe("Reconcile", func() {
 		Entry("never for a requestor that has failed", func() {
 			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
 		}, time.Duration(0)),
+		Entry("never for one that is ended already", func() {
+			r.MaxOvertime = time.Hour
+			nm.Annotations["machine-preservation.extensions.gardener.cloud/ended"] = "true"
+			nm.Annotations["maintenance.nvidia.com/garbage-collector.ignore"] = "true"
+		}, time.Duration(0)),
+		Entry("later for a requestor that has failed, where operators set a bound", func() {
+			r.MaxOvertime = time.Hour
+			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
+		}, 80*time.Minute),
 		Entry("never in another phase", func() { domain.SetPhase(&nm.Status, "Draining", "", 0, builder.Start) }, time.Duration(0)),
 		Entry("never while nobody knows the limit", func() { s.config = nil }, time.Duration(0)),
 		Entry("never while nobody knows the objects", func() { s.unknown = true }, time.Duration(0)),

@@ -26,6 +26,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -52,6 +53,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	}
 	if r.Shoot == nil {
 		r.Shoot = maintenances
+	}
+	if r.Config == nil {
+		r.Config = maintenances.Config
 	}
 	if r.Nodes == nil {
 		r.Nodes = nodes
@@ -95,12 +99,13 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		})).
 		WatchesRawSource(nodes.Source(shoot.RequestsForNode, nodeChanged())).
 		WatchesRawSource(maintenances.Source(requestOf)).
+		WatchesRawSource(maintenances.ConfigSource(r.nodesOfMaintenances)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 5,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
 		}).
 		WithLogConstructor(maintenances.Log(ControllerName)).
-		Complete(r)
+		Complete(pace.RetryConflicts(r))
 }
 
 func requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {

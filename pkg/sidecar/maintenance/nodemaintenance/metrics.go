@@ -5,6 +5,8 @@
 package nodemaintenance
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 var (
@@ -27,10 +30,48 @@ var (
 		Name:      "node_maintenance_drains_failed_total",
 		Help:      "Drains for a NodeMaintenance that were not over after their timeout, and were begun anew.",
 	}, nil)
+	// overdue is a metric of nodes that are there, which are few: it exists for each only as long as its maintenance is over its
+	// Ready time.
+	overdue = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "machine_preservation",
+		Name:      "node_maintenance_overdue",
+		Help:      "1 while a NodeMaintenance has its node for longer than it may be Ready.",
+	}, []string{"node"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(phaseSeconds, drainsFailed)
+	metrics.Registry.MustRegister(phaseSeconds, drainsFailed, overdue)
+}
+
+// tellOverdue tells whether a maintenance has its node for too long, and returns when one will have. Of a node that is not there,
+// nothing is told: anybody may ask for one.
+func (r *Reconciler) tellOverdue(ctx context.Context, name string, facts *domain.Facts) (time.Time, error) {
+	config, err := r.Config(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("failed to read the configuration: %w", err)
+	}
+	var (
+		now  = r.Clock.Now()
+		over = false
+		next time.Time
+	)
+	if facts.Node != nil && config != nil {
+		limits := domain.ReadyTime{Max: domain.MaxReadyTime(&config.Spec)}
+		for _, nm := range facts.Maintenances {
+			switch at := limits.Ends(nm, now).Over; {
+			case at.After(now):
+				next = pace.Earliest(next, at)
+			case !at.IsZero():
+				over = true
+			}
+		}
+	}
+	if over {
+		overdue.WithLabelValues(name).Set(1)
+	} else {
+		overdue.DeleteLabelValues(name)
+	}
+	return next, nil
 }
 
 // observe tells of the phases that are over. That of a restart is not told.

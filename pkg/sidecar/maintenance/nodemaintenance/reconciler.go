@@ -30,6 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -56,6 +57,8 @@ type Reconciler struct {
 	Source client.Reader
 	// Shoot reads from a cache with maintenance.IndexNode.
 	Shoot maintenance.Client
+	// Config returns the configuration that counts, nil if there is none or nobody knows.
+	Config func(context.Context) (*v1alpha1.MaintenanceOperatorConfig, error)
 	// Nodes reads nodes from a cache, and Live from the API server.
 	Nodes, Live client.Reader
 	Pods        Pods
@@ -104,7 +107,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 	outcome, err := r.run(ctx, req.Name, facts, m)
 	m.Memory = facts.Memory
-	if errors.Is(err, errUnderWay) { // what is watched is needed when it is tried again
+	next, overdueErr := r.tellOverdue(ctx, req.Name, facts)
+	next, err = pace.Earliest(outcome.Next, next), errors.Join(err, overdueErr)
+	if isUnderWay(err) { // what is watched is needed when it is tried again
 		return reconcile.Result{}, err
 	}
 	if !outcome.WatchPods {
@@ -112,11 +117,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Evictions.DeleteEntry(req.Name)
 		m.Refused, m.EvictAfter = nil, time.Time{}
 	}
-	if outcome.Next.IsZero() {
+	if next.IsZero() {
 		return reconcile.Result{}, err
 	}
-	after := max(outcome.Next.Sub(r.Clock.Now()), time.Millisecond)
-	if err != nil { // what cannot be written of others keeps nothing from its time (P12)
+	after := max(next.Sub(r.Clock.Now()), time.Millisecond)
+	switch { // what cannot be written of others keeps nothing from its time (P12)
+	case pace.OnlyConflicts(err):
+		after = min(after, minRetry)
+	case err != nil:
 		logf.FromContext(ctx).Error(err, "Failed to write another maintenance of the node")
 		after = min(after, maxRetry)
 	}
@@ -178,7 +186,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 			continue
 		}
 		// What is under way may have been deleted, or changed, since it was read.
-		if errors.Is(err, errUnderWay) {
+		if isUnderWay(err) {
 			return outcome, err
 		}
 		// What else cannot be written is tried again later. It is not what the rest depends on.
@@ -190,7 +198,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		case outcome.ReadPods:
 			var readErr error
 			if facts.Pods, readErr = r.ReadPods(ctx, node); readErr != nil {
-				return outcome, errors.Join(err, fmt.Errorf("%w: %w", errUnderWay, readErr))
+				return outcome, errors.Join(err, underWayError{readErr})
 			}
 			facts.PodsLive = true
 		case len(outcome.Actions) > 0:
@@ -199,11 +207,22 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 			return outcome, err
 		}
 	}
-	return outcome, fmt.Errorf("%w: there is always something left to do", errUnderWay)
+	return outcome, underWayError{errors.New("there is always something left to do")}
 }
 
-// errUnderWay is an error of a write on the node or on a maintenance that is under way, or of what else that needs.
-var errUnderWay = errors.New("failed to go on")
+// underWayError is an error of a write on the node or on a maintenance that is under way, or of what else that needs.
+type underWayError struct{ error }
+
+// Error implements error.
+func (e underWayError) Error() string { return "failed to go on: " + e.error.Error() }
+
+// Unwrap returns what it is an error of.
+func (e underWayError) Unwrap() error { return e.error }
+
+func isUnderWay(err error) bool {
+	_, ok := errors.AsType[underWayError](err)
+	return ok
+}
 
 // write carries writes out, and returns whether the facts have changed by that: what was written are the facts from then on,
 // and what is gone is none any more. An Event of what was not written is left out, and so is that a cordon was put back.
@@ -233,7 +252,7 @@ func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *do
 			}
 			err = fmt.Errorf("failed to write %T %s: %w", write.Before, client.ObjectKeyFromObject(after), text.CutError(err))
 			if nm, ok := write.Before.(*v1alpha1.NodeMaintenance); !ok || domain.InProgress(nm) {
-				err = fmt.Errorf("%w: %w", errUnderWay, err)
+				err = underWayError{err}
 			}
 			errs = append(errs, err)
 			continue
@@ -299,4 +318,5 @@ func (r *Reconciler) forget(node string) {
 	r.Evictions.DeleteEntry(node)
 	r.Cordons.DeleteEntry(node)
 	r.memories.Delete(node)
+	overdue.DeleteLabelValues(node)
 }

@@ -78,6 +78,15 @@ type environment struct {
 	fail func(object client.Object) error
 	// writes counts them.
 	writes int
+	// maxReadySeconds is what the configuration says, nil for nobody knows.
+	maxReadySeconds *int32
+}
+
+func (e *environment) config(context.Context) (*v1alpha1.MaintenanceOperatorConfig, error) {
+	if e.maxReadySeconds == nil {
+		return nil, nil
+	}
+	return &v1alpha1.MaintenanceOperatorConfig{Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxNodeMaintenanceTimeSeconds: e.maxReadySeconds}}, nil
 }
 
 var errAfter = errors.New("the connection is lost after the write")
@@ -133,7 +142,7 @@ func (e *environment) restart() {
 		source = e.Source
 	}
 	e.Reconciler = &Reconciler{
-		Source: source, Shoot: e.shoot, Nodes: e.shoot, Live: e.shoot, Pods: e.shoot, Executor: e.shoot, Clock: e.clock, Recorder: e.recorder,
+		Source: source, Shoot: e.shoot, Config: e.config, Nodes: e.shoot, Live: e.shoot, Pods: e.shoot, Executor: e.shoot, Clock: e.clock, Recorder: e.recorder,
 		ReadPods:  func(context.Context, string) ([]drain.Pod, error) { e.shoot.reads++; return e.shoot.pods, nil },
 		Evictions: flowcontrol.NewBackOff(time.Second, 15*time.Second), Cordons: flowcontrol.NewBackOff(time.Second, time.Minute),
 	}

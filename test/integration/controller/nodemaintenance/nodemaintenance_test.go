@@ -150,7 +150,15 @@ var _ = Describe("Node maintenance", Ordered, func() {
 			Expect(definition.Labels).To(HaveKeyWithValue(label, "true"))
 			Expect(definition.Labels).To(HaveKeyWithValue("shoot.gardener.cloud/no-cleanup", "true"), "the deletion of the shoot does not wait for it")
 		}
-		Expect(allowed()).To(Equal(4))
+		Expect(allowed()).To(Equal(5))
+
+		By("Refusing limits that nobody would read")
+		eventually(func(g Gomega) { // the API server learns of a policy some time after it was written
+			elsewhere := &maintenancev1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{GenerateName: "default", Namespace: "default"}}
+			g.Expect(env.Client.Create(ctx, elsewhere)).To(MatchError(And(
+				ContainSubstring("nobody would read it: the limits are those of kube-system/default, and are set in the Shoot"), Satisfy(apierrors.IsForbidden),
+			)))
+		})
 
 		By("Changing the limits in the shoot, and writing what a scheduler writes")
 		patch := client.MergeFrom(config.DeepCopy())

@@ -50,6 +50,9 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 			allErrs = append(allErrs, field.Invalid(fldPath, timeout.Duration.String(), fmt.Sprintf("must not be longer than maxMachinePreserveTimeout, which is %s", longest.Duration)))
 		}
 	}
+	if overtime := config.MaxNodeMaintenanceOvertime; overtime != nil && overtime.Duration < 0 {
+		allErrs = append(allErrs, field.Invalid(field.NewPath("maxNodeMaintenanceOvertime"), overtime.Duration.String(), "must not be negative"))
+	}
 	if injection := config.Injection; injection != nil && !injections.Has(*injection) {
 		allErrs = append(allErrs, field.NotSupported(field.NewPath("injection"), *injection, sets.List(injections)))
 	}

@@ -24,11 +24,12 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 
 	It("should name every bad field", func() {
 		Expect(ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{
-			AutoPreserveFailedMax:     new(int32(-1)),
-			MachinePreserveTimeout:    &metav1.Duration{Duration: 9 * time.Second},
-			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 9 * time.Second},
+			AutoPreserveFailedMax:      new(int32(-1)),
+			MachinePreserveTimeout:     &metav1.Duration{Duration: 9 * time.Second},
+			MaxMachinePreserveTimeout:  &metav1.Duration{Duration: 9 * time.Second},
+			MaxNodeMaintenanceOvertime: &metav1.Duration{Duration: -time.Second},
 		}).ToAggregate()).To(MatchError(
-			`[autoPreserveFailedMax: Invalid value: -1: must not be negative, maxMachinePreserveTimeout: Invalid value: "9s": must be at least 10s, machinePreserveTimeout: Invalid value: "9s": must be at least 10s]`,
+			`[autoPreserveFailedMax: Invalid value: -1: must not be negative, maxMachinePreserveTimeout: Invalid value: "9s": must be at least 10s, machinePreserveTimeout: Invalid value: "9s": must be at least 10s, maxNodeMaintenanceOvertime: Invalid value: "-1s": must not be negative]`,
 		))
 	})
 

@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package operatorconfig
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
+)
+
+// ControllerName is the name of the controller.
+const ControllerName = "maintenanceoperatorconfig"
+
+// What failed is tried again after minRetry at first, and never later than after maxRetry.
+const minRetry, maxRetry = 100 * time.Millisecond, 30 * time.Second
+
+// AddToManager adds the Reconciler to a manager of the control-plane namespace.
+func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance.Maintenances) error {
+	if r.Shoot == nil {
+		r.Shoot = maintenances
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.Recorder == nil {
+		r.Recorder = maintenances.GetEventRecorder(ControllerName)
+	}
+	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+		Named(ControllerName).
+		WatchesRawSource(maintenances.ConfigsSource(requestOf)).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+		}).
+		WithLogConstructor(maintenances.Log(ControllerName)).
+		Complete(pace.RetryConflicts(r))
+}
+
+func requestOf(_ context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(config)}}
+}
