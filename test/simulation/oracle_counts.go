@@ -72,20 +72,26 @@ func (o *oracle) recount(name string) {
 	isCalm := time.Since(o.disturbed) > calm
 	healthy := s.node != nil && s.unhealthy.IsZero() && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	_, onMachine := s.machine.Annotations[v1alpha1.AnnotationPreserve]
-	asked, onNode := "", false
-	if s.node != nil {
-		asked, onNode = s.node.Annotations[v1alpha1.AnnotationPreserve]
-	}
-	if !onNode {
-		asked = s.machine.Annotations[v1alpha1.AnnotationPreserve]
-	}
+	asked, onNode := s.requested()
 	left := healthy && !s.record.kept
 	s.kept.follow(s.record.phase != "" && slices.ContainsFunc(slices.Collect(maps.Keys(s.record.claims)), isAsking),
 		left && !onMachine && !onNode && s.machine.Status.CurrentStatus.PreserveExpiryTime == nil, left && asked != v1alpha1.RequestNow, isCalm)
 
 	maintained := o.maintenances.of(name) != nil
 	_, marked := s.record.claims[v1alpha1.CauseMaintenance]
-	s.maintained.follow(maintained, healthy && !maintained && !marked && len(marksOfMaintenance(s.node)) == 0, healthy && !maintained, isCalm)
+	counts := maintained && len(marksOfMaintenance(s.node)) > 0 // nobody asks as long as the node cannot be written to
+	s.maintained.follow(counts, healthy && !maintained && !marked && len(marksOfMaintenance(s.node)) == 0, healthy && !maintained, isCalm)
+}
+
+// requested returns the request for a machine as it is written, and whether that is on its node.
+func (s *subject) requested() (value string, onNode bool) {
+	if s.node != nil {
+		value, onNode = s.node.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	if !onNode {
+		value = s.machine.Annotations[v1alpha1.AnnotationPreserve]
+	}
+	return value, onNode
 }
 
 // isAsking says that a claim is one of people, or of the share.
@@ -139,7 +145,8 @@ func (o *oracle) lookAtCounts(name string, s *subject) {
 	}
 
 	asking := s.record.phase != "" && slices.ContainsFunc(slices.Collect(maps.Keys(s.record.claims)), isAsking)
-	o.lookAtCount("P13", name, s, v1alpha1.AnnotationPreservedSince, s.kept.longest.quiet, asking, !s.record.kept)
+	asked, _ := s.requested() // what is not heeded does not bring it back
+	o.lookAtCount("P13", name, s, v1alpha1.AnnotationPreservedSince, s.kept.longest.quiet, asking, !s.record.kept && asked != v1alpha1.RequestNow)
 	_, claimed := s.record.claims[v1alpha1.CauseMaintenance]
 	maintained := o.maintenances.of(name) != nil
 	o.lookAtCount("M12", name, s, v1alpha1.AnnotationMaintainedSince, s.maintained.longest.quiet, claimed && maintained, !claimed && !maintained && time.Since(o.maintenances.changed[name]) > calm)
