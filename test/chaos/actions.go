@@ -49,10 +49,10 @@ var actions []action
 
 func init() {
 	actions = []action{
-		{kubeletDies, 12, fail(simulator.KubeletDead)},
+		{kubeletDies, 10, fail(simulator.KubeletDead)},
 		{"node gets not ready", 4, fail(simulator.NodeNotReady)},
 		{kernelHangs, 5, fail(simulator.KernelHang)},
-		{"recovers", 10, recoverOne},
+		{"recovers", 18, recoverOne},
 		{"request on the Node", 16, requestOnNode},
 		{"request on the Machine", 4, requestOnMachine},
 		{"expiry edited", 5, editExpiry},
@@ -72,7 +72,7 @@ func init() {
 		{"requestor fails or goes on", 3, failRequestor},
 		{nodeReboots, 8, rebootMaintained},
 		{"somebody uncordons", 3, uncordon},
-		{cycleWanted, 8, askForPowerCycle},
+		{cycleWanted, 16, askForPowerCycle},
 		{"power cycle withdrawn", 2, withdrawOnePowerCycle},
 		{"host misbehaves or obeys", 4, misbehave},
 		// Once, see schedule: longer than machine-controller-manager's safety timeout (30s, looked at once a minute).

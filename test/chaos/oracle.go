@@ -83,8 +83,8 @@ type history struct {
 	reasons []reason
 	// hangs says that it is broken until it has no power, and edited that an operator has edited an expiry of it.
 	hangs, edited bool
-	blamed  bool
-	lines   []string
+	blamed        bool
+	lines         []string
 }
 
 // reason is something that may end the preservation of a machine, or only what it is kept for by a claim of one cause.

@@ -369,4 +369,3 @@ func leftoversOfHost(object *unstructured.Unstructured) []string {
 	}
 	return left
 }
-

@@ -252,15 +252,15 @@ func uncordon(ctx context.Context, c *chaos, e event) (string, error) {
 	return node.Name, c.shoot.Patch(ctx, node, patch)
 }
 
-// askForPowerCycle asks as a health checker does, or as a person in the shoot does. Most are for machines that fail.
+// askForPowerCycle asks as a health checker does, or as a person in the shoot does, half of the time for a machine that fails.
 func askForPowerCycle(ctx context.Context, c *chaos, e event) (string, error) {
 	m, err := c.one(ctx, e, func(m *machinev1alpha1.Machine) bool {
-		return hasNode(m) && (c.isBroken(m.Name) || e.bit(0) && e.bit(1)) && !metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation)
+		return hasNode(m) && (c.isBroken(m.Name) || e.bit(0)) && !metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation)
 	})
 	if m == nil {
 		return "", err
 	}
-	if e.bit(2) && e.bit(3) {
+	if e.bit(1) && e.bit(2) {
 		node, err := c.node(ctx, m)
 		if node == nil {
 			return "", err
@@ -271,7 +271,9 @@ func askForPowerCycle(ctx context.Context, c *chaos, e event) (string, error) {
 }
 
 func withdrawOnePowerCycle(ctx context.Context, c *chaos, e event) (string, error) {
-	m, err := c.one(ctx, e, func(m *machinev1alpha1.Machine) bool { return metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation) })
+	m, err := c.one(ctx, e, func(m *machinev1alpha1.Machine) bool {
+		return metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation)
+	})
 	if m == nil {
 		return "", err
 	}
