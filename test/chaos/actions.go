@@ -70,11 +70,11 @@ func init() {
 		{"requestor is done", 8, deleteMaintenance},
 		{"requestor joins or leaves", 3, shareMaintenance},
 		{"requestor fails or goes on", 3, failRequestor},
-		{nodeReboots, 8, rebootMaintained},
+		{nodeReboots, 12, rebootMaintained},
 		{"somebody uncordons", 3, uncordon},
 		{cycleWanted, 16, askForPowerCycle},
 		{"power cycle withdrawn", 2, withdrawOnePowerCycle},
-		{"host misbehaves or obeys", 4, misbehave},
+		{"host misbehaves or obeys", 6, misbehave},
 		// Once, see schedule: longer than machine-controller-manager's safety timeout (30s, looked at once a minute).
 		{longOutage, 0, shootAway(150*time.Second, 200*time.Second)},
 	}

@@ -316,12 +316,12 @@ func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
 	if current.terminating && !before.terminating {
 		o.terminates(m.Name, h, before, now)
 	}
-	if current.cycle != before.cycle || current.cycleUntil != before.cycleUntil || before.asked && !current.asked {
-		h.reasons = append(h.reasons, reason{now, fmt.Sprintf("power cycle %q (X10)", current.cycle), v1alpha1.CauseRemediation})
-		if current.cycle != "" && current.cycle != before.cycle {
-			o.counts["power cycle "+current.cycle]++
-			o.say(m.Name + " power cycle " + current.cycle)
-		}
+	if current.cycle != before.cycle && current.cycle != "" {
+		o.counts["power cycle "+current.cycle]++
+		o.say(m.Name + " power cycle " + current.cycle)
+	}
+	if current.cycleEnds(before) {
+		h.reasons = append(h.reasons, reason{now, fmt.Sprintf("power cycle over, %q (X10)", current.cycle), v1alpha1.CauseRemediation})
 	}
 	switch {
 	case current.kept() && !before.kept():

@@ -98,6 +98,13 @@ func (s state) isWorkedOn() bool {
 	return s.kept() && (s.cause == v1alpha1.CauseMaintenance || s.cause == v1alpha1.CauseRemediation)
 }
 
+// cycleEnds says that the power cycle is over, or that a request which waits keeps the machine no longer. The request itself goes
+// before the host is on again.
+func (s state) cycleEnds(before state) bool {
+	over := []string{"", v1alpha1.PowerCycleSucceeded, v1alpha1.PowerCycleFailed, v1alpha1.PowerCycleCancelled}
+	return before.cycleUntil != "" && s.cycleUntil == "" || s.cycle != before.cycle && slices.Contains(over, s.cycle)
+}
+
 // unattended says that nobody was there who could have held a machine that had not failed.
 func (o *oracle) unattended(before state, at time.Time) bool {
 	return before.subPhase != failedPreserved && !o.killed.IsZero() && !o.killed.After(at) && at.Sub(o.killed) <= takeover

@@ -149,6 +149,13 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
 		})
 
+		It("should be blamed if what was done to it is too long ago", func() {
+			o.did("m", "request on the Node", now)
+			after(aftermath + time.Second)
+			o.saw(terminating(machine("m")), false, now)
+			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
+		})
+
 		It("should be blamed if the sidecar was killed, and it was held", func() {
 			o.saw(kept("m", "maintenance", failedPreserved), false, now)
 			o.killedSidecar(now)
@@ -208,9 +215,11 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should be blamed while they go on", func() {
 			o.saw(kept("m", "maintenance", "Running:Preserved"), false, now)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady)
 			after(5 * time.Minute)
+			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.AnnotationNeedsRemediation, ""), false, now)
+			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
+			after(time.Second)
 			o.saw(machine("m"), false, now)
 			o.saw(machine("n", v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m was let go without a reason"), ContainSubstring("n was let go without a reason")))
