@@ -148,7 +148,8 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 		o.counts["maintenance "+cmp.Or(m.phase, "asked for")]++
 		o.say(nm.Spec.NodeName + " " + m.String())
 	}
-	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) {
+	// That of a machine which is on its way out ends because of that (M15).
+	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) && !h.state.terminating {
 		h.reasons = append(h.reasons, reason{now, "NodeMaintenance " + m.name + " over (M13)", v1alpha1.CauseMaintenance})
 	}
 	o.checkParallel(now)

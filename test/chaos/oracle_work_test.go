@@ -137,6 +137,15 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
 		})
 
+		It("M15: should be blamed although the maintenance ends because of that", func() {
+			o.saw(kept("m", "maintenance", failedPreserved), false, now)
+			after(2 * time.Minute)
+			o.saw(terminating(kept("m", "maintenance", failedPreserved)), false, now)
+			maintain("one", "m", maintenancev1alpha1.PhasePending)
+			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
+			Expect(o.machines["m"].lines).To(ContainElement(ContainSubstring("was terminated without a reason")))
+		})
+
 		It("should be blamed if its requestor has failed, or its object waits for another requestor", func() {
 			maintain("one", "m", maintenancev1alpha1.PhaseRequestorFailed)
 			o.saw(terminating(machine("m")), false, now)
