@@ -64,16 +64,16 @@ func (m *maintenance) String() string {
 
 // node is what is known of a Node.
 type node struct {
-	ready             corev1.ConditionStatus
-	cordoned, outside bool // outside: out of service
-	request           string
+	ready            corev1.ConditionStatus
+	cordoned, fenced bool // fenced: out of service
+	request          string
 	// uncordoned is since when it is not cordoned, and flaps how often a cordon was taken away from it.
 	uncordoned time.Time
 	flaps      int
 }
 
 func (n *node) String() string {
-	return fmt.Sprintf("Ready %s, cordoned %t, out of service %t, request %q", n.ready, n.cordoned, n.outside, n.request)
+	return fmt.Sprintf("Ready %s, cordoned %t, out of service %t, request %q", n.ready, n.cordoned, n.fenced, n.request)
 }
 
 // host is what is known of a host.
@@ -169,7 +169,7 @@ func (o *oracle) sawNode(object *corev1.Node, gone bool, now time.Time) {
 		o.nodes[object.Name] = n
 	}
 	before := *n
-	n.request, n.cordoned, n.outside, n.ready = object.Annotations[v1alpha1.AnnotationPreserve], object.Spec.Unschedulable, false, ""
+	n.request, n.cordoned, n.fenced, n.ready = object.Annotations[v1alpha1.AnnotationPreserve], object.Spec.Unschedulable, false, ""
 	for _, condition := range object.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			n.ready = condition.Status
@@ -178,7 +178,7 @@ func (o *oracle) sawNode(object *corev1.Node, gone bool, now time.Time) {
 	name, since := o.machineOf(object.Name), now
 	for _, taint := range object.Spec.Taints {
 		if taint.Key == corev1.TaintNodeOutOfService {
-			if n.outside = true; taint.TimeAdded != nil { // it may be seen when the shoot's API server is back
+			if n.fenced = true; taint.TimeAdded != nil { // it may be seen when the shoot's API server is back
 				since = taint.TimeAdded.Time
 			}
 		}
@@ -192,7 +192,7 @@ func (o *oracle) sawNode(object *corev1.Node, gone bool, now time.Time) {
 	case n.uncordoned.IsZero():
 		n.uncordoned = now
 	}
-	if n.outside && !before.outside {
+	if n.fenced && !before.fenced {
 		o.counts["node made safe"]++
 		o.judge(now, func() { o.madeSafe(name, since, now) })
 	}
@@ -368,11 +368,11 @@ func (o *oracle) lookAtHosts(now time.Time) {
 func leftoversOfHost(object *unstructured.Unstructured) []string {
 	var left []string
 	if !baremetalhost.PoweredOn(object) {
-		left = append(left, "is off")
+		left = append(left, "host: off")
 	}
 	for _, key := range []string{v1alpha1.AnnotationReboot, v1alpha1.AnnotationHostOwner} {
 		if value, ok := object.GetAnnotations()[key]; ok {
-			left = append(left, key+"="+value)
+			left = append(left, "host: "+key+"="+value)
 		}
 	}
 	return left

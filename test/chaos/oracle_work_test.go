@@ -436,7 +436,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		It("should find what is left on a host", func() {
 			Expect(leftoversOfHost(host("m", true))).To(BeEmpty())
 			Expect(leftoversOfHost(host("m", false, v1alpha1.AnnotationReboot, v1alpha1.AnnotationHostOwner))).To(ConsistOf(
-				"is off", ContainSubstring("reboot.metal3.io"), ContainSubstring("power-cycle-owner")))
+				"host: off", ContainSubstring("reboot.metal3.io"), ContainSubstring("power-cycle-owner")))
 		})
 	})
 })

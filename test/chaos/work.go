@@ -323,8 +323,10 @@ func (c *chaos) endMaintenances(ctx context.Context, left map[string][]string) e
 		return err
 	}
 	for _, nm := range all {
-		name := "NodeMaintenance " + nm.Name
-		left[name] = append(left[name], fmt.Sprintf("is %s for %s, finalizers %q", phaseOf(nm), nm.Spec.NodeName, nm.Finalizers))
+		c.oracle.mutex.Lock()
+		name := c.oracle.machineOf(nm.Spec.NodeName)
+		c.oracle.mutex.Unlock()
+		left[name] = append(left[name], fmt.Sprintf("NodeMaintenance %s is %s, finalizers %q", nm.Name, phaseOf(nm), nm.Finalizers))
 		if requestorFailed(nm) {
 			err = c.setRequestorFailed(ctx, nm, false)
 		}
@@ -351,7 +353,7 @@ func (c *chaos) settleHosts(ctx context.Context, left map[string][]string) error
 	for i := range list.Items {
 		host := &list.Items[i]
 		if found := leftoversOfHost(host); len(found) > 0 {
-			left["host "+host.GetName()] = found
+			left[host.GetName()] = append(left[host.GetName()], found...)
 		}
 		if _, misbehaves := host.GetAnnotations()[hosts.MisbehaviourAnnotation]; misbehaves {
 			if err := c.annotate(ctx, c.seed, host, map[string]any{hosts.MisbehaviourAnnotation: nil}); client.IgnoreNotFound(err) != nil {
