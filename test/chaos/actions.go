@@ -26,6 +26,10 @@ import (
 
 const (
 	kubeletDies = "kubelet dies"
+	kernelHangs = "kernel hangs"
+	nodeWanted  = "node asked for"
+	nodeReboots = "node reboots under maintenance"
+	cycleWanted = "power cycle asked for"
 	longOutage  = "the shoot's API server is away for minutes"
 	// calm is how long a container must have run before it is killed again: else it would be started with a delay.
 	calm = 70 * time.Second
@@ -45,9 +49,10 @@ var actions []action
 
 func init() {
 	actions = []action{
-		{kubeletDies, 12, fail(simulator.KubeletDead)},
+		{kubeletDies, 10, fail(simulator.KubeletDead)},
 		{"node gets not ready", 4, fail(simulator.NodeNotReady)},
-		{"recovers", 10, recoverOne},
+		{kernelHangs, 5, fail(simulator.KernelHang)},
+		{"recovers", 18, recoverOne},
 		{"request on the Node", 16, requestOnNode},
 		{"request on the Machine", 4, requestOnMachine},
 		{"expiry edited", 5, editExpiry},
@@ -61,6 +66,15 @@ func init() {
 		{"kill -9 of machine-controller-manager", 1, kill("machine-controller-manager")},
 		{"kill -9 of the machine controller", 2, kill("machine-controller-manager-provider-local")},
 		{"the shoot's API server is away for seconds", 2, shootAway(3*time.Second, 15*time.Second)},
+		{nodeWanted, 16, askForNode},
+		{"requestor is done", 8, deleteMaintenance},
+		{"requestor joins or leaves", 3, shareMaintenance},
+		{"requestor fails or goes on", 3, failRequestor},
+		{nodeReboots, 12, rebootMaintained},
+		{"somebody uncordons", 3, uncordon},
+		{cycleWanted, 16, askForPowerCycle},
+		{"power cycle withdrawn", 2, withdrawOnePowerCycle},
+		{"host misbehaves or obeys", 6, misbehave},
 		// Once, see schedule: longer than machine-controller-manager's safety timeout (30s, looked at once a minute).
 		{longOutage, 0, shootAway(150*time.Second, 200*time.Second)},
 	}
@@ -108,12 +122,17 @@ func fail(failure simulator.Failure) func(context.Context, *chaos, event) (strin
 		if m == nil {
 			return "", err
 		}
-		c.oracle.breaks(m.Name, string(failure), time.Now())
-		c.mutex.Lock()
-		c.broken[m.Name] = true
-		c.mutex.Unlock()
-		return m.Name, c.inject(ctx, m.Name, string(failure))
+		return m.Name, c.hurt(ctx, m.Name, failure)
 	}
+}
+
+// hurt makes a machine fail.
+func (c *chaos) hurt(ctx context.Context, machine string, failure simulator.Failure) error {
+	c.oracle.breaks(machine, string(failure), time.Now())
+	c.mutex.Lock()
+	c.broken[machine] = true
+	c.mutex.Unlock()
+	return c.inject(ctx, machine, string(failure))
 }
 
 func recoverOne(ctx context.Context, c *chaos, e event) (string, error) {
@@ -121,11 +140,19 @@ func recoverOne(ctx context.Context, c *chaos, e event) (string, error) {
 	if m == nil {
 		return "", err
 	}
-	c.oracle.breaks(m.Name, "", time.Now())
-	c.mutex.Lock()
-	delete(c.broken, m.Name)
-	c.mutex.Unlock()
-	return m.Name, c.inject(ctx, m.Name, nil)
+	return m.Name, c.heal(ctx, m.Name)
+}
+
+// heal lets a machine recover. The power of its host it does not switch.
+func (c *chaos) heal(ctx context.Context, machine string) error {
+	c.oracle.breaks(machine, "", time.Now())
+	err := c.inject(ctx, machine, nil)
+	if client.IgnoreNotFound(err) == nil {
+		c.mutex.Lock()
+		delete(c.broken, machine)
+		c.mutex.Unlock()
+	}
+	return err
 }
 
 // requests are those that people make, with a timeout or none, nil for none at all. Most are good ones.
@@ -171,7 +198,7 @@ func editExpiry(ctx context.Context, c *chaos, e event) (string, error) {
 	}
 	expiry := time.Now().Add(e.between(5*time.Second, 2*time.Minute)).Truncate(time.Second)
 	text := "expiry " + expiry.UTC().Format(time.RFC3339)
-	c.oracle.did(m.Name, text, time.Now())
+	c.oracle.editedExpiry(m.Name, text, time.Now())
 	if m.Status.CurrentStatus.PreserveExpiryTime == nil {
 		return m.Name + " " + text, c.annotate(ctx, c.seed, m, map[string]any{v1alpha1.AnnotationExpiryTime: expiry.UTC().Format(time.RFC3339)})
 	}

@@ -20,14 +20,19 @@ import (
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+	kubernetesscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	toolswatch "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
@@ -37,16 +42,25 @@ const (
 	// callTimeout is less than anybody waits for: the shoot's API server may be away.
 	callTimeout = 5 * time.Second
 	// restTimeout is for the last machines that never join, and for machine-controller-manager, which replaces one machine
-	// of a MachineDeployment after the other and can be blind to a new Node for three minutes.
-	restTimeout  = 10 * time.Minute
+	// of a MachineDeployment after the other and can be blind to a new Node for three minutes. A power cycle is forgotten when
+	// the node was ready for five minutes after it (X6).
+	restTimeout  = 15 * time.Minute
 	pollInterval = time.Second
 )
+
+// shootScheme has the kinds that are of interest in the shoot.
+var shootScheme = func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(kubernetesscheme.AddToScheme(scheme))
+	utilruntime.Must(maintenancev1alpha1.AddToScheme(scheme))
+	return scheme
+}()
 
 // chaos is a landscape to which things happen.
 type chaos struct {
 	landscape *landscape.Landscape
 	seed      client.WithWatch
-	shoot     client.Client
+	shoot     client.WithWatch
 	// namespace is that of the control plane, machineNamespace that of the machines' pods.
 	namespace, machineNamespace string
 	out                         io.Writer
@@ -73,7 +87,7 @@ func newChaos(l *landscape.Landscape, shootName string, out io.Writer) (*chaos, 
 	if err != nil {
 		return nil, err
 	}
-	shootClient, err := client.New(unlimited(l.Shoot.Config), client.Options{Scheme: kubernetesclient.ShootScheme})
+	shootClient, err := client.NewWithWatch(unlimited(l.Shoot.Config), client.Options{Scheme: shootScheme})
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +116,16 @@ func (c *chaos) say(text string) {
 func (c *chaos) run(ctx context.Context, events []event, length time.Duration) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	for _, list := range []client.ObjectList{&machinev1alpha1.MachineDeploymentList{}, &machinev1alpha1.MachineList{}} {
-		if err := c.watch(watching, list); err != nil {
+	if err := c.deploy(ctx); err != nil {
+		return err
+	}
+	for _, list := range []client.ObjectList{&machinev1alpha1.MachineDeploymentList{}, &machinev1alpha1.MachineList{}, newHostList()} {
+		if err := c.watch(watching, c.seed, list, client.InNamespace(c.namespace)); err != nil {
+			return err
+		}
+	}
+	for _, list := range []client.ObjectList{&corev1.NodeList{}, &maintenancev1alpha1.NodeMaintenanceList{}} {
+		if err := c.watch(watching, c.shoot, list); err != nil {
 			return err
 		}
 	}
@@ -147,43 +169,82 @@ func (c *chaos) run(ctx context.Context, events []event, length time.Duration) e
 	return nil
 }
 
-// watch shows the oracle each state of the objects, in the order in which they are written.
-func (c *chaos) watch(ctx context.Context, list client.ObjectList) error {
-	if err := c.seed.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
-		return err
-	}
-	see := func(object any, gone bool) {
-		switch object := object.(type) {
-		case *machinev1alpha1.Machine:
-			c.oracle.saw(object, gone, time.Now())
-		case *machinev1alpha1.MachineDeployment:
-			c.oracle.sawDeployment(object, time.Now())
+// watch shows the oracle each state of the objects, in the order in which they are written. Where the watch ends because the
+// API server was away for too long, what was written meanwhile is not seen.
+func (c *chaos) watch(ctx context.Context, in client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+	known := map[string]runtime.Object{}
+	begin := func() (*toolswatch.RetryWatcher, error) {
+		listing, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		list := list.DeepCopyObject().(client.ObjectList)
+		if err := in.List(listing, list, options...); err != nil {
+			return nil, err
 		}
+		before := known
+		known = map[string]runtime.Object{}
+		if err := meta.EachListItem(list, func(object runtime.Object) error {
+			known[keyOf(object)] = object
+			c.see(object, false)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		for key, object := range before {
+			if known[key] == nil {
+				c.see(object, true)
+			}
+		}
+		return toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &toolscache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (apiwatch.Interface, error) {
+				return in.Watch(ctx, list, append(slices.Clone(options), &client.ListOptions{Raw: &raw})...)
+			},
+		})
 	}
-	watch, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &toolscache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
-			return c.seed.Watch(ctx, list, client.InNamespace(c.namespace), &client.ListOptions{Raw: &options})
-		},
-	})
+	watch, err := begin()
 	if err != nil {
 		return err
 	}
-	switch list := list.(type) {
-	case *machinev1alpha1.MachineList:
-		for i := range list.Items {
-			see(&list.Items[i], false)
-		}
-	case *machinev1alpha1.MachineDeploymentList:
-		for i := range list.Items {
-			see(&list.Items[i], false)
-		}
-	}
 	go func() {
-		for event := range watch.ResultChan() {
-			see(event.Object, event.Type == apiwatch.Deleted)
+		for ctx.Err() == nil {
+			for event := range watch.ResultChan() {
+				switch event.Type {
+				case apiwatch.Added, apiwatch.Modified:
+					known[keyOf(event.Object)] = event.Object
+					c.see(event.Object, false)
+				case apiwatch.Deleted:
+					delete(known, keyOf(event.Object))
+					c.see(event.Object, true)
+				}
+			}
+			for ctx.Err() == nil {
+				time.Sleep(pollInterval)
+				if again, err := begin(); err == nil {
+					watch = again
+					break
+				}
+			}
 		}
 	}()
 	return nil
+}
+
+func keyOf(object runtime.Object) string {
+	return client.ObjectKeyFromObject(object.(client.Object)).String()
+}
+
+func (c *chaos) see(object runtime.Object, gone bool) {
+	switch object := object.(type) {
+	case *machinev1alpha1.Machine:
+		c.oracle.saw(object, gone, time.Now())
+	case *machinev1alpha1.MachineDeployment:
+		c.oracle.sawDeployment(object, time.Now())
+	case *corev1.Node:
+		c.oracle.sawNode(object, gone, time.Now())
+	case *maintenancev1alpha1.NodeMaintenance:
+		c.oracle.sawMaintenance(object, gone, time.Now())
+	case *unstructured.Unstructured:
+		c.oracle.sawHost(object, time.Now())
+	}
 }
 
 // machines returns those that are not going, in the order of their names.
@@ -226,7 +287,7 @@ func (c *chaos) annotate(ctx context.Context, in client.Client, object client.Ob
 
 // rest takes back all that was done, waits until nothing happens any more, and returns an error that says what is left.
 func (c *chaos) rest(ctx context.Context) error {
-	c.say("At rest from here on: faults are healed, requests withdrawn, auto-preserved machines told to go.")
+	c.say("At rest from here on: faults are healed, requests withdrawn, auto-preserved machines told to go, nodes given back.")
 	c.endOutage()
 	if err := c.neverJoin(ctx, false); err != nil {
 		return err
@@ -281,6 +342,15 @@ func (c *chaos) settle(ctx context.Context) (map[string][]string, error) {
 		if err := c.ask(ctx, m, node, request); err != nil {
 			return nil, err
 		}
+		if err := c.withdrawPowerCycle(ctx, m, node); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.endMaintenances(ctx, left); err != nil {
+		return nil, err
+	}
+	if err := c.settleHosts(ctx, left); err != nil {
+		return nil, err
 	}
 	deployments := &machinev1alpha1.MachineDeploymentList{}
 	if err := c.seed.List(ctx, deployments, client.InNamespace(c.namespace)); err != nil {
@@ -319,13 +389,12 @@ func (c *chaos) ask(ctx context.Context, m *machinev1alpha1.Machine, node *corev
 // healAll lets all machines recover.
 func (c *chaos) healAll(ctx context.Context) error {
 	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	for name := range c.broken {
-		c.oracle.breaks(name, "", time.Now())
-		if err := c.inject(ctx, name, nil); err != nil && !apierrors.IsNotFound(err) {
+	broken := slices.Sorted(maps.Keys(c.broken))
+	c.mutex.Unlock()
+	for _, name := range broken {
+		if err := c.heal(ctx, name); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		delete(c.broken, name)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
@@ -80,7 +81,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	l, err := landscape.Start(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: o.generation, Out: os.Stdout, Shoot: shoot})
+	l, err := landscape.Start(ctx, landscape.Options{Dir: landscape.DefaultDir, MCM: o.generation, Hosts: hosts.BareMetalHost, Out: os.Stdout, Shoot: shoot})
 	if err != nil {
 		return err
 	}

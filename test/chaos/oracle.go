@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,8 +16,10 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
 )
 
 const (
@@ -44,6 +47,10 @@ type oracle struct {
 	say         func(string)
 	machines    map[string]*history
 	deployments map[string]*deployment
+	// maintenances are NodeMaintenances by their names, nodes and hosts those of the machines.
+	maintenances map[string]*maintenance
+	nodes        map[string]*node
+	hosts        map[string]*host
 	// outages are those of the shoot's API server. The last one has no end while it lasts.
 	outages []outage
 	// killed is when the sidecar was killed for the last time.
@@ -67,20 +74,24 @@ type violation struct{ machine, text string }
 // history is what is known of a machine.
 type history struct {
 	deployment string
+	node       string
 	state      state
 	// since is when the machine began to be kept.
 	since time.Time
 	// broken is since when the machine cannot be healthy; zero if it can.
 	broken  time.Time
 	reasons []reason
-	blamed  bool
-	lines   []string
+	// hangs says that it is broken until it has no power, and edited that an operator has edited an expiry of it.
+	hangs, edited bool
+	blamed        bool
+	lines         []string
 }
 
-// reason is something that may end the preservation of a machine.
+// reason is something that may end the preservation of a machine, or only what it is kept for by a claim of one cause.
 type reason struct {
-	at   time.Time
-	text string
+	at    time.Time
+	text  string
+	cause string
 }
 
 // deployment is what is known of a MachineDeployment.
@@ -98,17 +109,42 @@ type share struct {
 
 // state is what a Machine says about itself.
 type state struct {
-	phase                   machinev1alpha1.MachinePhase
-	cause, subPhase, expiry string
-	terminating             bool
+	phase                           machinev1alpha1.MachinePhase
+	cause, claims, subPhase, expiry string
+	// cycle is the phase of its power cycle, cycleUntil until when it is kept for that, and asked whether there is a request.
+	cycle, cycleUntil string
+	asked             bool
+	// request is that on the Machine.
+	request               string
+	released, terminating bool
 }
 
 func (s state) kept() bool { return s.cause != "" && !s.terminating }
 
+// claim returns until when a machine is kept for a cause, and whether it is.
+func (s state) claim(cause string) (until time.Time, ok bool) {
+	value := s.expiry
+	if s.cause != cause || s.claims != "" {
+		i := strings.Index(","+s.claims, ","+cause+"=")
+		if i < 0 {
+			return time.Time{}, false
+		}
+		value, _, _ = strings.Cut(s.claims[i+len(cause)+1:], ",")
+	}
+	until, _ = time.Parse(time.RFC3339, value)
+	return until, true
+}
+
 func (s state) String() string {
 	text := string(s.phase)
 	if s.cause != "" {
-		text = fmt.Sprintf("%s (%s) until %s, phase %s", s.subPhase, s.cause, s.expiry, s.phase)
+		text = fmt.Sprintf("%s (%s) until %s, phase %s", s.subPhase, cmp.Or(s.claims, s.cause), s.expiry, s.phase)
+	}
+	if s.cycle != "" || s.asked {
+		text += fmt.Sprintf(", power cycle %q asked for: %t, until %s", s.cycle, s.asked, s.cycleUntil)
+	}
+	if s.released {
+		text += ", released"
 	}
 	if s.terminating {
 		text += ", terminating"
@@ -120,14 +156,23 @@ func stateOf(m *machinev1alpha1.Machine) state {
 	return state{
 		phase:       m.Status.CurrentStatus.Phase,
 		cause:       m.Annotations[v1alpha1.AnnotationCause],
+		claims:      m.Annotations[v1alpha1.AnnotationClaims],
 		subPhase:    m.Annotations[v1alpha1.AnnotationPhase],
 		expiry:      m.Annotations[v1alpha1.AnnotationExpiryTime],
+		cycle:       m.Annotations[v1alpha1.AnnotationPowerCyclePhase],
+		cycleUntil:  m.Annotations[v1alpha1.AnnotationRemediation],
+		asked:       metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation),
+		request:     m.Annotations[v1alpha1.AnnotationPreserve],
+		released:    metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationReleased),
 		terminating: m.DeletionTimestamp != nil,
 	}
 }
 
 func newOracle(say func(string)) *oracle {
-	return &oracle{say: say, machines: map[string]*history{}, deployments: map[string]*deployment{}, counts: map[string]int{}}
+	return &oracle{
+		say: say, machines: map[string]*history{}, deployments: map[string]*deployment{}, maintenances: map[string]*maintenance{},
+		nodes: map[string]*node{}, hosts: map[string]*host{}, counts: map[string]int{},
+	}
 }
 
 func (o *oracle) historyOf(name string) *history {
@@ -154,7 +199,15 @@ func (o *oracle) did(machine, text string, now time.Time) {
 	defer o.mutex.Unlock()
 	h := o.historyOf(machine)
 	h.note(now, "did: "+text)
-	h.reasons = append(h.reasons, reason{now, text})
+	h.reasons = append(h.reasons, reason{at: now, text: text})
+}
+
+// editedExpiry says that an operator has edited the expiry of a machine.
+func (o *oracle) editedExpiry(machine, text string, now time.Time) {
+	o.did(machine, text, now)
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.historyOf(machine).edited = true
 }
 
 // breaks says that a machine is made to fail, or with nothing that it recovers.
@@ -162,6 +215,7 @@ func (o *oracle) breaks(machine, failure string, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	h := o.historyOf(machine)
+	h.hangs = failure == string(simulator.KernelHang)
 	if failure == "" {
 		h.broken = time.Time{}
 		h.note(now, "did: recovers")
@@ -180,7 +234,7 @@ func (o *oracle) didToAll(name, text string, now time.Time) {
 
 func (o *oracle) explain(name, text string, now time.Time) {
 	d := o.deploymentOf(name)
-	d.reasons = append(d.reasons, reason{now, text})
+	d.reasons = append(d.reasons, reason{at: now, text: text})
 	for _, h := range o.machines {
 		if h.deployment == name && !h.state.terminating {
 			h.note(now, "did to its MachineDeployment: "+text)
@@ -249,7 +303,7 @@ func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	h, current := o.historyOf(m.Name), stateOf(m)
-	h.deployment = m.Labels[deploymentLabel]
+	h.deployment, h.node = m.Labels[deploymentLabel], m.Labels[machinev1alpha1.NodeLabelKey]
 	if gone {
 		current = state{phase: "gone", terminating: true}
 	}
@@ -259,6 +313,16 @@ func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
 	}
 	h.state = current
 	h.note(now, "saw: "+current.String())
+	if current.terminating && !before.terminating {
+		o.terminates(m.Name, h, before, now)
+	}
+	if current.cycle != before.cycle && current.cycle != "" {
+		o.counts["power cycle "+current.cycle]++
+		o.say(m.Name + " power cycle " + current.cycle)
+	}
+	if current.cycleEnds(before) {
+		h.reasons = append(h.reasons, reason{now, fmt.Sprintf("power cycle over, %q (X10)", current.cycle), v1alpha1.CauseRemediation})
+	}
 	switch {
 	case current.kept() && !before.kept():
 		h.since = now
@@ -310,7 +374,7 @@ func (o *oracle) why(h *history, before, current state, since, at time.Time) str
 	}
 	d := o.deploymentOf(h.deployment)
 	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
-		if o.passed(r.at, at) <= aftermath {
+		if _, claimed := before.claim(r.cause); o.passed(r.at, at) <= aftermath && (r.cause == "" || claimed) {
 			return r.text
 		}
 	}
@@ -322,6 +386,8 @@ func (o *oracle) why(h *history, before, current state, since, at time.Time) str
 		return "it recovered, failed again, and found no place (P1)"
 	case before.subPhase == "" && current.phase == machinev1alpha1.MachineRunning && at.Sub(since) <= marginal:
 		return "it was healthy again before its deadline (H4)"
+	case before.isWorkedOn() && o.unattended(before, at):
+		return unattended
 	}
 	return ""
 }
@@ -349,6 +415,10 @@ func (o *oracle) checkShare(name string, at time.Time) {
 	var held []string
 	for machine, h := range o.machines {
 		if h.deployment == name && h.state.kept() && h.state.cause == v1alpha1.CauseAuto && (h.state.subPhase == failedPreserved || h.state.subPhase == "") {
+			// What somebody works on may have had its time as an auto-preserved machine, and has no place any more.
+			if until, _ := h.state.claim(v1alpha1.CauseAuto); h.state.claims != "" && !until.After(at) {
+				continue
+			}
 			held = append(held, machine)
 		}
 	}
@@ -382,6 +452,7 @@ func (o *oracle) tick(now time.Time) {
 		o.judgements[0].pass()
 		o.judgements = o.judgements[1:]
 	}
+	o.lookAtHosts(now)
 	disturbed := o.killed
 	if n := len(o.outages); n > 0 {
 		if o.outages[n-1].to.IsZero() {
@@ -391,6 +462,7 @@ func (o *oracle) tick(now time.Time) {
 			disturbed = o.outages[n-1].to
 		}
 	}
+	o.lookAtMaintenances(disturbed, now)
 	for name, h := range o.machines {
 		expiry, err := time.Parse(time.RFC3339, h.state.expiry)
 		if h.state.kept() && err == nil && now.Sub(expiry) > overdue && now.Sub(disturbed) > overdue {
@@ -411,16 +483,20 @@ func (o *oracle) blame(name, text string, now time.Time) {
 	o.say(fmt.Sprintf("VIOLATION: %s %s", name, text))
 }
 
+// lasting are annotations that stay when all is over: what the longest time is counted from for which a machine may be kept
+// (P13), or kept because of maintenances (M12), and when its power cycles of the last day were (X9).
+var lasting = []string{v1alpha1.AnnotationPreservedSince, v1alpha1.AnnotationMaintainedSince, v1alpha1.AnnotationPowerCycleRecord}
+
 // leftovers returns what is left on a machine that is neither kept nor going, and on its node.
 func leftovers(m *machinev1alpha1.Machine, node *corev1.Node) []string {
 	var left []string
 	add := func(on, what string) { left = append(left, on+": "+what) }
 	keys := func(on string, annotations map[string]string) {
 		for _, key := range slices.Sorted(maps.Keys(annotations)) {
-			if key == v1alpha1.AnnotationPreservedSince { // it stays (P13)
+			if slices.Contains(lasting, key) {
 				continue
 			}
-			if key == v1alpha1.AnnotationPreserve || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {
+			if key == v1alpha1.AnnotationPreserve || key == v1alpha1.AnnotationNeedsRemediation || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {
 				add(on, key+"="+annotations[key])
 			}
 		}
@@ -438,19 +514,30 @@ func leftovers(m *machinev1alpha1.Machine, node *corev1.Node) []string {
 	if m.DeletionTimestamp != nil {
 		add("Machine", "is going")
 	}
+	for _, finalizer := range m.Finalizers {
+		if strings.HasPrefix(finalizer, v1alpha1.GroupName+"/") {
+			add("Machine", "finalizer "+finalizer)
+		}
+	}
 	if node == nil {
 		add("Node", "there is none")
 		return left
 	}
 	keys("Node", node.Annotations)
+	if node.Spec.Unschedulable {
+		add("Node", "cordoned")
+	}
 	for _, taint := range node.Spec.Taints {
-		if taint.Key == v1alpha1.TaintPreserved {
+		if taint.Key == v1alpha1.TaintPreserved || taint.Key == corev1.TaintNodeOutOfService || strings.HasPrefix(taint.Key, v1alpha1.GroupName+"/") {
 			add("Node", "taint "+taint.Key)
 		}
 	}
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == "Preserved" && condition.Status == corev1.ConditionTrue {
 			add("Node", "condition Preserved is True: "+condition.Message)
+		}
+		if slices.Contains(conditionsOfWork, condition.Type) {
+			add("Node", "condition "+string(condition.Type)+": "+condition.Message)
 		}
 	}
 	return left

@@ -13,7 +13,7 @@ import (
 
 const (
 	// pace is the mean time between two events.
-	pace = 3 * time.Second
+	pace = 2 * time.Second
 	// longOutageAfter is how long a run has to be so that the shoot's API server is away for minutes in it, once, and comes
 	// back before the end.
 	longOutageAfter = 7 * time.Minute
@@ -59,6 +59,12 @@ func schedule(seed uint64, length time.Duration) []event {
 		for range 3 {
 			events = append(events, event{at: at - 45*time.Second, action: kubeletDies, which: random.Uint64()})
 		}
+		// Others are worked on, and one is power-cycled.
+		for range 2 {
+			events = append(events, event{at: at - 60*time.Second, action: nodeWanted, which: random.Uint64()})
+			events = append(events, event{at: at - 30*time.Second, action: nodeReboots, which: random.Uint64()})
+		}
+		events = append(events, event{at: at - 15*time.Second, action: cycleWanted, which: random.Uint64()})
 		slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	}
 	return events

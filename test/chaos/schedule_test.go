@@ -37,6 +37,22 @@ var _ = Describe("#schedule", func() {
 		Expect(outages(10 * time.Minute)[0].at).To(BeNumerically("<=", 5*time.Minute))
 		Expect(outages(4 * time.Minute)).To(BeEmpty())
 	})
+
+	It("should have nodes worked on when the long outage begins", func() {
+		events := schedule(7, 10*time.Minute)
+		outage := slices.IndexFunc(events, func(e event) bool { return e.action == longOutage })
+		for action, before := range map[string]time.Duration{nodeWanted: 60 * time.Second, nodeReboots: 30 * time.Second, cycleWanted: 15 * time.Second} {
+			at := events[outage].at - before
+			Expect(slices.ContainsFunc(events, func(e event) bool { return e.action == action && e.at == at })).To(BeTrue(), action)
+		}
+	})
+
+	It("should have all that there is in a long run", func() {
+		events := schedule(7, time.Hour)
+		for _, action := range actions {
+			Expect(slices.ContainsFunc(events, func(e event) bool { return e.action == action.name })).To(BeTrue(), action.name)
+		}
+	})
 })
 
 var _ = DescribeTable("#readOptions should say what is wrong", func(name, value, message string) {
