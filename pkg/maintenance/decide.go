@@ -33,9 +33,30 @@ type Machine struct {
 	// Terminating says that it is on its way out, and Updating that it is updated in place: machine-controller-manager empties
 	// the node.
 	Terminating, Updating bool
+	// Hold says until when it is kept if its node fails meanwhile.
+	Hold Hold
 	// Rolling says that its pool is, Hibernating that the shoot is, or its pool is removed, and PowerCycled that its host is,
 	// or is about to be.
 	Rolling, Hibernating, PowerCycled bool
+}
+
+// Hold says until when the machine of a node under maintenance is kept if that fails (M12).
+type Hold struct {
+	// Until is zero if it is not kept.
+	Until time.Time
+	// Why says why it is not; empty if nobody knows.
+	Why string
+}
+
+// describe says it in a sentence, with a space before it; empty if nobody knows.
+func (h Hold) describe() string {
+	switch {
+	case !h.Until.IsZero():
+		return " If the node fails, its machine is kept until " + formatTime(h.Until) + "."
+	case h.Why != "":
+		return " If the node fails, its machine is replaced, because " + h.Why + "."
+	}
+	return ""
 }
 
 // obstacle returns why no maintenance may begin, or why the one that is under way may not go on; empty for nothing (M15).
@@ -387,6 +408,9 @@ const (
 func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string, edit func(*v1alpha1.NodeMaintenanceStatus)) {
 	if PhaseOf(nm) != phase {
 		d.Events = append(d.Events, Event{Maintenance: nm, Reason: EventConditionChanged, Note: phase})
+	}
+	if phase != v1alpha1.PhasePending {
+		message += d.Machine.Hold.describe()
 	}
 	d.editStatus(nm, func(s *v1alpha1.NodeMaintenanceStatus) {
 		if edit != nil {

@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -138,4 +139,17 @@ func (d *Decision) exhaustMaintenance(g Group, now time.Time) {
 	if d.Target.maintained() && d.Target.MaintenanceOver.IsZero() && now.Before(d.maintainedUntil(g, now)) {
 		d.maintained.since = now.Add(-maxHoldTime(g)).Truncate(time.Second)
 	}
+}
+
+// MaintainedUntil returns until when a machine is kept because of a maintenance that its Node shows, and if it is not, the zero
+// time and why (M12). The group need not have its other members.
+func MaintainedUntil(g Group, m Member, now time.Time) (until time.Time, why string) {
+	g.Members = []Member{m}
+	d := Decide(g, now)[0]
+	if d.Target != nil {
+		if claim := d.Target.claim(v1alpha1.CauseMaintenance); claim != nil {
+			return claim.Expiry, ""
+		}
+	}
+	return time.Time{}, cmp.Or(d.Untold, d.Reason, reasonMaintenanceExhausted)
 }

@@ -201,13 +201,21 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
-	if err := (&preservation.Reconciler{
+	kept := domain.Group{
 		Holder:         holder,
 		MaxTimeout:     opts.MaxPreserveTimeout,
 		Timeouts:       opts.Timeouts,
 		NodeConditions: opts.NodeConditions,
 		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
 		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
+	}
+	if err := (&preservation.Reconciler{
+		Holder:         kept.Holder,
+		MaxTimeout:     kept.MaxTimeout,
+		Timeouts:       kept.Timeouts,
+		NodeConditions: kept.NodeConditions,
+		Maintenance:    kept.Maintenance,
+		Remediation:    kept.Remediation,
 	}).AddToManager(mgr, nodes); err != nil {
 		return nil, fmt.Errorf("failed to add the preservation controller: %w", err)
 	}
@@ -225,7 +233,7 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 	}
 
 	if opts.NodeMaintenance.Enabled {
-		if err := addMaintenance(ctx, opts, mgr, target, nodes, pods); err != nil {
+		if err := addMaintenance(ctx, opts, kept, mgr, target, nodes, pods); err != nil {
 			return nil, fmt.Errorf("failed to add the controllers of node maintenances: %w", err)
 		}
 	}
@@ -251,12 +259,12 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 	return mgr, nil
 }
 
-func addMaintenance(ctx context.Context, opts *Options, mgr manager.Manager, target cluster.Cluster, nodes *shoot.Nodes, pods kubernetes.Interface) error {
+func addMaintenance(ctx context.Context, opts *Options, kept domain.Group, mgr manager.Manager, target cluster.Cluster, nodes *shoot.Nodes, pods kubernetes.Interface) error {
 	maintenances, err := maintenance.NewMaintenances(ctx, target)
 	if err != nil {
 		return err
 	}
-	if err := (&nodemaintenance.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces}).AddToManager(mgr, nodes, maintenances, pods); err != nil {
+	if err := (&nodemaintenance.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces, Preservation: kept}).AddToManager(mgr, nodes, maintenances, pods); err != nil {
 		return err
 	}
 	if err := (&scheduler.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces}).AddToManager(mgr, nodes, maintenances); err != nil {

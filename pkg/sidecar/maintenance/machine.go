@@ -7,8 +7,11 @@ package maintenance
 import (
 	"context"
 	"fmt"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -16,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
@@ -47,6 +51,41 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, updated boo
 		m.Updating = update.Outdated
 	}
 	return m, nil
+}
+
+// HoldOf returns until when the machine of a node would be kept if that failed, or why it would not (M12), from a cache as in
+// MachineOf. The group is what holds for all machines.
+func HoldOf(ctx context.Context, pools *shoot.Pools, group preservation.Group, node *corev1.Node, now time.Time) (maintenance.Hold, error) {
+	machine, err := shoot.MachineOf(ctx, pools, node.Name)
+	if err != nil || machine == nil {
+		return maintenance.Hold{}, err
+	}
+	deployment, err := shoot.DeploymentOf(ctx, pools, machine)
+	if err != nil || deployment == nil {
+		return maintenance.Hold{}, err
+	}
+	group = group.Of(deployment)
+	if group.Rollout, err = pools.IsRolling(ctx, deployment); err != nil {
+		return maintenance.Hold{}, err
+	}
+	if _, shown := node.Annotations[v1alpha1.AnnotationMaintenance]; !shown { // it is about to be
+		node = node.DeepCopy()
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationMaintenance, now.UTC().Format(time.RFC3339))
+	}
+	until, why := preservation.MaintainedUntil(group, preservation.Member{Machine: machine, Node: node}, now)
+	return maintenance.Hold{Until: until, Why: why}, nil
+}
+
+// HoldChanged selects changes of a Machine by which HoldOf may become something else.
+func HoldChanged() predicate.Predicate {
+	return changed(func(m *machinev1alpha1.Machine) any {
+		var view [6]string
+		for i, key := range []string{v1alpha1.AnnotationCause, v1alpha1.AnnotationClaims, v1alpha1.AnnotationExpiryTime, v1alpha1.AnnotationForbidden, v1alpha1.AnnotationMaintainedSince} {
+			view[i] = m.Annotations[key]
+		}
+		view[5] = fmt.Sprint(m.Status.CurrentStatus.PreserveExpiryTime)
+		return view
+	})
 }
 
 // WatchMachines makes a controller look again, as the functions say, when something changes of what MachineOf reads: of a

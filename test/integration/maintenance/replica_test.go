@@ -27,6 +27,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
@@ -54,7 +55,8 @@ func startReplica(ctx context.Context) *sidecar.Calls {
 	pods, err := kubernetes.NewForConfig(counted)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
-	Expect((&nodemaintenance.Reconciler{}).AddToManager(mgr, nodes, maintenances, pods)).To(Succeed())
+	kept := preservation.Group{Holder: preservation.PreserveExpiry{}, Maintenance: preservation.MaintenanceOptions{Enabled: true}}
+	Expect((&nodemaintenance.Reconciler{Preservation: kept}).AddToManager(mgr, nodes, maintenances, pods)).To(Succeed())
 	Expect((&scheduler.Reconciler{}).AddToManager(mgr, nodes, maintenances)).To(Succeed())
 
 	var running sync.WaitGroup

@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -84,6 +86,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 
 	drainsFailed.WithLabelValues() // an increase can be seen only of what was there before
 	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, r.nodesOfMaintenances).
+		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(shoot.RequestsForMachine), builder.WithPredicates(maintenance.HoldChanged())).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.Pods = shoot.NewPods(ctx, pods,

@@ -29,6 +29,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -67,8 +68,10 @@ type Reconciler struct {
 	Executor Executor
 	// Namespaces are those from which objects are taken.
 	Namespaces domain.Namespaces
-	Clock      clock.PassiveClock
-	Recorder   events.EventRecorder
+	// Preservation is how machines are kept, without what is of a single MachineDeployment.
+	Preservation preservation.Group
+	Clock        clock.PassiveClock
+	Recorder     events.EventRecorder
 	// Evictions puts off evictions that were refused, and Cordons cordons that somebody takes away.
 	Evictions, Cordons *flowcontrol.Backoff
 
@@ -161,7 +164,11 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 		return facts, nil
 	}
 	var err error
-	facts.Machine, err = maintenance.MachineOf(ctx, shoot.NewPools(r.Source), name, domain.IsUpdatedInPlace(node))
+	pools := shoot.NewPools(r.Source)
+	if facts.Machine, err = maintenance.MachineOf(ctx, pools, name, domain.IsUpdatedInPlace(node)); err != nil {
+		return nil, err
+	}
+	facts.Machine.Hold, err = maintenance.HoldOf(ctx, pools, r.Preservation, node, r.Clock.Now())
 	return facts, err
 }
 

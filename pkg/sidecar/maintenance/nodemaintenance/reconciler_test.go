@@ -28,6 +28,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -89,6 +90,12 @@ func (e *environment) config(context.Context) (*v1alpha1.MaintenanceOperatorConf
 	return &v1alpha1.MaintenanceOperatorConfig{Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxNodeMaintenanceTimeSeconds: e.maxReadySeconds}}, nil
 }
 
+// kept is how the machines are kept.
+var kept = preservation.Group{
+	Holder: preservation.PreserveExpiry{}, MaxTimeout: 336 * time.Hour, Timeouts: preservation.DefaultTimeouts, NodeConditions: preservation.DefaultNodeConditions,
+	Maintenance: preservation.MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
+}
+
 var errAfter = errors.New("the connection is lost after the write")
 
 func newEnvironment(objects ...client.Object) *environment {
@@ -97,10 +104,6 @@ func newEnvironment(objects ...client.Object) *environment {
 	for _, add := range []func(*runtime.Scheme) error{machinev1alpha1.AddToScheme, corev1.AddToScheme, v1alpha1.AddToScheme} {
 		Expect(add(scheme)).To(Succeed())
 	}
-	pool := Deployment("pool", Replicas(1))
-	set := Set("pool-1", pool, Revision("1"))
-	seed := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, set, Machine("n", Of(set))).
-		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} })
 
 	e := &environment{
 		shoot:    &shoot{watched: map[string]bool{}},
@@ -131,8 +134,18 @@ func newEnvironment(objects ...client.Object) *environment {
 			},
 		}).Build()
 	e.restart()
-	e.Source = seed.Build()
+	e.Source = withMachine(Machine("n", Of(Set("pool-1", Deployment("pool", Replicas(1)), Revision("1")))))
 	return e
+}
+
+// withMachine returns a seed with a machine and its pool.
+func withMachine(machine *machinev1alpha1.Machine) client.Reader {
+	GinkgoHelper()
+	scheme := runtime.NewScheme()
+	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+	pool := Deployment("pool", Replicas(1))
+	return fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, Set("pool-1", pool, Revision("1")), machine).
+		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).Build()
 }
 
 // restart forgets what is not in objects.
@@ -143,8 +156,9 @@ func (e *environment) restart() {
 	}
 	e.Reconciler = &Reconciler{
 		Source: source, Shoot: e.shoot, Config: e.config, Nodes: e.shoot, Live: e.shoot, Pods: e.shoot, Executor: e.shoot, Clock: e.clock, Recorder: e.recorder,
-		ReadPods:  func(context.Context, string) ([]drain.Pod, error) { e.shoot.reads++; return e.shoot.pods, nil },
-		Evictions: flowcontrol.NewBackOff(time.Second, 15*time.Second), Cordons: flowcontrol.NewBackOff(time.Second, time.Minute),
+		ReadPods:     func(context.Context, string) ([]drain.Pod, error) { e.shoot.reads++; return e.shoot.pods, nil },
+		Preservation: kept,
+		Evictions:    flowcontrol.NewBackOff(time.Second, 15*time.Second), Cordons: flowcontrol.NewBackOff(time.Second, time.Minute),
 	}
 }
 
@@ -222,6 +236,39 @@ var _ = Describe("Reconcile", func() {
 		Expect(e.recorder.Events).To(HaveLen(5), "of the Scheduled one the scheduler tells")
 		Expect(e.recorder.Events).To(Receive(Equal("Normal ConditionChanged Pending")))
 	})
+
+	DescribeTable("M12: should say before the node is handed over until when its machine is kept, or why it is not", func(ctx SpecContext, want string, edit func(*machinev1alpha1.Machine, *corev1.Node)) {
+		machine, node := Machine("n", Of(Set("pool-1", Deployment("pool", Replicas(1)), Revision("1")))), Node("n")
+		edit(machine, node)
+		e := newEnvironment(node, maintenance("a"))
+		e.Source = withMachine(machine)
+		e.shoot.pods = []drain.Pod{{Namespace: "shop", Name: "p"}}
+		e.run(ctx)
+		e.schedule(ctx)
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("WaitForPodCompletion"))
+		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(HaveSuffix(want))
+		e.shoot.pods = nil
+		e.run(ctx)
+		Expect(e.phase(ctx)).To(Equal("Ready"))
+		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(Equal("The node is ready for the requestor. " + want))
+	},
+		Entry("for the first time", "If the node fails, its machine is kept until 2026-03-02T12:00:00Z.", func(*machinev1alpha1.Machine, *corev1.Node) {}),
+		Entry("as the record says", "If the node fails, its machine is kept until 2026-03-01T13:00:00Z.", func(m *machinev1alpha1.Machine, n *corev1.Node) {
+			Preserved("Running:Preserved", "maintenance", Start.Add(time.Hour))(m)
+			Annotation("machine-preservation.extensions.gardener.cloud/maintained-since", Start.Format(time.RFC3339))(m)
+			NodeAnnotation("machine-preservation.extensions.gardener.cloud/maintenance", Start.Format(time.RFC3339))(n)
+		}),
+		Entry("when what may be used is used up", "If the node fails, its machine is replaced, because its node was under maintenance for as long as it is kept for that.", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
+			Annotation("machine-preservation.extensions.gardener.cloud/maintained-since", Start.Add(-24*time.Hour).Format(time.RFC3339)+"/"+Start.Format(time.RFC3339))(m)
+		}),
+		Entry("when operators forbid it", "If the node fails, its machine is replaced, because operators forbid it with machine-preservation.extensions.gardener.cloud/forbidden.", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
+			Annotation("machine-preservation.extensions.gardener.cloud/forbidden", "true")(m)
+		}),
+		Entry("when a person does", "If the node fails, its machine is replaced, because node.machine.sapcloud.io/preserve=false forbids it.", func(_ *machinev1alpha1.Machine, n *corev1.Node) {
+			NodeAnnotation("node.machine.sapcloud.io/preserve", "false")(n)
+		}),
+	)
 
 	It("M2, M3: should come to the same end whichever write is lost, or is not known to have been made, and whoever is restarted then", func(ctx SpecContext) {
 		for _, lost := range []error{errors.New("fake"), errAfter} {
@@ -322,7 +369,7 @@ var _ = Describe("Reconcile", func() {
 			after := e.run(ctx)
 			Expect(after).To(BeNumerically("~", want*time.Second, time.Millisecond))
 			Expect(e.shoot.evicted).To(HaveLen(i + 1))
-			Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(HaveSuffix("In the way: the budget web needs it."))
+			Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" In the way: the budget web needs it."))
 			e.run(ctx)
 			Expect(e.shoot.evicted).To(HaveLen(i+1), "not before its time")
 			e.clock.SetTime(e.clock.Now().Add(after))
