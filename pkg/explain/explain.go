@@ -234,6 +234,10 @@ func (e *explanation) why(d preservation.Decision) {
 			e.say(Why, d.Rule, "Just now: %s.", d.Reason)
 		}
 		for _, claim := range d.Target.Claims {
+			if claim.Tentative {
+				e.say(Why, preservation.RuleFail, "If it fails at %s, the share keeps it until %s as well.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
+				continue
+			}
 			if rule, reason := preservation.WhyBegun(claim.Cause); rule != "" {
 				e.say(Why, rule, "It is kept as %s (cause %s).", reason, claim.Cause)
 			} else {
@@ -296,15 +300,17 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 // until says until when a machine is kept, and what happens then.
 func (e *explanation) until(d preservation.Decision) {
 	e.untilThen(d.Target.Expiry())
-	if len(d.Target.Claims) > 1 {
-		var ends []string
-		for _, claim := range d.Target.Claims {
+	var ends []string
+	for _, claim := range d.Target.Claims {
+		if !claim.Tentative {
 			ends = append(ends, printable(claim.Cause)+" until "+e.at(claim.Expiry))
 		}
+	}
+	if len(ends) > 1 {
 		e.say(Until, preservation.RuleClaims, "Each reason has its own end: %s.", strings.Join(ends, ", "))
 	}
 	if since := d.Target.Since; !since.IsZero() {
-		e.say(Until, preservation.RuleMaxTimeout, "No request keeps it for longer than until %s, because it has been kept since %s. An operator who edits its expiry does. The count begins anew when the machine has been healthy, and kept by nobody, for its health timeout.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
+		e.say(Until, preservation.RuleMaxTimeout, "No request keeps it for longer than until %s, because it has been kept since %s. An operator who edits its expiry does. The count begins anew when the machine has been healthy, kept by nobody and not asked for with now, for its health timeout.", e.at(since.Add(e.world.group.MaxTimeout)), e.at(since))
 	}
 }
 

@@ -177,8 +177,11 @@ var situations = map[string]situation{
 	"old-sidecar": {machine: append(held("quarantine"), Annotation(v1alpha1.GroupName+"/quarantined-by", "me")), node: append(heldNode("Quarantined", "Somebody looks at it. "), NodeAnnotation(v1alpha1.GroupName+"/mood", "bad")),
 		note: "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as it is in quarantine (cause quarantine)"},
 
-	"ordinary":  {},
-	"asked":     {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
+	"ordinary": {},
+	"asked":    {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
+	"asked-about-to-fail": {machine: []MachineOption{Phase(unknown, now.Add(-10*time.Minute+10*time.Second)), HeldUntil(now.Add(10*time.Second), "now", expiry),
+		Annotation(v1alpha1.AnnotationClaims, "now="+now.Add(time.Hour).Format(time.RFC3339)+",auto?="+expiry.Format(time.RFC3339)), Annotation(v1alpha1.AnnotationPhase, "Unknown:Preserved"), Annotation(v1alpha1.AnnotationShare, "1"), Annotation(v1alpha1.AnnotationPreservedSince, now.Format(time.RFC3339))},
+		node: []NodeOption{notReadySince(now.Add(-10*time.Minute + 10*time.Second)), NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}},
 	"unhealthy": {machine: []MachineOption{Phase(unknown, now.Add(-2*time.Minute))}, node: []NodeOption{notReadySince(now.Add(-3 * time.Minute))}},
 	"deleted":   {machine: []MachineOption{Deleted(now.Add(-time.Minute))}},
 	"no-share":  {machine: failed, node: deadly, deployment: []DeploymentOption{Share("0")}},
@@ -224,7 +227,9 @@ var _ = Describe("Explain", func() {
 				}
 				if d.Target != nil {
 					for _, claim := range d.Target.Claims {
-						if rule, reason := preservation.WhyBegun(claim.Cause); rule != "" {
+						if rule, reason := preservation.WhyBegun(claim.Cause); claim.Tentative {
+							said(Why, preservation.RuleFail, "the share keeps it")
+						} else if rule != "" {
 							said(Why, rule, reason, claim.Cause)
 						}
 					}

@@ -123,7 +123,7 @@ type Decision struct {
 
 	// limit is until when the machine may be kept at the longest, unless an operator says otherwise (P13).
 	limit time.Time
-	// kept is for how long the machine was kept, maintained for how long because of maintenances.
+	// kept is from when until when people and the share have kept the machine, maintained the same of maintenances.
 	kept, maintained span
 	// spentUntil is what AnnotationRemediation says if it has had its time, although it does not say so; zero otherwise.
 	spentUntil time.Time
@@ -226,6 +226,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 // decideNew decides on a machine that is not preserved: T1, T4, T5, T6.
 func (d *Decision) decideNew(g Group, now time.Time) {
 	released := d.Machine.Annotations[v1alpha1.AnnotationReleased] != "" && !d.recovered()
+	works := !released && (d.remediable(g, now) || d.maintainable(g, now)) // that has bounds of its own
 	d.ConsumeRequest = d.Request.Spent != "" && !g.Disabled
 	switch {
 	case g.Disabled: // P10
@@ -233,7 +234,7 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 		d.Untold = reasonNoReplicas
 	case d.forbidden(g): // R6
 		d.refuse(g, reasonForbidden)
-	case !now.Before(d.limit) && (released || !d.remediable(g, now) && !d.maintainable(g, now)): // P13
+	case !now.Before(d.limit) && !works: // P13
 		d.refuse(g, reasonMaxTimeout)
 	case d.near && d.rolling: // P3
 		d.refuseRequest(reasonUpdate)

@@ -97,8 +97,9 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 		}
 		target.Since = d.kept.since
 	}
-	_, maintained := d.maintenance(g)
-	d.maintained = d.maintained.settle(target != nil && target.maintained() || maintained || d.NodeUnknown && g.Maintenance.Enabled && d.maintained.until.IsZero(), now)
+	_, shown := d.maintenance(g)
+	mayGoOn := d.mayBeMaintained(g) && d.maintained.until.IsZero()
+	d.maintained = d.maintained.settle(target != nil && target.maintained() || shown || mayGoOn, now)
 	for _, s := range []span{d.kept, d.maintained} {
 		if at := d.comesBack(s, g); at.After(now) {
 			d.lookAt(at)

@@ -44,6 +44,9 @@ func (d *Decision) maintenance(g Group) (since time.Time, ok bool) {
 	return parseTime(value), ok
 }
 
+// mayBeMaintained says that nobody can read whether the Node tells of a maintenance (P9).
+func (d *Decision) mayBeMaintained(g Group) bool { return d.NodeUnknown && g.Maintenance.Enabled }
+
 // countedSince returns from when on the maintenances of the machine are counted: the begin of the first one of those that
 // have not come back (see span), so that a chain of them for a dead node does not start anew. What the Node says is the
 // shoot's: it counts only if it is in the past.
@@ -95,7 +98,7 @@ func (d *Decision) settleMaintenance(g Group, now time.Time) {
 		target   = d.Target
 		claim    = target.claim(v1alpha1.CauseMaintenance)
 		_, goes  = d.maintenance(g)
-		ends     = !goes && !(d.NodeUnknown && g.Maintenance.Enabled)
+		ends     = !goes && !d.mayBeMaintained(g)
 		wellDone = d.healthy && (!target.Failing() || d.recovered())
 	)
 	switch {

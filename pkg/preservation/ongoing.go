@@ -63,7 +63,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.settleRemediation(g, now)
 		d.settleClaims(g, now)
 		switch {
-		case len(d.Target.Claims) == 0 && (d.Rule == RuleMaintenanceOver || d.Rule == RuleRemediationOver || d.Rule == RuleMaxTimeout):
+		case len(d.Target.Claims) == 0 && (d.Rule == RuleMaintenanceOver || d.Rule == RuleRemediationOver):
 			d.end(d.Rule, d.Reason)
 		case !now.Before(d.Target.Expiry()): // of what is left, if anything
 			d.ConsumeRequest = d.Target.personal() != nil

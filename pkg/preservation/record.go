@@ -248,10 +248,15 @@ func readClaims(value, cause string, expiry time.Time) []Claim {
 	if len(claims) < 2 {
 		return []Claim{{Cause: cause, Expiry: expiry}}
 	}
-	latest := (&Record{Claims: claims}).Expiry()
+	record := &Record{Claims: slices.Clone(claims)}
+	latest := record.Expiry()
+	record.dropTentative() // else the edit would go with it
+	standing := record.Expiry()
 	for i := range claims {
-		if claims[i].Expiry.After(expiry) || claims[i].Expiry.Equal(latest) {
-			claims[i].Expiry = expiry
+		claim := &claims[i]
+		edited := !expiry.Equal(latest) && !claim.Tentative && claim.Expiry.Equal(standing)
+		if claim.Expiry.After(expiry) || claim.Expiry.Equal(latest) || edited {
+			claim.Expiry = expiry
 		}
 	}
 	return claims
