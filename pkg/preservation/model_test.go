@@ -159,9 +159,10 @@ func (k *keptModel) counts(now time.Time) bool {
 
 // edit makes the preservation end at another time: an operator edits the whole and not a claim (P6).
 func (k *keptModel) edit(expiry time.Time) {
-	last := k.expiry()
+	last, standing := k.expiry(), slices.MaxFunc([]time.Time{k.auto, k.person, k.maintenance, k.remediation}, time.Time.Compare)
 	for _, claim := range []*time.Time{&k.auto, &k.next, &k.person, &k.maintenance, &k.remediation} {
-		if !claim.IsZero() && (claim.After(expiry) || claim.Equal(last)) {
+		edited := !expiry.Equal(last) && claim != &k.next && claim.Equal(standing) // it is not to go with the next
+		if !claim.IsZero() && (claim.After(expiry) || claim.Equal(last) || edited) {
 			*claim = expiry
 		}
 	}
