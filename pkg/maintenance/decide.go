@@ -54,7 +54,7 @@ func (h Hold) describe() string {
 	case !h.Until.IsZero():
 		return " If the node fails, its machine is kept until " + formatTime(h.Until) + "."
 	case h.Why != "":
-		return " If the node fails, its machine is replaced, because " + h.Why + "."
+		return " If the node fails, the maintenance does not keep its machine, because " + h.Why + "."
 	}
 	return ""
 }

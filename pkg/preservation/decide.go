@@ -133,7 +133,8 @@ type Decision struct {
 	overdue bool
 	// healthy says that the machine is healthy, whatever its phase (H1).
 	healthy bool
-	// updating says that the MachineDeployment is being updated, rolling that the machine is part of that (P3).
+	// updating says that machine-controller-manager may protect the nodes of the MachineDeployment, because it updates it,
+	// rolling that the machine is replaced, or updated, if it fails (P3).
 	updating, rolling bool
 	// asked says that the claim of a person stands.
 	asked bool
@@ -142,6 +143,8 @@ type Decision struct {
 	// beside says that it does for a claim of the share's beside that of a person, who counts already (T2); renews that it
 	// fails again, which makes the share's claim another one.
 	beside, renews bool
+	// uncured says that a remediation has just ended, and the machine is still failed.
+	uncured bool
 	// forfeits says in words why the machine would not get the place that may be free for it (P3, H3); empty for nothing.
 	forfeits string
 	// takesOver says that it asks for one because a remediation ends and nothing else keeps the machine.
@@ -159,8 +162,10 @@ type Decision struct {
 // order of the members does not matter.
 func Decide(g Group, now time.Time) []Decision {
 	decisions := make([]Decision, len(g.Members))
+	updating := g.Rollout || g.leavesMachines()
 	for i, member := range g.Members {
 		decisions[i] = decide(g, member, now)
+		decisions[i].updating = updating
 	}
 	distribute(g, decisions, now)
 	for i := range decisions {
@@ -173,7 +178,7 @@ func Decide(g Group, now time.Time) []Decision {
 
 // decide takes the decision for one machine, except where it hangs on the share: then the decision claims.
 func decide(g Group, m Member, now time.Time) Decision {
-	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout), updating: g.Rollout}
+	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout)}
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {

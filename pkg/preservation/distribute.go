@@ -75,13 +75,20 @@ func (p *places) letGo(share int32) {
 }
 
 // serveBeside gives machines that fail, and that persons ask for, a claim of the share's beside theirs: asking never shortens
-// (T2). They have their places already, whatever the share (P1): theirs are not free if there are too many of them.
+// (T2). They take a place each whatever the share (P1), so those that fail first get what the others leave of it.
 func (p *places) serveBeside(g Group, now time.Time) {
+	slices.SortFunc(p.beside, firstToFail)
+	free := *g.Share - p.leaving - (p.used - int32(len(p.beside))) // #nosec G115 -- no MachineDeployment has as many machines
 	for _, d := range p.beside {
-		if p.used+p.leaving <= *g.Share && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" {
+		if free > 0 && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" {
 			d.claimAnew(g, now)
+			free--
 		}
 	}
+}
+
+func firstToFail(a, b *Decision) int {
+	return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Machine.Name, b.Machine.Name))
 }
 
 // claimAnew adds the share's claim for a failure that is near, or has come, to what else keeps the machine (T2).
@@ -100,9 +107,7 @@ func (d *Decision) claimAnew(g Group, now time.Time) {
 // serve gives places to those that fail first. A nil share gives none, and takes none away.
 func (p *places) serve(g Group, now time.Time) {
 	share := g.Share
-	slices.SortFunc(p.claims, func(a, b *Decision) int {
-		return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Machine.Name, b.Machine.Name))
-	})
+	slices.SortFunc(p.claims, firstToFail)
 	for _, d := range p.claims {
 		switch {
 		case d.forfeits != "" && d.due && share != nil && p.used < *share:

@@ -13,6 +13,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilsets "k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -107,4 +108,22 @@ func IsRollout(sets []machinev1alpha1.MachineSet, machines []*machinev1alpha1.Ma
 			return machine.DeletionTimestamp == nil && metav1.IsControlledBy(machine, &set)
 		}))
 	})
+}
+
+// leavesMachines says that of a MachineSet whose machines are all being deleted some are still there, beside others that stay:
+// machine-controller-manager has not come to the end of an update yet (P3).
+func (g Group) leavesMachines() bool {
+	setOf := func(m Member) types.UID {
+		if owner := metav1.GetControllerOfNoCopy(m.Machine); owner != nil {
+			return owner.UID
+		}
+		return ""
+	}
+	stay := utilsets.New[types.UID]()
+	for _, m := range g.Members {
+		if m.Machine.DeletionTimestamp == nil {
+			stay.Insert(setOf(m))
+		}
+	}
+	return stay.Len() > 0 && slices.ContainsFunc(g.Members, func(m Member) bool { return !stay.Has(setOf(m)) })
 }

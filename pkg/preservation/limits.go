@@ -85,10 +85,14 @@ func (d *Decision) readSpans(g Group, now time.Time) {
 // goes on although its time is over.
 func (d *Decision) settleSpans(g Group, now time.Time) {
 	target := d.Target
+	if target == nil && g.Disabled { // nobody will be there to count anew
+		d.kept, d.maintained = span{}, span{}
+		return
+	}
 	if target != nil && target.Provisional {
 		target = nil // nobody is to know that there was something (H4)
 	} else {
-		asked := d.Request.Value == v1alpha1.RequestNow && !d.ConsumeRequest && !g.Disabled
+		asked := d.Request.Value == v1alpha1.RequestNow && !d.ConsumeRequest
 		d.kept = d.kept.settle(target != nil || asked, now)
 	}
 	if target != nil && !target.onlyWorkedOn() { // whoever works on a machine has bounds of their own

@@ -211,6 +211,80 @@ var _ = Describe("Limits", func() {
 				Expect(ReadRecord(m.Machine)).To(BeNil())
 			})
 
+			It("T2 T3: should delete a request whose time is over when the machine is healthy again before its deadline", func() {
+				ends := now.Add(time.Hour)
+				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				settled(g, now)
+				Phase(machinev1alpha1.MachineUnknown, ends.Add(-DefaultTimeouts.Health+10*time.Second))(g.Members[0].Machine)
+				NotReady(g.Members[0].Node)
+				settled(g, ends.Add(-15*time.Second))
+				settled(g, ends)
+				Phase(machinev1alpha1.MachineRunning, ends.Add(5*time.Second))(g.Members[0].Machine)
+				Condition("Ready", "True", "", "")(g.Members[0].Node)
+				_, m := settled(g, ends.Add(5*time.Second))
+				Expect(ReadRecord(m.Machine)).To(BeNil())
+				Expect(m.Node.Annotations).NotTo(HaveKey(preserve))
+			})
+
+			It("T2 P1: should give the free places to as many as there are of those that are asked for and fail together", func() {
+				g := group(Member{})
+				g.Share, g.Members = new(int32(2)), nil
+				for _, name := range []string{"c", "a", "b"} {
+					g.Members = append(g.Members, Member{Machine: Machine(name, failing, Preserved("Running:Preserved", "now", later)), Node: Node(name, asked, NotReady)})
+				}
+				for range 3 {
+					round(g, now)
+				}
+				for _, m := range g.Members {
+					record := ReadRecord(m.Machine)
+					Expect(record.Failed).To(BeTrue())
+					if m.Machine.Name == "c" {
+						Expect(record.Expiry()).To(Equal(later))
+					} else {
+						Expect(record.Expiry()).To(Equal(now.Add(lasts)))
+					}
+				}
+			})
+
+			It("T2 X10: should keep a machine that a power cycle did not help for as long as if nobody had asked", func() {
+				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				g.Remediation.Enabled = true
+				settled(g, now)
+				Annotation(prefix+"remediation", stamp(now.Add(40*time.Minute)))(g.Members[0].Machine)
+				Phase(machinev1alpha1.MachineUnknown, now.Add(10*time.Minute))(g.Members[0].Machine)
+				NotReady(g.Members[0].Node)
+				for at := now; at.Before(now.Add(2 * time.Hour)); at = at.Add(10 * time.Second) {
+					settled(g, at)
+				}
+				Expect(ReadRecord(g.Members[0].Machine).Expiry()).To(BeTemporally("~", now.Add(40*time.Minute+lasts), time.Minute))
+			})
+
+			It("P3: should tell of the place that a machine loses which an update reaches before its deadline", func() {
+				deadline := now.Add(10 * time.Second)
+				g := group(Member{Machine: Machine("m", Phase(machinev1alpha1.MachineUnknown, deadline.Add(-DefaultTimeouts.Health))), Node: Node("m", NotReady)})
+				settled(g, now)
+				g.Rollout = true
+				d, _ := round(g, deadline)
+				Expect(d[0].Refusal()).To(Equal("Machine failed and is replaced as its MachineDeployment is being updated"))
+			})
+
+			It("P3: should leave the protection of machine-controller-manager as long as machines of the old MachineSet are on their way out", func() {
+				of := func(set string) MachineOption { return Of(Set(set, Deployment("d"))) }
+				g := group(Member{Machine: Machine("m", of("new"), Preserved("Running:Preserved", "now", now)), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))})
+				g.Members = append(g.Members, Member{Machine: Machine("old", of("old"), Deleted(now))})
+				settled(g, now)
+				Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+				Expect(g.Members[0].Node.Annotations).To(HaveKey(byMCM))
+			})
+
+			It("P10: should leave nothing behind where the extension is switched off", func() {
+				g := group(Member{Machine: Machine("m", Annotation(prefix+"maintained-since", stamp(now))), Node: Node("m", asked)})
+				settled(g, now)
+				g.Disabled = true
+				_, m := settled(g, now.Add(time.Minute))
+				Expect(m.Machine.Annotations).NotTo(Or(HaveKey(preservedSince), HaveKey(prefix+"maintained-since")))
+			})
+
 			It("P13: should heed the limit with each claim that comes later", func() {
 				begun := now.Add(-longest + 2*time.Hour)
 				g := group(Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), Annotation(preservedSince, begun.Format(time.RFC3339))), Node: Node("m", NotReady, asked)})

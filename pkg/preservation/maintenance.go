@@ -144,15 +144,16 @@ func (d *Decision) exhaustMaintenance(g Group, now time.Time) {
 	}
 }
 
-// MaintainedUntil returns until when a machine is kept because of a maintenance that its Node shows, and if it is not, the zero
-// time and why (M12). The group need not have its other members.
+// MaintainedUntil returns until when a machine is kept whose Node shows a maintenance, and if it is not, the zero time and why
+// the maintenance does not keep it (M12). The group need not have its other members.
 func MaintainedUntil(g Group, m Member, now time.Time) (until time.Time, why string) {
 	g.Members = []Member{m}
-	d := Decide(g, now)[0]
-	if d.Target != nil {
-		if claim := d.Target.claim(v1alpha1.CauseMaintenance); claim != nil {
-			return claim.Expiry, ""
-		}
+	switch d := Decide(g, now)[0]; {
+	case d.Target != nil:
+		return d.Target.Expiry(), ""
+	case d.Refused, d.Ignored, d.Rule != "":
+		return time.Time{}, d.Reason
+	default:
+		return time.Time{}, cmp.Or(d.Untold, reasonMaintenanceExhausted)
 	}
-	return time.Time{}, cmp.Or(d.Untold, d.Reason, reasonMaintenanceExhausted)
 }

@@ -204,12 +204,17 @@ func (m *model) look(now time.Time) {
 	if m.share != nil {
 		m.letGo(*m.share, now)
 	}
-	for _, x := range m.machines { // T2
-		if x.beside && x.kept.failing() && m.share != nil && m.inFailedPreserved(now)+leaving <= *m.share {
-			m.claimAnew(x, now)
+	first := func(a, b *modelMachine) int { // P1: first come, first served
+		return cmp.Or(a.failsAt(now).Compare(b.failsAt(now)), cmp.Compare(a.name, b.name))
+	}
+	beside := slices.DeleteFunc(slices.Clone(m.machines), func(x *modelMachine) bool { return !x.beside || !x.kept.failing() })
+	slices.SortFunc(beside, first)
+	for others := m.inFailedPreserved(now) + leaving - int32(len(beside)); len(beside) > 0 && m.share != nil && others < *m.share; beside = beside[1:] { // T2
+		if m.claimAnew(beside[0], now) {
+			others++
 		}
 	}
-	slices.SortFunc(claims, func(a, b *modelMachine) int { // P1: first come, first served
+	slices.SortFunc(claims, func(a, b *modelMachine) int {
 		return cmp.Or(a.claimTime(now).Compare(b.claimTime(now)), cmp.Compare(a.name, b.name))
 	})
 	for _, x := range claims {
@@ -264,14 +269,15 @@ func (m *model) count(x *modelMachine, now time.Time) {
 }
 
 // claimAnew is T2: the share claims a machine that fails, with an end of its own.
-func (m *model) claimAnew(x *modelMachine, now time.Time) {
+func (m *model) claimAnew(x *modelMachine, now time.Time) bool {
 	if m.hadItsTime(x, now) || !x.hasVM {
-		return
+		return false
 	}
 	x.kept.next, x.kept.share, x.kept.unplaced = slices.MaxFunc([]time.Time{x.kept.auto, m.shareUntil(x, now)}, time.Time.Compare), *m.share, false
 	if x.kept.failed {
 		x.kept.confirm()
 	}
+	return true
 }
 
 func (k *keptModel) confirm() {
@@ -383,7 +389,9 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 	default:
 		m.lookAtMaintenance(x, now)
 	}
+	cycled := !k.remediation.IsZero()
 	claims = m.lookAtRemediation(x, now)
+	uncured := cycled && k.remediation.IsZero() && k.failed && !(x.well() && x.phase == machinev1alpha1.MachineRunning)
 	switch {
 	case k.person.IsZero() && m.hadItsTime(x, now): // P13; an operator has prolonged it
 	case k.person.IsZero():
@@ -414,7 +422,11 @@ func (m *model) lookAtKept(x *modelMachine, now time.Time) (claims bool) {
 		x.consume()
 		return false
 	}
-	return m.followHealth(x, now) || claims && x.kept != nil
+	claims = m.followHealth(x, now) || claims && x.kept != nil
+	if uncured && x.kept.failing() && x.kept.claims() == 1 && now.Before(x.kept.person) { // T2: the share would have it now
+		x.beside = true
+	}
+	return claims
 }
 
 // followHealth is what happens to a preserved machine that fails, is about to fail, or does not any more.
@@ -433,10 +445,14 @@ func (m *model) followHealth(x *modelMachine, now time.Time) (claims bool) {
 		x.beside, k.next = false, time.Time{}
 		if k.failsAt = (time.Time{}); k.tentative {
 			x.kept = nil
-		} else if (!k.auto.IsZero() || k.workedOn()) && k.cause == "when-failed" {
-			k.cause, k.person = "", time.Time{}
+		} else {
+			if (!k.auto.IsZero() || k.workedOn()) && k.cause == "when-failed" {
+				k.cause, k.person = "", time.Time{}
+			}
 			if !now.Before(k.expiry()) {
-				x.release(now)
+				if x.release(now); !k.person.IsZero() {
+					x.consume()
+				}
 			}
 		}
 	case !x.near(now), !k.failsAt.IsZero() && !x.due(now), !k.failsAt.IsZero() && x.well(): // H4

@@ -62,6 +62,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		}
 		d.settleRemediation(g, now)
 		d.settleClaims(g, now)
+		d.beside = d.uncured && d.asked && d.Target.onlyAsked() // what the share would have done without the request (T2)
 		switch {
 		case len(d.Target.Claims) == 0 && (d.Rule == RuleMaintenanceOver || d.Rule == RuleRemediationOver):
 			d.end(d.Rule, d.Reason)
@@ -160,6 +161,7 @@ func (d *Decision) settleFailing(now time.Time) {
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
+			d.ConsumeRequest = d.Target.personal() != nil
 			d.release(reasonExpired)
 		}
 	case d.due && !d.healthy && d.rolling:
@@ -193,10 +195,14 @@ func (d *Decision) settleDoubted(now time.Time) {
 	}
 }
 
-// replace lets go of a machine that failed during an update of its MachineDeployment (P3).
+// replace lets go of a machine that failed during an update of its MachineDeployment (P3). Of one that was only held until its
+// deadline nobody was told that it has a place.
 func (d *Decision) replace() {
 	d.end(RuleRollout, reasonReplaced)
 	d.ConsumeRequest = true
+	if d.Current.Provisional {
+		d.Refused, d.Reason = true, reasonUpdate
+	}
 }
 
 // fail is the transition at the deadline itself (H4).

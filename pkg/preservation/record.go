@@ -140,6 +140,9 @@ func (r *Record) autoPreserved() bool {
 	return auto != nil && !auto.Tentative
 }
 
+// onlyAsked says that nobody but a person keeps the machine.
+func (r *Record) onlyAsked() bool { return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.personal() }) }
+
 // dropTentative is for a machine that has not failed after all, or that somebody works on.
 func (r *Record) dropTentative() {
 	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Tentative })

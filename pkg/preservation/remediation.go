@@ -137,6 +137,7 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 		return
 	}
 	target.drop(v1alpha1.CauseRemediation)
+	d.uncured = target.Failed && !d.recovered()
 	switch {
 	case d.takesOver:
 	case d.healthy && (!target.Failing() || d.recovered()):
