@@ -141,7 +141,9 @@ func (r *Record) autoPreserved() bool {
 }
 
 // onlyAsked says that nobody but a person keeps the machine.
-func (r *Record) onlyAsked() bool { return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.personal() }) }
+func (r *Record) onlyAsked() bool {
+	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.personal() })
+}
 
 // dropTentative is for a machine that has not failed after all, or that somebody works on.
 func (r *Record) dropTentative() {
