@@ -22,13 +22,16 @@ type Group struct {
 	Share *int32
 	// Timeout is for how long a preservation lasts that begins now.
 	Timeout time.Duration
-	// MaxTimeout is for how long a machine may be kept, counted from its first preservation (P13).
+	// MaxTimeout is for how long a machine may be kept, counted from when people or the share began to keep it. The count begins
+	// anew once the machine has been healthy, kept by nobody and without a request now, for its health timeout. Maintenances and
+	// power cycles have bounds of their own (P13).
 	MaxTimeout time.Duration
 	// Forbidden says that operators forbid every preservation (R6).
 	Forbidden bool
 	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed (P4).
 	Replicas int32
-	// Rollout says that a MachineSet which is not of the newest revision still has machines (P3).
+	// Rollout says that a MachineSet which is not of the newest revision is to have machines, or has any that are not being
+	// deleted (P3).
 	Rollout bool
 	// InPlace says that machines are updated in place: which one is being updated is said by its node (P3).
 	InPlace bool

@@ -21,7 +21,8 @@ type model struct {
 	timeout  time.Duration
 	replicas int32
 	rollout  bool
-	// longest is for how long a machine may be kept after its first preservation (P13), forbidden the veto on all (R6).
+	// longest is for how long a machine may be kept from when people or the share began to keep it, until the count begins anew
+	// (P13), forbidden the veto on all (R6).
 	longest   time.Duration
 	forbidden bool
 	// maintenances says that they count, hold for how long a machine is kept because of them (M12).

@@ -66,7 +66,8 @@ func veto(p *Pool) {
 	p.preserved(machine, runningPreserved, "now")
 }
 
-// longest: a machine that was kept for the first time long ago is kept no more, whoever asks.
+// longest: a machine that people or the share began to keep long ago is kept no more, whoever asks, unless the count has begun
+// anew.
 func longest(p *Pool) {
 	machine := p.running(2)[0]
 	p.request(machine, "now")

@@ -80,7 +80,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ControlKubeconfig, "control-kubeconfig", inCluster, "Kubeconfig file of the cluster with the Machines, or "+inCluster+".")
 	fs.StringVar(&o.TargetKubeconfig, "target-kubeconfig", "", "Kubeconfig file of the cluster with the Nodes.")
 	fs.StringVar(&o.Holder, "holder", "", "How machine-controller-manager is told to leave a machine alone: "+holderPreserveExpiry+" for 0.62 and newer, "+holderHealthTimer+" for older ones.")
-	fs.DurationVar(&o.MaxPreserveTimeout, "max-machine-preserve-timeout", v1alpha1.DefaultMaxMachinePreserveTimeout, "Time for which a machine is kept at most, counted from when it was kept for the first time.")
+	fs.DurationVar(&o.MaxPreserveTimeout, "max-machine-preserve-timeout", v1alpha1.DefaultMaxMachinePreserveTimeout, "Time for which a machine is kept at most, counted from when people or the share began to keep it. The count begins anew once the machine has been healthy, kept by nobody and without a request 'now', for its health timeout. Maintenances and power cycles have bounds of their own.")
 	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", preservation.DefaultTimeouts.Health, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
 	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
 	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")

@@ -4,7 +4,8 @@
 
 // Package drainstrategy helps nodes that machine-controller-manager drains because of an update of the shoot's workers,
 // and tells of those that fail to drain. State is in objects: the Machine or the node says since when it is drained, the
-// node's condition whether that has failed.
+// node's condition whether that has failed. In memory are but back-offs, such as that of pods that come back, and when a
+// selection that is dated ahead was first seen.
 package drainstrategy
 
 import (

@@ -23,8 +23,9 @@ type ControllerConfiguration struct {
 	// MachinePreserveTimeout is how long a machine is kept. It defaults to 72h.
 	// +optional
 	MachinePreserveTimeout *metav1.Duration `json:"machinePreserveTimeout,omitempty"`
-	// MaxMachinePreserveTimeout is how long a machine is kept at most, counted from when it was kept for the first time,
-	// whatever a Shoot sets and whoever asks. It defaults to 336h.
+	// MaxMachinePreserveTimeout is how long a machine is kept at most, counted from when people or the share began to keep it,
+	// whatever a Shoot sets and whoever asks. The count begins anew once the machine has been healthy, kept by nobody and
+	// without a request now, for its health timeout. Maintenances and power cycles have bounds of their own. It defaults to 336h.
 	// +optional
 	MaxMachinePreserveTimeout *metav1.Duration `json:"maxMachinePreserveTimeout,omitempty"`
 	// MaxAutoPreserveFailed is how many failed machines of a worker pool are kept at a time without being asked for at most,

@@ -21,7 +21,8 @@ const (
 	// AnnotationDrainStartTime is since when the node is drained, and since when anew, in RFC 3339 with a slash in between.
 	AnnotationDrainStartTime = "machine-preservation.extensions.gardener.cloud/drain-start-time"
 	// AnnotationEnded on a NodeMaintenance that is deleted says that it waits for nobody any more: for neither additional
-	// requestors nor one that has failed. Who may write it may have them gone as well. It counts on nothing else.
+	// requestors nor one that has failed. Those who may write it can remove the others as well. It has no effect on an object
+	// that is not deleted.
 	AnnotationEnded = "machine-preservation.extensions.gardener.cloud/ended"
 )
 

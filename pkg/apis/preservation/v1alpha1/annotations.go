@@ -75,7 +75,9 @@ const (
 	// AnnotationCause on a preserved Machine says why it is kept: one of the Cause constants (P11).
 	AnnotationCause = annotationPrefix + "cause"
 	// AnnotationClaims on a Machine that is kept for several reasons has each of them with its own end: "cause=time", with
-	// commas in between. AnnotationCause and AnnotationExpiryTime sum them up.
+	// commas in between. AnnotationCause and AnnotationExpiryTime sum them up. A cause with the suffix "?" is tentative: it is the
+	// share's, of a machine that is kept already and about to fail. It stands once the machine has failed, and goes without a
+	// trace if that is healthy again before its deadline (T2, H4).
 	AnnotationClaims = annotationPrefix + "claims"
 	// AnnotationFailsAt on a Machine that is held because its deadline is near is that deadline, in RFC 3339. While it is
 	// there without AnnotationPhase, nothing has failed yet (H4).
