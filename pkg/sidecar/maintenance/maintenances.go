@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -147,10 +146,10 @@ func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMai
 
 // ConfigSource returns a source of requests for changes of the configuration, and once more when all of them are known: Config
 // does not return it before.
-func (m *Maintenances) ConfigSource(requestsOf handler.MapFunc) source.Source {
+func (m *Maintenances) ConfigSource(requests func(context.Context) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		whenSynced(ctx, m.config, func() {
-			for _, request := range requestsOf(ctx, nil) {
+			for _, request := range requests(ctx) {
 				queue.Add(request)
 			}
 		})
@@ -158,7 +157,7 @@ func (m *Maintenances) ConfigSource(requestsOf handler.MapFunc) source.Source {
 			if !maintenance.IsConfig(config) {
 				return nil
 			}
-			return requestsOf(ctx, config)
+			return requests(ctx)
 		}).Start(ctx, queue)
 	})
 }

@@ -85,7 +85,8 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	}
 
 	drainsFailed.WithLabelValues() // an increase can be seen only of what was there before
-	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, r.nodesOfMaintenances).
+	ofOwner := func(ctx context.Context, _ client.Object) []reconcile.Request { return r.nodesOfMaintenances(ctx) }
+	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, ofOwner).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(shoot.RequestsForMachine), builder.WithPredicates(maintenance.HoldChanged())).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -116,7 +117,7 @@ func requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Requ
 }
 
 // nodesOfMaintenances returns all nodes that have a maintenance.
-func (r *Reconciler) nodesOfMaintenances(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r *Reconciler) nodesOfMaintenances(ctx context.Context) []reconcile.Request {
 	if !r.Shoot.Known() {
 		return nil
 	}
