@@ -73,6 +73,7 @@ var steps = map[string]string{
 	"DrainTimedOut":               "drain timed out",
 	"DrainStrategyFailed":         "drain strategy failed",
 	"MaintenanceGarbageCollected": "maintenance ended",
+	"MaintenanceEnded":            "maintenance ended",
 	"EvidenceStored":              "evidence stored",
 	"EvidenceIncomplete":          "evidence stored",
 	"EvidenceFailed":              "evidence not stored",
@@ -94,14 +95,15 @@ var steps = map[string]string{
 	"NodeHasDiskPressure":       "low disk space",
 }
 
-// annotationsOfTime are annotations of Machines that are times, with what happened then.
-var annotationsOfTime = []struct{ key, step, text string }{
-	{v1alpha1.AnnotationFailedSince, "", "The timer was started that the machine missed."},
-	{v1alpha1.AnnotationFailsAt, "", "The deadline of the machine: it fails if it is not healthy then."},
-	{v1alpha1.AnnotationPreservedSince, "held", "People or the share began to have it preserved."},
-	{v1alpha1.AnnotationMaintainedSince, "", "It is kept because of maintenances, counted from here."},
-	{v1alpha1.AnnotationMaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy."},
-	{v1alpha1.AnnotationReleased, "released", "Its preservation ended."},
+// annotationsOfTime are annotations of Machines that are times, with what happened then, and of those that may have another one
+// behind a slash, what happened at that.
+var annotationsOfTime = []struct{ key, step, text, end string }{
+	{v1alpha1.AnnotationFailedSince, "", "The timer was started that the machine missed.", ""},
+	{v1alpha1.AnnotationFailsAt, "", "The deadline of the machine: it fails if it is not healthy then.", ""},
+	{v1alpha1.AnnotationPreservedSince, "held", "People or the share began to have it preserved.", "Nobody kept it any more."},
+	{v1alpha1.AnnotationMaintainedSince, "", "Maintenances are counted from here.", "There was no maintenance any more."},
+	{v1alpha1.AnnotationMaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy.", ""},
+	{v1alpha1.AnnotationReleased, "released", "Its preservation ended.", ""},
 }
 
 // Timeline returns what happened to a node and its machine, in the order of time. What is still to come is at its end.
@@ -238,9 +240,12 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 		add(op.LastUpdateTime, "", what, "%s: %s. %s", op.Type, op.State, op.Description)
 	}
 	for _, a := range annotationsOfTime {
-		since, _, _ := strings.Cut(m.Annotations[a.key], "/") // some say until when, too
+		since, until, _ := strings.Cut(m.Annotations[a.key], "/")
 		if t, err := time.Parse(time.RFC3339, since); err == nil {
 			add(metav1.NewTime(t), a.step, what, "%s", a.text)
+		}
+		if t, err := time.Parse(time.RFC3339, until); err == nil && a.end != "" {
+			add(metav1.NewTime(t), "", what, "%s", a.end)
 		}
 	}
 	if record != nil {

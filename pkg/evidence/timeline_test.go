@@ -78,6 +78,23 @@ var _ = Describe("The timeline", func() {
 			To(ContainSubstring(`- It is kept because of "auto", until a time that cannot be read.`))
 	})
 
+	It("P13, M12: should tell since when a machine was kept, and until when", func() {
+		span := func(minute int) string {
+			return at(minute).UTC().Format(time.RFC3339) + "/" + at(minute+10).UTC().Format(time.RFC3339)
+		}
+		Expect(index(func(m *machinev1alpha1.Machine) {
+			m.Annotations[v1alpha1.AnnotationPreservedSince], m.Annotations[v1alpha1.AnnotationMaintainedSince] = span(19), span(30)
+		})).To(And(
+			ContainSubstring("| 2026-07-01 10:19:00 | Machine m-1 | **held** People or the share began to have it preserved. |\n"),
+			ContainSubstring("| 2026-07-01 10:29:00 | Machine m-1 | Nobody kept it any more. |\n"),
+			ContainSubstring("| 2026-07-01 10:30:00 | Machine m-1 | Maintenances are counted from here. |\n"),
+			ContainSubstring("| 2026-07-01 10:40:00 | Machine m-1 | There was no maintenance any more. |\n"),
+		))
+		Expect(index(func(m *machinev1alpha1.Machine) {
+			m.Annotations[v1alpha1.AnnotationMaintainedSince] = at(30).UTC().Format(time.RFC3339)
+		})).To(And(ContainSubstring("Maintenances are counted from here."), Not(ContainSubstring("any more"))))
+	})
+
 	It("should know the reasons of our own Events", func() {
 		for _, dir := range []string{"../preservation", "../maintenance", "../remediation", "../sidecar/preservation", "../sidecar/drain", "../sidecar/drainstrategy",
 			"../sidecar/maintenance/garbagecollector", "../sidecar/evidence"} {

@@ -401,7 +401,7 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 
 const (
 	messageReady  = "The node is ready for the requestor."
-	messageFailed = "The requestor has failed. The node is kept until condition RequestorFailed is cleared."
+	messageFailed = "The requestor has failed. The node is kept until condition RequestorFailed is cleared, or for as long as operators allow."
 )
 
 // setPhase writes a phase with a message, and the status as edited.

@@ -962,6 +962,7 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(w.phase(nm)).To(Equal("RequestorFailed"))
 			Expect(meta.IsStatusConditionTrue(w.get(nm).Status.Conditions, "Ready")).To(BeFalse())
+			Expect(meta.FindStatusCondition(w.get(nm).Status.Conditions, "Ready").Message).To(HaveSuffix("is cleared, or for as long as operators allow."))
 			w.delete(nm)
 			w.run()
 			Expect(w.get(nm)).NotTo(BeNil())

@@ -59,30 +59,37 @@ func IsUnavailable(node *corev1.Node) bool {
 
 // CordonedFor returns the UID of the NodeMaintenance for which a node is cordoned, empty for none (M3).
 func CordonedFor(node *corev1.Node) types.UID {
-	if uid, ok := node.Annotations[preservationv1alpha1.AnnotationMaintenanceCordon]; ok {
-		return types.UID(uid)
-	}
-	if i := slices.IndexFunc(node.Spec.Taints, isRecord); i >= 0 {
-		return types.UID(node.Spec.Taints[i].Value)
-	}
-	return ""
+	uid, _ := recordOf(node)
+	return uid
 }
 
 // isRecorded says that there is a record that the cordon of a node is ours (M3).
 func isRecorded(node *corev1.Node) bool {
-	_, annotated := node.Annotations[preservationv1alpha1.AnnotationMaintenanceCordon]
-	return annotated || slices.ContainsFunc(node.Spec.Taints, isRecord)
+	_, ok := recordOf(node)
+	return ok
 }
 
-// isRecord says that a taint is the record that an earlier version has left.
-func isRecord(t corev1.Taint) bool {
+// recordOf returns for whom a node is cordoned, and whether there is a record of that.
+func recordOf(node *corev1.Node) (uid types.UID, ok bool) {
+	if uid, ok := node.Annotations[preservationv1alpha1.AnnotationMaintenanceCordon]; ok {
+		return types.UID(uid), true
+	}
+	if i := slices.IndexFunc(node.Spec.Taints, isLegacyRecord); i >= 0 {
+		return types.UID(node.Spec.Taints[i].Value), true
+	}
+	return "", false
+}
+
+// isLegacyRecord says that a taint is the record that an earlier version has left. It may go, and translateRecord with it, once no
+// version that wrote the taint is in use.
+func isLegacyRecord(t corev1.Taint) bool {
 	return t.Key == preservationv1alpha1.TaintMaintenance && t.Effect == corev1.TaintEffectNoSchedule
 }
 
 // translateRecord makes the record of an earlier version one of this version.
 func translateRecord(node *corev1.Node) {
-	if isRecorded(node) {
-		record(node, CordonedFor(node))
+	if uid, ok := recordOf(node); ok {
+		record(node, uid)
 	}
 }
 
@@ -108,7 +115,7 @@ func uncordon(node *corev1.Node) {
 // forgetCordon leaves the cordon to somebody else.
 func forgetCordon(node *corev1.Node) {
 	delete(node.Annotations, preservationv1alpha1.AnnotationMaintenanceCordon)
-	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isRecord)
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isLegacyRecord)
 }
 
 // annotate writes since when the machine is to be kept (M12).

@@ -18,8 +18,8 @@ func MaxReadyTime(config *v1alpha1.MaintenanceOperatorConfigSpec) time.Duration 
 	return time.Duration(ptr.Deref(config.MaxNodeMaintenanceTimeSeconds, v1alpha1.DefaultMaxNodeMaintenanceTimeSeconds)) * time.Second
 }
 
-// ReadyTime is for how long a NodeMaintenance may have a node that is handed over.
-type ReadyTime struct {
+// Bounds are for how long a NodeMaintenance may have a node that is handed over.
+type Bounds struct {
 	// Max is for how long it may be Ready (M9).
 	Max time.Duration
 	// Overtime is for how much longer a requestor that has failed may keep it, or additional ones may after it was deleted (M7).
@@ -29,36 +29,33 @@ type ReadyTime struct {
 
 // Ends are the times at which something ends. A zero time never comes.
 type Ends struct {
-	// Since is from when Delete and End are counted.
+	// Since is from when At is counted.
 	Since time.Time
 	// Over is when the Ready time is over. It is there to be told: nothing happens by it.
 	Over time.Time
-	// Delete is when the NodeMaintenance is to be deleted. End is when one that is deleted waits for nobody any more.
-	Delete, End time.Time
+	// At is when the NodeMaintenance is to be deleted or, if it is deleted, when it waits for nobody any more.
+	At time.Time
 }
 
 // Ends returns what ends when of a NodeMaintenance whose node is handed over, and nothing of any other. One that the garbage
 // collector is to ignore is left to people: time does nothing to it.
-func (t ReadyTime) Ends(nm *v1alpha1.NodeMaintenance, now time.Time) Ends {
+func (b Bounds) Ends(nm *v1alpha1.NodeMaintenance, now time.Time) Ends {
 	if !IsHandedOver(nm) {
 		return Ends{}
 	}
 	ends := Ends{Since: readySince(nm, now)}
-	ends.Over = ends.Since.Add(t.Max)
+	ends.Over = ends.Since.Add(b.Max)
 	failed := RequestorFailed(nm) || PhaseOf(nm) == v1alpha1.PhaseRequestorFailed
 	// That it has failed does not begin the Ready time anew. This is but told: what is backdated ends nothing.
 	if annotated := readyTime(nm); PhaseOf(nm) == v1alpha1.PhaseRequestorFailed && !annotated.IsZero() && annotated.Before(ends.Since) {
-		ends.Over = annotated.Add(t.Max)
+		ends.Over = annotated.Add(b.Max)
 	}
 	switch {
 	case IsEnding(nm), nm.Annotations[v1alpha1.AnnotationIgnoreGarbageCollector] == "true":
 	case !failed && nm.DeletionTimestamp == nil:
-		ends.Delete = ends.Since.Add(t.Max)
-	case t.Overtime <= 0:
-	case nm.DeletionTimestamp == nil:
-		ends.Delete = ends.Since.Add(t.Max + t.Overtime)
-	default:
-		ends.End = ends.Since.Add(t.Max + t.Overtime)
+		ends.At = ends.Since.Add(b.Max)
+	case b.Overtime > 0:
+		ends.At = ends.Since.Add(b.Max + b.Overtime)
 	}
 	return ends
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-var _ = Describe("ReadyTime", func() {
+var _ = Describe("Bounds", func() {
 	const (
 		readyTime = "maintenance.nvidia.com/ready-time"
 		ignore    = "maintenance.nvidia.com/garbage-collector.ignore"
@@ -26,7 +26,7 @@ var _ = Describe("ReadyTime", func() {
 	var (
 		start  = builder.Start
 		now    = start.Add(10 * time.Minute)
-		limits = ReadyTime{Max: time.Hour, Overtime: 24 * time.Hour}
+		bounds = Bounds{Max: time.Hour, Overtime: 24 * time.Hour}
 
 		ready  = func(*v1alpha1.NodeMaintenance) {}
 		failed = func(nm *v1alpha1.NodeMaintenance) {
@@ -56,30 +56,31 @@ var _ = Describe("ReadyTime", func() {
 	hour, bound := start.Add(time.Hour), start.Add(25*time.Hour)
 
 	DescribeTable("M7, M9: when it is over", func(edits []func(*v1alpha1.NodeMaintenance), want Ends) {
-		ends := limits.Ends(maintenanceWith(edits...), now)
+		ends := bounds.Ends(maintenanceWith(edits...), now)
 		ends.Since = time.Time{}
 		Expect(ends).To(Equal(want))
 	},
-		Entry("Ready", all(ready), Ends{Over: hour, Delete: hour}),
-		Entry("Ready and shared", all(shared), Ends{Over: hour, Delete: hour}),
-		Entry("deleted, while others wait", all(shared, deleted), Ends{Over: hour, End: bound}),
+		Entry("Ready", all(ready), Ends{Over: hour, At: hour}),
+		Entry("Ready and shared", all(shared), Ends{Over: hour, At: hour}),
+		Entry("deleted, while others wait", all(shared, deleted), Ends{Over: hour, At: bound}),
 		Entry("deleted, and nobody waits", all(deleted), Ends{Over: hour}),
-		Entry("failed", all(failed), Ends{Over: hour, Delete: bound.Add(5 * time.Minute)}),
-		Entry("failed and deleted", all(failed, deleted), Ends{Over: hour, End: bound.Add(5 * time.Minute)}),
+		Entry("failed", all(failed), Ends{Over: hour, At: bound.Add(5 * time.Minute)}),
+		Entry("failed and deleted", all(failed, deleted), Ends{Over: hour, At: bound.Add(5 * time.Minute)}),
 		Entry("failed, which nobody has seen yet", all(func(nm *v1alpha1.NodeMaintenance) {
 			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
-		}), Ends{Over: hour, Delete: bound}),
+		}), Ends{Over: hour, At: bound}),
 		Entry("ended already", all(failed, deleted, shared, with(ended, "true")), Ends{Over: hour}),
 		Entry("ignored", all(with(ignore, "true")), Ends{Over: hour}),
 		Entry("ignored, failed and deleted", all(failed, deleted, with(ignore, "true")), Ends{Over: hour}),
-		Entry("ignored with another value", all(with(ignore, "yes")), Ends{Over: hour, Delete: hour}),
-		Entry("backdated", all(with(readyTime, "2001-01-01T00:00:00Z")), Ends{Over: hour, Delete: hour}),
-		Entry("backdated, while others wait", all(shared, deleted, with(readyTime, "2001-01-01T00:00:00Z")), Ends{Over: hour, End: bound}),
+		Entry("ignored with another value", all(with(ignore, "yes")), Ends{Over: hour, At: hour}),
+		Entry("backdated", all(with(readyTime, "2001-01-01T00:00:00Z")), Ends{Over: hour, At: hour}),
+		Entry("backdated, while others wait", all(shared, deleted, with(readyTime, "2001-01-01T00:00:00Z")), Ends{Over: hour, At: bound}),
 		Entry("backdated and failed: nothing comes earlier but the alert", all(failed, with(readyTime, "2001-01-01T00:00:00Z")),
-			Ends{Over: time.Date(2001, 1, 1, 1, 0, 0, 0, time.UTC), Delete: bound.Add(5 * time.Minute)}),
-		Entry("yet to come, counted from the condition", all(with(readyTime, "9999-01-01T00:00:00Z")), Ends{Over: hour, Delete: hour}),
+			Ends{Over: time.Date(2001, 1, 1, 1, 0, 0, 0, time.UTC), At: bound.Add(5 * time.Minute)}),
+		Entry("yet to come, counted from the condition", all(with(readyTime, "9999-01-01T00:00:00Z")), Ends{Over: hour, At: hour}),
+		Entry("that cannot be read, counted from the condition", all(with(readyTime, "soon")), Ends{Over: hour, At: hour}),
 		Entry("without a time that counts, from now on", all(at("Pending"), func(nm *v1alpha1.NodeMaintenance) { SetPhase(&nm.Status, "Ready", "", 0, now.Add(time.Hour)) }, with(readyTime, "soon")),
-			Ends{Over: now.Add(time.Hour), Delete: now.Add(time.Hour)}),
+			Ends{Over: now.Add(time.Hour), At: now.Add(time.Hour)}),
 		Entry("draining", all(at("Draining")), Ends{}),
 		Entry("pending", all(at("Pending"), deleted, shared), Ends{}),
 		Entry("over, but kept by others", all(deleted, shared, func(nm *v1alpha1.NodeMaintenance) { nm.Finalizers = []string{"x"} }), Ends{}),
@@ -87,9 +88,8 @@ var _ = Describe("ReadyTime", func() {
 
 	It("M7, M9: should have no bound where operators set none", func() {
 		for _, edits := range [][]func(*v1alpha1.NodeMaintenance){all(failed), all(failed, deleted), all(shared, deleted)} {
-			ends := ReadyTime{Max: time.Hour}.Ends(maintenanceWith(edits...), now)
-			Expect(ends.Delete).To(BeZero())
-			Expect(ends.End).To(BeZero())
+			ends := Bounds{Max: time.Hour}.Ends(maintenanceWith(edits...), now)
+			Expect(ends.At).To(BeZero())
 			Expect(ends.Over).To(Equal(hour))
 		}
 	})

@@ -22,7 +22,7 @@ var _ = DescribeTable("M9: since when it is ready", func(annotation string, beca
 	SetPhase(&nm.Status, "Ready", "", 0, became)
 	nm.Status.Conditions[0].LastTransitionTime = metav1.NewTime(became)
 	nm.Finalizers = nil
-	Expect(ReadyTime{Max: time.Hour}.Ends(nm, begin.Add(time.Hour)).Since).To(BeTemporally("==", want))
+	Expect(Bounds{Max: time.Hour}.Ends(nm, begin.Add(time.Hour)).Since).To(BeTemporally("==", want))
 },
 	Entry("both at once", "2026-03-01T12:00:00Z", begin, begin),
 	Entry("anew after the requestor had failed", "2026-03-01T12:00:00Z", begin.Add(time.Minute), begin.Add(time.Minute)),

@@ -93,7 +93,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&o.DrainStrategies.IgnoredNamespacePatterns, "drain-ignored-namespace-pattern", nil, "Regular expression for whole names of namespaces whose pods are left alone. Can be repeated.")
 	fs.BoolVar(&o.NodeMaintenance.Enabled, "node-maintenance", false, "Whether to look after the NodeMaintenances of the shoot.")
 	fs.DurationVar(&o.NodeMaintenance.MaxHoldTime, "node-maintenance-max-hold-time", v1alpha1.DefaultMaxHoldTime, "Time for which the machine of a node under maintenance is kept at most. More than max-machine-preserve-timeout counts as that.")
-	fs.DurationVar(&o.NodeMaintenance.MaxOvertime, "node-maintenance-max-overtime", v1alpha1.DefaultMaxMaintenanceOvertime, "Time after its Ready time for which a NodeMaintenance is kept by a requestor that has failed, or after it was deleted by additional ones. 0 for ever.")
+	fs.DurationVar(&o.NodeMaintenance.MaxOvertime, "node-maintenance-max-overtime", v1alpha1.DefaultMaxNodeMaintenanceOvertime, "Time after its Ready time for which a NodeMaintenance is kept by a requestor that has failed, or after it was deleted by additional ones. 0 for ever.")
 	fs.StringSliceVar(&o.NodeMaintenance.Namespaces, "node-maintenance-namespaces", nil, "Namespaces, comma-separated, from which NodeMaintenances are taken. All if there are none.")
 	fs.BoolVar(&o.PowerCycle.Enabled, "power-cycle", false, "Whether to power-cycle the hosts of machines.")
 	fs.StringVar(&o.PowerCycle.HostKind, "host-kind", "", "Kind of the hosts.")

@@ -323,8 +323,8 @@ var _ = Describe("Reconciler", func() {
 		e.fault, e.drainer.progress.NewReturns = nil, nil
 		_, err = e.reconcile(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(e.told()).To(ConsistOf("Warning PreservedNodePodsCameBack Pods came back after they were deleted by force, and are deleted again " +
-			"within their grace period, ever more rarely up to each 5m0s: those of shop/Agent a"))
+		Expect(e.told()).To(ConsistOf("Warning PreservedNodePodsCameBack Pods came back after they were deleted by force. They are asked to go again, " +
+			"with their grace period, at growing intervals of up to 5m0s: pods of shop/Agent a"))
 	})
 
 	It("P7: should not forget pods that are kept, nor machine-controller-manager let drain them, until the last is gone", func(ctx SpecContext) {

@@ -380,7 +380,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(again).To(And(BeNumerically(">=", 10), BeNumerically("<=", 9+(3600-511)/300)))
 		Expect(len(e.shoot.done)).To(BeNumerically("~", 1+each*again, 1), "by force at first, and where the pod does not stop in its grace period")
 		told := e.told()
-		Expect(told).To(ContainElement(And(HavePrefix("Warning PodsCameBack Pods came back after they were deleted by force"), HaveSuffix(": those of shop/Agent a"))))
+		Expect(told).To(ContainElement(And(HavePrefix("Warning PodsCameBack Pods came back after they were deleted by force"), HaveSuffix(": pods of shop/Agent a"))))
 		Expect(told).To(HaveLen(4), "with the first deletion on pod and node, and that the drain has failed: %s", told)
 	},
 		Entry("and stop at once", time.Second, 1),

@@ -103,6 +103,8 @@ func machineChanged() predicate.Predicate {
 	})
 }
 
+// machineSetChanged selects changes by which a rollout begins, or may end. The deletion of its last machine calls a controller for the
+// node of that only, not for others of the pool: they hear of it from the status.
 func machineSetChanged() predicate.Predicate {
 	return changed(func(s *machinev1alpha1.MachineSet) any {
 		return [2]int64{preservation.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}

@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -151,10 +150,10 @@ func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMai
 // Config does not return it before. What else is written on it is no reason to look again: a round of scheduling that has written
 // its promises there keeps them itself, or is tried again. The generation tells less than the spec: an object that takes the place
 // of another one while the watch is away has the same.
-func (m *Maintenances) ConfigSource(requestsOf handler.MapFunc) source.Source {
+func (m *Maintenances) ConfigSource(requests func(context.Context) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		whenSynced(ctx, m.config, func() {
-			for _, request := range requestsOf(ctx, nil) {
+			for _, request := range requests(ctx) {
 				queue.Add(request)
 			}
 		})
@@ -162,7 +161,7 @@ func (m *Maintenances) ConfigSource(requestsOf handler.MapFunc) source.Source {
 			if !maintenance.IsConfig(config) {
 				return nil
 			}
-			return requestsOf(ctx, config)
+			return requests(ctx)
 		}, shoot.OnUpdate(func(o, n *v1alpha1.MaintenanceOperatorConfig) bool {
 			return !apiequality.Semantic.DeepEqual(o.Spec, n.Spec)
 		})).Start(ctx, queue)

@@ -55,7 +55,7 @@ var _ = Describe("Maintenances", func() {
 		defer queue.ShutDown()
 		m, err := NewFor(fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(counts).Build(), controllertest.NewFakeInformer(), informer)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(m.ConfigSource(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
+		Expect(m.ConfigSource(func(context.Context) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
 		informer.Add(counts)
 		request, _ := queue.Get()
 		Expect(m.Config(ctx)).To(BeNil())
@@ -89,7 +89,7 @@ var _ = Describe("Maintenances", func() {
 		queue, all := newQueue(), newQueue()
 		defer queue.ShutDown()
 		defer all.ShutDown()
-		Expect(m.ConfigSource(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
+		Expect(m.ConfigSource(func(context.Context) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
 		Expect(m.ConfigsSource(func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
 			return []reconcile.Request{{}}
 		}).Start(ctx, all)).To(Succeed())
@@ -107,7 +107,7 @@ var _ = Describe("Maintenances", func() {
 		queue, all := newQueue(), newQueue()
 		defer queue.ShutDown()
 		defer all.ShutDown()
-		Expect(m.ConfigSource(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
+		Expect(m.ConfigSource(func(context.Context) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
 		Expect(m.ConfigsSource(func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
 			return []reconcile.Request{{}}
 		}).Start(ctx, all)).To(Succeed())

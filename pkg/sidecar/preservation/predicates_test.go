@@ -44,8 +44,8 @@ var _ = Describe("Predicates", func() {
 		Expect(shoot.MachineSetChanged().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: n})).To(Equal(want))
 	},
 		Entry("gets its first machine", SetReplicas(0, 0), SetReplicas(1, 0), true),
-		Entry("loses its last machine", SetReplicas(0, 1), SetReplicas(0, 0), true),
-		Entry("still has one", SetReplicas(1, 1), SetReplicas(0, 1), false),
+		Entry("is to have none any more", SetReplicas(1, 1), SetReplicas(0, 1), true),
+		Entry("has none any more, which its machines tell", SetReplicas(0, 1), SetReplicas(0, 0), false),
 		Entry("grows", SetReplicas(1, 1), SetReplicas(5, 1), false),
 		Entry("nothing", SetReplicas(0, 0), SetReplicas(0, 0), false),
 		Entry("becomes the newest again", Revision("1"), Revision("3"), true),

@@ -255,7 +255,7 @@ func (p *Pools) IsRolling(ctx context.Context, deployment *machinev1alpha1.Machi
 		if err != nil {
 			return false, err
 		}
-		if rolling = preservation.IsRollout(owned, nil); !rolling && len(owned) > 1 { // else there are no machines to look for
+		if len(owned) > 1 {
 			if _, rolling, err = MachinesOf(ctx, p, p, deployment); err != nil {
 				return false, err
 			}

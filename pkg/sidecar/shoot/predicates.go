@@ -29,13 +29,9 @@ func DeploymentChanged() predicate.Predicate {
 	})
 }
 
-// MachineSetChanged is for MachineSets by which a rollout begins, or may end (P3).
+// MachineSetChanged is for MachineSets by which a rollout begins, or does not go on (P3). It ends with machines.
 func MachineSetChanged() predicate.Predicate {
 	return OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return hasReplicas(o) != hasReplicas(n) || preservation.RevisionOf(o) != preservation.RevisionOf(n)
+		return (o.Spec.Replicas > 0) != (n.Spec.Replicas > 0) || preservation.RevisionOf(o) != preservation.RevisionOf(n)
 	})
-}
-
-func hasReplicas(set *machinev1alpha1.MachineSet) bool {
-	return set.Spec.Replicas > 0 || set.Status.Replicas > 0
 }

@@ -24,7 +24,7 @@ func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
 		obj.MaxMachinePreserveTimeout = &metav1.Duration{Duration: 336 * time.Hour}
 	}
 	if obj.MaxNodeMaintenanceOvertime == nil {
-		obj.MaxNodeMaintenanceOvertime = &metav1.Duration{Duration: v1alpha1.DefaultMaxMaintenanceOvertime}
+		obj.MaxNodeMaintenanceOvertime = &metav1.Duration{Duration: v1alpha1.DefaultMaxNodeMaintenanceOvertime}
 	}
 	if obj.Injection == nil {
 		obj.Injection = new(InjectionInWaves)

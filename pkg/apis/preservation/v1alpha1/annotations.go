@@ -65,7 +65,7 @@ const (
 	// is no taint, because DaemonSets of drivers tolerate none that Kubernetes does not make them tolerate (M3).
 	AnnotationMaintenanceCordon = annotationPrefix + "maintenance-cordon"
 	// TaintMaintenance on a Node, with effect NoSchedule, is that record as earlier versions left it, with the UID as its value.
-	// It is read and removed, and never written.
+	// It is read and removed, and never written. It may go once no version that wrote it is in use.
 	TaintMaintenance = annotationPrefix + "maintenance"
 	// AnnotationExpiryTime on a preserved Machine is the end of its preservation, in RFC 3339. An operator edits it here
 	// where the Machine's status has no field for it (machine-controller-manager < 0.62); else it is a copy.
@@ -191,9 +191,9 @@ const DefaultMaxMachinePreserveTimeout = 14 * 24 * time.Hour
 // (M12).
 const DefaultMaxHoldTime = 24 * time.Hour
 
-// DefaultMaxMaintenanceOvertime is for how much longer than it may be Ready a NodeMaintenance keeps its node because of others, where
-// operators do not say otherwise.
-const DefaultMaxMaintenanceOvertime = 24 * time.Hour
+// DefaultMaxNodeMaintenanceOvertime is for how much longer than it may be Ready a NodeMaintenance keeps its node if its requestor
+// has failed, or if it is deleted and additional requestors do not let go of it, where operators do not say otherwise.
+const DefaultMaxNodeMaintenanceOvertime = 24 * time.Hour
 
 // DefaultEvidenceRetention is for how long evidence is kept after its machine is gone, where nobody says otherwise, and the
 // others are the shortest and the longest time that can be set.

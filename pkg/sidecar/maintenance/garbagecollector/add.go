@@ -60,7 +60,7 @@ func (r *Reconciler) requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) 
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(nm)}}
 }
 
-func (r *Reconciler) everything(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
 	if !r.Shoot.Known() {
 		return nil
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -68,21 +67,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if config == nil {
 		return reconcile.Result{}, nil
 	}
-	now, limits := r.Clock.Now(), domain.ReadyTime{Max: domain.MaxReadyTime(&config.Spec), Overtime: r.MaxOvertime}
-	ends := limits.Ends(nm, now)
-	// Not both of them are there.
-	at := pace.Earliest(ends.Delete, ends.End)
+	now, bounds := r.Clock.Now(), domain.Bounds{Max: domain.MaxReadyTime(&config.Spec), Overtime: r.MaxOvertime}
+	ends := bounds.Ends(nm, now)
 	switch {
-	case at.IsZero():
+	case ends.At.IsZero():
 		return reconcile.Result{}, nil
-	case at.After(now):
-		return reconcile.Result{RequeueAfter: at.Sub(now)}, nil
-	case ends.End.IsZero():
-		err = r.delete(ctx, nm, ends.Since, at.Sub(ends.Since))
-	default:
-		err = r.end(ctx, nm, ends.Since, at.Sub(ends.Since))
+	case ends.At.After(now):
+		return reconcile.Result{RequeueAfter: ends.At.Sub(now)}, nil
 	}
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	act := r.delete
+	if nm.DeletionTimestamp != nil {
+		act = r.end
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(act(ctx, nm, ends.Since, ends.At.Sub(ends.Since)))
 }
 
 // delete deletes a NodeMaintenance as it was read: the requestor may have asked to keep it since.
@@ -109,7 +106,7 @@ func (r *Reconciler) end(ctx context.Context, nm *v1alpha1.NodeMaintenance, sinc
 	if !domain.RequestorFailed(nm) {
 		waitsFor = "its additional requestors do not let go of it"
 	}
-	r.tell(nm, EventEnded, "Ended, because %s, and it is %s since %s, longer than %s. The node is given back.", waitsFor, domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
+	r.tell(nm, EventEnded, "Ended, because %s, and it has been %s since %s, longer than %s. The node is given back.", waitsFor, domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)
 	return nil
 }
 

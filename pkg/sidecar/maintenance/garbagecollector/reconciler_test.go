@@ -90,9 +90,7 @@ var _ = Describe("Reconcile", func() {
 			func() {
 				meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
 			},
-			func() {
-				nm.DeletionTimestamp, nm.Spec.AdditionalRequestors = new(metav1.NewTime(builder.Start)), []string{"b"}
-			},
+			func() { share(nm) },
 		} {
 			nm.Status.Conditions, nm.DeletionTimestamp, nm.Spec.AdditionalRequestors, nm.ResourceVersion = nm.Status.Conditions[:1], nil, nil, ""
 			edit()
@@ -114,38 +112,32 @@ var _ = Describe("Reconcile", func() {
 			Expect(s.Get(ctx, client.ObjectKeyFromObject(nm), written)).To(Succeed())
 			Expect(written.Annotations).To(HaveKeyWithValue(ended, "true"))
 			Expect(domain.IsEnding(written)).To(BeTrue(), "the node is given back")
-			Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(SatisfyAll(HavePrefix("Warning MaintenanceEnded Ended, because"), ContainSubstring("longer than 2h30m0s. The node is given back."))))
+			Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(SatisfyAll(HavePrefix("Warning MaintenanceEnded Ended, because"), ContainSubstring(", and it has been Ready since 2026-03-01T12:00:00Z, longer than 2h30m0s. The node is given back."))))
 			after, _ = run(ctx)
 			Expect(after).To(BeZero())
 			Expect(r.Recorder.(*events.FakeRecorder).Events).NotTo(Receive(), "once")
 		}
 	})
 
-	DescribeTable("M9: when it is over", func(ctx SpecContext, edit func(), want time.Duration) {
+	DescribeTable("M7, M9: when it is over", func(ctx SpecContext, edit func(), want time.Duration) {
 		edit()
 		after, deleted := run(ctx)
 		Expect(after).To(Equal(want))
-		Expect(deleted).To(BeFalse())
+		Expect(deleted).To(Equal(nm.DeletionTimestamp != nil))
 	},
-		Entry("by default", func() { s.config.Spec.MaxNodeMaintenanceTimeSeconds = nil }, 50*time.Minute),
-		Entry("with a time that cannot be read, counted from the condition", func() { nm.Annotations[readyTime] = "soon" }, 20*time.Minute),
-		Entry("with a time that is yet to come as well", func() { nm.Annotations[readyTime] = "9999-01-01T00:00:00Z" }, 20*time.Minute),
-		Entry("never if it is to be ignored", func() { nm.Annotations["maintenance.nvidia.com/garbage-collector.ignore"] = "true" }, time.Duration(0)),
-		Entry("not with any other value", func() { nm.Annotations["maintenance.nvidia.com/garbage-collector.ignore"] = "yes" }, 20*time.Minute),
-		Entry("never for a requestor that has failed", func() {
-			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
-		}, time.Duration(0)),
+		Entry("when it is to be deleted, by default", func() { s.config.Spec.MaxNodeMaintenanceTimeSeconds = nil }, 50*time.Minute),
+		Entry("when one that is deleted is to be ended", func() { r.MaxOvertime = time.Hour; share(nm) }, 80*time.Minute),
 		Entry("never for one that is ended already", func() {
 			r.MaxOvertime = time.Hour
+			share(nm)
 			nm.Annotations["machine-preservation.extensions.gardener.cloud/ended"] = "true"
-			nm.Annotations["maintenance.nvidia.com/garbage-collector.ignore"] = "true"
 		}, time.Duration(0)),
-		Entry("later for a requestor that has failed, where operators set a bound", func() {
-			r.MaxOvertime = time.Hour
-			meta.SetStatusCondition(&nm.Status.Conditions, metav1.Condition{Type: "RequestorFailed", Status: "True", Reason: "x"})
-		}, 80*time.Minute),
-		Entry("never in another phase", func() { domain.SetPhase(&nm.Status, "Draining", "", 0, builder.Start) }, time.Duration(0)),
 		Entry("never while nobody knows the limit", func() { s.config = nil }, time.Duration(0)),
 		Entry("never while nobody knows the objects", func() { s.unknown = true }, time.Duration(0)),
 	)
 })
+
+// share has a NodeMaintenance that is deleted wait for an additional requestor.
+func share(nm *v1alpha1.NodeMaintenance) {
+	nm.DeletionTimestamp, nm.Spec.AdditionalRequestors = new(metav1.NewTime(builder.Start)), []string{"b"}
+}

@@ -122,7 +122,7 @@ func (r *Reconciler) nodesOfMaintenances(ctx context.Context, _ client.Object) [
 
 // nodesHandedOver returns all nodes that are handed over. Nothing but for how long they may be depends on the configuration, and each
 // node that is looked at is read live.
-func (r *Reconciler) nodesHandedOver(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r *Reconciler) nodesHandedOver(ctx context.Context) []reconcile.Request {
 	return r.nodesOf(ctx, domain.IsHandedOver)
 }
 

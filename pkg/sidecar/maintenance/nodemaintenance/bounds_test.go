@@ -174,8 +174,8 @@ var _ = Describe("A change of what concerns more than one node", func() {
 		}
 		Expect(overdue).To(HaveLen(2))
 		Expect(OfOwner(e.Reconciler, ctx, nil)).To(ConsistOf(all))
-		Expect(OfConfig(e.Reconciler, ctx, nil)).To(ConsistOf(overdue))
+		Expect(OfConfig(e.Reconciler, ctx)).To(ConsistOf(overdue))
 		e.shoot.unknown = true
-		Expect(OfConfig(e.Reconciler, ctx, nil)).To(BeEmpty(), "it is called when they are known")
+		Expect(OfConfig(e.Reconciler, ctx)).To(BeEmpty(), "it is called when they are known")
 	})
 })

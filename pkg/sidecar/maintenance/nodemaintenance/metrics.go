@@ -56,9 +56,9 @@ func (r *Reconciler) tellOverdue(ctx context.Context, name string, facts *domain
 		next time.Time
 	)
 	if facts.Node != nil && config != nil {
-		limits := domain.ReadyTime{Max: domain.MaxReadyTime(&config.Spec)}
+		bounds := domain.Bounds{Max: domain.MaxReadyTime(&config.Spec)}
 		for _, nm := range facts.Maintenances {
-			switch at := limits.Ends(nm, now).Over; {
+			switch at := bounds.Ends(nm, now).Over; {
 			case at.After(now):
 				next = pace.Earliest(next, at)
 			case !at.IsZero():

@@ -217,7 +217,8 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 	return outcome, underWayError{errors.New("there is always something left to do")}
 }
 
-// underWayError is an error of a write on the node or on a maintenance that is under way, or of what else that needs.
+// underWayError is an error of a write on the node or on a maintenance that is under way, or of what else that needs. It is a type,
+// because a sentinel that is joined to a conflict ("%w: %w") is none itself: pace.OnlyConflicts would be false.
 type underWayError struct{ error }
 
 // Error implements error.

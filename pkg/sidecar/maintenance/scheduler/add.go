@@ -59,7 +59,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		WatchesRawSource(maintenances.Source(func(ctx context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
 			return everything(ctx, nm)
 		})).
-		WatchesRawSource(maintenances.ConfigSource(everything)).
+		WatchesRawSource(maintenances.ConfigSource(func(ctx context.Context) []reconcile.Request { return everything(ctx, nil) })).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 1,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
