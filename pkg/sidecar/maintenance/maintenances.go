@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -144,8 +146,10 @@ func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMai
 	})
 }
 
-// ConfigSource returns a source of requests for changes of the configuration, and once more when all of them are known: Config
-// does not return it before.
+// ConfigSource returns a source of requests for changes of the spec of the configuration, and once more when all of them are known:
+// Config does not return it before. What else is written on it is no reason to look again: a round of scheduling that has written
+// its promises there keeps them itself, or is tried again. The generation tells less than the spec: an object that takes the place
+// of another one while the watch is away has the same.
 func (m *Maintenances) ConfigSource(requests func(context.Context) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		whenSynced(ctx, m.config, func() {
@@ -153,18 +157,24 @@ func (m *Maintenances) ConfigSource(requests func(context.Context) []reconcile.R
 				queue.Add(request)
 			}
 		})
-		return m.ConfigsSource(func(ctx context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
+		return m.configsSource(func(ctx context.Context, config *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
 			if !maintenance.IsConfig(config) {
 				return nil
 			}
 			return requests(ctx)
-		}).Start(ctx, queue)
+		}, shoot.OnUpdate(func(o, n *v1alpha1.MaintenanceOperatorConfig) bool {
+			return !apiequality.Semantic.DeepEqual(o.Spec, n.Spec)
+		})).Start(ctx, queue)
 	})
 }
 
 // ConfigsSource returns a source of requests for all configurations, of which only one counts.
 func (m *Maintenances) ConfigsSource(requestsOf func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request) source.Source {
-	return &source.Informer{Informer: m.config, Handler: shoot.EnqueuePaced(requestsOf)}
+	return m.configsSource(requestsOf)
+}
+
+func (m *Maintenances) configsSource(requestsOf func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request, which ...predicate.Predicate) source.Source {
+	return &source.Informer{Informer: m.config, Handler: shoot.EnqueuePaced(requestsOf), Predicates: which}
 }
 
 // Log returns the logger of a controller of maintenances, whose level is that of the configuration.

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -97,6 +98,46 @@ var _ = Describe("Maintenances", func() {
 		Expect(queue.Len()).To(BeZero())
 		config.Add(counts)
 		Expect(queue.Len()).To(Equal(1))
+	})
+
+	It("M10: should ask for nothing because of what is written on the configuration beside its limits, as each round of scheduling does", func(ctx SpecContext) {
+		config := controllertest.NewFakeInformer()
+		m, err := NewFor(nil, controllertest.NewFakeInformer(), config)
+		Expect(err).NotTo(HaveOccurred())
+		queue, all := newQueue(), newQueue()
+		defer queue.ShutDown()
+		defer all.ShutDown()
+		Expect(m.ConfigSource(func(context.Context) []reconcile.Request { return []reconcile.Request{{}} }).Start(ctx, queue)).To(Succeed())
+		Expect(m.ConfigsSource(func(context.Context, *v1alpha1.MaintenanceOperatorConfig) []reconcile.Request {
+			return []reconcile.Request{{}}
+		}).Start(ctx, all)).To(Succeed())
+		before := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default", UID: "a", Generation: 1}}
+		asks := func(edit func(*v1alpha1.MaintenanceOperatorConfig)) bool {
+			after := before.DeepCopy()
+			edit(after)
+			config.Update(before, after)
+			Expect(all.Len()).To(Equal(1), "what is said of each configuration is written on it again")
+			if queue.Len() == 0 {
+				return false
+			}
+			request, _ := queue.Get()
+			queue.Done(request)
+			return true
+		}
+		Expect(asks(func(c *v1alpha1.MaintenanceOperatorConfig) {
+			c.Annotations = map[string]string{"machine-preservation.extensions.gardener.cloud/scheduling-round": "uid:1"}
+		})).To(BeFalse(), "a round")
+		Expect(asks(func(c *v1alpha1.MaintenanceOperatorConfig) {
+			c.Status.Conditions = []metav1.Condition{{Type: "Used", Status: metav1.ConditionTrue}}
+		})).To(BeFalse(), "what is said of it")
+		Expect(asks(func(c *v1alpha1.MaintenanceOperatorConfig) {
+			c.Generation, c.Spec.MaxNodeMaintenanceTimeSeconds = 2, new(int32(1))
+		})).To(BeTrue(), "a limit")
+		Expect(asks(func(c *v1alpha1.MaintenanceOperatorConfig) {
+			c.UID, c.Spec.MaxParallelOperations = "b", new(intstr.FromInt32(2))
+		})).To(BeTrue(), "another one, of whose beginning a watch that was away does not know")
+		config.Delete(before)
+		Expect(queue.Len()).To(Equal(1), "none any more")
 	})
 
 	DescribeTable("M17: the messages that the configuration asks for", func(level v1alpha1.LogLevel, debug, info bool) {

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -97,6 +98,40 @@ var _ = Describe("RetryConflicts", func() {
 			Expect(*line).NotTo(ContainSubstring("Reconciler error"))
 		}
 	}, SpecTimeout(time.Minute))
+
+	It("P12: should tell of a conflict that comes again and again, because a denial of the shoot may look like one", func(ctx SpecContext) {
+		var (
+			errs     = map[string]error{}
+			requests = func(name string) reconcile.Request {
+				return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+			}
+			retry = RetryConflicts(reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
+				return reconcile.Result{}, errs[req.Name]
+			}))
+			// told says of each of a number of calls whether there was an error.
+			told = func(name string, calls int) (told []bool) {
+				for range calls {
+					_, err := retry.Reconcile(ctx, requests(name))
+					told = append(told, err != nil)
+				}
+				return told
+			}
+		)
+		errs["denied"], errs["late"] = fmt.Errorf("failed: %w", conflict), conflict
+		Expect(told("denied", 7)).To(Equal([]bool{false, false, false, false, true, true, true}))
+		_, err := retry.Reconcile(ctx, requests("denied"))
+		Expect(err).To(BeIdenticalTo(errs["denied"]), "the words of the shoot")
+		Expect(told("late", 4)).To(HaveEach(false), "it has conflicts of its own")
+
+		errs["late"] = nil
+		Expect(told("late", 1)).To(HaveEach(false))
+		errs["late"] = conflict
+		Expect(told("late", 4)).To(HaveEach(false), "they are not in a row")
+		errs["late"] = other
+		Expect(told("late", 1)).To(HaveEach(true))
+		errs["late"] = conflict
+		Expect(told("late", 5)).To(Equal([]bool{false, false, false, false, true}))
+	})
 
 	It("P12: should be around the Reconciler of each controller of the sidecar", func() {
 		completed := 0

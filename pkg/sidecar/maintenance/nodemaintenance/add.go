@@ -85,8 +85,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	}
 
 	drainsFailed.WithLabelValues() // an increase can be seen only of what was there before
-	ofOwner := func(ctx context.Context, _ client.Object) []reconcile.Request { return r.nodesOfMaintenances(ctx) }
-	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, ofOwner).
+	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, r.nodesOfMaintenances).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(shoot.RequestsForMachine), builder.WithPredicates(maintenance.HoldChanged())).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -103,7 +102,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		})).
 		WatchesRawSource(nodes.Source(shoot.RequestsForNode, nodeChanged())).
 		WatchesRawSource(maintenances.Source(requestOf)).
-		WatchesRawSource(maintenances.ConfigSource(r.nodesOfMaintenances)).
+		WatchesRawSource(maintenances.ConfigSource(r.nodesHandedOver)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 5,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
@@ -117,7 +116,18 @@ func requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Requ
 }
 
 // nodesOfMaintenances returns all nodes that have a maintenance.
-func (r *Reconciler) nodesOfMaintenances(ctx context.Context) []reconcile.Request {
+func (r *Reconciler) nodesOfMaintenances(ctx context.Context, _ client.Object) []reconcile.Request {
+	return r.nodesOf(ctx, func(*v1alpha1.NodeMaintenance) bool { return true })
+}
+
+// nodesHandedOver returns all nodes that are handed over. Nothing but for how long they may be depends on the configuration, and each
+// node that is looked at is read live.
+func (r *Reconciler) nodesHandedOver(ctx context.Context) []reconcile.Request {
+	return r.nodesOf(ctx, domain.IsHandedOver)
+}
+
+// nodesOf returns all nodes that have a maintenance like that.
+func (r *Reconciler) nodesOf(ctx context.Context, like func(*v1alpha1.NodeMaintenance) bool) []reconcile.Request {
 	if !r.Shoot.Known() {
 		return nil
 	}
@@ -128,7 +138,9 @@ func (r *Reconciler) nodesOfMaintenances(ctx context.Context) []reconcile.Reques
 	}
 	names := sets.New[string]()
 	for i := range list.Items {
-		names.Insert(list.Items[i].Spec.NodeName)
+		if nm := &list.Items[i]; like(nm) {
+			names.Insert(nm.Spec.NodeName)
+		}
 	}
 	var requests []reconcile.Request
 	for name := range names {

@@ -7,6 +7,7 @@ package nodemaintenance_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -151,5 +153,29 @@ var _ = Describe("Conflicts", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(result).NotTo(BeZero())
 		}
+	})
+})
+
+var _ = Describe("A change of what concerns more than one node", func() {
+	It("M9: should, of the configuration, be looked at only for nodes that are handed over, because it says nothing of others", func(ctx SpecContext) {
+		var all, overdue []reconcile.Request
+		e := newEnvironment()
+		for _, phase := range domain.Phases {
+			name := strings.ToLower(phase)
+			nm := maintenance(name)
+			nm.Spec.NodeName = name
+			Expect(e.shoot.Create(ctx, nm)).To(Succeed())
+			domain.SetPhase(&nm.Status, phase, "", 0, Start)
+			Expect(e.shoot.Status().Update(ctx, nm)).To(Succeed())
+			request := reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
+			if all = append(all, request); phase == v1alpha1.PhaseReady || phase == v1alpha1.PhaseRequestorFailed {
+				overdue = append(overdue, request)
+			}
+		}
+		Expect(overdue).To(HaveLen(2))
+		Expect(OfOwner(e.Reconciler, ctx, nil)).To(ConsistOf(all))
+		Expect(OfConfig(e.Reconciler, ctx)).To(ConsistOf(overdue))
+		e.shoot.unknown = true
+		Expect(OfConfig(e.Reconciler, ctx)).To(BeEmpty(), "it is called when they are known")
 	})
 })

@@ -9,6 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
+// What is looked at when something changes that concerns more than one node.
+var (
+	OfConfig = (*Reconciler).nodesHandedOver
+	OfOwner  = (*Reconciler).nodesOfMaintenances
+)
+
 // NodeChangedFor says whether a change of a node is looked at.
 func NodeChangedFor(o, n *corev1.Node) bool {
 	return nodeChanged().Update(event.TypedUpdateEvent[*corev1.Node]{ObjectOld: o, ObjectNew: n})
