@@ -165,8 +165,10 @@ var _ = Describe("Admission", Ordered, ContinueOnFailure, func() {
 
 	It("should have its certificates and its Lease in the runtime cluster, and its registration in the garden", func(ctx SpecContext) {
 		registration := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "gardener-extension-machine-preservation-admission"}}
-		Expect(garden.client.Get(ctx, client.ObjectKeyFromObject(registration), registration)).To(Succeed())
-		Expect(registration.OwnerReferences).To(HaveExactElements(HaveField("Name", "garden")))
+		Eventually(func(g Gomega) { // the owner is set with the next write
+			g.Expect(garden.client.Get(ctx, client.ObjectKeyFromObject(registration), registration)).To(Succeed())
+			g.Expect(registration.OwnerReferences).To(HaveExactElements(HaveField("Name", "garden")))
+		}).WithTimeout(environment.StartTimeout).Should(Succeed())
 		Expect(registration.Webhooks).To(HaveExactElements(And(
 			HaveField("Name", "validator.machine-preservation-admission.extensions.gardener.cloud"),
 			HaveField("FailurePolicy", HaveValue(Equal(admissionregistrationv1.Fail))),
