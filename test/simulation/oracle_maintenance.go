@@ -164,7 +164,8 @@ func (o *oracle) isMaintained(name string, s *subject) bool {
 		return false
 	}
 	// What was let go of before is not kept once more for the same failure.
-	if released, err := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationReleased]); err == nil && released.Before(s.maintained.longest.first) || !o.rolling.IsZero() {
+	if released, err := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationReleased]); err == nil &&
+		(released.Before(s.maintained.longest.first) || released.Before(nm.CreationTimestamp.Time)) || !o.rolling.IsZero() {
 		return false
 	}
 	denied := s.machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse ||
