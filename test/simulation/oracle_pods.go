@@ -123,7 +123,9 @@ func (o *oracle) checkEmpty(node string, s *subject) {
 	if d == nil || !d.until.IsZero() || o.maintenances.of(node) != nil { // that empties the node as its requestor has asked
 		return
 	}
-	since := later(d.since, o.maintenances.changed[node])
+	// A taint that could not be taken off in between is that of an earlier failure.
+	failed, _ := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationFailedSince])
+	since := later(later(d.since, failed.Add(healthTimeout)), o.maintenances.changed[node])
 	if time.Since(later(since.Add(drainTimeout), later(o.disturbed, s.disturbed))) <= calm {
 		return
 	}
