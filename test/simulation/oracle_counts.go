@@ -91,6 +91,9 @@ func (s *subject) requested() (value string, onNode bool) {
 	if !onNode {
 		value = s.machine.Annotations[v1alpha1.AnnotationPreserve]
 	}
+	if value == s.machine.Annotations[v1alpha1.AnnotationSpentRequest] { // it counts for nothing until it is another one
+		value = ""
+	}
 	return value, onNode
 }
 

@@ -212,7 +212,10 @@ func (o *oracle) places(byShare bool) []string {
 		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || onlyWorkedOn(s.machine) {
 			continue
 		}
-		if (s.record.auto || !byShare) && (s.record.phase == "" || s.record.phase == failedPreserved) {
+		// Whom a person keeps that failed again without a place has what is left of an earlier claim of the share.
+		_, placed := s.machine.Annotations[v1alpha1.AnnotationShare]
+		asked := slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return s.record.claims[cause].After(time.Now()) })
+		if (s.record.auto && (placed || !asked) || !byShare) && (s.record.phase == "" || s.record.phase == failedPreserved) {
 			places = append(places, name)
 		}
 	}
