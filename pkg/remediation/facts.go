@@ -37,6 +37,12 @@ type Group struct {
 	Others *NodeCount
 	// AllowNodes says that operators allow requests on Nodes (X11).
 	AllowNodes bool
+	// MaxPerShoot is how many machines of the shoot are cycled at a time, 0 for any number. With NeedsGrant, no cycle begins
+	// without a grant on the Machine, which the extension gives because of a limit for the seed (X8).
+	MaxPerShoot int32
+	NeedsGrant  bool
+	// MaxServicing is for how long a host that is being serviced keeps its machine (X18).
+	MaxServicing time.Duration
 	// Evidence says that the evidence of failures is stored, which an automatic cycle waits for (X9).
 	Evidence bool
 	// Timeouts are the defaults of the machines' timeouts.
@@ -181,6 +187,8 @@ type Decision struct {
 	WriteNode []change.Write
 	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.
 	PowerOff *Owner
+	// Restore is the owner that the request on the host has lost, to be put back; nil for none (X20).
+	Restore *Owner
 	// Confirm says that something is due that must not rest on a cache that lags: it may not show that the cycle is under way,
 	// that another machine of the shoot is being cycled, or that the node is being maintained (X3, X8). Before anything of any
 	// decision is carried out, all Machines of the group and the Others are to be read live, with the Node and the host of each

@@ -28,6 +28,13 @@ type Owner struct {
 	On string `json:"on"`
 }
 
+// Cycle is a power cycle that a host has had. Those of the last day are on the host, whatever became of their Machines (X20).
+type Cycle struct {
+	// Machine is the UID of the Machine it was for, and Began when it began.
+	Machine types.UID `json:"machine"`
+	Began   time.Time `json:"began"`
+}
+
 // Host is what is known of the host of a machine.
 type Host struct {
 	// Namespace, Name and UID are those of the object that requests are written to.
@@ -41,8 +48,20 @@ type Host struct {
 	// extension's.
 	Requested bool
 	Owner     *Owner
-	// Taken says in words why the host is not ours to cycle: somebody else keeps it off, or has it for maintenance (X14).
-	// Empty for nothing.
+	// Unowned says that the host is kept off by what may be a request of ours that has lost its Owner: there is none (X20).
+	Unowned bool
+	// Changed is when what reports the power was written last, so that the host was not switched on later than that (X17); zero
+	// if that is not known.
+	Changed time.Time
+	// Servicing says in words what the host's own controller is doing with it, a firmware update for example: nothing is written
+	// to the host meanwhile (X18). Empty for nothing.
+	Servicing string
+	// Error is what the host's own controller reports to be wrong with it, as it says it (X20). Empty for nothing.
+	Error string
+	// Cycles are those that the host has had within the last day, and a little longer, on behalf of whatever Machine (X20).
+	Cycles []Cycle
+	// Taken says in words why the host is not ours to cycle: somebody else keeps it off, has it for maintenance or services it, or
+	// its own controller reports an error (X14, X18, X20). Empty for nothing.
 	Taken string
 	// Live says that all this is what the API server has, and not what a cache has that may be behind.
 	Live bool

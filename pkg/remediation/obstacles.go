@@ -51,6 +51,9 @@ func (d *decision) obstacle() string {
 	return ""
 }
 
+// reasonGrant is what the extension knows a machine by that waits for nothing else.
+const reasonGrant = "As many machines of the seed as may be at a time are being power-cycled."
+
 const reasonUpdate = "The machines of the MachineDeployment are being replaced or updated."
 
 // immovable returns in words why the machine is none to be power-cycled, and not to be kept because of a request either;

@@ -6,6 +6,7 @@ package remediation
 
 import (
 	"slices"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,31 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 )
+
+// OffUntil returns by when the host of a machine must be off no longer because of the cycle that is under way, as its pool's
+// settings have it; zero if none is (X5, X19). A host that is being serviced may be off for longer (X18).
+func OffUntil(machine *machinev1alpha1.Machine, settings *Settings) time.Time {
+	s := readState(machine)
+	switch {
+	case settings == nil || !s.underWay():
+		return time.Time{}
+	case s.keepsOff():
+		return s.record.Began.Add(settings.PowerOff)
+	}
+	return s.record.Since.Add(settings.PowerOn)
+}
+
+// AwaitsGrant says that a machine waits for nothing but a grant to be power-cycled, and since when it waits (X8).
+func AwaitsGrant(machine *machinev1alpha1.Machine) (since time.Time, awaits bool) {
+	s := readState(machine)
+	return s.record.Requested, s.phase == v1alpha1.PowerCycleWaiting && s.record.Wait == reasonGrant
+}
+
+// HasGrant says that a machine waits and may be power-cycled, by a grant that is still valid: it counts as if it were (X8).
+func HasGrant(machine *machinev1alpha1.Machine, now time.Time) bool {
+	until, err := time.Parse(time.RFC3339, machine.Annotations[v1alpha1.AnnotationPowerCycleGrant])
+	return err == nil && now.Before(until) && machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCycleWaiting
+}
 
 // Tainted says that the out-of-service taint of a machine's node, if there is one, is ours (X15).
 func Tainted(machine *machinev1alpha1.Machine) bool { return readState(machine).record.Tainted }

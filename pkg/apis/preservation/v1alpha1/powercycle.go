@@ -44,6 +44,12 @@ const (
 	// 3339: what an operator makes of the expiry stays until it says something else (P6). It outlives a preservation that
 	// ended before that time, so that it does not begin anew.
 	AnnotationRemediatedUntil = annotationPrefix + "remediated-until"
+	// AnnotationPowerCycleGrant on a Machine that waits allows its cycle to begin until that time, in RFC 3339: operators limit how
+	// many there may be at a time in a seed, and the extension gives them in turn (X8).
+	AnnotationPowerCycleGrant = annotationPrefix + "power-cycle-grant"
+	// LabelPowerCycle is on a Machine as long as a cycle of it waits or is under way, or its host may be off for it: so the
+	// extension finds these of all shoots (X8, X19). Its value is "true".
+	LabelPowerCycle = annotationPrefix + "power-cycle"
 	// FinalizerHost keeps a Machine that is being deleted until its host is released, for a minute at most (X2).
 	FinalizerHost = annotationPrefix + "host"
 	// PowerCycleNow is the value of AnnotationPowerCycle that asks.
