@@ -86,22 +86,32 @@ func failedSince(machine *machinev1alpha1.Machine) time.Time {
 // IsHealthy says that the node is there, ready, and has none of the conditions that make a machine unhealthy: the
 // machine's own list of them, else the default (H1).
 func IsHealthy(m Member, unhealthy []string) bool {
+	_, healthy := HealthySince(m, unhealthy)
+	return healthy
+}
+
+// HealthySince returns whether the node is healthy, as IsHealthy does, and since when these conditions are as they are.
+func HealthySince(m Member, unhealthy []string) (since time.Time, healthy bool) {
 	if m.Node == nil {
-		return false
+		return time.Time{}, false
 	}
 	if c := m.Machine.Spec.MachineConfiguration; c != nil && c.NodeConditions != nil {
 		unhealthy = strings.Split(*c.NodeConditions, ",")
 	}
-	ready := false
 	for _, c := range m.Node.Status.Conditions {
 		switch {
 		case c.Type == corev1.NodeReady:
-			ready = c.Status == corev1.ConditionTrue
-		case c.Status != corev1.ConditionFalse && slices.Contains(unhealthy, string(c.Type)):
-			return false
+			healthy = c.Status == corev1.ConditionTrue
+		case !slices.Contains(unhealthy, string(c.Type)):
+			continue
+		case c.Status != corev1.ConditionFalse:
+			return time.Time{}, false
+		}
+		if c.LastTransitionTime.After(since) {
+			since = c.LastTransitionTime.Time
 		}
 	}
-	return ready
+	return since, healthy
 }
 
 // taintCriticalComponents is on a node as long as Gardener's components on it are not ready.

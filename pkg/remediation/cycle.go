@@ -16,6 +16,12 @@ const PollInterval = 5 * time.Second
 
 // advance goes on with a cycle.
 func (d *decision) advance() {
+	if d.stands() {
+		return
+	}
+	if !d.is.needs { // what is asked for later is another request (X16)
+		d.to.record.Healthy = nil
+	}
 	if !d.is.keepsOff() && d.isProven() {
 		d.conclude(v1alpha1.PowerCycleSucceeded, "The node is back.")
 		return
@@ -34,10 +40,45 @@ func (d *decision) advance() {
 		}
 	case d.is.keepsOff():
 		d.powerOff()
-	case d.is.phase == v1alpha1.PowerCyclePoweringOn && d.Host != nil && d.Host.On != nil && *d.Host.On && !d.Host.Requested:
+	case d.is.phase == v1alpha1.PowerCyclePoweringOn && d.isOn() && !d.Host.Requested:
 		d.setPhase(v1alpha1.PowerCycleStarting, "The host is on, its node is awaited.")
 	}
 }
+
+// stands says that the deadlines stand still because the host is being serviced (X18). The machine is kept meanwhile, and for a whole
+// cycle after that, but no longer than for MaxServicing: then people are called, and the host is not touched all the same.
+func (d *decision) stands() bool {
+	r := &d.to.record
+	limit := d.stamp().Add(d.group.Settings.longest() + d.healthTimeout())
+	switch since := d.is.record.Servicing; {
+	case d.isServiced() && since.IsZero():
+		r.Servicing = d.stamp()
+		d.to.until = limit.Add(d.group.MaxServicing)
+		d.tell(false, EventServicing, "The host is being serviced, and its power is left alone until that is over: "+d.Host.Servicing)
+	case since.IsZero():
+		return false
+	case !d.isServiced() && (d.Host != nil || !d.now.Before(since.Add(d.group.MaxServicing))):
+		stood := d.stamp().Sub(since)
+		if r.Servicing = (time.Time{}); d.is.keepsOff() {
+			r.Paused += stood
+		} else {
+			r.Since = r.Since.Add(stood)
+		}
+		d.to.until = limit
+		return true
+	}
+	if d.Host != nil {
+		d.waits = "The host is being serviced: " + d.Host.Servicing
+	}
+	d.Deadline = r.Servicing.Add(d.group.MaxServicing)
+	if d.now.Before(d.Deadline) {
+		d.wake(d.Deadline)
+	}
+	return true
+}
+
+// isServiced says that the host's own controller is working on it.
+func (d *decision) isServiced() bool { return d.Host != nil && d.Host.Servicing != "" }
 
 // deadline returns when the phase must be over whatever hinders, and in words what is then missed: those until the node is safe
 // count from when the cycle began, which is the time of the request on the host, each later one from when it began itself (X5).
@@ -46,19 +87,27 @@ func (d *decision) deadline() (time.Time, string) {
 	switch d.is.phase {
 	case v1alpha1.PowerCyclePoweringOff:
 		if !d.isClaimed() && !d.ownsHost() {
-			return r.Began.Add(s.PowerOff), fmt.Sprintf("The machine was not kept for the power cycle within %s.", s.PowerOff)
+			return r.Began.Add(s.PowerOff + r.Paused), fmt.Sprintf("The machine was not kept for the power cycle within %s.", s.PowerOff)
 		}
-		return r.Began.Add(s.PowerOff), fmt.Sprintf("The host was not off within %s.", s.PowerOff)
+		return r.Began.Add(s.PowerOff + r.Paused), fmt.Sprintf("The host was not off within %s.%s", s.PowerOff, d.hostError())
 	case v1alpha1.PowerCycleMakingNodeSafe:
-		return r.Began.Add(s.PowerOff), fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.remains())
+		return r.Began.Add(s.PowerOff + r.Paused), fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.remains())
 	case v1alpha1.PowerCyclePoweringOn:
-		return r.Since.Add(s.PowerOn), fmt.Sprintf("The host was not on within %s.", s.PowerOn)
+		return r.Since.Add(s.PowerOn), fmt.Sprintf("The host was not on within %s.%s", s.PowerOn, d.hostError())
 	}
 	missed := fmt.Sprintf("The node was not back within %s.", s.NodeStartup)
 	if d.Healthy && bootID(d.Node) == r.BootID {
 		missed = "The node has never been off: its boot id is the old one."
 	}
 	return r.Since.Add(s.NodeStartup), missed
+}
+
+// hostError returns what the host's own controller says is wrong with it, as the end of a text (X20).
+func (d *decision) hostError() string {
+	if d.Host == nil || d.Host.Error == "" {
+		return ""
+	}
+	return " Its own controller says: " + d.Host.Error
 }
 
 func (d *decision) remains() string {
@@ -86,6 +135,9 @@ func (d *decision) powerOff() {
 	case !requested && !d.mayPowerOff(), host.On == nil:
 		return
 	}
+	if requested && host.Owner != nil { // from now on it can be put back
+		d.to.record.On = host.Owner.On
+	}
 	action := TruthTable(!d.isSafe(), d.is.needs, *host.On, requested)
 	if (action == ActionMakeSafe || action == ActionRemoveNeeds) && !host.OffSinceRequest { // X1
 		return
@@ -98,7 +150,7 @@ func (d *decision) powerOff() {
 	case ActionMakeSafe:
 		d.makeSafe()
 	case ActionRemoveNeeds:
-		d.to.needs = false
+		d.to.needs, d.to.record.Healthy = false, nil
 		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The node is safe, and the host may be on.")
 	case ActionPowerOn:
 		d.setPhase(v1alpha1.PowerCyclePoweringOn, "The request was withdrawn, and the host may be on.")
@@ -111,6 +163,10 @@ func (d *decision) powerOff() {
 func (d *decision) mayPowerOff() bool {
 	if !d.Host.Live {
 		d.Confirm = true
+		return false
+	}
+	if d.isUnwanted() {
+		d.conclude(v1alpha1.PowerCycleCancelled, recovered)
 		return false
 	}
 	reason := d.obstacle()
@@ -135,6 +191,7 @@ func (d *decision) makeSafe() {
 	tainted := isOutOfService(d.Node)
 	if d.is.phase == v1alpha1.PowerCyclePoweringOff {
 		d.to.record.Tainted = d.is.record.Tainted || !tainted
+		d.to.record.BootID = bootID(d.Node) // it has not changed since the host is off (X13)
 		d.setPhase(v1alpha1.PowerCycleMakingNodeSafe, "The host is off, and the pods and volumes of its node are given up.")
 		return
 	}
@@ -163,7 +220,7 @@ func (d *decision) conclude(phase, note string) {
 	if d.is.phase == v1alpha1.PowerCycleStarting {
 		again = d.is.record.Since
 	}
-	d.to.needs, d.to.until, d.to.record.Requested = false, time.Time{}, time.Time{}
+	d.to.needs, d.to.until, d.to.record.Requested, d.to.record.Healthy = false, time.Time{}, time.Time{}, nil
 	if phase == v1alpha1.PowerCycleFailed {
 		d.to.until = d.stamp().Add(d.healthTimeout())
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -22,8 +23,8 @@ import (
 const (
 	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
 	releaseTime = time.Minute
-	// maxAutomatic is how many cycles a Machine has had within a day when it gets no request of ours any more. What its
-	// host went through for a Machine before does not count (X9).
+	// maxAutomatic is how many cycles a host has had within a day, for whatever Machine, when there is no request of ours for it any
+	// more (X9, X20).
 	maxAutomatic = 3
 	// evidenceTime is for how long an automatic cycle waits for evidence that is being gathered: as long as that may take. That of
 	// many machines is gathered one after the other: it waits for its turn, no longer than maxEvidenceTime after the failure (X9).
@@ -59,7 +60,7 @@ func Decide(g Group, now time.Time) []Decision {
 		decisions[i] = &decision{Decision: Decision{Member: m}, group: &g, now: now, unwell: unwell, nodes: nodes, is: readState(m.Machine)}
 		decisions[i].decide()
 	}
-	distribute(&g, decisions)
+	distribute(&g, decisions, now)
 	result := make([]Decision, len(decisions))
 	for i, d := range decisions {
 		d.finish()
@@ -107,8 +108,8 @@ func (d *decision) isEnding() bool {
 }
 
 // distribute lets cycles begin, those with the oldest requests first, as many as there may be at a time (X8).
-func distribute(g *Group, decisions []*decision) {
-	free := 0
+func distribute(g *Group, decisions []*decision, now time.Time) {
+	free, others := 0, g.OtherCycles
 	if g.Settings != nil {
 		free = int(g.Settings.MaxConcurrent)
 	}
@@ -116,6 +117,7 @@ func distribute(g *Group, decisions []*decision) {
 	for _, d := range decisions {
 		if d.is.underWay() || d.ownsHost() {
 			free--
+			others++
 		}
 		if d.asks {
 			asks = append(asks, d)
@@ -129,14 +131,60 @@ func distribute(g *Group, decisions []*decision) {
 		if reason == "" && free <= 0 {
 			reason = "As many machines of the MachineDeployment as may be at a time are being power-cycled."
 		}
+		if reason == "" && g.MaxPerShoot > 0 && others >= int(g.MaxPerShoot) {
+			reason = "As many machines of the shoot as may be at a time are being power-cycled."
+		}
+		if reason == "" && g.NeedsGrant && !HasGrant(d.Machine, now) {
+			reason = reasonGrant
+		}
 		if reason != "" {
 			d.wait(reason)
 			continue
 		}
 		free--
+		others++
 		*d.nodes = d.withThis()
 		d.begin()
 	}
+}
+
+// recovered is what becomes of a request for a machine that does not need it any more.
+const recovered = "The machine has recovered: its host is not powered off, and the request was removed."
+
+// judge finds out whether the machine was healthy when somebody asked for its power cycle (X16). It is not believed to have been
+// unless it had been so for some time when it was last seen without a request, which a cache may tell a little late.
+func (d *decision) judge() {
+	const lag = 10 * time.Second
+	switch {
+	case !d.to.needs || d.to.record.Healthy != nil || d.NodeUnknown:
+	case d.Healthy && !d.Live:
+		d.Confirm = true
+	default:
+		d.to.record.Healthy = new(d.Healthy && !d.HealthySince.Add(lag).After(d.Unasked))
+	}
+}
+
+// isUnwanted says that the machine is healthy, and was not when the power cycle was asked for.
+func (d *decision) isUnwanted() bool {
+	asked := d.to.record.Healthy
+	return d.Healthy && (asked == nil || !*asked)
+}
+
+// drop removes a request for a machine that has recovered (X16). It is not taken for recovered because of a cache.
+func (d *decision) drop() {
+	if !d.to.needs || !d.isUnwanted() {
+		return
+	}
+	if !d.Live {
+		d.Confirm = true
+		return
+	}
+	note := recovered
+	if d.is.record.Healthy == nil && d.is.record.Requested.IsZero() {
+		note = "The machine is healthy, and it is not known whether it was when its power cycle was asked for. The request was removed. Ask again if it is meant for a healthy machine."
+	}
+	d.to.needs, d.taken = false, true
+	d.tell(false, EventRecovered, note)
 }
 
 // rest decides on a machine that no cycle is under way for.
@@ -159,26 +207,50 @@ func (d *decision) rest() {
 		d.Deadline = d.is.record.Ended
 	}
 	d.ask()
+	d.judge()
+	d.drop()
 	s := d.group.Settings
-	switch exhausted := d.to.attempt >= int(s.MaxAttempts); {
+	if d.to.needs && d.to.record.Requested.IsZero() {
+		d.to.record.Requested = d.stamp()
+	}
+	switch exhausted := d.attempts() >= int(s.MaxAttempts); {
 	case !d.to.needs && d.to.phase == v1alpha1.PowerCycleWaiting:
 		d.withdraw()
 	case !d.to.needs:
+		d.to.record.Requested, d.to.record.Healthy = time.Time{}, nil
 	case exhausted && d.now.Before(d.to.record.Again): // remembered (X4)
 		d.wake(d.to.record.Again)
 	case exhausted: // X6
-		d.to.needs, d.taken = false, true
+		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The host has been power-cycled %d times, and the node is not back for good. The request was removed.", d.attempts()))
+		d.to.needs, d.taken, d.to.record.Requested, d.to.record.Healthy = false, true, time.Time{}, nil
 		if d.to.phase == v1alpha1.PowerCycleWaiting {
 			d.withdraw()
 		}
-		d.tell(true, EventOutOfAttempts, fmt.Sprintf("The host has been power-cycled %d times, and the node is not back for good. The request was removed.", d.to.attempt))
 	default:
 		d.asks = true
-		if d.to.phase != v1alpha1.PowerCycleWaiting {
-			d.to.phase, d.to.record.Requested = v1alpha1.PowerCycleWaiting, d.stamp()
-		}
+		d.to.phase = v1alpha1.PowerCycleWaiting
 	}
 	d.prune()
+}
+
+// attempts returns how many cycles count until the node is settled: also those that the host has had for another machine, unless the
+// node of this one has run since (X6, X20).
+func (d *decision) attempts() int {
+	if d.Host == nil || d.hasRun() {
+		return d.to.attempt
+	}
+	return d.to.attempt + len(d.hostCycles(func(c Cycle) bool { return c.Machine != d.Machine.UID }))
+}
+
+// hostCycles returns those of the cycles that the host has had within the last day.
+func (d *decision) hostCycles(those func(Cycle) bool) []time.Time {
+	var began []time.Time
+	for _, c := range d.Host.Cycles {
+		if those(c) && d.now.Before(c.Began.Add(day)) {
+			began = append(began, c.Began)
+		}
+	}
+	return began
 }
 
 // prune removes what has had its time.
@@ -204,8 +276,10 @@ func (d *decision) takeNodeRequest() {
 	}
 }
 
-func (d *decision) hasNodeRequest() bool {
-	return d.Node != nil && d.Node.Annotations[v1alpha1.AnnotationPowerCycle] == v1alpha1.PowerCycleNow
+func (d *decision) hasNodeRequest() bool { return isAskedOn(d.Node) }
+
+func isAskedOn(node *corev1.Node) bool {
+	return node != nil && node.Annotations[v1alpha1.AnnotationPowerCycle] == v1alpha1.PowerCycleNow
 }
 
 // ask puts a request on a machine that failed and is preserved without being asked for, one for each failure (X9).
@@ -213,9 +287,10 @@ func (d *decision) ask() {
 	r := &d.to.record
 	preserved := preservation.ReadRecord(d.Machine)
 	if preserved == nil || !preserved.Failed || !preserved.FailedSince.Equal(r.Asked) {
-		r.Asked = time.Time{}
+		r.Asked, r.DryRun = time.Time{}, time.Time{}
 	}
-	if d.to.needs || !d.group.Settings.Automatic || d.Host == nil ||
+	s := d.group.Settings
+	if d.to.needs || !s.Automatic && !s.DryRun || d.Host == nil || d.Healthy ||
 		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) {
 		return
 	}
@@ -233,15 +308,26 @@ func (d *decision) ask() {
 			return
 		}
 	}
-	if cycles := r.recent(d.now); len(cycles) >= maxAutomatic {
-		return // prune looks again when the first of them is a day old
+	cycles := d.hostCycles(func(Cycle) bool { return true })
+	if own := r.recent(d.now); len(own) > len(cycles) {
+		cycles = own
 	}
-	d.to.needs, r.Asked = true, preserved.FailedSince
+	if len(cycles) >= maxAutomatic {
+		d.wake(slices.MinFunc(cycles, time.Time.Compare).Add(day))
+		return
+	}
+	if r.Asked = preserved.FailedSince; s.DryRun {
+		r.DryRun = d.stamp()
+		d.Outcome = DryRunOutcome
+		d.tell(false, EventDryRun, "The host would be power-cycled now. Nothing is done, because automatic is DryRun.")
+		return
+	}
+	d.to.needs, d.to.record.Healthy = true, new(false)
 }
 
 // withdraw ends the wait of a request that is gone. The attempts stay counted.
 func (d *decision) withdraw() {
-	d.to.phase, d.to.until, d.to.record.Requested, d.to.record.Wait = "", time.Time{}, time.Time{}, ""
+	d.to.phase, d.to.until, d.to.record.Requested, d.to.record.Wait, d.to.record.Healthy = "", time.Time{}, time.Time{}, "", nil
 	if !d.to.record.Ended.IsZero() {
 		d.to.phase = v1alpha1.PowerCycleCancelled
 	}
@@ -278,8 +364,10 @@ func (d *decision) begin() {
 		Tainted: r.Tainted,
 		Asked:   r.Asked,
 		Cycles:  append(r.recent(d.now), stamp),
+		DryRun:  r.DryRun,
 		// It may have to wait again.
 		Requested: r.Requested,
+		Healthy:   r.Healthy,
 		Ended:     r.Ended,
 		Again:     r.Again,
 	}
@@ -296,7 +384,7 @@ func (d *decision) stepBack(reason string) {
 	d.to.attempt = max(0, d.is.attempt-1)
 	r := &d.to.record
 	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
-	r.Began, r.Since, r.Host, r.BootID = time.Time{}, time.Time{}, "", ""
+	r.Began, r.Since, r.Host, r.BootID, r.On = time.Time{}, time.Time{}, "", "", ""
 	d.wait(reason)
 }
 
@@ -330,6 +418,15 @@ func (d *decision) finish() {
 		// It stays until the host is known to be released.
 		d.to.finalizer = d.to.keepsOff() || d.to.phase == v1alpha1.PowerCyclePoweringOn || d.is.finalizer && !d.isReleased()
 	}
+	if d.isLost() {
+		d.Restore, d.Release = &Owner{
+			Seed: d.group.Seed, Namespace: d.Machine.Namespace, Machine: d.Machine.Name, UID: d.Machine.UID,
+			BootID: d.is.record.BootID, Time: d.is.record.Began, On: d.is.record.On,
+		}, false
+	}
+	if d.isServiced() { // it is taken back when that is over (X18)
+		d.Release, d.Restore = false, nil
+	}
 	if !reflect.DeepEqual(d.is, d.to) {
 		after := d.Machine.DeepCopy()
 		if d.to.write(after) {
@@ -337,13 +434,18 @@ func (d *decision) finish() {
 		}
 	}
 	d.editNode()
-	d.Confirm = d.Confirm || d.Release && !d.Host.Live
+	d.Confirm = d.Confirm || (d.Release || d.Restore != nil) && !d.Host.Live
 }
 
 // ownsHost says that there is something on the host that this machine, or what it was before it was restored, has to take back
 // (X2): maybe no more than the owner.
 func (d *decision) ownsHost() bool {
-	return d.Host != nil && d.Host.Owner != nil && (d.Host.Owner.UID == d.Machine.UID || d.isRestored())
+	return d.Host != nil && (d.isLost() || d.Host.Owner != nil && (d.Host.Owner.UID == d.Machine.UID || d.isRestored()))
+}
+
+// isLost says that the host is off for this machine, and does not say so any more: its Owner is to be put back (X20).
+func (d *decision) isLost() bool {
+	return d.Host != nil && d.Host.Unowned && d.Host.Owner == nil && d.is.record.On != "" && d.Host.UID == d.is.record.Host
 }
 
 // isRestored says that the host is off on behalf of what the machine was before its control plane was restored elsewhere. Its

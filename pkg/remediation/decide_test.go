@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -52,7 +53,7 @@ var _ = Describe("Decide", func() {
 
 	It("X1, X2, X3, X12: takes a host and its node through a cycle, each write in its place", func() {
 		w.run()
-		Expect(w.steps).To(Equal([]string{"machine PoweringOff", "power off", "condition"}))
+		Expect(w.steps).To(Equal([]string{"machine PoweringOff", "power off", "condition", "machine PoweringOff"}))
 		Expect(*m.host.owner).To(Equal(Owner{
 			Seed: "seed", Namespace: builder.Namespace, Machine: "a", UID: "machine-a", BootID: m.bootID, Time: w.now, On: "1",
 		}))
@@ -307,7 +308,7 @@ var _ = Describe("Decide", func() {
 				w.sync()
 				w.look()
 				m.host.act()
-				m.host.report()
+				m.host.report(w.now)
 				m.setReady(m.healthy() && m.host.on, w.now)
 			}
 			w.writesLeft = -1
@@ -345,11 +346,14 @@ var _ = Describe("Decide", func() {
 			w.cycle(m)
 			w.boot(m)
 			w.run()
+			w.after(10 * time.Second)
 			m.annotate(needsKey, "")
-			w.after(5*time.Minute - time.Second)
+			w.after(5*time.Minute - 11*time.Second)
 			Expect(m.phase()).To(Equal("Succeeded"))
 			Expect(m.obj.Annotations).To(HaveKey(needsKey))
 			w.after(time.Second)
+			waits("switched on a short time ago")
+			w.after(5 * time.Minute)
 			Expect(m.phase()).To(Equal("PoweringOff"))
 			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
 		})
@@ -383,7 +387,7 @@ var _ = Describe("Decide", func() {
 		It("X4: a checker cannot keep the host off once the node is safe", func() {
 			w.run()
 			m.host.act()
-			m.host.report()
+			m.host.report(w.now)
 			for range 10 {
 				m.annotate(needsKey, "")
 				w.sync()
@@ -578,7 +582,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("PoweringOff"))
 			Expect(rest().PowerOff).NotTo(BeNil())
 			m.host.act()
-			m.host.report()
+			m.host.report(w.now)
 			w.sync()
 			w.look()
 			Expect(m.phase()).To(Equal("MakingNodeSafe"))
@@ -752,11 +756,32 @@ var _ = Describe("Decide", func() {
 				w.run()
 				m.unset(prefix + "phase")
 				beSettled()
+				w.after(5 * time.Minute)
 			}
 			w.now = builder.Start.Add(25 * time.Hour)
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
+	})
+
+	It("X9: tells once for each failure what would be done, and does nothing", func() {
+		w.settings.DryRun = true
+		m.unset(needsKey)
+		m.setReady(false, w.now)
+		m.edit(func(a map[string]string) {
+			a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
+			a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
+			a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
+		})
+		w.run()
+		w.after(time.Hour)
+		Expect(w.outcomes).To(Equal([]string{"DryRun"}))
+		Expect(w.events).To(ConsistOf(HavePrefix("PowerCycleDryRun: The host would be power-cycled")))
+		Expect(m.phase()).To(BeEmpty())
+		Expect(DryRun(m.obj)).To(Equal(w.now.Add(-time.Hour)))
+		m.unset(prefix + "phase")
+		w.run()
+		Expect(m.marks()).To(BeEmpty())
 	})
 
 	Describe("X10: a host is only switched off while its machine is kept", func() {
@@ -887,7 +912,7 @@ var _ = Describe("Decide", func() {
 			w.boot(m)
 			m.denied = true
 			w.run()
-			w.after(5 * time.Minute)
+			w.after(10 * time.Minute)
 			Expect(tainted(m.node)).To(BeTrue())
 			m.annotate(needsKey, "")
 			w.run()
@@ -909,6 +934,402 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("Failed"))
 			Expect(tainted(m.node)).To(BeFalse())
 			beSettled()
+		})
+	})
+
+	It("X13: has not succeeded before the host is reported on", func() {
+		w.cycle(m)
+		m.host.other = true
+		m.host.act()
+		m.host.report(w.now)
+		w.boot(m)
+		m.host.reported, m.host.on = false, true
+		w.boot(m)
+		w.run()
+		Expect(m.phase()).NotTo(Equal("Succeeded"))
+		m.host.other = false
+		m.host.report(w.now)
+		w.run()
+		Expect(m.phase()).To(Equal("Succeeded"))
+	})
+	It("X13: takes no boot id for a proof that changed before the host was reported off", func() {
+		w.run()
+		m.editNode(func(n *corev1.Node) { n.Status.NodeInfo.BootID = w.newBootID() })
+		w.act(m)
+		w.act(m)
+		m.setReady(true, w.now)
+		w.after(10 * time.Minute)
+		Expect(m.phase()).To(Equal("Failed"))
+		Expect(w.events).To(ContainElement(ContainSubstring("has never been off")))
+	})
+
+	Describe("X16: a healthy machine is not powered off", func() {
+		dropped := func(note string) {
+			GinkgoHelper()
+			Expect(w.steps).NotTo(ContainElement("power off"))
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+			Expect(m.obj.Annotations).NotTo(HaveKey(claimKey))
+			Expect(w.events).To(ContainElement(And(HavePrefix("PowerCycleRecovered"), ContainSubstring(note))))
+		}
+		DescribeTable("X16: a request for a machine that has failed goes when it has recovered", func(hinder, heal func()) {
+			m.unset(needsKey)
+			m.setReady(false, w.now)
+			w.run()
+			m.annotate(needsKey, "")
+			hinder()
+			w.run()
+			w.after(time.Minute)
+			Expect(m.phase()).To(Equal("Waiting"))
+			m.setReady(true, w.now)
+			w.run()
+			dropped("has recovered")
+			heal()
+			w.after(20 * time.Minute)
+			dropped("has recovered")
+		},
+			Entry("X16: while the host is paused", func() { m.host.taken = "it is paused" }, func() { m.host.taken = "" }),
+			Entry("X16: while the pool is updated", func() { w.Rollout = true }, func() { w.Rollout = false }),
+			Entry("X16: while the host is not known", func() { w.hostsAway = true }, func() { w.hostsAway = false }),
+		)
+		It("X16: the machine recovers when the cycle has begun, and the host is still on", func() {
+			m.unset(needsKey)
+			m.setReady(false, w.now)
+			w.run()
+			m.annotate(needsKey, "")
+			w.engineAway = true
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			m.setReady(true, w.now)
+			w.engineAway = false
+			w.run()
+			Expect(m.phase()).To(Equal("Cancelled"))
+			Expect(w.steps).NotTo(ContainElement("power off"))
+		})
+		It("X16: the automatic asks again after a cycle that failed, and the node returns", func() {
+			w.settings.Automatic, w.settings.MaxAttempts = true, 2
+			m.unset(needsKey)
+			m.setReady(false, w.now)
+			m.edit(func(a map[string]string) {
+				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
+				a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
+				a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
+			})
+			w.run()
+			w.act(m)
+			m.host.broken = true
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			m.edit(func(a map[string]string) { a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339) })
+			w.run()
+			waits("")
+			m.host.broken = false
+			m.host.act()
+			m.host.report(w.now)
+			w.boot(m)
+			w.run()
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+			w.after(20 * time.Minute)
+			Expect(m.host.requested).To(BeFalse())
+			Expect(w.outcomes).To(Equal([]string{"Failed"}))
+		})
+		It("X16: a person asks for a healthy machine, and gets what was asked for", func() {
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X16: it is not known whether it was healthy when it was asked for, because nobody looked", func() {
+			m.unasked = time.Time{}
+			w.run()
+			dropped("Ask again")
+		})
+		It("X16: a cache that lags says of a machine that is just failing that it is healthy", func() {
+			m.unasked = m.node.Status.Conditions[0].LastTransitionTime.Add(9 * time.Second)
+			w.run()
+			dropped("Ask again")
+		})
+		It("X16: judges as soon as the shoot answers", func() {
+			w.setShootAway(true)
+			w.run()
+			waits("does not answer")
+			w.ShootAway = false
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X16: forgets for whom a request was that was withdrawn", func() {
+			m.host.taken = "it is paused"
+			w.run()
+			m.unset(needsKey)
+			m.setReady(false, w.now)
+			w.run()
+			m.annotate(needsKey, "")
+			w.run()
+			m.setReady(true, w.now)
+			m.host.taken = ""
+			w.run()
+			dropped("has recovered")
+		})
+		It("X16: asks for nothing by itself while the machine is healthy", func() {
+			w.settings.Automatic = true
+			m.unset(needsKey)
+			m.edit(func(a map[string]string) {
+				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
+				a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
+				a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
+			})
+			w.run()
+			Expect(m.marks()).To(BeEmpty())
+		})
+	})
+
+	Describe("X17: grace after any start of the host", func() {
+		It("X17: waits for as long as a node may take to start, whoever switched the host on", func() {
+			m.host.changed = w.now.Add(-time.Second)
+			w.run()
+			waits("switched on a short time ago")
+			w.after(10*time.Minute - 2*time.Second)
+			waits("switched on a short time ago")
+			w.after(time.Second)
+			Expect(m.host.requested).To(BeTrue())
+		})
+		It("X17: steps back if somebody else has rebooted the host since the cycle began", func() {
+			w.engineAway = true
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			m.host.changed = w.now
+			w.engineAway = false
+			w.run()
+			waits("switched on a short time ago")
+		})
+		It("X17: believes clocks that differ a little", func() {
+			m.host.changed = w.now.Add(time.Minute)
+			w.after(11*time.Minute - time.Second)
+			waits("switched on a short time ago")
+			w.after(time.Second)
+			Expect(m.host.requested).To(BeTrue())
+		})
+		It("X17: counts from the request what is far in the future", func() {
+			m.host.changed = w.now.Add(365 * 24 * time.Hour)
+			w.run()
+			waits("switched on a short time ago")
+			w.after(10 * time.Minute)
+			Expect(m.host.requested).To(BeTrue())
+		})
+	})
+
+	Describe("X18: a host that is being serviced", func() {
+		DescribeTable("X18: the deadlines stand still, the machine is kept, and the host is left alone", func(phase string, reach func()) {
+			m.host.flashes = true
+			w.run()
+			w.act(m)
+			reach()
+			w.run()
+			Expect(m.phase()).To(Equal(phase))
+			m.host.servicing = true
+			w.run()
+			w.steps = nil
+			w.after(time.Hour)
+			Expect(m.phase()).To(Equal(phase))
+			Expect(claim()).To(BeTemporally(">", w.now))
+			Expect(w.steps).To(BeEmpty())
+			Expect(w.last[0].Deadline).To(Equal(w.now.Add(time.Hour)))
+			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Hour)))
+
+			m.host.servicing, m.remains = false, Remains{}
+			w.run()
+			w.act(m)
+			w.act(m)
+			w.act(m)
+			w.boot(m)
+			w.run()
+			Expect(w.outcomes).To(Equal([]string{"Succeeded"}))
+		},
+			Entry("X18: as soon as it is off", "PoweringOff", func() {}),
+			Entry("X18: when it is powered on again", "PoweringOn", func() { m.host.servicing = false; w.run() }),
+		)
+		It("X18: keeps the machine no longer than allowed, says so, and still leaves the host alone", func() {
+			m.host.flashes = true
+			w.run()
+			w.act(m)
+			Expect(w.events).To(ContainElement(And(HavePrefix("PowerCycleServicing"), ContainSubstring("firmware"))))
+			w.after(2 * time.Hour)
+			Expect(w.last[0].Deadline).To(Equal(w.now))
+			Expect(w.last[0].Next).To(BeZero())
+			w.after(time.Hour)
+			Expect(claim()).To(BeTemporally("<=", w.now))
+			Expect(m.host.requested).To(BeTrue())
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			m.host.servicing = false
+			w.run()
+			Expect(claim()).To(BeTemporally(">", w.now))
+			Expect(m.phase()).To(Equal("PoweringOn"))
+		})
+		It("X18: goes on when nobody knows any more whether it is being serviced, and it may not be for longer", func() {
+			m.host.flashes = true
+			w.run()
+			w.act(m)
+			w.hostsAway = true
+			w.sync()
+			w.after(2 * time.Hour)
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+		})
+		It("X2, X18: is released when that is over, also if its machine is being deleted", func() {
+			m.host.flashes = true
+			w.run()
+			w.act(m)
+			w.delete(m)
+			w.run()
+			Expect(m.host.requested).To(BeTrue())
+			w.after(time.Minute)
+			Expect(m.obj).To(BeNil())
+			m.host.servicing = false
+			Expect(w.sweep()).To(BeTrue())
+			Expect(m.host.requested).To(BeFalse())
+		})
+		It("X18: none begins meanwhile", func() {
+			m.host.servicing = true
+			w.run()
+			waits("serviced")
+		})
+	})
+
+	Describe("X20: whose host it is", func() {
+		DescribeTable("X20: an owner that got lost is put back, and the cycle goes on", func(reach func()) {
+			w.run()
+			reach()
+			m.host.lost = true
+			w.run()
+			Expect(w.steps).To(ContainElement("restore"))
+			w.act(m)
+			w.act(m)
+			w.act(m)
+			w.boot(m)
+			w.run()
+			Expect(w.outcomes).To(Equal([]string{"Succeeded"}))
+			Expect(m.host.requested).To(BeFalse())
+		},
+			Entry("X20: while the host is powered off", func() {}),
+			Entry("X20: while its node is made safe", func() { m.remains.Pods = 1; w.act(m); m.remains.Pods = 0 }),
+		)
+		It("X2, X20: an owner that got lost is put back after a cycle that failed, and of a machine that is deleted", func() {
+			w.run()
+			m.host.lost = true
+			w.hostsAway = true
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			w.hostsAway = false
+			w.delete(m)
+			w.run()
+			Expect(m.obj).To(BeNil())
+			Expect(m.host.requested).To(BeFalse())
+		})
+		It("X20: does not take for its own what it has not seen there", func() {
+			w.engineAway = true
+			w.run()
+			m.host.requested, m.host.lost, m.host.owner = true, true, &Owner{UID: "other"}
+			w.engineAway = false
+			w.run()
+			Expect(w.steps).NotTo(ContainElement("restore"))
+			Expect(m.phase()).To(Equal("Waiting"))
+		})
+		It("X6, X20: counts what the host has had for another machine, as long as the node of this one has not run", func() {
+			m.host.cycles = []Cycle{{Machine: "before", Began: w.now.Add(-time.Hour)}}
+			m.editNode(func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(w.now.Add(-time.Minute)) })
+			m.setReady(false, w.now)
+			w.run()
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleOutOfAttempts: The host has been power-cycled 1 times")))
+
+			start("a")
+			m.host.cycles = []Cycle{{Machine: "before", Began: w.now.Add(-time.Hour)}}
+			m.editNode(func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(w.now.Add(-5 * time.Minute)) })
+			m.setReady(false, w.now)
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X9, X20: asks for no more than three cycles of a host a day, for whatever machine", func() {
+			w.settings.Automatic = true
+			m.unset(needsKey)
+			first := w.now.Add(-20 * time.Hour)
+			for i := range 3 {
+				m.host.cycles = append(m.host.cycles, Cycle{Machine: types.UID(fmt.Sprint(i)), Began: first.Add(time.Duration(i) * time.Hour)})
+			}
+			m.setReady(false, w.now)
+			m.edit(func(a map[string]string) {
+				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
+				a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
+				a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
+			})
+			w.run()
+			Expect(m.phase()).To(BeEmpty())
+			Expect(w.last[0].Next).To(Equal(first.Add(24 * time.Hour)))
+			w.after(4 * time.Hour)
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X20: a node that is ready since a time in the future settles all the same", func() {
+			w.cycle(m)
+			w.boot(m)
+			m.editNode(func(n *corev1.Node) {
+				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now.Add(24 * time.Hour))
+			})
+			w.run()
+			Expect(m.phase()).To(Equal("Succeeded"))
+			w.after(5*time.Minute - time.Second)
+			Expect(m.phase()).To(Equal("Succeeded"))
+			w.after(time.Second)
+			Expect(m.phase()).To(BeEmpty())
+		})
+		It("X5, X20: says what the host's own controller says", func() {
+			m.host.err = "no route to the BMC"
+			m.host.broken = true
+			w.run()
+			w.after(10 * time.Minute)
+			Expect(w.events).To(ContainElement("PowerCycleFailed: The host was not off within 10m0s. Its own controller says: no route to the BMC"))
+		})
+	})
+
+	Describe("X8: limits of shoot and seed", func() {
+		It("X8: begins no more than there may be in the shoot", func() {
+			start("a", "b", "c", "d", "e", "f", "g")
+			w.settings.MaxConcurrent, w.MaxPerShoot, w.OtherCycles = 3, 2, 1
+			for _, m := range w.machines[1:3] {
+				m.annotate(needsKey, "")
+			}
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(w.machines[1].record()["wait"]).To(ContainSubstring("of the shoot as may be"))
+			w.OtherCycles = 0
+			w.run()
+			Expect(w.machines[1].phase()).To(Equal("PoweringOff"))
+			Expect(w.machines[2].phase()).To(Equal("Waiting"))
+		})
+		It("X8: begins with a grant only, and uses it up", func() {
+			w.NeedsGrant = true
+			w.run()
+			waits("of the seed as may be")
+			since, awaits := AwaitsGrant(m.obj)
+			Expect(awaits).To(BeTrue())
+			Expect(since).To(Equal(w.now))
+			Expect(m.obj.Labels).To(HaveKeyWithValue(prefix+"power-cycle", "true"))
+			m.annotate(prefix+"power-cycle-grant", w.now.Format(time.RFC3339))
+			w.run()
+			waits("of the seed as may be")
+			m.annotate(prefix+"power-cycle-grant", w.now.Add(time.Minute).Format(time.RFC3339))
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(m.obj.Annotations).NotTo(HaveKey(prefix + "power-cycle-grant"))
+		})
+		It("X19: is labelled as long as its host may be off, and says until when", func() {
+			w.run()
+			Expect(m.obj.Labels).To(HaveKey(prefix + "power-cycle"))
+			Expect(OffUntil(m.obj, w.settings)).To(Equal(w.now.Add(10 * time.Minute)))
+			w.act(m)
+			w.now = w.now.Add(time.Minute)
+			w.act(m)
+			Expect(OffUntil(m.obj, w.settings)).To(Equal(w.now.Add(10 * time.Minute)))
+			w.boot(m)
+			w.run()
+			Expect(m.obj.Labels).NotTo(HaveKey(prefix + "power-cycle"))
+			Expect(OffUntil(m.obj, w.settings)).To(BeZero())
 		})
 	})
 

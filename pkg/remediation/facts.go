@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-helpers/storage/ephemeral"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -33,8 +34,9 @@ type Group struct {
 	// Forbidden says that operators forbid to keep the machines: no cycle begins, and those end that are under way (R6, X10).
 	Forbidden bool
 	// Others are the nodes of the shoot beside those of the Members. Nil if they are not known: no host is switched off then
-	// (X8).
-	Others *NodeCount
+	// (X8). OtherCycles is how many machines beside the Members are being power-cycled.
+	Others      *NodeCount
+	OtherCycles int
 	// AllowNodes says that operators allow requests on Nodes (X11).
 	AllowNodes bool
 	// MaxPerShoot is how many machines of the shoot are cycled at a time, 0 for any number. With NeedsGrant, no cycle begins
@@ -77,8 +79,14 @@ func (n NodeCount) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.Al
 // Member is a machine, its node and its host.
 type Member struct {
 	preservation.Member
-	// Healthy says that the node is healthy (H1).
-	Healthy bool
+	// Healthy says that the node is healthy (H1), and HealthySince since when, as its conditions say.
+	Healthy      bool
+	HealthySince time.Time
+	// Live says that Machine and Node are what the API servers have, and not what caches have that may be behind.
+	Live bool
+	// Unasked is when the machine was last seen without a request; zero if the controller has not seen it so. What is asked for
+	// later is asked for while the machine is healthy if it has been so since before that (X16).
+	Unasked time.Time
 	// Host is nil if there is none, or if it is not known.
 	Host *Host
 	// NoHost says in words why the machine has no host that is its own; empty if it has one, or if nobody knows.
@@ -87,6 +95,12 @@ type Member struct {
 	Remains *Remains
 	// NodeDenied says that the end of all that is ours must not wait any longer for the Node to be cleaned (P14, X15).
 	NodeDenied bool
+}
+
+// IsUnasked says that nobody asks for the machine to be power-cycled, as far as all of that is known (X16).
+func (m *Member) IsUnasked() bool {
+	_, needs := m.Machine.Annotations[v1alpha1.AnnotationNeedsRemediation]
+	return !needs && !m.NodeUnknown && !isAskedOn(m.Node)
 }
 
 // Remains are what there still is of a node that is out of service.
@@ -170,10 +184,19 @@ const (
 	EventOutOfAttempts = EventPrefix + "OutOfAttempts"
 	// EventRefused says that operators do not allow requests on Nodes (X11).
 	EventRefused = EventPrefix + "Refused"
+	// EventRecovered says that a request was removed because the machine is healthy, and was not when it was asked for (X16).
+	EventRecovered = EventPrefix + "Recovered"
+	// EventServicing says that the host is being serviced, and that the deadlines of its cycle stand still (X18).
+	EventServicing = EventPrefix + "Servicing"
+	// EventDryRun says that a machine would have been power-cycled if its pool had automatic power cycles (X9).
+	EventDryRun = EventPrefix + "DryRun"
 )
 
-// Decision is what is due for one machine. It is to be carried out in this order: Release, WriteMachine, PowerOff, WriteNode.
-// Release and WriteMachine wait for nothing; the others are only carried out after those
+// DryRunOutcome is how a cycle ends that would have begun, and does not (X9).
+const DryRunOutcome = "DryRun"
+
+// Decision is what is due for one machine. It is to be carried out in this order: Restore, Release, WriteMachine, PowerOff,
+// WriteNode. The first three wait for nothing; the others are only carried out after those
 // before them were successful, except that what cannot be written on the Node holds nothing up. Then it is to be decided
 // again, with what was written.
 type Decision struct {
@@ -202,7 +225,7 @@ type Decision struct {
 	// Events are to be told after the writes.
 	Events []Event
 	// Passed is the phase that ended with this decision, and Took for how long it lasted; empty for none. Outcome is how the
-	// cycle ended with it, one of the phases Succeeded, Failed and Cancelled; empty for no end (X12).
+	// cycle ended with it, one of the phases Succeeded, Failed and Cancelled, or DryRunOutcome; empty for no end (X12).
 	Passed  string
 	Took    time.Duration
 	Outcome string

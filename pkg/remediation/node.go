@@ -46,22 +46,47 @@ func bootID(node *corev1.Node) string {
 	return node.Status.NodeInfo.BootID
 }
 
-// isProven says that the node is back, and has been off: it is healthy with another boot id than before (X13).
+// isProven says that the node is back, and has been off: it is healthy with another boot id than when its host was reported off,
+// which is on (X13).
 func (d *decision) isProven() bool {
 	id := bootID(d.Node)
-	return d.Healthy && id != "" && id != d.is.record.BootID
+	return d.Healthy && id != "" && id != d.is.record.BootID && d.isOn() && !d.Host.Requested
 }
 
-// settledAt returns when the node is, or was, ready for long enough after the last cycle, and false if it is not healthy.
+// isOn says that the host reports that it is on.
+func (d *decision) isOn() bool { return d.Host != nil && d.Host.On != nil && *d.Host.On }
+
+// settledAt returns when the node is, or was, healthy for long enough after the last cycle, and false if it is not. A node that says
+// it will be healthy only in the future is so since that was seen first (X20).
 func (d *decision) settledAt() (time.Time, bool) {
-	if !d.Healthy || d.Node == nil {
-		return time.Time{}, false
+	if !d.Healthy || !d.HealthySince.After(d.now) {
+		d.to.record.Ready = time.Time{}
+	} else if d.to.record.Ready.IsZero() {
+		d.to.record.Ready = d.stamp()
 	}
-	since := d.is.record.Ended
-	if _, ready := nodeutil.GetNodeCondition(&d.Node.Status, corev1.NodeReady); ready != nil && ready.LastTransitionTime.After(since) {
-		since = ready.LastTransitionTime.Time
+	since := d.HealthySince
+	if !d.to.record.Ready.IsZero() {
+		since = d.to.record.Ready
 	}
-	return since.Add(settledTime), true
+	if since.Before(d.is.record.Ended) {
+		since = d.is.record.Ended
+	}
+	return since.Add(settledTime), d.Healthy
+}
+
+// hasRun says that the node was there for as long as a settled one has been ready, before it was unhealthy: what its host went
+// through for another machine does not count for this one then (X20).
+func (d *decision) hasRun() bool {
+	if d.Node == nil {
+		return false
+	}
+	until := d.now
+	if _, ready := nodeutil.GetNodeCondition(&d.Node.Status, corev1.NodeReady); ready == nil {
+		return false
+	} else if ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.Time.Before(until) {
+		until = ready.LastTransitionTime.Time
+	}
+	return !until.Before(d.Node.CreationTimestamp.Add(settledTime))
 }
 
 // isClean says that nothing of ours is on the node.

@@ -29,8 +29,12 @@ func (d *decision) obstacle() string {
 		return d.Host.Taken
 	case d.Host.Requested:
 		return "The host is kept off for somebody else."
-	case d.Host.On == nil || !*d.Host.On:
+	case !d.isOn():
 		return "The host does not report that it is on."
+	case d.waitsUntil(d.startedAt().Add(g.Settings.NodeStartup)):
+		return "The host may have been switched on a short time ago, and its node has time left to start."
+	case d.isUnwanted():
+		return "The machine is healthy."
 	case d.isMaintained():
 		return "A maintenance of the node is in progress."
 	case d.hasNodeRequest():
@@ -49,6 +53,15 @@ func (d *decision) obstacle() string {
 		return "The node has time left to start after the last power cycle."
 	}
 	return ""
+}
+
+// startedAt returns when the host may have been switched on last, by whomever; zero if that is not known (X17). Clocks differ a
+// little: what is far in the future is none, and counts from the request.
+func (d *decision) startedAt() time.Time {
+	if changed := d.Host.Changed; !changed.After(d.now.Add(d.group.Settings.NodeStartup)) {
+		return changed
+	}
+	return d.to.record.Requested
 }
 
 // reasonGrant is what the extension knows a machine by that waits for nothing else.

@@ -48,10 +48,10 @@ var all = []event{
 	{"nothing", func(*world, *machine, *rapid.T) {}},
 	{"machines are kept", func(w *world, _ *machine, _ *rapid.T) { w.engine() }},
 	{"all is seen", func(w *world, _ *machine, _ *rapid.T) { w.sync() }},
-	{"the host acts and reports", func(_ *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report() }},
-	{"the host acts, reports, and is seen", func(w *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report(); w.sync() }},
+	{"the host acts and reports", func(w *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report(w.now) }},
+	{"the host acts, reports, and is seen", func(w *world, m *machine, _ *rapid.T) { m.host.act(); m.host.report(w.now); w.sync() }},
 	{"the host acts", func(_ *world, m *machine, _ *rapid.T) { m.host.act() }},
-	{"the host reports", func(_ *world, m *machine, _ *rapid.T) { m.host.report() }},
+	{"the host reports", func(w *world, m *machine, _ *rapid.T) { m.host.report(w.now) }},
 	{"the node boots", func(w *world, m *machine, _ *rapid.T) { w.boot(m) }},
 	{"the node is given up", func(w *world, m *machine, _ *rapid.T) { m.setReady(false, w.now); m.remains.Pods = 0 }},
 	{"seconds pass", func(w *world, _ *machine, t *rapid.T) { w.pass(time.Second, 50, t) }},
@@ -63,6 +63,9 @@ var all = []event{
 	{"the trigger is set", func(_ *world, m *machine, _ *rapid.T) { m.annotate(needsKey, "") }},
 	{"the trigger is removed", func(_ *world, m *machine, _ *rapid.T) { m.unset(needsKey) }},
 	{"asked for on the node", func(_ *world, m *machine, _ *rapid.T) {
+		if !m.isAsked() {
+			m.wanted = m.wanted || m.healthy()
+		}
 		m.editNode(func(n *corev1.Node) { n.Annotations[nodeKey] = "now" })
 	}},
 	{"false", func(_ *world, m *machine, _ *rapid.T) { m.annotate(preserve, "false") }},
@@ -101,13 +104,42 @@ var all = []event{
 			m.host.taken = ""
 		}
 	}},
+	{"firmware is pending, or not", func(_ *world, m *machine, _ *rapid.T) { m.host.flashes = !m.host.flashes }},
+	{"the host is serviced, or not", func(w *world, m *machine, _ *rapid.T) {
+		if m.host.servicing = !m.host.servicing; !m.host.servicing {
+			m.host.changed = w.now
+		}
+	}},
+	{"somebody else reboots the host", func(w *world, m *machine, _ *rapid.T) {
+		if m.host.on && m.host.reported && !m.host.servicing {
+			m.setReady(false, w.now)
+			m.host.changed = w.now
+		}
+	}},
+	{"the owner of the request gets lost", func(_ *world, m *machine, _ *rapid.T) {
+		m.host.lost = m.host.owner != nil && m.host.requested && m.obj != nil && m.record()["on"] == m.host.owner.On
+	}},
+	{"nobody has looked for a while", func(w *world, _ *machine, _ *rapid.T) {
+		for _, m := range w.machines {
+			m.unasked = time.Time{}
+		}
+	}},
+	{"the node is ready in the future", func(w *world, m *machine, _ *rapid.T) {
+		if m.healthy() {
+			m.editNode(func(n *corev1.Node) {
+				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now.Add(24 * time.Hour))
+			})
+		}
+	}},
 	{"an old report is seen", func(_ *world, m *machine, _ *rapid.T) {
 		m.host.seen.On, m.host.seen.OffSinceRequest = new(false), false
 	}},
 	{"the cache lags, or does not", func(w *world, _ *machine, _ *rapid.T) { w.lags = !w.lags }},
 	{"somebody removes the finalizer", func(w *world, m *machine, _ *rapid.T) { m.removeFinalizer(); w.collect(m); w.sync() }},
-	{"somebody removes the request from the host", func(_ *world, m *machine, _ *rapid.T) { m.host.requested, m.host.owner = false, nil }},
-	{"somebody removes nothing but the request from the host", func(_ *world, m *machine, _ *rapid.T) { m.host.requested = false }},
+	{"somebody removes the request from the host", func(_ *world, m *machine, _ *rapid.T) {
+		m.host.requested, m.host.owner, m.host.lost = false, nil, false
+	}},
+	{"somebody removes nothing but the request from the host", func(_ *world, m *machine, _ *rapid.T) { m.host.requested, m.host.lost = false, false }},
 	{"nobody keeps machines, or somebody does", func(w *world, _ *machine, _ *rapid.T) { w.engineAway = !w.engineAway }},
 	{"forbidden, or not", func(w *world, _ *machine, _ *rapid.T) { w.Forbidden = !w.Forbidden }},
 	{"the machine is forbidden", func(_ *world, m *machine, _ *rapid.T) { m.annotate(prefix+"forbidden", "true") }},
@@ -165,6 +197,7 @@ func (w *world) replace(m *machine) {
 	m.obj.UID = types.UID("machine-" + w.newBootID())
 	m.node.Status.NodeInfo.BootID = w.newBootID()
 	m.node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now)
+	m.ready = w.now
 }
 
 func (w *world) setShootAway(away bool) {
@@ -204,6 +237,7 @@ func (w *world) finale(t *rapid.T) {
 	for _, m := range w.machines {
 		m.unset(prefix + "forbidden")
 		m.host.broken, m.host.lies, m.host.other, m.host.taken, m.denied = false, false, false, "", false
+		m.host.flashes, m.host.servicing = false, false
 		m.remains.Pods, m.remains.VolumeAttachments = 0, 0
 		m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) })
 	}
@@ -220,7 +254,7 @@ func (w *world) finale(t *rapid.T) {
 		for _, m := range w.machines {
 			on := m.host.on
 			m.host.act()
-			m.host.report()
+			m.host.report(w.now)
 			switch {
 			case on && !m.host.on:
 				m.setReady(false, w.now)
@@ -246,7 +280,7 @@ func (w *world) finale(t *rapid.T) {
 		w.now = next
 	}
 	for _, m := range w.machines {
-		if m.obj == nil && m.host.owner != nil && (!sweeps || m.host.owner.Seed != w.Seed) {
+		if m.obj == nil && m.host.owner != nil && (!sweeps || m.host.lost || m.host.owner.Seed != w.Seed) {
 			continue
 		}
 		if m.host.requested || m.host.owner != nil || !m.host.on {

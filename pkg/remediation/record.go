@@ -19,7 +19,8 @@ import (
 
 // record is what is remembered of a machine's cycles beside phase and attempt. Times are whole seconds (X3).
 type record struct {
-	// Requested is since when a request waits, or has waited for the cycle that is under way, and Wait what for.
+	// Requested is since when there is a request that has had no answer, or which the cycle is that is under way, and Wait what it
+	// waits for.
 	Requested time.Time `json:"requested,omitzero"`
 	Wait      string    `json:"wait,omitempty"`
 	// Began is when the cycle began that is under way, or was last; Since when its phase did.
@@ -28,13 +29,26 @@ type record struct {
 	// Host is the UID of its host, and BootID that of the node before it, empty for none that can be believed (X13).
 	Host   types.UID `json:"host,omitempty"`
 	BootID string    `json:"bootID,omitempty"`
+	// Healthy says that the machine was healthy when the request was made that waits, or is acted upon; nil if that is not known
+	// yet (X16).
+	Healthy *bool `json:"healthy,omitempty"`
+	// On is the On of the Owner of the request on the host, empty before it is known to be there: with it, an Owner that got lost
+	// is put back (X20).
+	On string `json:"on,omitempty"`
+	// Servicing is since when the host is being serviced, and Paused for how long the deadlines have stood still that count from
+	// Began (X18).
+	Servicing time.Time     `json:"servicing,omitzero"`
+	Paused    time.Duration `json:"paused,omitempty"`
+	// Ready is since when a node is seen healthy that says it will be so only in the future (X20).
+	Ready time.Time `json:"ready,omitzero"`
 	// Tainted says that the node's taint is ours.
 	Tainted bool `json:"tainted,omitempty"`
 	// Ended is when the last cycle ended, not the one that is under way, and Again when its start-up time is over (X4). Zero as soon as the node is settled.
 	Ended time.Time `json:"ended,omitzero"`
 	Again time.Time `json:"again,omitzero"`
-	// Asked is which failure was answered with a request of ours: since when it counts (X9).
-	Asked time.Time `json:"asked,omitzero"`
+	// Asked is which failure was answered with a request of ours: since when it counts (X9). DryRun is when it would have been.
+	Asked  time.Time `json:"asked,omitzero"`
+	DryRun time.Time `json:"dryRun,omitzero"`
 	// Cycles are when cycles of the Machine began within the last day, on whatever host (X9).
 	Cycles []time.Time `json:"cycles,omitempty"`
 }
@@ -82,6 +96,15 @@ func (s state) write(machine *machinev1alpha1.Machine) bool {
 	value, _ := json.Marshal(s.record) // of times and texts, which cannot fail
 	set(v1alpha1.AnnotationPowerCycleRecord, string(value), string(value) != "{}")
 	set(v1alpha1.AnnotationRemediation, s.until.UTC().Format(time.RFC3339), !s.until.IsZero())
+	if s.phase != v1alpha1.PowerCycleWaiting {
+		set(v1alpha1.AnnotationPowerCycleGrant, "", false)
+	}
+	if _, labelled := machine.Labels[v1alpha1.LabelPowerCycle]; labelled != s.concernsHost() {
+		changed = true
+		if delete(machine.Labels, v1alpha1.LabelPowerCycle); s.concernsHost() {
+			metav1.SetMetaDataLabel(&machine.ObjectMeta, v1alpha1.LabelPowerCycle, "true")
+		}
+	}
 	if s.finalizer != slices.Contains(machine.Finalizers, v1alpha1.FinalizerHost) {
 		changed = true
 		if s.finalizer {
@@ -91,6 +114,11 @@ func (s state) write(machine *machinev1alpha1.Machine) bool {
 		}
 	}
 	return changed
+}
+
+// concernsHost says that a cycle waits or is under way, or that the host may be off for it.
+func (s state) concernsHost() bool {
+	return s.underWay() || s.phase == v1alpha1.PowerCycleWaiting || s.finalizer
 }
 
 // keepsOff says that the host is to be off.
@@ -117,9 +145,11 @@ func MayPowerOff(machine *machinev1alpha1.Machine) bool {
 
 // forget returns the state without the cycle that was last.
 func (s state) forget() state {
-	to := state{needs: s.needs, finalizer: s.finalizer, record: record{Asked: s.record.Asked, Cycles: s.record.Cycles}}
+	to := state{needs: s.needs, finalizer: s.finalizer, record: record{
+		Asked: s.record.Asked, Cycles: s.record.Cycles, DryRun: s.record.DryRun, Requested: s.record.Requested, Healthy: s.record.Healthy,
+	}}
 	if s.phase == v1alpha1.PowerCycleWaiting {
-		to.phase, to.until, to.record.Requested, to.record.Wait = s.phase, s.until, s.record.Requested, s.record.Wait
+		to.phase, to.until, to.record.Wait = s.phase, s.until, s.record.Wait
 	}
 	return to
 }

@@ -24,7 +24,7 @@ func OffUntil(machine *machinev1alpha1.Machine, settings *Settings) time.Time {
 	case settings == nil || !s.underWay():
 		return time.Time{}
 	case s.keepsOff():
-		return s.record.Began.Add(settings.PowerOff)
+		return s.record.Began.Add(settings.PowerOff + s.record.Paused)
 	}
 	return s.record.Since.Add(settings.PowerOn)
 }
@@ -40,6 +40,10 @@ func HasGrant(machine *machinev1alpha1.Machine, now time.Time) bool {
 	until, err := time.Parse(time.RFC3339, machine.Annotations[v1alpha1.AnnotationPowerCycleGrant])
 	return err == nil && now.Before(until) && machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCycleWaiting
 }
+
+// DryRun returns when the host of a machine would have been power-cycled because of its present failure, if its pool had automatic
+// power cycles; zero for never (X9).
+func DryRun(machine *machinev1alpha1.Machine) time.Time { return readState(machine).record.DryRun }
 
 // Tainted says that the out-of-service taint of a machine's node, if there is one, is ours (X15).
 func Tainted(machine *machinev1alpha1.Machine) bool { return readState(machine).record.Tainted }

@@ -5,6 +5,7 @@
 package remediation_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -73,11 +74,19 @@ type machine struct {
 	begun   int
 	// ended is when the last cycle ended, released when the host was last allowed to be on, and bootID that of the node when it began.
 	ended, released time.Time
-	bootID          string
+	// ready is since when the node is ready or is not, whatever it says.
+	ready  time.Time
+	bootID string
+	// live says that it was read live, and unasked is when it was last seen without a request.
+	live    bool
+	unasked time.Time
 	// bystander says that nobody ever asks for anything.
 	bystander bool
-	noHost    string
-	denied    bool
+	// wanted says that it was healthy when somebody asked for its power cycle. A request that was made anew in place of another,
+	// which nobody has seen, is the same.
+	wanted bool
+	noHost string
+	denied bool
 	// forsaken says that the taint had to be left to a shoot that did not let it go.
 	forsaken bool
 }
@@ -97,7 +106,13 @@ type host struct {
 	// other says that somebody else keeps it off, broken that it cannot be switched, lies that it reports to be off and is on.
 	other, broken, lies bool
 	taken               string
-	seen                Host
+	// servicing says that its controller works on it, flashes that it does so as soon as it is off, and lost that nobody knows whose
+	// the request is. changed is when it reported last, and cycles are those it has had.
+	servicing, flashes, lost bool
+	changed                  time.Time
+	cycles                   []Cycle
+	err                      string
+	seen                     Host
 }
 
 func defaults() *Settings {
@@ -107,9 +122,9 @@ func defaults() *Settings {
 func newWorld(fail func(string, ...any), names ...string) *world {
 	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
-	w.Settings, w.Others = w.settings, &NodeCount{}
+	w.Settings, w.Others, w.MaxServicing = w.settings, &NodeCount{}, 2*time.Hour
 	for _, name := range names {
-		m := &machine{obj: builder.Machine(name), node: builder.Node(name), host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
+		m := &machine{obj: builder.Machine(name), node: builder.Node(name), unasked: w.now, host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
 		m.node.Status.NodeInfo.BootID = w.newBootID()
 		m.node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start)
 		w.machines = append(w.machines, m)
@@ -125,8 +140,18 @@ func (w *world) newBootID() string {
 
 // look is what the host's driver says.
 func (h *host) look() Host {
-	seen := Host{Namespace: "hosts", Name: string(h.uid), UID: h.uid, On: new(h.reported), Requested: h.requested, Owner: h.owner, Taken: h.taken}
-	if h.requested && h.owner != nil {
+	seen := Host{
+		Namespace: "hosts", Name: string(h.uid), UID: h.uid, On: new(h.reported), Requested: h.requested, Owner: h.owner, Taken: h.taken,
+		Changed: h.changed, Cycles: h.cycles, Error: h.err,
+	}
+	if h.servicing {
+		seen.Servicing = "firmware"
+		seen.Taken = cmp.Or(seen.Taken, "it is being serviced")
+	}
+	if h.lost {
+		seen.Owner, seen.Unowned, seen.Taken = nil, true, cmp.Or(seen.Taken, "somebody else asks for it to be off")
+	}
+	if h.requested && seen.Owner != nil {
 		version, _ := strconv.Atoi(h.owner.On)
 		seen.OffSinceRequest = !h.reported && h.version > version
 	}
@@ -136,7 +161,7 @@ func (h *host) look() Host {
 // sync makes the controller see all there is.
 func (w *world) sync() {
 	for _, m := range w.machines {
-		m.seen = m.obj
+		m.seen, m.live = m.obj, false
 		if !w.hostsAway {
 			m.host.seen = m.host.look()
 		}
@@ -146,7 +171,10 @@ func (w *world) sync() {
 // confirm makes it read all Machines live, and of those machines the hosts.
 func (w *world) confirm(uids sets.Set[types.UID]) {
 	for _, m := range w.machines {
-		if m.seen = m.obj; !w.hostsAway && m.obj != nil && uids.Has(m.obj.UID) {
+		if m.seen = m.obj; m.obj == nil || !uids.Has(m.obj.UID) {
+			continue
+		}
+		if m.live = true; !w.hostsAway {
 			m.host.seen = m.host.look()
 			m.host.seen.Live = true
 		}
@@ -201,12 +229,15 @@ func (m *machine) setReady(ready bool, now time.Time) {
 		node.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
 	node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
-	m.node = node
+	m.node, m.ready = node, now
 }
 
 // member is what the controller knows of a machine.
 func (w *world) member(m *machine) Member {
-	member := Member{Member: preservation.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
+	member := Member{Member: preservation.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
+	if member.Healthy {
+		member.HealthySince = m.node.Status.Conditions[0].LastTransitionTime.Time
+	}
 	if m.noHost == "" && !w.hostsAway {
 		member.Host = new(m.host.seen)
 	}
@@ -249,7 +280,10 @@ func (w *world) look() bool {
 		}
 	}
 	for _, m := range w.machines {
-		m.host.seen.Live = false
+		if m.host.seen.Live, m.live = false, false; m.seen != nil && !asked(m.seen) && (m.node == nil || m.node.Annotations[nodeKey] == "") {
+			m.unasked = w.now
+			m.wanted = m.wanted && m.isAsked()
+		}
 	}
 	w.last = w.decide()
 	w.last, _ = Confirm(w.last, func(live sets.Set[types.UID]) ([]Decision, error) {
@@ -263,11 +297,18 @@ func (w *world) look() bool {
 	return len(w.steps) > steps
 }
 
+// isAsked says that somebody asks for a power cycle, whether that has been seen or not.
+func (m *machine) isAsked() bool {
+	return m.obj != nil && asked(m.obj) || m.node != nil && m.node.Annotations[nodeKey] != ""
+}
+
+func asked(obj *machinev1alpha1.Machine) bool { _, is := obj.Annotations[needsKey]; return is }
+
 // settled says that cycles are counted anew.
 func (w *world) settled(m *machine) bool {
 	since := m.ended
-	if m.node != nil && m.node.Status.Conditions[0].LastTransitionTime.After(since) {
-		since = m.node.Status.Conditions[0].LastTransitionTime.Time
+	if m.ready.After(since) {
+		since = m.ready
 	}
 	return w.Settings != nil && m.healthy() && !w.ShootAway && !w.now.Before(since.Add(5*time.Minute)) && !underWay(m.obj)
 }
@@ -299,6 +340,10 @@ func (w *world) carryOut(d Decision) {
 	m := w.find(d.Machine.UID)
 	if m == nil {
 		return // it is gone, as the controller will see
+	}
+	if d.Restore != nil && w.goes() {
+		w.step(m, "restore")
+		w.restoreOwner(m.host, *d.Restore)
 	}
 	if d.Release && w.goes() {
 		w.step(m, "release")
@@ -450,13 +495,38 @@ func (w *world) powerOff(m *machine, owner Owner) {
 		w.fail("the host of %s is asked to be off, and nobody keeps it (X10)", m.obj.Name)
 	}
 	w.mayGoOff(m)
+	if w.now.Before(h.changed.Add(w.settings.NodeStartup)) && h.changed.Before(w.now.Add(time.Hour)) {
+		w.fail("the host of %s may have been switched on at %s, and is powered off at %s (X17)", m.obj.Name, h.changed, w.now)
+	}
+	if m.healthy() && !m.wanted {
+		w.fail("%s is healthy, and was not when it was asked for (X16)", m.obj.Name)
+	}
 	owner.On = strconv.Itoa(h.version)
-	h.requested, h.owner, h.wasOff = true, &owner, false
+	h.requested, h.owner, h.wasOff, h.lost = true, &owner, false, false
+	h.cycles = append(h.cycles, Cycle{Machine: owner.UID, Began: owner.Time})
+	h.seen = h.look()
+}
+
+// restoreOwner puts back whose request it is.
+func (w *world) restoreOwner(h *host, owner Owner) {
+	if w.hostsAway || !h.lost {
+		return // refused
+	}
+	if h.servicing {
+		w.fail("host %s is written to while it is being serviced (X18)", h.uid)
+	}
+	if owner.On != h.owner.On || !owner.Time.Equal(h.owner.Time) {
+		w.fail("host %s was off for %+v, and is for %+v (X20)", h.uid, *h.owner, owner)
+	}
+	h.lost, h.owner = false, &owner
 	h.seen = h.look()
 }
 
 func (w *world) release(h *host, uid types.UID) {
-	if !w.hostsAway && h.owner != nil && h.owner.UID == uid {
+	if !w.hostsAway && h.owner != nil && !h.lost && h.owner.UID == uid {
+		if h.servicing {
+			w.fail("host %s is written to while it is being serviced (X18)", h.uid)
+		}
 		h.requested, h.owner = false, nil
 		h.seen = h.look()
 	}
@@ -484,7 +554,7 @@ func (w *world) sweep() bool {
 	orphans := Orphans(hosts, objs)
 	for _, orphan := range orphans {
 		for _, m := range w.machines {
-			if m.host.uid == orphan.UID {
+			if m.host.uid == orphan.UID && !m.host.servicing {
 				w.steps = append(w.steps, "sweep")
 				w.release(m.host, orphan.Owner.UID)
 			}
@@ -493,21 +563,27 @@ func (w *world) sweep() bool {
 	return len(orphans) > 0
 }
 
-// act switches a host as it is asked to.
+// act switches a host as it is asked to. While it is being serviced it stays as it is.
 func (h *host) act() {
+	if h.servicing {
+		return
+	}
 	if on := !h.requested && !h.other && !(h.claim && h.owner != nil); !h.broken && (on || !h.lies) {
 		h.on = on
+	}
+	if h.flashes && !h.on {
+		h.flashes, h.servicing = false, true
 	}
 }
 
 // report lets a host report what it is.
-func (h *host) report() {
+func (h *host) report(now time.Time) {
 	on := h.on
 	if h.lies && h.requested {
 		on = false
 	}
 	if h.reported != on {
-		h.reported = on
+		h.reported, h.changed = on, now
 		h.version++
 		h.wasOff = h.wasOff || !on && h.requested
 	}
@@ -524,8 +600,14 @@ func (w *world) boot(m *machine) {
 	m.setReady(true, w.now)
 }
 
-func (m *machine) annotate(key, value string) { m.edit(func(a map[string]string) { a[key] = value }) }
-func (m *machine) unset(key string)           { m.edit(func(a map[string]string) { delete(a, key) }) }
+// annotate sets an annotation of the Machine. What it was when its power cycle was asked for counts until that is done.
+func (m *machine) annotate(key, value string) {
+	if key == needsKey && !m.isAsked() {
+		m.wanted = m.wanted || m.healthy()
+	}
+	m.edit(func(a map[string]string) { a[key] = value })
+}
+func (m *machine) unset(key string) { m.edit(func(a map[string]string) { delete(a, key) }) }
 
 // edit is somebody else's edit of the Machine, which the controller does not see yet.
 func (m *machine) edit(edit func(map[string]string)) {
@@ -609,7 +691,7 @@ func (w *world) after(d time.Duration) {
 // act lets a host do what it is asked to, and report it; a node that is off is not ready.
 func (w *world) act(m *machine) {
 	m.host.act()
-	m.host.report()
+	m.host.report(w.now)
 	if !m.host.on {
 		m.setReady(false, w.now)
 	}

@@ -63,7 +63,12 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 	var errs []error
 	for _, machine := range machines {
 		isLive := live.Len() > 0 && (live.Has(machine.UID) || hasFinalizer(machine))
-		member := remediation.Member{Member: preservation.Member{Machine: machine}, NodeDenied: memory.denied(machine.UID, r.Clock.Now())}
+		member := remediation.Member{
+			Member:     preservation.Member{Machine: machine},
+			Live:       isLive,
+			Unasked:    memory.unaskedAt(machine.UID),
+			NodeDenied: memory.denied(machine.UID, r.Clock.Now()),
+		}
 		if left := memory.left(machine.UID); left.Remains != (remediation.Remains{}) { // a node that was safe must be read anew
 			member.Remains = &left.Remains
 		}
@@ -79,7 +84,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 				}
 			}
 		}
-		member.Healthy = preservation.IsHealthy(member.Member, r.NodeConditions)
+		member.HealthySince, member.Healthy = preservation.HealthySince(member.Member, r.NodeConditions)
 		if err := r.findHost(call, &member, isLive); err != nil {
 			errs = append(errs, err)
 		}
@@ -92,7 +97,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		}
 		listing, cancel := context.WithTimeout(ctx, listTimeout)
 		defer cancel()
-		if group.Others, err = others(listing, req.Namespace, from, group.Members); err != nil {
+		if group.Others, group.OtherCycles, err = others(listing, req.Namespace, from, group.Members); err != nil {
 			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", text.CutError(err).Error())
 		}
 	}
@@ -106,31 +111,35 @@ type readers struct {
 	limit int64
 }
 
-// others returns the nodes of the shoot that are not those of the members, also of no machine (X8).
-func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (*remediation.NodeCount, error) {
-	known := sets.New[string]()
+// others returns the nodes of the shoot that are not those of the members, also of no machine, and how many other machines are being
+// power-cycled (X8).
+func others(ctx context.Context, namespace string, from readers, members []remediation.Member) (nodes *remediation.NodeCount, cycles int, err error) {
+	known, ours := sets.New[string](), sets.New[types.UID]()
 	for _, member := range members {
-		if member.Node != nil {
+		if ours.Insert(member.Machine.UID); member.Node != nil {
 			known.Insert(member.Node.Name)
 		}
 	}
 	list := &machinev1alpha1.MachineList{}
 	if err := from.seed.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return nil, fmt.Errorf("failed to list the machines: %w", err)
+		return nil, 0, fmt.Errorf("failed to list the machines: %w", err)
 	}
 	machines := map[string]*machinev1alpha1.Machine{}
 	for i := range list.Items {
 		machine := &list.Items[i]
+		if remediation.UnderWay(machine) && !ours.Has(machine.UID) {
+			cycles++
+		}
 		// The name of a node may be used again while the machine before is still being deleted.
 		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; machines[name] == nil || remediation.UnderWay(machine) {
 			machines[name] = machine
 		}
 	}
-	nodes := &remediation.NodeCount{}
+	nodes = &remediation.NodeCount{}
 	for next := ""; ; {
 		page := &corev1.NodeList{}
 		if err := from.shoot.List(ctx, page, client.Limit(from.limit), client.Continue(next)); err != nil {
-			return nil, fmt.Errorf("failed to list the nodes: %w", err)
+			return nil, cycles, fmt.Errorf("failed to list the nodes: %w", err)
 		}
 		for i := range page.Items {
 			if node := &page.Items[i]; !known.Has(node.Name) {
@@ -138,7 +147,7 @@ func others(ctx context.Context, namespace string, from readers, members []remed
 			}
 		}
 		if next = page.Continue; next == "" || from.limit == 0 { // a cache always says that there are more
-			return nodes, nil
+			return nodes, cycles, nil
 		}
 	}
 }

@@ -21,6 +21,8 @@ type memory struct {
 	// denials are the Nodes that could not be written to, and remains what was left on them, by the machine.
 	denials map[types.UID]denial
 	remains map[types.UID]remains
+	// unasked is when the machines were last seen without a request (X16).
+	unasked map[types.UID]time.Time
 }
 
 // denial is since when a Node cannot be written to.
@@ -35,7 +37,7 @@ type remains struct {
 }
 
 func newMemory() *memory {
-	return &memory{denials: map[types.UID]denial{}, remains: map[types.UID]remains{}}
+	return &memory{denials: map[types.UID]denial{}, remains: map[types.UID]remains{}, unasked: map[types.UID]time.Time{}}
 }
 
 // denied says that a Node has not been writable for so long that nothing waits for it any more.
@@ -83,12 +85,26 @@ func (m *memory) leave(machine types.UID, left remains) {
 	m.remains[machine] = left
 }
 
-// forget drops what is known of machines that there are no more.
-func (m *memory) forget(members []remediation.Member) {
+// unaskedAt returns when a machine was last seen without a request; zero for never.
+func (m *memory) unaskedAt(machine types.UID) time.Time {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	denials, remaining := map[types.UID]denial{}, map[types.UID]remains{}
+	return m.unasked[machine]
+}
+
+// keep remembers which machines had no request when they began to be read, and drops what is known of machines that there are no
+// more.
+func (m *memory) keep(members []remediation.Member, read time.Time) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	denials, remaining, unasked := map[types.UID]denial{}, map[types.UID]remains{}, map[types.UID]time.Time{}
 	for _, member := range members {
+		if at, ok := m.unasked[member.Machine.UID]; ok {
+			unasked[member.Machine.UID] = at
+		}
+		if member.IsUnasked() {
+			unasked[member.Machine.UID] = read
+		}
 		if d, ok := m.denials[member.Machine.UID]; ok {
 			denials[member.Machine.UID] = d
 		}
@@ -96,5 +112,5 @@ func (m *memory) forget(members []remediation.Member) {
 			remaining[member.Machine.UID] = r
 		}
 	}
-	m.denials, m.remains = denials, remaining
+	m.denials, m.remains, m.unasked = denials, remaining, unasked
 }

@@ -69,7 +69,7 @@ func labelOf(req reconcile.Request) string { return cmp.Or(req.Name, withoutDepl
 // observe replaces the deadlines of the hosts of a MachineDeployment.
 func observe(deployment string, decisions []remediation.Decision) {
 	// An increase can be seen only of what was there before.
-	for _, outcome := range []string{v1alpha1.PowerCycleSucceeded, v1alpha1.PowerCycleFailed, v1alpha1.PowerCycleCancelled} {
+	for _, outcome := range []string{v1alpha1.PowerCycleSucceeded, v1alpha1.PowerCycleFailed, v1alpha1.PowerCycleCancelled, remediation.DryRunOutcome} {
 		cycles.WithLabelValues(outcome)
 	}
 	forget(deployment)

@@ -115,6 +115,7 @@ func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory 
 // decide returns the decisions on a group, of which so many machines are read live, nil if there is none. With an error, some
 // hosts are not known as they are.
 func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) ([]remediation.Decision, error) {
+	read := r.Clock.Now()
 	group, err := r.group(ctx, req, memory, live)
 	if group == nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *
 			decisions[i].Next = pace.Earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
 		}
 	}
-	memory.forget(group.Members)
+	memory.keep(group.Members, read)
 	return decisions, err
 }
 

@@ -91,11 +91,14 @@ func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (r
 	return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, errors.Join(errs...)
 }
 
-// writeMachine releases the host, writes the Machine, and asks for the host to be off.
+// writeMachine puts back on the host whose request it has, releases it, writes the Machine, and asks for the host to be off.
 func (r *run) writeMachine(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	driver := r.Driver()
+	if r.Restore != nil && driver != nil {
+		r.failed(ctx, driver.Restore(ctx, r.Host, *r.Restore))
+	}
 	if r.Release && driver != nil {
 		r.failed(ctx, driver.Release(ctx, r.Host))
 	}
