@@ -116,6 +116,8 @@ func (d *Driver) Restore(ctx context.Context, before *remediation.Host, owner re
 		return d.refuse(live, "its request has an owner")
 	case !live.Unowned:
 		return d.refuse(live, "it is not asked to be off any more")
+	case live.Servicing != "":
+		return d.refuse(live, live.Servicing)
 	}
 	return d.request(ctx, object, owner)
 }
@@ -144,7 +146,7 @@ func (d *Driver) refuse(h *remediation.Host, reason string) error {
 }
 
 // Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error. The cycles that the
-// host has had stay on it (X20).
+// host has had stay on it (X20). It returns a Conflict of a host that is being serviced (X18).
 func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
 	if h.Owner == nil {
 		return nil
@@ -155,6 +157,13 @@ func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
 	}
 	if owner := OwnerOf(object); owner == nil || owner.UID != h.Owner.UID {
 		return nil
+	}
+	live, _, err := d.observe(ctx, d.APIReader, object)
+	if err != nil {
+		return err
+	}
+	if live.Servicing != "" {
+		return d.refuse(live, live.Servicing)
 	}
 	return client.IgnoreNotFound(d.takeBack(ctx, object))
 }

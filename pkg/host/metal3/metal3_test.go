@@ -562,7 +562,7 @@ var _ = Describe("BareMetalHosts", func() {
 		Entry("that was removed", edit(func(*unstructured.Unstructured) {}), ""),
 		Entry("that cannot be read", annotated(whose, "{"), ""),
 		Entry("that has a history", annotated(whose, past), ""),
-		Entry("while the host is serviced", with("servicing", "status", "operationalStatus"), ""),
+		Entry("but not while the host is serviced", with("servicing", "status", "operationalStatus"), "it is being serviced"),
 		Entry("but not if there is one", annotated(whose, ours), "its request has an owner"),
 		Entry("but not if there is another one", annotated(whose, `{"uid":"other"}`), "its request has an owner"),
 		Entry("but not if the request was taken back", without("metadata", "annotations", reboot), "it is not asked to be off any more"),
