@@ -72,7 +72,8 @@ type machine struct {
 	// remains are what is left on the node, forced how many cycles have begun since it was settled.
 	remains Remains
 	begun   int
-	// ended is when the last cycle ended, released when the host was last allowed to be on, and bootID that of the node when it began.
+	// ended is when the last cycle ended, released when the host was last allowed to be on, and bootID that of the node when its host
+	// was off, or when it began.
 	ended, released time.Time
 	// ready is since when the node is ready or is not, whatever it says.
 	ready  time.Time
@@ -399,6 +400,9 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 		if m.bootID = ""; m.node != nil {
 			m.bootID = m.node.Status.NodeInfo.BootID
 		}
+	}
+	if m.node != nil && after.Annotations[phaseKey] == "MakingNodeSafe" && before.Annotations[phaseKey] != "MakingNodeSafe" {
+		m.bootID = m.node.Status.NodeInfo.BootID
 	}
 	if after.Annotations[phaseKey] == "Succeeded" && underWay(before) {
 		if id := m.node.Status.NodeInfo.BootID; !m.healthy() || id == m.bootID || len(id) != 36 {

@@ -121,6 +121,10 @@ func newEnvironment(names ...string) *environment {
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).
 		Build()
 	e.restart()
+	for _, request := range []reconcile.Request{request1, request2} { // nobody has asked for anything yet
+		_, err := e.Reconciler.Reconcile(context.Background(), request)
+		Expect(err).NotTo(HaveOccurred())
+	}
 	return e
 }
 
@@ -351,6 +355,14 @@ func (e *environment) ask(ctx context.Context, name string) {
 	GinkgoHelper()
 	m := e.machine(ctx, name)
 	e.edit(ctx, m, func() { metav1.SetMetaDataAnnotation(&m.ObjectMeta, needs, "") })
+}
+
+// hang makes a node not ready.
+func (e *environment) hang(ctx context.Context, name string) {
+	GinkgoHelper()
+	n := e.node(ctx, name)
+	n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(e.clock.Now())
+	Expect(e.c.Status().Update(ctx, n)).To(Succeed())
 }
 
 // power lets the host do what it is asked for, and its node with it.

@@ -17,11 +17,13 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -136,6 +138,7 @@ var _ = Describe("Reconciler", func() {
 			It(name, func(ctx SpecContext) {
 				for number := 1; ; number++ {
 					e := newEnvironment("m", "other")
+					e.hang(ctx, "m")
 					e.ask(ctx, "m")
 					made, hit := 0, false
 					e.fail = func(_ string, isWrite bool) error {
@@ -180,6 +183,86 @@ var _ = Describe("Reconciler", func() {
 				}
 			})
 		}
+	})
+
+	It("X16: should power off a healthy machine if somebody asks for it, and none that nobody knows about", func(ctx SpecContext) {
+		e := newEnvironment("m", "other")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+		e.ask(ctx, "other")
+		e.restart()
+		e.settle(ctx)
+		Expect(e.machine(ctx, "other").Annotations).NotTo(HaveKey(needs))
+		Expect(e.events).To(ContainElement(HavePrefix("Machine Normal PowerCycleRecovered: The machine is healthy, and it is not known")))
+	})
+
+	It("X16: should see live that the machine has recovered, and that it has not", func(ctx SpecContext) {
+		e := newEnvironment("m", "other")
+		h := e.host(ctx, "m")
+		e.edit(ctx, h, func() { h.SetAnnotations(map[string]string{"baremetalhost.metal3.io/paused": ""}) })
+		healthy := e.node(ctx, "m")
+		e.hang(ctx, "m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("Waiting"))
+
+		e.Nodes = nodes{lagging{e.intercept(false), healthy}, e.intercept(true), e}
+		look := func() {
+			_, err := e.round(ctx)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		look()
+		Expect(e.phase(ctx, "m")).To(Equal("Waiting"), "only the cache says that it has recovered")
+		hanging := e.node(ctx, "m")
+		now := e.node(ctx, "m")
+		now.Status.Conditions = healthy.Status.Conditions
+		Expect(e.c.Status().Update(ctx, now)).To(Succeed())
+		e.Nodes = nodes{lagging{e.intercept(false), hanging}, e.intercept(true), e}
+		h = e.host(ctx, "m")
+		e.edit(ctx, h, func() { h.SetAnnotations(nil) })
+		look()
+		look()
+		Expect(e.host(ctx, "m").GetAnnotations()).NotTo(HaveKey(reboot), "only the cache says that it has not")
+		Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(needs))
+	})
+
+	It("X20: should put an owner back that got lost, and release the host then", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		h := e.host(ctx, "m")
+		e.edit(ctx, h, func() { h.SetAnnotations(map[string]string{reboot: ""}) })
+		e.settle(ctx)
+		Expect(host.OwnerOf(e.host(ctx, "m"))).To(HaveField("UID", BeEquivalentTo("machine-m")))
+		e.cycle(ctx, "m")
+		Expect(e.phase(ctx, "m")).To(Equal("Succeeded"))
+		Expect(e.host(ctx, "m")).To(beReleased())
+	})
+
+	It("X18: should not write to a host that is being serviced, of whatever it learns that", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		h := e.host(ctx, "m")
+		e.edit(ctx, h, func() {
+			Expect(unstructured.SetNestedField(h.Object, "servicing", "status", "operationalStatus")).To(Succeed())
+		})
+		e.settle(ctx)
+		Expect(e.c.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
+		e.writes = nil
+		for range 3 {
+			_, err := e.round(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			e.pass(time.Minute)
+		}
+		Expect(e.writes).NotTo(ContainElement("patch Host/m"))
+		h = e.host(ctx, "m")
+		e.edit(ctx, h, func() {
+			Expect(unstructured.SetNestedField(h.Object, "OK", "status", "operationalStatus")).To(Succeed())
+		})
+		e.settle(ctx)
+		Expect(e.host(ctx, "m")).To(beReleased())
 	})
 
 	It("X8: should ask for one host at a time, also where a cache does not know of the first", func(ctx SpecContext) {
