@@ -280,7 +280,10 @@ func (w *world) finale(t *rapid.T) {
 		w.now = next
 	}
 	for _, m := range w.machines {
-		if m.obj == nil && m.host.owner != nil && (!sweeps || m.host.lost || m.host.owner.Seed != w.Seed) {
+		if m.host.lost && (m.obj == nil || m.record()["on"] == nil) { // with the Machine that knew
+			continue
+		}
+		if m.obj == nil && m.host.owner != nil && (!sweeps || m.host.owner.Seed != w.Seed) {
 			continue
 		}
 		if m.host.requested || m.host.owner != nil || !m.host.on {

@@ -74,6 +74,8 @@ type Hosts struct {
 	Of func(ctx context.Context, machine *machinev1alpha1.Machine) (*Host, error)
 	// Inject makes the host of a machine misbehave, or behave with NoHostFault.
 	Inject func(ctx context.Context, machine *machinev1alpha1.Machine, fault HostFault) error
+	// Annotate sets an annotation of the object that power is asked for with, and removes it for an empty value.
+	Annotate func(ctx context.Context, machine *machinev1alpha1.Machine, key, value string) error
 	// KeepOff lets somebody else keep the host of a machine off, by an annotation with the returned key, until the returned
 	// function is called. It is optional.
 	KeepOff func(ctx context.Context, machine *machinev1alpha1.Machine) (key string, undo func(ctx context.Context) error, err error)

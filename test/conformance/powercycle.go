@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
@@ -48,7 +49,7 @@ func (p *Pool) powerCycle() *v1alpha1.PowerCycle {
 	settings := &v1alpha1.PowerCycle{
 		PowerOffTimeout:    &metav1.Duration{Duration: longCycle},
 		PowerOnTimeout:     &metav1.Duration{Duration: longCycle},
-		NodeStartupTimeout: &metav1.Duration{Duration: longCycle},
+		NodeStartupTimeout: &metav1.Duration{Duration: v1alpha1.MinPowerCycleTimeout}, // for as long, a host is left alone that was switched on
 	}
 	v1alpha1.SetDefaults_PowerCycle(settings)
 	return settings
@@ -113,8 +114,7 @@ func powerCycled(p *Pool) {
 // who asks once more is told so.
 func automaticPowerCycle(p *Pool) {
 	settings := p.powerCycle()
-	settings.Automatic = new(true)
-	settings.NodeStartupTimeout.Duration = v1alpha1.MinPowerCycleTimeout
+	settings.Automatic = new(v1alpha1.AutomaticTrue)
 	p.setPowerCycle(settings)
 	machine := p.running(2)[0]
 	before, seen := p.node(p, machine), p.watchCycle(machine, nil)
@@ -134,9 +134,7 @@ func automaticPowerCycle(p *Pool) {
 
 // powerCycleInALoop: whatever a health checker thinks, it gets one cycle until the node is settled.
 func powerCycleInALoop(p *Pool) {
-	settings := p.powerCycle()
-	settings.NodeStartupTimeout.Duration = v1alpha1.MinPowerCycleTimeout
-	p.setPowerCycle(settings)
+	p.setPowerCycle(p.powerCycle())
 	machine := p.running(2)[0]
 	before, seen := p.node(p, machine), p.watchCycle(machine, nil)
 
@@ -163,7 +161,7 @@ func powerCycleInALoop(p *Pool) {
 func stuckPowerCycles(p *Pool) {
 	settings := p.powerCycle()
 	settings.MaxConcurrent = new(int32(4))
-	for _, timeout := range []*metav1.Duration{settings.PowerOffTimeout, settings.PowerOnTimeout, settings.NodeStartupTimeout} {
+	for _, timeout := range []*metav1.Duration{settings.PowerOffTimeout, settings.PowerOnTimeout} {
 		timeout.Duration = v1alpha1.MinPowerCycleTimeout
 	}
 	p.setPowerCycle(settings)
@@ -323,9 +321,15 @@ func restartInPowerCycle(p *Pool) {
 	p.Eventually(func(g Gomega) { p.forgotten(g, machine) }).WithContext(p.ctx).WithTimeout(6 * time.Minute).WithPolling(pollInterval).Should(Succeed())
 }
 
-// askForCycle asks as a person does, or a health checker.
+// askForCycle asks as a person does, or a health checker. A healthy machine must have been so for a while: otherwise it has just
+// recovered, as far as anybody knows.
 func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 	p.t.Helper()
+	p.eventually(func(g Gomega) {
+		_, ready := nodeutil.GetNodeCondition(&p.node(g, machine).Status, corev1.NodeReady)
+		g.Expect(ready).NotTo(BeNil())
+		g.Expect(ready.Status != corev1.ConditionTrue || time.Since(ready.LastTransitionTime.Time) > 20*time.Second).To(BeTrue())
+	})
 	p.annotateMachine(machine, v1alpha1.AnnotationNeedsRemediation, "")
 }
 

@@ -37,6 +37,11 @@ func Scenarios() []Scenario {
 
 		{Name: "power-cycle-stuck", Rules: []string{"X2", "X5", "X10", "X13"}, needs: needsHosts, run: stuckPowerCycles},
 		{Name: "power-cycle-withdrawn", Rules: []string{"X2", "X8"}, needs: needsHosts, run: withdrawnPowerCycles},
+		{Name: "power-cycle-serviced", Rules: []string{"X5", "X18", "X20"}, needs: needsHosts, run: servicedHost},
+		{Name: "power-cycle-recovered", Rules: []string{"X8", "X16"}, needs: needsHosts, run: recoveredBeforePowerCycle},
+		{Name: "power-cycle-starting", Rules: []string{"X17"}, needs: needsKeptOffHosts, run: startingHost},
+		{Name: "power-cycle-disowned", Rules: []string{"X20"}, needs: needsKeptOffHosts, run: disownedHost},
+		{Name: "power-cycle-dry", Rules: []string{"X9"}, Share: 1, needs: needsHosts, run: dryPowerCycle},
 		{Name: "power-cycle-automatic", Rules: []string{"X6", "X9", "X13"}, Share: 1, needs: needsHosts, run: automaticPowerCycle},
 		{Name: "power-cycle-loop", Rules: []string{"X4", "X6"}, needs: needsHosts, run: powerCycleInALoop},
 		{Name: "power-cycle", Rules: []string{"X1", "X10", "X11", "X12", "X13"}, needs: needsHosts, run: powerCycled},

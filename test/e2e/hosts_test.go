@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -18,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -57,6 +59,11 @@ func (l *life) keepOff(machine *machinev1alpha1.Machine) (letOn func()) {
 		Spec:       corev1.PodSpec{NodeName: machine.Labels[machinev1alpha1.NodeLabelKey], Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	l.Expect(l.Shoot.Create(l.ctx, pod)).To(Succeed())
+	l.eventually(func(g Gomega) { // otherwise it has just recovered, as far as anybody knows
+		_, ready := nodeutil.GetNodeCondition(&l.nodeOf(g, machine).Status, corev1.NodeReady)
+		g.Expect(ready).NotTo(BeNil())
+		g.Expect(time.Since(ready.LastTransitionTime.Time)).To(BeNumerically(">", 20*time.Second))
+	})
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:""}}}`, v1alpha1.AnnotationNeedsRemediation)
 	l.Expect(l.Seed.Patch(l.ctx, machine.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
 	l.eventually(func(g Gomega) {
@@ -90,7 +97,7 @@ func (l *life) isReleased(machine *machinev1alpha1.Machine) {
 func withPowerCycles(g *WithT, shoot *gardencorev1beta1.Shoot) *gardencorev1beta1.Shoot {
 	return editConfig(g, shoot, func(config *v1alpha1.MachinePreservationConfig) {
 		for i := range config.Workers {
-			config.Workers[i].PowerCycle = &v1alpha1.PowerCycle{}
+			config.Workers[i].PowerCycle = &v1alpha1.PowerCycle{NodeStartupTimeout: &metav1.Duration{Duration: v1alpha1.MinPowerCycleTimeout}}
 		}
 	})
 }
@@ -104,13 +111,13 @@ func hostsOf(kind string, c client.Client) *conformance.Hosts {
 			power, found, _ := unstructured.NestedBool(host.Object, "status", "poweredOn")
 			return found && power, found && !power
 		}
-		return &conformance.Hosts{Of: h.of, Inject: h.inject, KeepOff: h.keepOff}
+		return &conformance.Hosts{Of: h.of, Inject: h.inject, Annotate: h.annotateAsked, KeepOff: h.keepOff}
 	case hosts.IronCore:
 		h.asked, h.reports, h.power = ironcore.NewServerClaim, ironcore.NewServer, func(host *unstructured.Unstructured) (on, off bool) {
 			state, _, _ := unstructured.NestedString(host.Object, "status", "powerState")
 			return state == "On", state == "Off"
 		}
-		return &conformance.Hosts{Of: h.of, Inject: h.inject}
+		return &conformance.Hosts{Of: h.of, Inject: h.inject, Annotate: h.annotateAsked}
 	}
 	return nil
 }
@@ -151,6 +158,10 @@ func (h *hostsOfKind) keepOff(ctx context.Context, machine *machinev1alpha1.Mach
 	host, key := h.asked(client.ObjectKeyFromObject(machine)), baremetalhost.AnnotationReboot+"/somebody-else"
 	return key, func(ctx context.Context) error { return client.IgnoreNotFound(h.annotate(ctx, host, key, "")) },
 		h.annotate(ctx, host, key, `{"mode":"hard"}`)
+}
+
+func (h *hostsOfKind) annotateAsked(ctx context.Context, machine *machinev1alpha1.Machine, key, value string) error {
+	return h.annotate(ctx, h.asked(client.ObjectKeyFromObject(machine)), key, value)
 }
 
 // annotate sets an annotation, and removes an empty one.
