@@ -170,6 +170,8 @@ const (
 	EventOutOfAttempts = EventPrefix + "OutOfAttempts"
 	// EventRefused says that operators do not allow requests on Nodes (X11).
 	EventRefused = EventPrefix + "Refused"
+	// EventDryRun says that a machine would have been power-cycled if its pool had automatic power cycles (X9).
+	EventDryRun = EventPrefix + "DryRun"
 )
 
 // Decision is what is due for one machine. It is to be carried out in this order: Release, WriteMachine, PowerOff, WriteNode.

@@ -33,8 +33,9 @@ type record struct {
 	// Ended is when the last cycle ended, not the one that is under way, and Again when its start-up time is over (X4). Zero as soon as the node is settled.
 	Ended time.Time `json:"ended,omitzero"`
 	Again time.Time `json:"again,omitzero"`
-	// Asked is which failure was answered with a request of ours: since when it counts (X9).
-	Asked time.Time `json:"asked,omitzero"`
+	// Asked is which failure was answered with a request of ours: since when it counts (X9). DryRun is when it would have been.
+	Asked  time.Time `json:"asked,omitzero"`
+	DryRun time.Time `json:"dryRun,omitzero"`
 	// Cycles are when cycles of the Machine began within the last day, on whatever host (X9).
 	Cycles []time.Time `json:"cycles,omitempty"`
 }

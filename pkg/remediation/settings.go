@@ -16,8 +16,8 @@ import (
 // Settings are how the hosts of a pool's machines are power-cycled.
 type Settings struct {
 	// Automatic says that a machine that failed and is preserved without being asked for gets a request, and that operators
-	// allow that (X9).
-	Automatic bool
+	// allow that; DryRun that it is only told (X9).
+	Automatic, DryRun bool
 	// MaxAttempts is how many cycles a machine gets until its node is settled (X6), MaxConcurrent how many machines of a
 	// MachineDeployment are cycled at a time (X8).
 	MaxAttempts, MaxConcurrent int32
@@ -33,7 +33,8 @@ func ReadSettings(deployment *machinev1alpha1.MachineDeployment) (*Settings, err
 		return nil, err
 	}
 	s := &Settings{
-		Automatic:     *powerCycle.Automatic,
+		Automatic:     *powerCycle.Automatic == v1alpha1.AutomaticTrue,
+		DryRun:        *powerCycle.Automatic == v1alpha1.AutomaticDryRun,
 		MaxAttempts:   *powerCycle.MaxAttempts,
 		MaxConcurrent: *powerCycle.MaxConcurrent,
 		PowerOff:      powerCycle.PowerOffTimeout.Duration,

@@ -41,6 +41,9 @@ func HasGrant(machine *machinev1alpha1.Machine, now time.Time) bool {
 	return err == nil && now.Before(until) && machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] == v1alpha1.PowerCycleWaiting
 }
 
+// DryRun returns when a machine would have been power-cycled without being asked for, zero if it would not (X9).
+func DryRun(machine *machinev1alpha1.Machine) time.Time { return readState(machine).record.DryRun }
+
 // Tainted says that the out-of-service taint of a machine's node, if there is one, is ours (X15).
 func Tainted(machine *machinev1alpha1.Machine) bool { return readState(machine).record.Tainted }
 

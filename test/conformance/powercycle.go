@@ -113,7 +113,7 @@ func powerCycled(p *Pool) {
 // who asks once more is told so.
 func automaticPowerCycle(p *Pool) {
 	settings := p.powerCycle()
-	settings.Automatic = new(true)
+	settings.Automatic = new(v1alpha1.AutomaticTrue)
 	settings.NodeStartupTimeout.Duration = v1alpha1.MinPowerCycleTimeout
 	p.setPowerCycle(settings)
 	machine := p.running(2)[0]
