@@ -11,6 +11,7 @@ import (
 	"path"
 	"reflect"
 	"strings"
+	"time"
 
 	fluentbitv1alpha2 "github.com/fluent/fluent-operator/v3/apis/fluentbit/v1alpha2"
 	. "github.com/onsi/ginkgo/v2"
@@ -287,7 +288,7 @@ var _ = Describe("Objects", func() {
 			Expect(yaml.Unmarshal([]byte(strings.ReplaceAll("\n"+example, "\n  # ", "\n")), &hosts)).To(Succeed())
 			Expect(hosts).To(HaveLen(reflect.TypeFor[configv1alpha1.Hosts]().NumField()), "all fields are shown")
 			config := decode(map[string]any{"config": map[string]any{"hosts": hosts}})
-			Expect(config.Hosts).To(Equal(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost}))
+			Expect(config.Hosts).To(Equal(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost, MaxServicing: &metav1.Duration{Duration: 2 * time.Hour}}))
 			Expect(validation.ValidateControllerConfiguration(config)).To(BeEmpty())
 		})
 

@@ -62,6 +62,7 @@ var steps = map[string]string{
 	remediation.EventPrefix + v1alpha1.PowerCycleCancelled:      "power cycle cancelled",
 	remediation.EventOutOfAttempts:                              "out of power cycles",
 	remediation.EventRefused:                                    "power cycle refused",
+	remediation.EventDryRun:                                     "power cycle in dry run",
 
 	// Those of reconcilers, whose packages are none for who only looks.
 	"PreservedNodeDrained":        "drained",

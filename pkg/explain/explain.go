@@ -21,6 +21,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -207,6 +208,7 @@ func (e *explanation) explainMachine() {
 		e.drain(e.node, d.Target, &timeouts.Drain)
 		e.worked(e.node)
 	}
+	e.dryRun(d.Machine)
 	e.told(d.Machine)
 	e.changes()
 	e.unknownAnnotations("Machine", d.Machine.Annotations, v1alpha1.MachineAnnotations)
@@ -426,6 +428,23 @@ func (e *explanation) worked(node *corev1.Node) {
 	if preservation.IsPowerCycled(node) {
 		_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
 		e.say(Why, "X12", "%s", strings.TrimSpace(fmt.Sprintf("The power cycle of its host is in phase %s. %s", printable(c.Reason), printable(c.Message))))
+	}
+}
+
+// dryRun says when the host would have been power-cycled (X9). What is on the Machine is also in an Event of the node, for an hour.
+func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
+	var at time.Time
+	if machine != nil {
+		at = remediation.DryRun(machine)
+	} else {
+		for _, event := range e.snapshot.Shoot.Events {
+			if then := eventTime(event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
+				at = then
+			}
+		}
+	}
+	if !at.IsZero() {
+		e.say(Why, "X9", "Its host would have been power-cycled at %s. It was not, because powerCycle.automatic of its pool is DryRun.", e.at(at))
 	}
 }
 

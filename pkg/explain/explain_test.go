@@ -173,6 +173,15 @@ var situations = map[string]situation{
 		}},
 	"remediation": {machine: append(held("remediation"), Annotation(v1alpha1.AnnotationRemediation, expiry.Format(time.RFC3339)), Annotation(v1alpha1.AnnotationRemediatedUntil, expiry.Format(time.RFC3339))),
 		node: append([]NodeOption{notReadySince(failedAt), shown("Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
+	"dry-run": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationPowerCycleRecord, `{"asked":"`+failedAt.Format(time.RFC3339)+`","dryRun":"`+failedAt.Add(time.Minute).Format(time.RFC3339)+`"}`)),
+		node: heldNode("Drained", "Preserved node drained successfully. "), args: []string{"--power-cycle"},
+		change: func(s *snapshot.Snapshot) {
+			told := event("Node", "m", "The host would have been power-cycled.", failedAt.Add(time.Minute))
+			told.Action, told.Reason = "PowerCycle", "PowerCycleDryRun"
+			other := told
+			other.Regarding.Name, other.EventTime = "other", metav1.NewMicroTime(now)
+			s.Shoot.Events = append(s.Shoot.Events, told, other)
+		}},
 	"no-extension": {machine: failed, node: deadly, noSidecar: true},
 	"old-sidecar": {machine: append(held("quarantine"), Annotation(v1alpha1.GroupName+"/quarantined-by", "me")), node: append(heldNode("Quarantined", "Somebody looks at it. "), NodeAnnotation(v1alpha1.GroupName+"/mood", "bad")),
 		note: "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as it is in quarantine (cause quarantine)"},

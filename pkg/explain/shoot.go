@@ -53,6 +53,7 @@ func (e *explanation) explainNode() {
 	}
 	e.drain(node, d.Target, nil)
 	e.worked(node)
+	e.dryRun(nil)
 	e.told(nil)
 	switch {
 	case protected:

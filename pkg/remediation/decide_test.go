@@ -1388,6 +1388,15 @@ var _ = Describe("ReadSettings", func() {
 		Expect(ReadSettings(deployment(`{"automatic":true,"fencing":"OutOfServiceTaint","maxAttempts":2,"maxConcurrent":3,"powerOffTimeout":"1m","powerOnTimeout":"2m0s","nodeStartupTimeout":"3m"}`))).
 			To(PointTo(Equal(Settings{Automatic: true, MaxAttempts: 2, MaxConcurrent: 3, PowerOff: time.Minute, PowerOn: 2 * time.Minute, NodeStartup: 3 * time.Minute})))
 	})
+	DescribeTable("X9: tells what automatic is", func(value string, automatic, dryRun bool) {
+		settings := defaults()
+		settings.Automatic, settings.DryRun = automatic, dryRun
+		Expect(ReadSettings(deployment(`{"automatic":` + value + `}`))).To(Equal(settings))
+	},
+		Entry("on", "true", true, false),
+		Entry("off", "false", false, false),
+		Entry("only told of", `"DryRun"`, false, true),
+	)
 	It("has the defaults for the rest", func() { Expect(ReadSettings(deployment("{}"))).To(Equal(defaults())) })
 	It("has none without the annotation", func() { Expect(ReadSettings(&machinev1alpha1.MachineDeployment{})).To(BeNil()) })
 	DescribeTable("refuses", func(value string) {
@@ -1398,8 +1407,22 @@ var _ = Describe("ReadSettings", func() {
 		Entry("a time of nothing", `{"powerOnTimeout":"0s"}`),
 		Entry("another way to make nodes safe", `{"fencing":"DeleteNode"}`),
 		Entry("no attempt", `{"maxAttempts":0}`),
+		Entry("X9: an automatic that a later version may have", `{"automatic":"Sometimes"}`),
 	)
 })
+
+var _ = DescribeTable("X9: DryRun tells when a machine would have been power-cycled", func(record string, want time.Time) {
+	m := builder.Machine("m")
+	if record != "" {
+		metav1.SetMetaDataAnnotation(&m.ObjectMeta, recordKey, record)
+	}
+	Expect(DryRun(m)).To(BeTemporally("==", want))
+},
+	Entry("never", "", time.Time{}),
+	Entry("not", `{"asked":"2026-03-01T12:00:00Z"}`, time.Time{}),
+	Entry("then", `{"dryRun":"2026-03-01T12:00:00Z"}`, time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)),
+	Entry("nobody knows", "{", time.Time{}),
+)
 
 var everything = corev1.Toleration{Operator: "Exists"}
 

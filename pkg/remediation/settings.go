@@ -33,7 +33,8 @@ func ReadSettings(deployment *machinev1alpha1.MachineDeployment) (*Settings, err
 		return nil, err
 	}
 	s := &Settings{
-		Automatic:     *powerCycle.Automatic,
+		Automatic:     *powerCycle.Automatic == v1alpha1.AutomaticTrue,
+		DryRun:        *powerCycle.Automatic == v1alpha1.AutomaticDryRun,
 		MaxAttempts:   *powerCycle.MaxAttempts,
 		MaxConcurrent: *powerCycle.MaxConcurrent,
 		PowerOff:      powerCycle.PowerOffTimeout.Duration,

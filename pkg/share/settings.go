@@ -159,6 +159,9 @@ func powerCycleFor(pool Pool, config *preservation.MachinePreservationConfig, ho
 	powerCycle := &v1alpha1.PowerCycle{}
 	// There is nothing in it that could fail to be converted.
 	utilruntime.Must(v1alpha1.Convert_preservation_PowerCycle_To_v1alpha1_PowerCycle(config.Workers[i].PowerCycle.DeepCopy(), powerCycle, nil))
-	powerCycle.Automatic = new(ptr.Deref(powerCycle.Automatic, false) && hosts.Automatic)
+	// Operators forbid what touches hosts. To be told what would be, touches nothing.
+	if ptr.Deref(powerCycle.Automatic, "") == v1alpha1.AutomaticTrue && !hosts.Automatic {
+		powerCycle.Automatic = new(v1alpha1.AutomaticFalse)
+	}
 	return powerCycle
 }

@@ -123,7 +123,7 @@ var _ = Describe("#SettingsFor", func() {
 	)
 
 	DescribeTable("X9, X11: should have hosts power-cycled as far as operators allow it",
-		func(hosts *configv1alpha1.Hosts, automatic bool, matcher types.GomegaMatcher) {
+		func(hosts *configv1alpha1.Hosts, automatic preservation.AutomaticPowerCycle, matcher types.GomegaMatcher) {
 			powerCycle := &preservation.PowerCycle{Automatic: &automatic, MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)}
 			config := &preservation.MachinePreservationConfig{Workers: []preservation.Worker{{Name: "other"}, {Name: "pool", PowerCycle: powerCycle}}}
 			defaults := &configv1alpha1.ControllerConfiguration{Hosts: hosts}
@@ -134,14 +134,16 @@ var _ = Describe("#SettingsFor", func() {
 			}
 			Expect(SettingsFor(Pool{Name: "pool"}, config, nil).PowerCycle).To(BeNil())
 		},
-		Entry("no hosts", nil, true, BeNil()),
-		Entry("no hosts any more", &configv1alpha1.Hosts{Disabled: true, Automatic: true}, true, BeNil()),
-		Entry("allowed, not wanted", &configv1alpha1.Hosts{Automatic: true}, false,
-			Equal(&v1alpha1.PowerCycle{Automatic: new(false), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
-		Entry("wanted, not allowed", &configv1alpha1.Hosts{}, true,
-			Equal(&v1alpha1.PowerCycle{Automatic: new(false), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
-		Entry("allowed and wanted", &configv1alpha1.Hosts{Automatic: true}, true,
-			Equal(&v1alpha1.PowerCycle{Automatic: new(true), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
+		Entry("no hosts", nil, preservation.AutomaticPowerCycle("true"), BeNil()),
+		Entry("no hosts any more", &configv1alpha1.Hosts{Disabled: true, Automatic: true}, preservation.AutomaticPowerCycle("true"), BeNil()),
+		Entry("allowed, not wanted", &configv1alpha1.Hosts{Automatic: true}, preservation.AutomaticPowerCycle("false"),
+			Equal(&v1alpha1.PowerCycle{Automatic: new(v1alpha1.AutomaticFalse), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
+		Entry("wanted, not allowed", &configv1alpha1.Hosts{}, preservation.AutomaticPowerCycle("true"),
+			Equal(&v1alpha1.PowerCycle{Automatic: new(v1alpha1.AutomaticFalse), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
+		Entry("allowed and wanted", &configv1alpha1.Hosts{Automatic: true}, preservation.AutomaticPowerCycle("true"),
+			Equal(&v1alpha1.PowerCycle{Automatic: new(v1alpha1.AutomaticTrue), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
+		Entry("only to be told, which needs nobody's leave", &configv1alpha1.Hosts{}, preservation.AutomaticPowerCycle("DryRun"),
+			Equal(&v1alpha1.PowerCycle{Automatic: new(v1alpha1.AutomaticDryRun), MaxAttempts: new(int32(2)), PowerOffTimeout: hours(1)})),
 	)
 
 	It("should cut a default to what is valid for the pool", func() {

@@ -74,7 +74,7 @@ func servicedHost(p *Pool) {
 	p.setPowerCycle(settings)
 	machines := p.running(2)
 	serviced, broken := machines[0], machines[1]
-	p.misbehave(serviced, PendingFirmware)
+	p.misbehave(serviced, Servicing)
 	p.misbehave(broken, PowerError)
 	before := p.node(p, serviced)
 	for _, machine := range machines {

@@ -163,7 +163,11 @@ func (c *Cloud) hostOf(machine string) string {
 
 // powerCycleSettings are those of the pool.
 func powerCycleSettings(automatic bool) string {
-	settings, err := json.Marshal(&v1alpha1.PowerCycle{Automatic: &automatic})
+	value := v1alpha1.AutomaticFalse
+	if automatic {
+		value = v1alpha1.AutomaticTrue
+	}
+	settings, err := json.Marshal(&v1alpha1.PowerCycle{Automatic: &value})
 	if err != nil {
 		panic(err)
 	}

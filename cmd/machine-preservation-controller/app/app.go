@@ -284,6 +284,9 @@ func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods
 	return (&remediation.Reconciler{
 		Seed:           opts.PowerCycle.SeedName,
 		AllowNodes:     opts.PowerCycle.ShootRequests,
+		MaxPerShoot:    opts.PowerCycle.MaxPerShoot,
+		NeedsGrant:     opts.PowerCycle.Grants,
+		MaxServicing:   opts.PowerCycle.MaxServicing,
 		Evidence:       opts.Evidence.Enabled,
 		Timeouts:       opts.Timeouts,
 		NodeConditions: opts.NodeConditions,

@@ -65,6 +65,10 @@ type PowerCycle struct {
 	// to them; empty if they are beside the Machines.
 	HostKind, SeedName, HostKubeconfig string
 	ShootRequests                      bool
+	// MaxPerShoot is how many machines are power-cycled at a time, 0 for any number. With Grants, the extension has a say in that.
+	MaxPerShoot  int32
+	Grants       bool
+	MaxServicing time.Duration
 }
 
 // Evidence are the flags of stored evidence. Nothing of it happens if it is not enabled.
@@ -100,6 +104,9 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.PowerCycle.SeedName, "seed-name", "", "Name by which hosts know this seed.")
 	fs.StringVar(&o.PowerCycle.HostKubeconfig, "host-kubeconfig", "", "Kubeconfig file of the cluster with the hosts, which may come later, or be replaced. Without it, they are beside the Machines.")
 	fs.BoolVar(&o.PowerCycle.ShootRequests, "power-cycle-shoot-requests", false, "Whether power cycles may be asked for on Nodes.")
+	fs.Int32Var(&o.PowerCycle.MaxPerShoot, "power-cycle-max-per-shoot", 0, "Number of machines that are power-cycled at a time at most. 0 for any.")
+	fs.BoolVar(&o.PowerCycle.Grants, "power-cycle-grants", false, "Whether power cycles begin only when the extension grants them.")
+	fs.DurationVar(&o.PowerCycle.MaxServicing, "power-cycle-max-servicing", v1alpha1.DefaultMaxServicing, "Time for which the deadlines of a power cycle stand still while its host is being serviced.")
 	fs.BoolVar(&o.Evidence.Enabled, "evidence", false, "Whether to store evidence of machines that have failed and are kept.")
 	fs.DurationVar(&o.Evidence.Retention, "evidence-retention", v1alpha1.DefaultEvidenceRetention, "Time for which evidence is kept after its machine is gone.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
@@ -129,6 +136,9 @@ func (o *Options) Validate() error {
 			errs = append(errs, errors.New("--seed-name must be set"))
 		}
 	}
+	if o.PowerCycle.MaxPerShoot < 0 {
+		errs = append(errs, fmt.Errorf("--power-cycle-max-per-shoot=%d must not be negative", o.PowerCycle.MaxPerShoot))
+	}
 	if o.MaxPreserveTimeout < v1alpha1.MinMachinePreserveTimeout {
 		errs = append(errs, fmt.Errorf("--max-machine-preserve-timeout=%s must be at least %s", o.MaxPreserveTimeout, v1alpha1.MinMachinePreserveTimeout))
 	}
@@ -145,6 +155,7 @@ func (o *Options) Validate() error {
 		{"drain-strategies-timeout", o.DrainStrategies.Strategies.Timeout},
 		{"expected-drain-time", o.DrainStrategies.Strategies.ExpectedDrainTime},
 		{"node-maintenance-max-hold-time", o.NodeMaintenance.MaxHoldTime},
+		{"power-cycle-max-servicing", o.PowerCycle.MaxServicing},
 		{"evidence-retention", o.Evidence.Retention},
 	} {
 		if flag.value <= 0 {

@@ -43,6 +43,7 @@ var _ = Describe("Options", func() {
 				Strategies: drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour},
 			},
 			NodeMaintenance:        NodeMaintenance{MaxHoldTime: 24 * time.Hour, MaxOvertime: 24 * time.Hour},
+			PowerCycle:             PowerCycle{MaxServicing: 2 * time.Hour},
 			Evidence:               Evidence{Retention: 168 * time.Hour},
 			MetricsBindAddress:     ":10260",
 			HealthProbeBindAddress: ":10261",
@@ -60,7 +61,12 @@ var _ = Describe("Options", func() {
 
 	It("X15: should power-cycle hosts only if the flags say so", func() {
 		Expect(parse(append(valid, "--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed", "--host-kubeconfig=/hosts", "--power-cycle-shoot-requests")...).PowerCycle).
-			To(Equal(PowerCycle{Enabled: true, HostKind: "BareMetalHost", SeedName: "seed", HostKubeconfig: "/hosts", ShootRequests: true}))
+			To(Equal(PowerCycle{Enabled: true, HostKind: "BareMetalHost", SeedName: "seed", HostKubeconfig: "/hosts", ShootRequests: true, MaxServicing: 2 * time.Hour}))
+	})
+
+	It("X8, X18: should bound power cycles as the flags say", func() {
+		Expect(parse(append(valid, "--power-cycle", "--power-cycle-max-per-shoot=2", "--power-cycle-grants", "--power-cycle-max-servicing=1h")...).PowerCycle).
+			To(Equal(PowerCycle{Enabled: true, MaxPerShoot: 2, Grants: true, MaxServicing: time.Hour}))
 	})
 
 	DescribeTable("#Validate", func(args []string, messages ...string) {
@@ -93,6 +99,8 @@ var _ = Describe("Options", func() {
 		Entry("hosts that there is no driver for", []string{"--power-cycle", "--host-kind=Toaster", "--seed-name=seed"},
 			`--host-kind: there is no driver for hosts of kind "Toaster", valid are ["BareMetalHost" "ServerClaim"]`),
 		Entry("hosts that know no seed", []string{"--power-cycle", "--host-kind=BareMetalHost"}, "--seed-name must be set"),
+		Entry("X8: less than no machines of a shoot", []string{"--power-cycle-max-per-shoot=-1"}, "--power-cycle-max-per-shoot=-1 must not be negative"),
+		Entry("X18: no time for hosts that are being serviced", []string{"--power-cycle-max-servicing=0"}, "--power-cycle-max-servicing=0s must be greater than 0"),
 		Entry("everything at once", []string{"--namespace=", "--holder=x", "--machine-drain-timeout=0"},
 			"--namespace must be set", `--holder="x" must be preserve-expiry or health-timer`, "--machine-drain-timeout=0s must be greater than 0"),
 	)

@@ -346,7 +346,8 @@ var _ = Describe("Shoot", func() {
 			`spec.extensions[1].providerConfig.workers[0].powerCycle: has no effect, the landscape has no hosts whose power can be switched`),
 		Entry("hosts", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {}"),
 		Entry("automatic that is not allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {automatic: true}",
-			`spec.extensions[1].providerConfig.workers[0].powerCycle.automatic: true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it`),
+			`spec.extensions[1].providerConfig.workers[0].powerCycle.automatic: true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it. DryRun tells which would be`),
+		Entry("only to be told", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{}}, ", powerCycle: {automatic: DryRun}"),
 		Entry("automatic that is allowed", &configv1alpha1.ControllerConfiguration{Hosts: &configv1alpha1.Hosts{Automatic: true}}, ", powerCycle: {automatic: true}"),
 	)
 

@@ -250,8 +250,8 @@ func (w *collector) ofPowerCycles() {
 		case worker.PowerCycle == nil:
 		case hosts == nil || hosts.Disabled:
 			w.add(fldPath, "has no effect, the landscape has no hosts whose power can be switched")
-		case *worker.PowerCycle.Automatic && !hosts.Automatic:
-			w.add(fldPath.Child("automatic"), "true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it")
+		case v1alpha1.AutomaticPowerCycle(*worker.PowerCycle.Automatic) == v1alpha1.AutomaticTrue && !hosts.Automatic:
+			w.add(fldPath.Child("automatic"), "true has no effect, the operators do not allow it: machines are power-cycled only if somebody asks for it. DryRun tells which would be")
 		}
 	}
 }

@@ -84,7 +84,7 @@ type Worker struct {
 // PowerCycle is how the hosts of a worker pool are powered off and on again. Of one that was decoded, everything is set.
 type PowerCycle struct {
 	// Automatic says whether failed machines that are kept are power-cycled without being asked for (X9).
-	Automatic *bool
+	Automatic *AutomaticPowerCycle
 	// Fencing is how a node is made safe while its host is off.
 	Fencing *Fencing
 	// MaxAttempts is how many cycles there are at most until the node is settled (X6).
@@ -98,6 +98,9 @@ type PowerCycle struct {
 	// NodeStartupTimeout is how long it may take until the node is healthy after that (X5).
 	NodeStartupTimeout *metav1.Duration
 }
+
+// AutomaticPowerCycle says whether failed machines are power-cycled without being asked for.
+type AutomaticPowerCycle string
 
 // Fencing is how a node is made safe.
 type Fencing string

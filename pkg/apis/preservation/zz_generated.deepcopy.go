@@ -216,7 +216,7 @@ func (in *PowerCycle) DeepCopyInto(out *PowerCycle) {
 	*out = *in
 	if in.Automatic != nil {
 		in, out := &in.Automatic, &out.Automatic
-		*out = new(bool)
+		*out = new(AutomaticPowerCycle)
 		**out = **in
 	}
 	if in.Fencing != nil {

@@ -39,7 +39,13 @@ const (
 	FlagPowerCycle = "--power-cycle"
 	// FlagPowerCycleShootRequests is the flag with which those in the shoot may ask for it. It comes from the extension's own
 	// configuration.
-	FlagPowerCycleShootRequests = "--power-cycle-shoot-requests"
+	FlagPowerCycleShootRequests = FlagPowerCycle + "-shoot-requests"
+	// FlagPowerCycleMaxPerShoot is the flag with how many machines are power-cycled at a time, FlagPowerCycleGrants the one with
+	// which the extension has a say in that, and FlagPowerCycleMaxServicing the one with for how long hosts may be serviced
+	// meanwhile. They come from the extension's own configuration.
+	FlagPowerCycleMaxPerShoot  = FlagPowerCycle + "-max-per-shoot"
+	FlagPowerCycleGrants       = FlagPowerCycle + "-grants"
+	FlagPowerCycleMaxServicing = FlagPowerCycle + "-max-servicing"
 
 	// HostVolumeName is the name of the volume with the kubeconfig for the hosts.
 	HostVolumeName = "kubeconfig-machine-preservation-hosts"
@@ -71,7 +77,7 @@ type ContainerValues struct {
 	MaintenanceFlags []string
 	// Evidence is how evidence is stored, valid and with its defaults, nil for none.
 	Evidence *preservation.Evidence
-	// Hosts are what the container power-cycles, nil for nothing, and Seed the name by which they know this seed.
+	// Hosts are what the container power-cycles, valid and with their defaults, nil for nothing, and Seed the name by which they know this seed.
 	Hosts *configv1alpha1.Hosts
 	Seed  string
 }
@@ -173,7 +179,13 @@ func powerCycleFlags(hosts *configv1alpha1.Hosts, seed string) []string {
 	if hosts == nil {
 		return nil
 	}
-	flags := []string{FlagPowerCycle, "--host-kind=" + string(hosts.Kind), "--seed-name=" + seed}
+	flags := []string{FlagPowerCycle, "--host-kind=" + string(hosts.Kind), "--seed-name=" + seed, FlagPowerCycleMaxServicing + "=" + hosts.MaxServicing.Duration.String()}
+	if hosts.MaxPerShoot != nil {
+		flags = append(flags, fmt.Sprintf("%s=%d", FlagPowerCycleMaxPerShoot, *hosts.MaxPerShoot))
+	}
+	if hosts.MaxPerSeed != nil {
+		flags = append(flags, FlagPowerCycleGrants)
+	}
 	if hosts.KubeconfigSecretName != "" {
 		flags = append(flags, "--host-kubeconfig="+hostVolumePath+"/"+secrets.DataKeyKubeconfig)
 	}

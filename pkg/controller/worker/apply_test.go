@@ -79,7 +79,7 @@ var _ = Describe("MachineDeployment", func() {
 		expected := deployment.DeepCopy()
 		Apply(expected, settings, false)
 		cycling := settings
-		cycling.PowerCycle = &v1alpha1.PowerCycle{Automatic: new(true), PowerOnTimeout: &metav1.Duration{Duration: 5 * time.Minute}}
+		cycling.PowerCycle = &v1alpha1.PowerCycle{Automatic: new(v1alpha1.AutomaticTrue), PowerOnTimeout: &metav1.Duration{Duration: 5 * time.Minute}}
 		v1alpha1.SetDefaults_PowerCycle(cycling.PowerCycle)
 
 		Apply(deployment, cycling, false)

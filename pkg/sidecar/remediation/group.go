@@ -35,12 +35,15 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
-		Seed:       r.Seed,
-		AllowNodes: r.AllowNodes,
-		Evidence:   r.Evidence,
-		Timeouts:   r.Timeouts,
-		ShootAway:  !r.Nodes.Synced(),
-		ShootBack:  r.Nodes.Back(),
+		Seed:         r.Seed,
+		AllowNodes:   r.AllowNodes,
+		MaxPerShoot:  r.MaxPerShoot,
+		NeedsGrant:   r.NeedsGrant,
+		MaxServicing: r.MaxServicing,
+		Evidence:     r.Evidence,
+		Timeouts:     r.Timeouts,
+		ShootAway:    !r.Nodes.Synced(),
+		ShootBack:    r.Nodes.Back(),
 	}
 	cached := readers{seed: r.Source, shoot: r.Nodes}
 	from := cached

@@ -47,6 +47,12 @@ type Reconciler struct {
 	Seed string
 	// AllowNodes says that power cycles may be asked for on Nodes (X11).
 	AllowNodes bool
+	// MaxPerShoot is how many machines are cycled at a time, 0 for any number. With NeedsGrant, the extension has a say in that
+	// (X8).
+	MaxPerShoot int32
+	NeedsGrant  bool
+	// MaxServicing is for how long a host that is being serviced keeps its machine (X18).
+	MaxServicing time.Duration
 	// Evidence says that the evidence of failures is stored (X9).
 	Evidence bool
 	// Timeouts are machine-controller-manager's defaults, NodeConditions the types of the node conditions that it takes a

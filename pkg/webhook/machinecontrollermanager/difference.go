@@ -74,12 +74,21 @@ func Compare(ctx context.Context, ensurer genericmutator.Ensurer, deployment *ap
 	return Difference{}, nil
 }
 
+// ownFlags are those that come from the extension's own configuration.
+var ownFlags = []string{
+	preservationcontroller.FlagMaxMachinePreserveTimeout,
+	preservationcontroller.FlagNodeMaintenanceMaxOvertime,
+	preservationcontroller.FlagPowerCycleShootRequests,
+	preservationcontroller.FlagPowerCycleMaxPerShoot,
+	preservationcontroller.FlagPowerCycleGrants,
+	preservationcontroller.FlagPowerCycleMaxServicing,
+}
+
 // argsOfShoot returns the arguments that do not depend on the extension's own configuration.
 func argsOfShoot(container *corev1.Container) []string {
 	return slices.DeleteFunc(slices.Clone(container.Args), func(arg string) bool {
-		return strings.HasPrefix(arg, preservationcontroller.FlagMaxMachinePreserveTimeout+"=") ||
-			strings.HasPrefix(arg, preservationcontroller.FlagNodeMaintenanceMaxOvertime+"=") ||
-			arg == preservationcontroller.FlagPowerCycleShootRequests
+		flag, _, _ := strings.Cut(arg, "=")
+		return slices.Contains(ownFlags, flag)
 	})
 }
 

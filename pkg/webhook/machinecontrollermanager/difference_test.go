@@ -91,6 +91,12 @@ var _ = Describe("#Compare", func() {
 			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("whether those in the shoot may ask for power cycles", func() { container.Args = append(container.Args, "--power-cycle-shoot-requests") },
 			be(Outdated, HavePrefix("its arguments are"))),
+		Entry("X8: how many power cycles there may be in a shoot", func() { container.Args = append(container.Args, "--power-cycle-max-per-shoot=1") },
+			be(Outdated, HavePrefix("its arguments are"))),
+		Entry("X8: that power cycles need a grant", func() { container.Args = append(container.Args, "--power-cycle-grants") },
+			be(Outdated, HavePrefix("its arguments are"))),
+		Entry("X18: for how long hosts are serviced", func() { container.Args = append(container.Args, "--power-cycle-max-servicing=1h0m0s") },
+			be(Outdated, HavePrefix("its arguments are"))),
 		Entry("power cycles", func() { container.Args = append(container.Args, "--power-cycle") }, be(Broken, HavePrefix("its arguments are"))),
 		Entry("a flag", func() { container.Args = []string{"--holder=preserve-expiry"} },
 			be(Broken, Equal(`its arguments are "--holder=preserve-expiry" instead of "--namespace= --control-kubeconfig=inClusterConfig `+

@@ -457,10 +457,14 @@ var _ = Describe("Ensurer", func() {
 		},
 			Entry("not, or not any more", "", &configv1alpha1.Hosts{Kind: "BareMetalHost"}),
 			Entry("no hosts", "true", nil),
-			Entry("hosts in the seed", "true", &configv1alpha1.Hosts{Kind: "BareMetalHost", Automatic: true}, "--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed-1"),
-			Entry("hosts elsewhere", "true", &configv1alpha1.Hosts{Kind: "ServerClaim", KubeconfigSecretName: "metal", ShootRequests: true},
+			Entry("hosts in the seed", "true", &configv1alpha1.Hosts{Kind: "BareMetalHost", Automatic: true, MaxServicing: &metav1.Duration{Duration: 2 * time.Hour}},
+				"--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed-1", "--power-cycle-max-servicing=2h0m0s"),
+			Entry("X8: as many hosts as operators allow", "true",
+				&configv1alpha1.Hosts{Kind: "BareMetalHost", MaxPerShoot: new(int32(2)), MaxPerSeed: new(int32(3)), MaxServicing: &metav1.Duration{Duration: time.Hour}},
+				"--power-cycle", "--host-kind=BareMetalHost", "--seed-name=seed-1", "--power-cycle-max-servicing=1h0m0s", "--power-cycle-max-per-shoot=2", "--power-cycle-grants"),
+			Entry("hosts elsewhere", "true", &configv1alpha1.Hosts{Kind: "ServerClaim", KubeconfigSecretName: "metal", ShootRequests: true, MaxServicing: &metav1.Duration{Duration: 2 * time.Hour}},
 				"--power-cycle", "--host-kind=ServerClaim", "--seed-name=seed-1",
-				"--host-kubeconfig=/var/run/secrets/gardener.cloud/machine-preservation-hosts/kubeconfig", "--power-cycle-shoot-requests"),
+				"--power-cycle-max-servicing=2h0m0s", "--host-kubeconfig=/var/run/secrets/gardener.cloud/machine-preservation-hosts/kubeconfig", "--power-cycle-shoot-requests"),
 		)
 
 		It("should follow the generic kubeconfig when it is rotated", func() {

@@ -36,3 +36,10 @@ func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
 		obj.InjectionMaxFailedPercent = new(int32(10))
 	}
 }
+
+// SetDefaults_Hosts sets default values for Hosts.
+func SetDefaults_Hosts(obj *Hosts) {
+	if obj.MaxServicing == nil {
+		obj.MaxServicing = &metav1.Duration{Duration: v1alpha1.DefaultMaxServicing}
+	}
+}

@@ -29,6 +29,12 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 		}))
 	})
 
+	It("X18: should bound how long hosts are serviced, where there are any", func() {
+		config := &ControllerConfiguration{Hosts: &Hosts{}}
+		SetObjectDefaults_ControllerConfiguration(config)
+		Expect(config.Hosts).To(Equal(&Hosts{MaxServicing: &metav1.Duration{Duration: 2 * time.Hour}}))
+	})
+
 	It("should keep what is set", func() {
 		config := &ControllerConfiguration{
 			AutoPreserveFailedMax:      new(int32(2)),
@@ -39,6 +45,7 @@ var _ = Describe("#SetObjectDefaults_ControllerConfiguration", func() {
 			Injection:                  new(InjectionWithNextReconciliation),
 			InjectionMaxFailed:         new(int32(0)),
 			InjectionMaxFailedPercent:  new(int32(100)),
+			Hosts:                      &Hosts{MaxServicing: &metav1.Duration{Duration: time.Hour}},
 		}
 		expected := config.DeepCopy()
 		SetObjectDefaults_ControllerConfiguration(config)

@@ -23,4 +23,7 @@ func RegisterDefaults(scheme *runtime.Scheme) error {
 
 func SetObjectDefaults_ControllerConfiguration(in *ControllerConfiguration) {
 	SetDefaults_ControllerConfiguration(in)
+	if in.Hosts != nil {
+		SetDefaults_Hosts(in.Hosts)
+	}
 }

@@ -74,7 +74,7 @@ func checkSettings(value any, fldPath *field.Path) field.ErrorList {
 
 func checkPowerCycle(value any, fldPath *field.Path) field.ErrorList {
 	return checkObject(value, fldPath, map[string]check{
-		"automatic":          checkBool,
+		"automatic":          checkAutomatic,
 		"fencing":            checkString,
 		"maxAttempts":        checkNumber,
 		"maxConcurrent":      checkNumber,
@@ -185,6 +185,13 @@ func checkNumberOfNodes(value any, fldPath *field.Path) field.ErrorList {
 func checkBool(value any, fldPath *field.Path) field.ErrorList {
 	if _, ok := value.(bool); !ok {
 		return invalid(value, fldPath, "must be true or false")
+	}
+	return nil
+}
+
+func checkAutomatic(value any, fldPath *field.Path) field.ErrorList {
+	if _, ok := value.(bool); !ok && value != string(v1alpha1.AutomaticDryRun) {
+		return invalid(value, fldPath, "must be "+v1alpha1.ValidAutomatic)
 	}
 	return nil
 }

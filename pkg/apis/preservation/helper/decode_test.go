@@ -101,7 +101,7 @@ evidence:
 					ForceDeletePodsWithVolumes: new(false),
 				}},
 				{Name: "worker-b", PowerCycle: &preservation.PowerCycle{
-					Automatic:          new(true),
+					Automatic:          new(preservation.AutomaticPowerCycle("true")),
 					Fencing:            new(preservation.Fencing("OutOfServiceTaint")),
 					MaxAttempts:        new(int32(2)),
 					MaxConcurrent:      new(int32(3)),
@@ -171,7 +171,7 @@ evidence:
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Workers[0].PowerCycle).To(BeNil())
 		Expect(config.Workers[1].PowerCycle).To(Equal(&preservation.PowerCycle{
-			Automatic:          new(false),
+			Automatic:          new(preservation.AutomaticPowerCycle("false")),
 			Fencing:            new(preservation.Fencing("OutOfServiceTaint")),
 			MaxAttempts:        new(int32(1)),
 			MaxConcurrent:      new(int32(1)),
@@ -180,6 +180,18 @@ evidence:
 			NodeStartupTimeout: &metav1.Duration{Duration: 10 * time.Minute},
 		}))
 	})
+
+	DescribeTable("X9: should take what automatic may be for what it is",
+		func(value string, want preservation.AutomaticPowerCycle) {
+			config, err := read(head + "workers: [{name: worker-a, powerCycle: {automatic: " + value + "}}]")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(config.Workers[0].PowerCycle.Automatic).To(HaveValue(Equal(want)))
+		},
+		Entry("always", "true", preservation.AutomaticPowerCycle("true")),
+		Entry("never", "false", preservation.AutomaticPowerCycle("false")),
+		Entry("nothing, which is never", "null", preservation.AutomaticPowerCycle("false")),
+		Entry("only to tell of it", "DryRun", preservation.AutomaticPowerCycle("DryRun")),
+	)
 
 	DescribeTable("power cycles of an Extension", func(fields string, want types.GomegaMatcher, problem string) {
 		raw, err := yaml.YAMLToJSON([]byte(head + fields))
@@ -277,6 +289,12 @@ evidence:
 			`spec.providerConfig.workers[0].machineControllerManager.forceDeletePodsWithVolumes: Invalid value: "true": must be true or false`),
 		Entry("truth as a number", head+"machineControllerManager: {forceDeletePodsWithVolumes: 1}",
 			`spec.providerConfig.machineControllerManager.forceDeletePodsWithVolumes: Invalid value: 1: must be true or false`),
+		Entry("automatic that is a number", head+"workers: [{name: worker-a, powerCycle: {automatic: 1}}]",
+			`spec.providerConfig.workers[0].powerCycle.automatic: Invalid value: 1: must be true, false or "DryRun"`),
+		Entry("automatic in the wrong case", head+"workers: [{name: worker-a, powerCycle: {automatic: dryRun}}]",
+			`spec.providerConfig.workers[0].powerCycle.automatic: Invalid value: "dryRun": must be true, false or "DryRun"`),
+		Entry("automatic that is true as a string", head+"workers: [{name: worker-a, powerCycle: {automatic: 'true'}}]",
+			`spec.providerConfig.workers[0].powerCycle.automatic: Invalid value: "true": must be true, false or "DryRun"`),
 		Entry("unknown field of the drain strategies", head+"drainStrategies: {enabled: true}",
 			`spec.providerConfig.drainStrategies.enabled: Invalid value: true: unknown field, valid fields are disabled, expectedDrainTime, ignoredNamespacePatterns, pdbForceDrainTimeout, timeout`),
 		Entry("drain strategies that are no object", head+"drainStrategies: true",

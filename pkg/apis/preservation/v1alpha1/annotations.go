@@ -135,6 +135,7 @@ var (
 		AnnotationExpiryInStatus, AnnotationFailedSince, AnnotationEvidence, AnnotationReleased, AnnotationPreservedSince,
 		AnnotationMaintainedSince, AnnotationMaintenanceOver, AnnotationReplacedPriority, AnnotationPowerCyclePhase,
 		AnnotationPowerCycleAttempt, AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationRemediatedUntil,
+		AnnotationPowerCycleGrant,
 	}
 	NodeAnnotations = []string{AnnotationTimeout, AnnotationMaintenance, AnnotationMaintenanceCordon, AnnotationPowerCycle}
 )

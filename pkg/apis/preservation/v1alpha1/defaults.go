@@ -56,7 +56,7 @@ func SetDefaults_Evidence(obj *Evidence) {
 // SetDefaults_PowerCycle sets default values for PowerCycle.
 func SetDefaults_PowerCycle(obj *PowerCycle) {
 	if obj.Automatic == nil {
-		obj.Automatic = new(false)
+		obj.Automatic = new(AutomaticFalse)
 	}
 	if obj.Fencing == nil {
 		obj.Fencing = new(FencingOutOfServiceTaint)

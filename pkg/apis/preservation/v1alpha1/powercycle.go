@@ -7,6 +7,7 @@ package v1alpha1
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,6 +87,9 @@ const ConditionPowerCycle = "PowerCycle"
 // CauseRemediation says that AnnotationRemediation is on the machine (X10).
 const CauseRemediation = "remediation"
 
+// ValidAutomatic says in words what the automatic of a pool's powerCycle may be.
+const ValidAutomatic = `true, false or "DryRun"`
+
 // Defaults of a pool's powerCycle, and what is valid.
 const (
 	DefaultMaxAttempts        = 1
@@ -98,9 +102,36 @@ const (
 	MinPowerCycleTimeout = time.Minute
 	MaxPowerCycleTimeout = time.Hour
 	// MaxPowerCycleDuration is what the timeouts of a cycle add up to at most. Operators who have hosts allow machines to be
-	// kept for so long.
+	// kept for so long, and for as long as a host may be serviced meanwhile.
 	MaxPowerCycleDuration = 3 * MaxPowerCycleTimeout
+
+	// DefaultMaxServicing is for how long the deadlines stand still while a host is being serviced, unless operators say
+	// otherwise (X18).
+	DefaultMaxServicing = 2 * time.Hour
+	MinMaxServicing     = 10 * time.Minute
+	MaxMaxServicing     = 24 * time.Hour
 )
+
+// MarshalJSON implements json.Marshaler.
+func (a AutomaticPowerCycle) MarshalJSON() ([]byte, error) {
+	if a == AutomaticTrue || a == AutomaticFalse {
+		return []byte(a), nil
+	}
+	return json.Marshal(string(a))
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Strings that stand for booleans elsewhere are none here.
+func (a *AutomaticPowerCycle) UnmarshalJSON(data []byte) error {
+	switch value := string(data); value {
+	case string(AutomaticTrue), string(AutomaticFalse):
+		*a = AutomaticPowerCycle(value)
+	case strconv.Quote(string(AutomaticDryRun)):
+		*a = AutomaticDryRun
+	default:
+		return fmt.Errorf("%s must be %s", value, ValidAutomatic)
+	}
+	return nil
+}
 
 // PowerCycleOf returns what AnnotationPowerCycleSettings of a MachineDeployment says, with defaults for what a former version
 // did not know, and nil where it is not set.

@@ -139,9 +139,10 @@ type Worker struct {
 // done. A cycle that exceeds one of them has failed, and the host is powered on.
 type PowerCycle struct {
 	// Automatic says whether failed machines that are kept without being asked for (`autoPreserveFailedMax`) are power-cycled
-	// without being asked for as well, where the operators allow it. Defaults to false.
+	// without being asked for as well, where the operators allow it: `true` or `false`. `DryRun` only tells of those that would
+	// be, and touches no host. Defaults to false.
 	// +optional
-	Automatic *bool `json:"automatic,omitempty"`
+	Automatic *AutomaticPowerCycle `json:"automatic,omitempty"`
 	// Fencing is how a node is made safe while its host is off. Defaults to OutOfServiceTaint.
 	// +optional
 	Fencing *Fencing `json:"fencing,omitempty"`
@@ -162,6 +163,19 @@ type PowerCycle struct {
 	// +optional
 	NodeStartupTimeout *metav1.Duration `json:"nodeStartupTimeout,omitempty"`
 }
+
+// AutomaticPowerCycle says whether failed machines are power-cycled without being asked for. In JSON it is the boolean true or
+// false, or the string "DryRun".
+type AutomaticPowerCycle string
+
+const (
+	// AutomaticTrue has them power-cycled, where the operators allow it.
+	AutomaticTrue AutomaticPowerCycle = "true"
+	// AutomaticFalse leaves that to those who ask for it.
+	AutomaticFalse AutomaticPowerCycle = "false"
+	// AutomaticDryRun tells which of them would be power-cycled, and when.
+	AutomaticDryRun AutomaticPowerCycle = "DryRun"
+)
 
 // Fencing is how a node is made safe.
 // +kubebuilder:validation:Enum=OutOfServiceTaint

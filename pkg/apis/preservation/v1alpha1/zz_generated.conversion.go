@@ -232,7 +232,7 @@ func Convert_preservation_NodeMaintenance_To_v1alpha1_NodeMaintenance(in *preser
 }
 
 func autoConvert_v1alpha1_PowerCycle_To_preservation_PowerCycle(in *PowerCycle, out *preservation.PowerCycle, s conversion.Scope) error {
-	out.Automatic = (*bool)(unsafe.Pointer(in.Automatic))
+	out.Automatic = (*preservation.AutomaticPowerCycle)(unsafe.Pointer(in.Automatic))
 	out.Fencing = (*preservation.Fencing)(unsafe.Pointer(in.Fencing))
 	out.MaxAttempts = (*int32)(unsafe.Pointer(in.MaxAttempts))
 	out.MaxConcurrent = (*int32)(unsafe.Pointer(in.MaxConcurrent))
@@ -248,7 +248,7 @@ func Convert_v1alpha1_PowerCycle_To_preservation_PowerCycle(in *PowerCycle, out 
 }
 
 func autoConvert_preservation_PowerCycle_To_v1alpha1_PowerCycle(in *preservation.PowerCycle, out *PowerCycle, s conversion.Scope) error {
-	out.Automatic = (*bool)(unsafe.Pointer(in.Automatic))
+	out.Automatic = (*AutomaticPowerCycle)(unsafe.Pointer(in.Automatic))
 	out.Fencing = (*Fencing)(unsafe.Pointer(in.Fencing))
 	out.MaxAttempts = (*int32)(unsafe.Pointer(in.MaxAttempts))
 	out.MaxConcurrent = (*int32)(unsafe.Pointer(in.MaxConcurrent))

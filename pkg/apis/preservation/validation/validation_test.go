@@ -224,7 +224,7 @@ var _ = Describe("#ValidateMachinePreservationConfig", func() {
 		func(edit func(*preservation.PowerCycle), messages ...string) {
 			minutes := func(n time.Duration) *metav1.Duration { return &metav1.Duration{Duration: n * time.Minute} }
 			powerCycle := &preservation.PowerCycle{
-				Automatic: new(false), Fencing: new(preservation.Fencing("OutOfServiceTaint")),
+				Automatic: new(preservation.AutomaticPowerCycle("false")), Fencing: new(preservation.Fencing("OutOfServiceTaint")),
 				MaxAttempts: new(int32(1)), MaxConcurrent: new(int32(1)),
 				PowerOffTimeout: minutes(10), PowerOnTimeout: minutes(10), NodeStartupTimeout: minutes(10),
 			}

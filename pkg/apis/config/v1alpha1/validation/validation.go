@@ -8,6 +8,7 @@ package validation
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -65,13 +66,19 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 
 	if config.Hosts != nil {
 		allErrs = append(allErrs, validateHosts(config.Hosts, field.NewPath("hosts"))...)
-		if longest != nil && longest.Duration < v1alpha1.MaxPowerCycleDuration {
+		// A claim of a power cycle lasts no longer than that, either.
+		if servicing := config.Hosts.MaxServicing.Duration; longest != nil && isValidServicing(servicing) && longest.Duration < v1alpha1.MaxPowerCycleDuration+servicing {
 			allErrs = append(allErrs, field.Invalid(field.NewPath("maxMachinePreserveTimeout"), longest.Duration.String(),
-				fmt.Sprintf("must be at least %s where there are hosts, as a power cycle may take so long", v1alpha1.MaxPowerCycleDuration)))
+				fmt.Sprintf("must be at least %s where there are hosts: a power cycle may take %s, and hosts.maxServicing adds %s",
+					v1alpha1.MaxPowerCycleDuration+servicing, v1alpha1.MaxPowerCycleDuration, servicing)))
 		}
 	}
 
 	return allErrs
+}
+
+func isValidServicing(servicing time.Duration) bool {
+	return servicing >= v1alpha1.MinMaxServicing && servicing <= v1alpha1.MaxMaxServicing
 }
 
 func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.ErrorList {
@@ -85,6 +92,21 @@ func validateHosts(hosts *configv1alpha1.Hosts, fldPath *field.Path) field.Error
 		if problems := apivalidation.NameIsDNSSubdomain(name, false); len(problems) > 0 {
 			allErrs = append(allErrs, field.Invalid(fldPath.Child("kubeconfigSecretName"), name, "must be the name of a Secret: "+strings.Join(problems, ", ")))
 		}
+	}
+	for _, limit := range []struct {
+		field string
+		value *int32
+	}{
+		{"maxPerShoot", hosts.MaxPerShoot},
+		{"maxPerSeed", hosts.MaxPerSeed},
+	} {
+		if limit.value != nil && *limit.value < 1 {
+			allErrs = append(allErrs, field.Invalid(fldPath.Child(limit.field), *limit.value, "must be at least 1. To have no limit, leave it out"))
+		}
+	}
+	if servicing := hosts.MaxServicing.Duration; !isValidServicing(servicing) {
+		detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinMaxServicing, v1alpha1.MaxMaxServicing)
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxServicing"), servicing.String(), detail))
 	}
 	if hosts.Kind != configv1alpha1.HostKindServerClaim {
 		return allErrs

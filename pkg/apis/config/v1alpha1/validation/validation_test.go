@@ -15,6 +15,8 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1/validation"
 )
 
+func hours(n time.Duration) *metav1.Duration { return &metav1.Duration{Duration: n * time.Hour} }
+
 var _ = Describe("#ValidateControllerConfiguration", func() {
 	It("should accept the defaults", func() {
 		config := &configv1alpha1.ControllerConfiguration{}
@@ -56,25 +58,37 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 
 	DescribeTable("X11: hosts",
 		func(hosts configv1alpha1.Hosts, longest time.Duration, messages ...string) {
+			configv1alpha1.SetDefaults_Hosts(&hosts)
 			var actual []string
 			for _, err := range ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{Hosts: &hosts, MaxMachinePreserveTimeout: &metav1.Duration{Duration: longest}}) {
 				actual = append(actual, err.Error())
 			}
 			Expect(actual).To(HaveExactElements(messages))
 		},
-		Entry("BareMetalHosts", configv1alpha1.Hosts{Kind: "BareMetalHost", Automatic: true, ShootRequests: true}, 3*time.Hour),
-		Entry("BareMetalHosts elsewhere", configv1alpha1.Hosts{Kind: "BareMetalHost", KubeconfigSecretName: "metal3"}, 3*time.Hour),
-		Entry("ServerClaims", configv1alpha1.Hosts{Kind: "ServerClaim", KubeconfigSecretName: "metal", PXEBootKeepsDisks: true, PowerOffEnforced: true}, 3*time.Hour),
-		Entry("no kind", configv1alpha1.Hosts{}, 3*time.Hour, `hosts.kind: Required value: must be one of ["BareMetalHost" "ServerClaim"]`),
-		Entry("another kind", configv1alpha1.Hosts{Kind: "Server"}, 3*time.Hour, `hosts.kind: Unsupported value: "Server": supported values: "BareMetalHost", "ServerClaim"`),
-		Entry("ServerClaims of which nothing is known", configv1alpha1.Hosts{Kind: "ServerClaim"}, 3*time.Hour,
+		Entry("BareMetalHosts", configv1alpha1.Hosts{Kind: "BareMetalHost", Automatic: true, ShootRequests: true}, 5*time.Hour),
+		Entry("BareMetalHosts elsewhere", configv1alpha1.Hosts{Kind: "BareMetalHost", KubeconfigSecretName: "metal3"}, 5*time.Hour),
+		Entry("ServerClaims", configv1alpha1.Hosts{Kind: "ServerClaim", KubeconfigSecretName: "metal", PXEBootKeepsDisks: true, PowerOffEnforced: true}, 5*time.Hour),
+		Entry("no kind", configv1alpha1.Hosts{}, 5*time.Hour, `hosts.kind: Required value: must be one of ["BareMetalHost" "ServerClaim"]`),
+		Entry("another kind", configv1alpha1.Hosts{Kind: "Server"}, 5*time.Hour, `hosts.kind: Unsupported value: "Server": supported values: "BareMetalHost", "ServerClaim"`),
+		Entry("ServerClaims of which nothing is known", configv1alpha1.Hosts{Kind: "ServerClaim"}, 5*time.Hour,
 			`hosts.kubeconfigSecretName: Required value: must be set for ServerClaims, as each shoot would see all Servers of the seed`,
 			`hosts.pxeBootKeepsDisks: Invalid value: false: must be true for ServerClaims: metal-operator boots Servers by PXE that it finds off`,
 			`hosts.powerOffEnforced: Invalid value: false: must be true for ServerClaims: without --enforce-power-off, metal-operator leaves Servers on that hang`),
-		Entry("a name that is none", configv1alpha1.Hosts{Kind: "BareMetalHost", KubeconfigSecretName: "a/b"}, 3*time.Hour,
+		Entry("a name that is none", configv1alpha1.Hosts{Kind: "BareMetalHost", KubeconfigSecretName: "a/b"}, 5*time.Hour,
 			`hosts.kubeconfigSecretName: Invalid value: "a/b": must be the name of a Secret: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`),
-		Entry("machines that are not kept for long enough", configv1alpha1.Hosts{Kind: "BareMetalHost"}, time.Hour,
-			`maxMachinePreserveTimeout: Invalid value: "1h0m0s": must be at least 3h0m0s where there are hosts, as a power cycle may take so long`),
+		Entry("machines that are not kept for long enough", configv1alpha1.Hosts{Kind: "BareMetalHost"}, 5*time.Hour-time.Second,
+			`maxMachinePreserveTimeout: Invalid value: "4h59m59s": must be at least 5h0m0s where there are hosts: a power cycle may take 3h0m0s, and hosts.maxServicing adds 2h0m0s`),
+		Entry("X18: machines that are not kept for as long as their hosts are serviced", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxServicing: hours(24)}, 26*time.Hour,
+			`maxMachinePreserveTimeout: Invalid value: "26h0m0s": must be at least 27h0m0s where there are hosts: a power cycle may take 3h0m0s, and hosts.maxServicing adds 24h0m0s`),
+		Entry("X18: hosts that are hardly serviced", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxServicing: &metav1.Duration{Duration: 10 * time.Minute}}, 3*time.Hour+10*time.Minute),
+		Entry("X18: hosts that are serviced for too short a time", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxServicing: hours(0)}, 5*time.Hour,
+			`hosts.maxServicing: Invalid value: "0s": must be between 10m0s and 24h0m0s`),
+		Entry("X18: hosts that are serviced for too long", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxServicing: hours(25)}, 5*time.Hour,
+			`hosts.maxServicing: Invalid value: "25h0m0s": must be between 10m0s and 24h0m0s`),
+		Entry("X8: limits", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxPerShoot: new(int32(1)), MaxPerSeed: new(int32(1))}, 5*time.Hour),
+		Entry("X8: limits that let none through", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxPerShoot: new(int32(0)), MaxPerSeed: new(int32(-1))}, 5*time.Hour,
+			`hosts.maxPerShoot: Invalid value: 0: must be at least 1. To have no limit, leave it out`,
+			`hosts.maxPerSeed: Invalid value: -1: must be at least 1. To have no limit, leave it out`),
 	)
 
 	DescribeTable("injection",
