@@ -53,6 +53,12 @@ const (
 	OldBootID HostFault = "old-boot-id"
 	// LateReport makes a host report much later than it is switched.
 	LateReport HostFault = "late-report"
+	// Servicing has the host's own controller service it when it is off next, once and for some time in which it stays off.
+	Servicing HostFault = "servicing"
+	// PowerError lets a host neither switch off nor on, and report that as an error.
+	PowerError HostFault = "power-error"
+	// Preparing takes a host away from its machine for as long: its own controller prepares it, and heeds nobody.
+	Preparing HostFault = "preparing"
 )
 
 // Host is what a host tells of itself.

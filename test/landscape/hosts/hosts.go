@@ -54,10 +54,21 @@ const (
 	OldBootID Misbehaviour = "old-boot-id"
 	// LateReport means that the host does not report a switch before LateReportLag.
 	LateReport Misbehaviour = "late-report"
+	// Servicing means that there is firmware to be updated, which begins when the host is off next, and takes ServicingTime. It is
+	// done then. Only BareMetalHosts know it.
+	Servicing Misbehaviour = "servicing"
+	// PowerError means that the host does not switch, and reports an error where it knows how to.
+	PowerError Misbehaviour = "power-error"
+	// Preparing means that the host is not provisioned but is being prepared, and heeds nobody. Only BareMetalHosts know it.
+	Preparing Misbehaviour = "preparing"
 )
 
-// LateReportLag is how late a host with LateReport is.
-const LateReportLag = 20 * time.Second
+const (
+	// LateReportLag is how late a host with LateReport is.
+	LateReportLag = 20 * time.Second
+	// ServicingTime is how long it takes to service a host.
+	ServicingTime = 30 * time.Second
+)
 
 // MisbehaviourOf returns what the annotation of a host says.
 func MisbehaviourOf(host client.Object) Misbehaviour {
@@ -65,7 +76,9 @@ func MisbehaviourOf(host client.Object) Misbehaviour {
 }
 
 // Obeys returns whether the host switches.
-func (m Misbehaviour) Obeys(on bool) bool { return on && m != NeverOn || !on && m != NeverOff }
+func (m Misbehaviour) Obeys(on bool) bool {
+	return m != PowerError && (on && m != NeverOn || !on && m != NeverOff)
+}
 
 // Machine returns the Pod of a machine, nil if there is none.
 func Machine(ctx context.Context, c client.Reader, machine client.ObjectKey) (*corev1.Pod, error) {

@@ -34,6 +34,8 @@ var _ = Describe("Hosts", func() {
 		Entry("never on", NeverOn, false, true),
 		Entry("old boot id", OldBootID, true, true),
 		Entry("late", LateReport, true, true),
+		Entry("serviced", Servicing, true, true),
+		Entry("error", PowerError, false, false),
 	)
 
 	Describe("#Switch", func() {

@@ -7,10 +7,16 @@
 // gone, without a consumer.
 //
 // A host is on if its spec says so and no reboot annotation is on it. Several clients can keep it off, each with an
-// annotation of its own. The one without a client is removed as soon as the host reports that it is off. A machine loses its
-// power at once, and the host reports it after ReportLag. Other than with a real one, a soft switch-off, which is any without
-// {"mode":"hard"}, is never followed by a hard one: a kernel that hangs keeps the machine on. A host can be made to misbehave,
-// see package hosts.
+// annotation of its own. The one without a client is removed as soon as the host reports that it is off. Where no machine is
+// provisioned on the host, only those with "force":true are heeded. A machine loses its power at once, and the host reports it
+// after ReportLag. Other than with a real one, a soft switch-off, which is any without {"mode":"hard"}, is never followed by a
+// hard one: a kernel that hangs keeps the machine on. Nothing is done with a host that is paused or detached.
+//
+// A host can be made to misbehave, see package hosts. As with a real one, servicing begins when a host is reported off, whoever
+// keeps it off, comes before it is switched on, and ends when the host is deprovisioned, or nothing is to be updated any more.
+// Other than with a real one, it is off meanwhile. An error of its power stays until another power is reported, also when
+// nothing is to be switched any more. Values of annotations that the real one's webhook refuses are not refused: the API server
+// has no way to parse them that would be worth it.
 package baremetalhost
 
 import (
@@ -21,7 +27,6 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,7 +55,7 @@ func AddToManager(mgr manager.Manager) error {
 		Named("baremetalhost-machine").
 		WithOptions(options).
 		For(&machinev1alpha1.Machine{}, builder.WithPredicates(createdOrDeleted())).
-		Complete(&provisioner{client: mgr.GetClient(), clock: clock.RealClock{}}); err != nil {
+		Complete(&provisioner{client: mgr.GetClient()}); err != nil {
 		return fmt.Errorf("could not add the provisioner of hosts: %w", err)
 	}
 	if err := builder.ControllerManagedBy(mgr).
@@ -74,22 +79,4 @@ func hostOfPod(_ context.Context, pod client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: machine}}
-}
-
-// report writes the status of a host.
-func report(ctx context.Context, c client.Client, host *unstructured.Unstructured, now time.Time, fields map[string]any) error {
-	before := host.DeepCopy()
-	status, _, _ := unstructured.NestedMap(host.Object, "status")
-	if status == nil {
-		status = map[string]any{}
-	}
-	for key, value := range fields {
-		status[key] = value
-	}
-	status["lastUpdated"] = now.UTC().Format(time.RFC3339)
-	host.Object["status"] = status
-	if err := c.Status().Patch(ctx, host, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("could not write the status of the host: %w", err)
-	}
-	return nil
 }

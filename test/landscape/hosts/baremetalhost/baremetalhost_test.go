@@ -5,6 +5,7 @@
 package baremetalhost
 
 import (
+	"strings"
 	"time"
 
 	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
@@ -51,7 +52,7 @@ var _ = Describe("BareMetalHost", func() {
 		clock = testclock.NewFakePassiveClock(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 		c = fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).WithStatusSubresource(New(client.ObjectKey{})).WithObjects(pod, machine).Build()
 		r = &reconciler{client: c, clock: clock}
-		p = &provisioner{client: c, clock: clock}
+		p = &provisioner{client: c}
 		Expect(p.Reconcile(ctx, request)).To(Equal(reconcile.Result{}))
 	})
 
@@ -115,6 +116,7 @@ var _ = Describe("BareMetalHost", func() {
 
 		Expect(c.Delete(ctx, machine)).To(Succeed())
 		Expect(p.Reconcile(ctx, request)).To(Equal(reconcile.Result{}))
+		settle(ctx)
 		Expect(host(ctx).Object["spec"]).To(Equal(map[string]any{"online": true}))
 		Expect(host(ctx).Object["status"]).To(HaveKeyWithValue("provisioning", map[string]any{"state": "available"}))
 	})
@@ -199,6 +201,54 @@ var _ = Describe("BareMetalHost", func() {
 		Entry("is not asked", hard, false),
 	)
 
+	status := func(ctx SpecContext, field string) any {
+		GinkgoHelper()
+		value, _, err := unstructured.NestedFieldNoCopy(host(ctx).Object, append([]string{"status"}, strings.Split(field, ".")...)...)
+		Expect(err).NotTo(HaveOccurred())
+		return value
+	}
+
+	It("should say when it wrote its status, and write what has changed only", func(ctx SpecContext) {
+		settle(ctx)
+		Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+		Expect(status(ctx, "lastUpdated")).To(Equal("2026-03-01T12:00:00Z"))
+		wait(ctx, time.Hour)
+		Expect(p.Reconcile(ctx, request)).To(Equal(reconcile.Result{}))
+		Expect(status(ctx, "lastUpdated")).To(Equal("2026-03-01T12:00:00Z"))
+		annotate(ctx, map[string]string{ours: hard})
+		wait(ctx, ReportLag)
+		Expect(status(ctx, "lastUpdated")).To(Equal("2026-03-01T13:00:01Z"))
+	})
+
+	It("should do nothing with a host that is paused", func(ctx SpecContext) {
+		settle(ctx)
+		annotate(ctx, map[string]string{annotationPaused: "true", ours: hard})
+		Expect(power(ctx).On).To(BeTrue())
+		annotate(ctx, map[string]string{annotationPaused: ""})
+		Expect(power(ctx).On).To(BeFalse())
+	})
+
+	It("should do nothing with a host that is detached, and say so", func(ctx SpecContext) {
+		settle(ctx)
+		annotate(ctx, map[string]string{annotationDetached: "true", ours: hard})
+		Expect(status(ctx, "operationalStatus")).To(Equal("detached"))
+		Expect(power(ctx).On).To(BeTrue())
+		annotate(ctx, map[string]string{annotationDetached: ""})
+		Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+		Expect(power(ctx).On).To(BeFalse())
+	})
+
+	It("should be off for nobody where there is no machine on it, unless he forces it", func(ctx SpecContext) {
+		annotate(ctx, map[string]string{ours: hard})
+		wait(ctx, ReportLag)
+		Expect(c.Delete(ctx, machine)).To(Succeed())
+		Expect(p.Reconcile(ctx, request)).To(Equal(reconcile.Result{}))
+		settle(ctx)
+		Expect(power(ctx).On).To(BeTrue())
+		annotate(ctx, map[string]string{ours: `{"mode":"hard","force":true}`})
+		Expect(power(ctx).On).To(BeFalse())
+	})
+
 	Describe("that misbehaves", func() {
 		misbehave := func(ctx SpecContext, misbehaviour hosts.Misbehaviour) {
 			GinkgoHelper()
@@ -234,6 +284,97 @@ var _ = Describe("BareMetalHost", func() {
 			Expect(PoweredOn(host(ctx))).To(BeTrue())
 			wait(ctx, 1)
 			Expect(PoweredOn(host(ctx))).To(BeFalse())
+		})
+
+		It("should be serviced once when it is off, and stay off meanwhile", func(ctx SpecContext) {
+			misbehave(ctx, hosts.Servicing)
+			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+			annotate(ctx, map[string]string{ours: hard})
+			wait(ctx, ReportLag)
+			Expect(PoweredOn(host(ctx))).To(BeFalse())
+			Expect(status(ctx, "operationalStatus")).To(Equal("servicing"))
+			annotate(ctx, map[string]string{ours: ""})
+			wait(ctx, hosts.ServicingTime-1)
+			Expect(status(ctx, "operationalStatus")).To(Equal("servicing"))
+			Expect(power(ctx).On).To(BeFalse())
+			Expect(settle(ctx)).To(BeEquivalentTo(1))
+			wait(ctx, 1)
+			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+			Expect(power(ctx).On).To(BeTrue())
+			Expect(hosts.MisbehaviourOf(host(ctx))).To(BeEmpty())
+			wait(ctx, ReportLag)
+			Expect(PoweredOn(host(ctx))).To(BeTrue())
+
+			annotate(ctx, map[string]string{ours: hard})
+			wait(ctx, ReportLag)
+			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+		})
+
+		It("should stay off after it was serviced if a client wants it", func(ctx SpecContext) {
+			misbehave(ctx, hosts.Servicing)
+			annotate(ctx, map[string]string{ours: hard})
+			wait(ctx, ReportLag)
+			wait(ctx, hosts.ServicingTime)
+			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+			Expect(power(ctx).On).To(BeFalse())
+		})
+
+		DescribeTable("should be serviced no longer", func(ctx SpecContext, interrupt func(SpecContext)) {
+			misbehave(ctx, hosts.Servicing)
+			annotate(ctx, map[string]string{ours: hard})
+			wait(ctx, ReportLag)
+			Expect(status(ctx, "operationalStatus")).To(Equal("servicing"))
+			interrupt(ctx)
+			settle(ctx)
+			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+		},
+			Entry("when nothing is to be updated", func(ctx SpecContext) { misbehave(ctx, "") }),
+			Entry("when it is deprovisioned", func(ctx SpecContext) {
+				Expect(c.Delete(ctx, machine)).To(Succeed())
+				Expect(p.Reconcile(ctx, request)).To(Equal(reconcile.Result{}))
+			}),
+		)
+
+		It("should report that it cannot be switched, until it is", func(ctx SpecContext) {
+			misbehave(ctx, hosts.PowerError)
+			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+			annotate(ctx, map[string]string{ours: hard})
+			wait(ctx, time.Hour)
+			Expect(power(ctx).On).To(BeTrue())
+			Expect(PoweredOn(host(ctx))).To(BeTrue())
+			Expect([]any{status(ctx, "operationalStatus"), status(ctx, "errorType"), status(ctx, "errorCount")}).To(Equal([]any{"error", "power management error", int64(1)}))
+			Expect(status(ctx, "errorMessage")).NotTo(BeEmpty())
+
+			annotate(ctx, map[string]string{ours: ""})
+			misbehave(ctx, "")
+			Expect(status(ctx, "errorType")).To(Equal("power management error"), "as it was not switched since")
+			annotate(ctx, map[string]string{ours: hard})
+			wait(ctx, ReportLag)
+			Expect(PoweredOn(host(ctx))).To(BeFalse())
+			Expect([]any{status(ctx, "operationalStatus"), status(ctx, "errorType"), status(ctx, "errorMessage"), status(ctx, "errorCount")}).To(Equal([]any{"OK", nil, "", int64(0)}))
+		})
+
+		It("should report that it cannot be switched on either", func(ctx SpecContext) {
+			annotate(ctx, map[string]string{ours: hard})
+			wait(ctx, ReportLag)
+			misbehave(ctx, hosts.PowerError)
+			annotate(ctx, map[string]string{ours: ""})
+			Expect(power(ctx).On).To(BeFalse())
+			Expect(status(ctx, "errorType")).To(Equal("power management error"))
+			misbehave(ctx, "")
+			Expect(power(ctx).On).To(BeTrue())
+			wait(ctx, ReportLag)
+			Expect(status(ctx, "operationalStatus")).To(Equal("OK"))
+		})
+
+		It("should heed nobody while it is prepared", func(ctx SpecContext) {
+			misbehave(ctx, hosts.Preparing)
+			Expect(status(ctx, "provisioning.state")).To(Equal("preparing"))
+			annotate(ctx, map[string]string{ours: hard})
+			Expect(power(ctx).On).To(BeTrue())
+			misbehave(ctx, "")
+			Expect(status(ctx, "provisioning.state")).To(Equal("provisioned"))
+			Expect(power(ctx).On).To(BeFalse())
 		})
 
 		It("should not care whether there is a machine", func(ctx SpecContext) {

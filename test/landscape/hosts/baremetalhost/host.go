@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 )
 
 const (
@@ -21,8 +23,19 @@ const (
 	// the host is off until the client removes it.
 	AnnotationReboot = "reboot.metal3.io"
 
+	annotationPaused   = "baremetalhost.metal3.io/paused"
+	annotationDetached = "baremetalhost.metal3.io/detached"
+
 	stateProvisioned = "provisioned"
 	stateAvailable   = "available"
+	statePreparing   = "preparing"
+
+	statusOK        = "OK"
+	statusError     = "error"
+	statusDetached  = "detached"
+	statusServicing = "servicing"
+
+	errorTypePower = "power management error"
 )
 
 var gvk = schema.GroupVersionKind{Group: "metal3.io", Version: "v1alpha1", Kind: "BareMetalHost"}
@@ -42,18 +55,46 @@ func PoweredOn(host *unstructured.Unstructured) bool {
 	return on
 }
 
+// stateOf returns the state that the host is to be in.
+func stateOf(host *unstructured.Unstructured) string {
+	_, used, _ := unstructured.NestedMap(host.Object, "spec", "consumerRef")
+	switch {
+	case hosts.MisbehaviourOf(host) == hosts.Preparing:
+		return statePreparing
+	case used:
+		return stateProvisioned
+	}
+	return stateAvailable
+}
+
+// isOnline returns whether the host is to be on, but for reboots.
+func isOnline(host *unstructured.Unstructured) bool {
+	online, _, _ := unstructured.NestedBool(host.Object, "spec", "online")
+	return online
+}
+
+// statusOf returns a field of the status, empty if there is none.
+func statusOf(host *unstructured.Unstructured, field string) string {
+	value, _, _ := unstructured.NestedString(host.Object, "status", field)
+	return value
+}
+
 // wanted returns whether the host is to be on, and whether it is to be switched off without asking the kernel. One that
 // reboots because of the annotation without a client is to be off until it reports so.
 func wanted(host *unstructured.Unstructured) (on, hard bool) {
-	on, _, _ = unstructured.NestedBool(host.Object, "spec", "online")
+	on = isOnline(host)
 	for key, value := range host.GetAnnotations() {
 		if key != AnnotationReboot && !strings.HasPrefix(key, AnnotationReboot+"/") {
 			continue
 		}
 		var arguments struct {
-			Mode string `json:"mode"`
+			Mode  string `json:"mode"`
+			Force bool   `json:"force"`
 		}
 		_ = json.Unmarshal([]byte(value), &arguments) // what is no JSON has no mode
+		if stateOf(host) != stateProvisioned && !arguments.Force {
+			continue
+		}
 		on, hard = false, hard || arguments.Mode == "hard"
 	}
 	return on, hard

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -21,7 +20,6 @@ import (
 // provisioner gives each Machine a host.
 type provisioner struct {
 	client client.Client
-	clock  clock.PassiveClock
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -35,9 +33,6 @@ func (p *provisioner) Reconcile(ctx context.Context, request reconcile.Request) 
 	}
 	if _, err := controllerutil.CreateOrPatch(ctx, p.client, host, func() error { use(host, machine); return nil }); err != nil {
 		return reconcile.Result{}, fmt.Errorf("could not provision the host: %w", err)
-	}
-	if err := report(ctx, p.client, host, p.clock.Now(), map[string]any{"provisioning": map[string]any{"state": stateProvisioned}}); err != nil {
-		return reconcile.Result{}, err
 	}
 	before := machine.DeepCopy()
 	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, AnnotationHost, client.ObjectKeyFromObject(host).String())
@@ -54,8 +49,8 @@ func (p *provisioner) release(ctx context.Context, host *unstructured.Unstructur
 	}
 	before := host.DeepCopy()
 	unstructured.RemoveNestedField(host.Object, "spec", "consumerRef")
-	if err := p.client.Patch(ctx, host, client.MergeFrom(before)); err != nil {
-		return fmt.Errorf("could not release the host: %w", client.IgnoreNotFound(err))
+	if err := p.client.Patch(ctx, host, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("could not release the host: %w", err)
 	}
-	return report(ctx, p.client, host, p.clock.Now(), map[string]any{"provisioning": map[string]any{"state": stateAvailable}})
+	return nil
 }

@@ -7,8 +7,11 @@ package baremetalhost
 import (
 	"context"
 	"fmt"
+	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,16 +33,46 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.client.Get(ctx, request.NamespacedName, host); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if _, reboots := host.GetAnnotations()[AnnotationReboot]; reboots && reported(host, false) {
-		return reconcile.Result{}, r.endReboot(ctx, host)
+	if has(host, annotationPaused) {
+		return reconcile.Result{}, nil
 	}
+	if has(host, annotationDetached) {
+		return reconcile.Result{}, r.report(ctx, host, map[string]any{"operationalStatus": statusDetached})
+	}
+	// What it is in comes first: the rest of the status is of no use otherwise.
+	before := host.GetResourceVersion()
+	fields := map[string]any{"provisioning": map[string]any{"state": stateOf(host)}}
+	if statusOf(host, "operationalStatus") == statusDetached {
+		fields["operationalStatus"] = statusOK
+	}
+	if err := r.report(ctx, host, fields); err != nil || before != host.GetResourceVersion() {
+		return reconcile.Result{}, err // the change is an event
+	}
+	if stateOf(host) == statePreparing {
+		return reconcile.Result{}, nil
+	}
+	if has(host, AnnotationReboot) && reported(host, false) {
+		return reconcile.Result{}, r.unset(ctx, host, AnnotationReboot)
+	}
+	if busy, wait, err := r.service(ctx, host); busy || err != nil {
+		return reconcile.Result{RequeueAfter: wait}, err
+	}
+
 	pod, err := hosts.Machine(ctx, r.client, request.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	power, err := r.power(ctx, host, pod)
-	if err != nil || reported(host, power.On) {
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if on, _ := wanted(host); power.On != on && hosts.MisbehaviourOf(host) == hosts.PowerError {
+		return reconcile.Result{}, r.report(ctx, host, map[string]any{
+			"operationalStatus": statusError, "errorType": errorTypePower, "errorMessage": "The BMC of the landscape does not switch.", "errorCount": int64(1),
+		})
+	}
+	if reported(host, power.On) {
+		return reconcile.Result{}, nil
 	}
 	lag := ReportLag
 	if hosts.MisbehaviourOf(host) == hosts.LateReport {
@@ -48,7 +81,54 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wait := power.Since.Add(lag).Sub(r.clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	return reconcile.Result{}, report(ctx, r.client, host, r.clock.Now(), map[string]any{"poweredOn": power.On})
+	fields = map[string]any{"poweredOn": power.On}
+	if statusOf(host, "errorType") == errorTypePower {
+		maps.Copy(fields, map[string]any{"operationalStatus": statusOK, "errorType": nil, "errorMessage": "", "errorCount": int64(0)})
+	}
+	return reconcile.Result{}, r.report(ctx, host, fields)
+}
+
+// service begins and ends the servicing of a host, and returns whether that is all that is to be done about it for some time. It
+// began when the status was written last.
+func (r *reconciler) service(ctx context.Context, host *unstructured.Unstructured) (busy bool, wait time.Duration, err error) {
+	isPending := hosts.MisbehaviourOf(host) == hosts.Servicing && stateOf(host) == stateProvisioned
+	switch {
+	case statusOf(host, "operationalStatus") != statusServicing && isPending && isOnline(host) && reported(host, false):
+		return true, hosts.ServicingTime, r.report(ctx, host, map[string]any{"operationalStatus": statusServicing})
+	case statusOf(host, "operationalStatus") != statusServicing:
+		return false, 0, nil
+	case isPending:
+		began, err := time.Parse(time.RFC3339, statusOf(host, "lastUpdated"))
+		if err != nil {
+			return true, 0, fmt.Errorf("could not read when the servicing began: %w", err)
+		}
+		if wait := began.Add(hosts.ServicingTime).Sub(r.clock.Now()); wait > 0 {
+			return true, wait, nil
+		}
+		if err := r.unset(ctx, host, hosts.MisbehaviourAnnotation); err != nil {
+			return true, 0, err
+		}
+	}
+	return true, 0, r.report(ctx, host, map[string]any{"operationalStatus": statusOK})
+}
+
+// report writes the status of a host, if that changes it. What is nil goes.
+func (r *reconciler) report(ctx context.Context, host *unstructured.Unstructured, fields map[string]any) error {
+	before := host.DeepCopy()
+	status := map[string]any{"operationalStatus": statusOK, "errorMessage": "", "errorCount": int64(0)}
+	present, _, _ := unstructured.NestedMap(host.Object, "status")
+	maps.Copy(status, present)
+	maps.Copy(status, fields)
+	maps.DeleteFunc(status, func(_ string, value any) bool { return value == nil })
+	if equality.Semantic.DeepEqual(status, present) {
+		return nil
+	}
+	status["lastUpdated"] = r.clock.Now().UTC().Format(time.RFC3339)
+	host.Object["status"] = status
+	if err := r.client.Status().Patch(ctx, host, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("could not write the status of the host: %w", err)
+	}
+	return nil
 }
 
 // power switches the machine, and returns the power that it has then. A host without a machine is switched by its report.
@@ -66,16 +146,21 @@ func (r *reconciler) power(ctx context.Context, host *unstructured.Unstructured,
 	return misbehaviour.Switch(ctx, r.client, pod, on, r.clock.Now())
 }
 
+func has(host *unstructured.Unstructured, annotation string) bool {
+	_, found := host.GetAnnotations()[annotation]
+	return found
+}
+
 // reported returns whether the host has reported this power.
 func reported(host *unstructured.Unstructured, on bool) bool {
 	power, found, _ := unstructured.NestedBool(host.Object, "status", "poweredOn")
 	return found && power == on
 }
 
-func (r *reconciler) endReboot(ctx context.Context, host *unstructured.Unstructured) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, AnnotationReboot)
+func (r *reconciler) unset(ctx context.Context, host *unstructured.Unstructured, annotation string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, annotation)
 	if err := r.client.Patch(ctx, host, client.RawPatch("application/merge-patch+json", patch)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("could not end the reboot of the host: %w", err)
+		return fmt.Errorf("could not remove an annotation of the host: %w", err)
 	}
 	return nil
 }
