@@ -93,11 +93,23 @@ func server(value any, path ...string) edit { return func(p pair) { set(p.server
 
 func annotated(key, value string) edit { return claim(value, "metadata", "annotations", key) }
 
+func serverAnnotated(key, value string) edit { return server(value, "metadata", "annotations", key) }
+
+const operation = "metal.ironcore.dev/operation"
+
 // requested is right after the request.
 var requested = all(annotated(reboot, ""), annotated(whose, ours), claim("Off", "spec", "power"))
 
 // off is what the metal-operator makes of it.
 var off = all(server("Off", "spec", "power"), server("Off", "status", "powerState"))
+
+// v07 is how v0.7.0 has a Server: it names its claim without the UID.
+var v07 edit = func(p pair) {
+	set(p.server, map[string]any{"namespace": "metal", "name": "m"}, "spec", "serverClaimRef")
+}
+
+// newest is how the metal-operator has a Server after v0.7.0: its power is asked for by the claim alone.
+var newest = all(v07, func(p pair) { unstructured.RemoveNestedField(p.server.Object, "spec", "power") })
 
 func nothing(pair) {}
 
@@ -202,17 +214,44 @@ var _ = Describe("ServerClaims", func() {
 		Entry("off, but another Server of that name", all(requested, off, server("other", "metadata", "uid")), new(false), false),
 		Entry("off, but a version that nobody can read", all(requested, off, annotated(whose, `{"uid":"machine-m","on":"server/x"}`)), new(false), false),
 		Entry("off, but the claim is that of another machine's request", all(requested, off, annotated(whose, `{"uid":"other","on":"server/1"}`)), new(false), false),
-		Entry("off, but the request was taken back", all(off, annotated(whose, ours)), new(false), false),
-		Entry("off, but the claim is on again", all(requested, off, claim("On", "spec", "power")), new(false), false),
+		Entry("off, but the request was taken back", all(off, annotated(whose, ours), claim("Off", "spec", "power")), new(false), false),
+		Entry("off, but the claim is on again", all(requested, off, claim("On", "spec", "power")), nil, false),
 		Entry("off, but somebody else's request", all(off, annotated(reboot, ""), claim("Off", "spec", "power")), new(false), false),
 		Entry("off, but to be on", all(requested, off, server("On", "spec", "power")), nil, false),
-		Entry("off, but nobody said so", all(requested, off, func(p pair) { unstructured.RemoveNestedField(p.server.Object, "spec", "power") }), nil, false),
 		Entry("off, but in maintenance", all(requested, off, server("Maintenance", "status", "state")), nil, false),
+		Entry("off, but a maintenance is to come", all(requested, off, server("x", "spec", "serverMaintenanceRef", "name")), nil, false),
 		Entry("off, but available", all(requested, off, server("Available", "status", "state")), nil, false),
-		Entry("off, but claimed by another", all(requested, off, server("other", "spec", "serverClaimRef", "uid")), new(false), false),
-		Entry("off, but nobody looks", all(requested, off, func(p pair) {
-			p.server.SetAnnotations(map[string]string{"metal.ironcore.dev/operation": "ignore-reconciliation"})
-		}), nil, false),
+		Entry("off, but claimed by another", all(requested, off, server("other", "spec", "serverClaimRef", "uid")), nil, false),
+		Entry("off, but nobody looks", all(requested, off, serverAnnotated(operation, "ignore-reconciliation")), nil, false),
+		Entry("off, but to be power-cycled", all(requested, off, serverAnnotated(operation, "power-cycle-server")), nil, false),
+		Entry("on, but nobody looks", serverAnnotated(operation, "ignore-reconciliation"), nil, false),
+		Entry("on, and to be power-cycled", serverAnnotated(operation, "power-cycle-server"), new(true), false),
+
+		Entry("v0.7.0, on", v07, new(true), false),
+		Entry("v0.7.0, off since the request", all(requested, off, v07), new(false), true),
+		Entry("v0.7.0, off, but to be on", all(requested, off, v07, server("On", "spec", "power")), nil, false),
+		Entry("v0.7.0, off, but the claim is on again", all(off, v07), nil, false),
+		Entry("v0.7.0, off, but claimed by another", all(requested, off, v07, server("n", "spec", "serverClaimRef", "name")), nil, false),
+		Entry("v0.7.0, off, but nobody looks", all(requested, off, v07, serverAnnotated(operation, "ignore")), nil, false),
+		Entry("v0.7.0, off, but nobody looks at what belongs to another", all(requested, off, v07, serverAnnotated(operation, "ignore-propagated")), nil, false),
+		Entry("v0.7.0, off, but nobody looks at it and at what belongs to it", all(requested, off, v07, serverAnnotated(operation, "ignore-child-and-self")), nil, false),
+		Entry("v0.7.0, off, but in maintenance", all(requested, off, v07, server("Maintenance", "status", "state")), nil, false),
+		Entry("v0.7.0, off, but to be parked", all(requested, off, v07, serverAnnotated(operation, "park")), nil, false),
+		Entry("v0.7.0, on, and to be parked", all(requested, v07, serverAnnotated(operation, "park")), new(true), false),
+
+		Entry("after v0.7.0, on", newest, new(true), false),
+		Entry("after v0.7.0, on and requested", all(requested, newest), new(true), false),
+		Entry("after v0.7.0, off since the request", all(requested, off, newest), new(false), true),
+		Entry("after v0.7.0, off in the version that was on", all(requested, off, newest, server("1", "metadata", "resourceVersion")), new(false), false),
+		Entry("after v0.7.0, off, but the claim is on", all(off, newest), nil, false),
+		Entry("after v0.7.0, off as v0.7.0 left it, but the claim is on", all(off, v07), nil, false),
+		Entry("after v0.7.0, off, but claimed by another", all(requested, off, newest, server("n", "spec", "serverClaimRef", "name")), nil, false),
+		Entry("after v0.7.0, off, but to be parked", all(requested, off, newest, serverAnnotated(operation, "park")), nil, false),
+		Entry("after v0.7.0, off, but parked", all(requested, off, newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), nil, false),
+		Entry("after v0.7.0, off, but parked right now", all(requested, off, newest, serverAnnotated("metal.ironcore.dev/parked", "true")), nil, false),
+		Entry("after v0.7.0, off, and not parked any more", all(requested, off, newest, server("Parked", "status", "state")), nil, false),
+		Entry("after v0.7.0, on when it was parked", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), nil, false),
+		Entry("after v0.7.0, off, but released", all(requested, off, newest, server("Released", "status", "state")), nil, false),
 		Entry("powering off", all(requested, server("Off", "spec", "power"), server("PoweringOff", "status", "powerState")), nil, false),
 		Entry("powering on", server("PoweringOn", "status", "powerState"), nil, false),
 		Entry("paused", server("Paused", "status", "powerState"), nil, false),
@@ -253,13 +292,23 @@ var _ = Describe("ServerClaims", func() {
 		Entry("a Server of another claim", server("n", "spec", "serverClaimRef", "name"), "its Server is that of another ServerClaim"),
 		Entry("a Server of a claim before", server("other", "spec", "serverClaimRef", "uid"), "its Server is that of another ServerClaim"),
 		Entry("a Server of another namespace", server("n", "spec", "serverClaimRef", "namespace"), "its Server is that of another ServerClaim"),
-		Entry("a parked claim", annotated("metal.ironcore.dev/operation", "ignore-reconciliation"), "it is parked"),
-		Entry("a parked Server", edit(func(p pair) {
-			p.server.SetAnnotations(map[string]string{"metal.ironcore.dev/operation": "ignore-child-and-self-reconciliation"})
-		}), "it is parked"),
+		Entry("a claim that nobody acts on", annotated(operation, "ignore-reconciliation"), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("a Server that nobody acts on", serverAnnotated(operation, "ignore-child-and-self-reconciliation"), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("a Server that is to be reset", serverAnnotated(operation, "force-on-server"), `its Server is about to do "force-on-server"`),
 		Entry("maintenance to come", server("x", "spec", "serverMaintenanceRef", "name"), "its Server is in maintenance"),
 		Entry("maintenance", server("Maintenance", "status", "state"), "its Server is in maintenance"),
 		Entry("an error", server("Error", "status", "state"), `its Server is not Reserved but "Error"`),
+		Entry("v0.7.0, nobody", v07, ""),
+		Entry("v0.7.0, a Server of another claim", all(v07, server("n", "spec", "serverClaimRef", "name")), "its Server is that of another ServerClaim"),
+		Entry("v0.7.0, a claim that nobody acts on", all(v07, annotated(operation, "ignore")), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("v0.7.0, a Server that nobody acts on", all(v07, serverAnnotated(operation, "ignore")), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("v0.7.0, maintenance to come", all(v07, server("x", "spec", "serverMaintenanceRef", "name")), "its Server is in maintenance"),
+		Entry("after v0.7.0, nobody", newest, ""),
+		Entry("after v0.7.0, a Server that is to be parked", all(newest, serverAnnotated(operation, "park")), "its Server is about to be parked"),
+		Entry("after v0.7.0, a Server that is parked right now", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true")), "its Server is parked"),
+		Entry("after v0.7.0, a parked Server", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), "its Server is parked"),
+		Entry("after v0.7.0, a Server that is to go on", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), serverAnnotated(operation, "unpark"), server("Parked", "status", "state")), "its Server is parked"),
+		Entry("after v0.7.0, a Server that goes on", all(newest, server("Parked", "status", "state")), "its Server is parked"),
 		Entry("being deleted", all(claim("2026-03-01T12:00:00Z", "metadata", "deletionTimestamp"), func(p pair) { p.claim.SetFinalizers([]string{"a/b"}) }), "it is being deleted"),
 	)
 
