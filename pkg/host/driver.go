@@ -19,6 +19,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Driver reads and switches the power of hosts of one kind. Errors of the API server are wrapped; of a kind that is not there it
@@ -80,30 +81,20 @@ func (d *Driver) read(ctx context.Context, reader client.Reader, machine *machin
 // the host is not as it was read any more, and if it is not reported to be on (X1): one that is taken, has a request, even that of
 // the same owner, or has another machine.
 func (d *Driver) PowerOff(ctx context.Context, before *remediation.Host, owner remediation.Owner) error {
-	object := New(d.kind())
-	if err := Get(ctx, d.APIReader, client.ObjectKey{Namespace: before.Namespace, Name: before.Name}, object); err != nil {
-		return err
-	}
-	live, by, err := d.observe(ctx, d.APIReader, object)
+	object, live, by, err := d.again(ctx, before, owner)
 	if err != nil {
 		return err
 	}
-	if !d.isOf(object, client.ObjectKey{Namespace: owner.Namespace, Name: owner.Machine}) {
-		live.Taken = "it is that of somebody else"
-	}
-	if reason := conflict(before, live); reason != "" {
-		resource, _ := meta.UnsafeGuessKindToResource(d.kind())
-		return apierrors.NewConflict(resource.GroupResource(), live.Name, errors.New(reason))
+	if reason := conflict(live); reason != "" {
+		return d.refuse(live, reason)
 	}
 	owner.On = versionOf(by)
 	return d.request(ctx, object, owner)
 }
 
-// conflict says why a host that was read live must not be asked to be off: it is not the same as before, on, and nobody's (X1, X14).
-func conflict(before, live *remediation.Host) string {
+// conflict says why a host that was read live must not be asked to be off: it is not on, or not nobody's (X1, X14).
+func conflict(live *remediation.Host) string {
 	switch {
-	case live.UID != before.UID:
-		return "it is another object now"
 	case live.Requested:
 		return "it is asked to be off already"
 	case live.Taken != "":
@@ -114,7 +105,46 @@ func conflict(before, live *remediation.Host) string {
 	return ""
 }
 
-// Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error.
+// Restore puts the owner of a request back that has lost it, as it was, in one write (X20). It is refused with a Conflict if it is
+// another host, or that of another machine, and if there is an owner, or nothing left of the request: it is nobody's then.
+func (d *Driver) Restore(ctx context.Context, before *remediation.Host, owner remediation.Owner) error {
+	object, live, _, err := d.again(ctx, before, owner)
+	switch {
+	case err != nil:
+		return err
+	case live.Owner != nil:
+		return d.refuse(live, "its request has an owner")
+	case !live.Unowned:
+		return d.refuse(live, "it is not asked to be off any more")
+	}
+	return d.request(ctx, object, owner)
+}
+
+// again reads live the host of an owner's machine, and who reports whether it is on. It returns a Conflict if it is another one than
+// before, or not that machine's.
+func (d *Driver) again(ctx context.Context, before *remediation.Host, owner remediation.Owner) (*unstructured.Unstructured, *remediation.Host, metav1.Object, error) {
+	object := New(d.kind())
+	if err := Get(ctx, d.APIReader, client.ObjectKey{Namespace: before.Namespace, Name: before.Name}, object); err != nil {
+		return nil, nil, nil, err
+	}
+	live, by, err := d.observe(ctx, d.APIReader, object)
+	switch {
+	case err != nil:
+	case live.UID != before.UID:
+		err = d.refuse(live, "it is another object now")
+	case !d.isOf(object, client.ObjectKey{Namespace: owner.Namespace, Name: owner.Machine}):
+		err = d.refuse(live, "it is that of somebody else")
+	}
+	return object, live, by, err
+}
+
+func (d *Driver) refuse(h *remediation.Host, reason string) error {
+	resource, _ := meta.UnsafeGuessKindToResource(d.kind())
+	return apierrors.NewConflict(resource.GroupResource(), h.Name, errors.New(reason))
+}
+
+// Release takes the request back, if it still is the one of the same machine (X2). A host without one is no error. The cycles that the
+// host has had stay on it (X20).
 func (d *Driver) Release(ctx context.Context, h *remediation.Host) error {
 	if h.Owner == nil {
 		return nil
@@ -150,6 +180,32 @@ func (d *Driver) Owned(ctx context.Context, seed, namespace string) ([]remediati
 	return owned, nil
 }
 
+// Forget removes from all hosts of the HostNamespace the cycles that they have had on behalf of a control plane, where none of its
+// requests is left: it is the end of all that is on them (X15). It goes on after an error.
+func (d *Driver) Forget(ctx context.Context, seed, namespace string) error {
+	objects, err := d.list(ctx, d.kind())
+	if err != nil {
+		return err
+	}
+	isPast := func(object *unstructured.Unstructured) bool {
+		r := recordOf(object)
+		return r.owner() == nil && len(r.Cycles) > 0 && r.Seed == seed && r.Namespace == namespace
+	}
+	var errs []error
+	for i := range objects {
+		if !isPast(&objects[i]) {
+			continue
+		}
+		object := New(d.kind())
+		err := Get(ctx, d.APIReader, client.ObjectKeyFromObject(&objects[i]), object)
+		if err == nil && isPast(object) {
+			err = d.forget(ctx, object)
+		}
+		errs = append(errs, client.IgnoreNotFound(err))
+	}
+	return errors.Join(errs...)
+}
+
 // Machine returns which machine of the control plane a watched object is to wake, by its namespace and name, and false for none: the
 // one whose request the host has, and else the one that it is for.
 func (d *Driver) Machine(ctx context.Context, object client.Object) (client.ObjectKey, bool) {
@@ -182,15 +238,21 @@ func (d *Driver) observe(ctx context.Context, reader client.Reader, object *unst
 	if err != nil {
 		return nil, nil, err
 	}
+	r := recordOf(object)
 	h := &remediation.Host{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
-		On: report.On, Requested: isRequested(object), Owner: OwnerOf(object), Taken: report.Taken,
+		On: report.On, Requested: isRequested(object), Owner: r.owner(), Unowned: r.owner() == nil && report.Unowned,
+		Changed: report.Changed, Servicing: report.Servicing, Error: text.Cut(report.Error), Cycles: r.Cycles, Taken: report.Taken,
 	}
 	switch {
 	case h.Requested && h.Owner == nil:
 		h.Taken = TakenBy(v1alpha1.AnnotationReboot)
 	case object.GetDeletionTimestamp() != nil:
 		h.Taken = "it is being deleted"
+	case h.Taken == "" && h.Error != "":
+		h.Taken = "its operator reports: " + h.Error
+	case h.Taken == "":
+		h.Taken = h.Servicing
 	}
 	h.OffSinceRequest = h.Requested && h.Owner != nil && report.IsAsked && h.On != nil && !*h.On && isLater(report.By, h.Owner.On)
 	return h, report.By, nil

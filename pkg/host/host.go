@@ -9,6 +9,7 @@ package host
 import (
 	"context"
 	"errors"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,6 +62,14 @@ type Report struct {
 	By metav1.Object
 	// IsAsked says that who reports is asked for it to be off: he may be off for another reason.
 	IsAsked bool
-	// Taken says in words why it is not ours to cycle (X14), empty for nothing.
+	// Changed is when By was written last, as its controller says it; zero if it does not (X17).
+	Changed time.Time
+	// Unowned says that what keeps a host off of a request of ours is there: it is that of somebody, or has lost its owner (X20).
+	// It does not matter where there is an owner.
+	Unowned bool
+	// Servicing says in words what the host's own controller is doing with it, empty for nothing (X18), and Error what it reports to
+	// be wrong with it, as it says it, of any length (X20). Both of them make a host taken.
+	Servicing, Error string
+	// Taken says in words why it is not ours to cycle beside that (X14), empty for nothing.
 	Taken string
 }

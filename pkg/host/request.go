@@ -8,7 +8,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,13 +22,53 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
-// OwnerOf returns whose request an object has, nil if it does not say so in a way that can be read: then it is somebody else's.
-func OwnerOf(object metav1.Object) *remediation.Owner {
-	owner := &remediation.Owner{}
-	if err := json.Unmarshal([]byte(object.GetAnnotations()[v1alpha1.AnnotationHostOwner]), owner); err != nil || owner.UID == "" {
+const (
+	// cycles that began as long ago do not count any more, nor do more than the newest.
+	cyclesPeriod = 24 * time.Hour
+	maxCycles    = 10
+)
+
+// record is what the annotation of an object says: whose request it has, and which cycles the host has had.
+type record struct {
+	remediation.Owner
+	Cycles []remediation.Cycle `json:"cycles,omitempty"`
+}
+
+// history is a record without an owner: nobody has a request.
+type history struct {
+	Seed      string              `json:"seed,omitempty"`
+	Namespace string              `json:"namespace"`
+	Cycles    []remediation.Cycle `json:"cycles"`
+}
+
+// recordOf returns an empty record of an object that has none that can be read.
+func recordOf(object metav1.Object) record {
+	r := record{}
+	if err := json.Unmarshal([]byte(object.GetAnnotations()[v1alpha1.AnnotationHostOwner]), &r); err != nil {
+		return record{}
+	}
+	return r
+}
+
+// owner returns nil if there is none.
+func (r record) owner() *remediation.Owner {
+	if r.UID == "" {
 		return nil
 	}
-	return owner
+	return &r.Owner
+}
+
+// OwnerOf returns whose request an object has, nil if it does not say so in a way that can be read: then it is somebody else's.
+func OwnerOf(object metav1.Object) *remediation.Owner { return recordOf(object).owner() }
+
+// withCycle returns the cycles of a host, with the one of an owner, from the oldest to the newest.
+func withCycle(cycles []remediation.Cycle, owner remediation.Owner) []remediation.Cycle {
+	cycles = slices.DeleteFunc(slices.Clone(cycles), func(c remediation.Cycle) bool {
+		return c.Machine == owner.UID && c.Began.Equal(owner.Time) || owner.Time.Sub(c.Began) >= cyclesPeriod
+	})
+	cycles = append(cycles, remediation.Cycle{Machine: owner.UID, Began: owner.Time})
+	slices.SortStableFunc(cycles, func(a, b remediation.Cycle) int { return a.Began.Compare(b.Began) })
+	return cycles[max(0, len(cycles)-maxCycles):]
 }
 
 func isRequested(object metav1.Object) bool {
@@ -51,27 +93,41 @@ func isLater(object metav1.Object, version string) bool {
 	return err == nil && order > 0 && object.GetUID() == types.UID(uid)
 }
 
-// request writes the request of an owner to an object that was read live, unless it has changed.
+// request writes the request of an owner to an object that was read live, and its cycle to the history, unless it has changed.
 func (d *Driver) request(ctx context.Context, object *unstructured.Unstructured, owner remediation.Owner) error {
-	value, err := json.Marshal(owner)
+	value, err := json.Marshal(record{Owner: owner, Cycles: withCycle(recordOf(object).Cycles, owner)})
 	if err != nil {
 		return fmt.Errorf("failed to serialize the owner: %w", err)
 	}
-	return d.patch(ctx, object, false, func(annotations map[string]string) {
+	return d.patch(ctx, object, new(false), func(annotations map[string]string) {
 		annotations[v1alpha1.AnnotationReboot] = ""
 		annotations[v1alpha1.AnnotationHostOwner] = string(value)
 	})
 }
 
-// takeBack removes the request from an object that was read live, unless it has changed.
+// takeBack removes the request from an object that was read live, unless it has changed. The history stays.
 func (d *Driver) takeBack(ctx context.Context, object *unstructured.Unstructured) error {
-	return d.patch(ctx, object, true, func(annotations map[string]string) {
+	r := recordOf(object)
+	value, err := json.Marshal(history{Seed: r.Seed, Namespace: r.Namespace, Cycles: r.Cycles})
+	if err != nil {
+		return fmt.Errorf("failed to serialize the history: %w", err)
+	}
+	return d.patch(ctx, object, new(true), func(annotations map[string]string) {
 		delete(annotations, v1alpha1.AnnotationReboot)
 		delete(annotations, v1alpha1.AnnotationHostOwner)
+		if len(r.Cycles) > 0 {
+			annotations[v1alpha1.AnnotationHostOwner] = string(value)
+		}
 	})
 }
 
-func (d *Driver) patch(ctx context.Context, object *unstructured.Unstructured, on bool, annotate func(map[string]string)) error {
+// forget removes the history from an object that was read live, unless it has changed.
+func (d *Driver) forget(ctx context.Context, object *unstructured.Unstructured) error {
+	return d.patch(ctx, object, nil, func(annotations map[string]string) { delete(annotations, v1alpha1.AnnotationHostOwner) })
+}
+
+// patch changes the annotations, and switches the host, unless on is nil.
+func (d *Driver) patch(ctx context.Context, object *unstructured.Unstructured, on *bool, annotate func(map[string]string)) error {
 	before := object.DeepCopy()
 	annotations := object.GetAnnotations()
 	if annotations == nil {
@@ -79,8 +135,10 @@ func (d *Driver) patch(ctx context.Context, object *unstructured.Unstructured, o
 	}
 	annotate(annotations)
 	object.SetAnnotations(annotations)
-	if err := d.Kind.Switch(object, on); err != nil {
-		return fmt.Errorf("failed to change %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)
+	if on != nil {
+		if err := d.Kind.Switch(object, *on); err != nil {
+			return fmt.Errorf("failed to change %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)
+		}
 	}
 	if err := d.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("failed to patch %s: %w", describe(object, client.ObjectKeyFromObject(object)), err)

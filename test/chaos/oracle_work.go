@@ -17,6 +17,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	hostdriver "github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
 )
 
@@ -370,10 +371,11 @@ func leftoversOfHost(object *unstructured.Unstructured) []string {
 	if !baremetalhost.PoweredOn(object) {
 		left = append(left, "host: off")
 	}
-	for _, key := range []string{v1alpha1.AnnotationReboot, v1alpha1.AnnotationHostOwner} {
-		if value, ok := object.GetAnnotations()[key]; ok {
-			left = append(left, "host: "+key+"="+value)
-		}
+	if value, ok := object.GetAnnotations()[v1alpha1.AnnotationReboot]; ok {
+		left = append(left, "host: "+v1alpha1.AnnotationReboot+"="+value)
+	}
+	if owner := hostdriver.OwnerOf(object); owner != nil {
+		left = append(left, fmt.Sprintf("host: %s=%+v", v1alpha1.AnnotationHostOwner, *owner))
 	}
 	return left
 }

@@ -435,7 +435,12 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should find what is left on a host", func() {
 			Expect(leftoversOfHost(host("m", true))).To(BeEmpty())
-			Expect(leftoversOfHost(host("m", false, v1alpha1.AnnotationReboot, v1alpha1.AnnotationHostOwner))).To(ConsistOf(
+			h := host("m", true)
+			h.SetAnnotations(map[string]string{v1alpha1.AnnotationHostOwner: `{"namespace":"shoot--a","cycles":[{"machine":"uid","began":"2026-03-01T12:00:00Z"}]}`})
+			Expect(leftoversOfHost(h)).To(BeEmpty(), "a history")
+			h = host("m", false)
+			h.SetAnnotations(map[string]string{v1alpha1.AnnotationReboot: "", v1alpha1.AnnotationHostOwner: `{"uid":"uid"}`})
+			Expect(leftoversOfHost(h)).To(ConsistOf(
 				"host: off", ContainSubstring("reboot.metal3.io"), ContainSubstring("power-cycle-owner")))
 		})
 	})

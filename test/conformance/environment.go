@@ -9,12 +9,14 @@ import (
 	"context"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	kubernetesscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 )
 
 // Fault is what befalls a machine.
@@ -59,6 +61,11 @@ type Host struct {
 	On, Off bool
 	// Annotations are those of the object that power is asked for with.
 	Annotations map[string]string
+}
+
+// Owned says that the host has a request of the sidecar's, and not only a history of such.
+func (h *Host) Owned() bool {
+	return host.OwnerOf(&metav1.ObjectMeta{Annotations: h.Annotations}) != nil
 }
 
 // Hosts are what machines run on.

@@ -266,7 +266,7 @@ func refusedPowerCycles(p *Pool) {
 		g.Expect(p.phaseOf(g, nm)).To(Equal(maintenancev1alpha1.PhaseReady))
 		g.Expect(p.host(g, taken).Annotations).To(HaveKey(key))
 		for _, machine := range machines {
-			g.Expect(p.host(g, machine).Annotations).NotTo(Or(HaveKey(v1alpha1.AnnotationReboot), HaveKey(v1alpha1.AnnotationHostOwner)))
+			g.Expect(p.host(g, machine)).To(beReleased())
 			g.Expect(p.fresh(g, machine).DeletionTimestamp).To(BeNil())
 		}
 	})
@@ -360,9 +360,14 @@ func (p *Pool) released(machine *machinev1alpha1.Machine) {
 		host, err := p.Hosts.Of(p.ctx, machine)
 		g.Expect(err).NotTo(HaveOccurred())
 		if host != nil {
-			g.Expect(host.Annotations).NotTo(Or(HaveKey(v1alpha1.AnnotationReboot), HaveKey(v1alpha1.AnnotationHostOwner)))
+			g.Expect(host).To(beReleased())
 		}
 	})
+}
+
+// beReleased matches a Host that nothing of ours keeps off.
+func beReleased() gomegatypes.GomegaMatcher {
+	return And(HaveField("Annotations", Not(HaveKey(v1alpha1.AnnotationReboot))), HaveField("Owned()", BeFalse()))
 }
 
 // hostOn waits until the host is on, if it is still there.
@@ -523,7 +528,7 @@ func (p *Pool) look(ctx context.Context, deployment *machinev1alpha1.MachineDepl
 	}
 	s.hostOff = host.Off
 	_, s.requested = host.Annotations[v1alpha1.AnnotationReboot]
-	_, s.hasOwner = host.Annotations[v1alpha1.AnnotationHostOwner]
+	s.hasOwner = host.Owned()
 	machines, err := p.machinesOf(ctx, deployment)
 	if err != nil {
 		return s, err

@@ -84,7 +84,8 @@ func (l *life) isReleased(machine *machinev1alpha1.Machine) {
 	l.eventually(func(g Gomega) {
 		host, err := l.Hosts.Of(l.ctx, machine)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(host.Annotations).NotTo(Or(HaveKey(v1alpha1.AnnotationReboot), HaveKey(v1alpha1.AnnotationHostOwner)))
+		g.Expect(host.Annotations).NotTo(HaveKey(v1alpha1.AnnotationReboot))
+		g.Expect(host.Owned()).To(BeFalse())
 		g.Expect(host.On).To(BeTrue())
 	})
 }

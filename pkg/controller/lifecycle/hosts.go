@@ -32,6 +32,7 @@ var errNoHosts = errors.New("the component configuration has no hosts any more, 
 type HostDriver interface {
 	Owned(ctx context.Context, seed, namespace string) ([]remediation.Host, error)
 	Release(ctx context.Context, host *remediation.Host) error
+	Forget(ctx context.Context, seed, namespace string) error
 }
 
 // hostDriverFor returns a function that makes the driver for the hosts of a shoot: those in the namespace of the kubeconfig's context,
@@ -85,10 +86,10 @@ func (a *Actuator) ownedHosts(ctx context.Context, namespace, seed string) (Host
 	return driver, hosts, nil
 }
 
-// release releases all hosts of a shoot (X2). It goes on after an error.
+// release releases all hosts of a shoot (X2), and removes what else of it is on hosts (X15). It goes on after an error.
 func (a *Actuator) release(ctx context.Context, namespace, seed string) error {
 	driver, hosts, err := a.ownedHosts(ctx, namespace, seed)
-	if err != nil {
+	if err != nil || driver == nil {
 		return err
 	}
 	var errs []error
@@ -96,6 +97,9 @@ func (a *Actuator) release(ctx context.Context, namespace, seed string) error {
 		if err := driver.Release(ctx, &hosts[i]); client.IgnoreNotFound(err) != nil {
 			errs = append(errs, fmt.Errorf("failed to release host %s/%s: %w", hosts[i].Namespace, hosts[i].Name, err))
 		}
+	}
+	if err := driver.Forget(ctx, seed, namespace); err != nil {
+		errs = append(errs, fmt.Errorf("failed to remove what is known of power cycles from hosts: %w", err))
 	}
 	return errors.Join(errs...)
 }

@@ -46,8 +46,10 @@ import (
 
 // fakeHosts are hosts that are off on behalf of this extension.
 type fakeHosts struct {
-	owned             []remediation.Host
-	listErr, patchErr error
+	owned []remediation.Host
+	// past are the owners of cycles that are over.
+	past                         []remediation.Owner
+	listErr, patchErr, forgetErr error
 	// onRelease is what has to be true then.
 	onRelease func()
 }
@@ -61,8 +63,16 @@ func (f *fakeHosts) Release(_ context.Context, h *remediation.Host) error {
 		return f.patchErr
 	}
 	f.onRelease()
+	f.past = append(f.past, *h.Owner)
 	f.owned = slices.DeleteFunc(f.owned, func(o remediation.Host) bool { return o.Name == h.Name })
 	return nil
+}
+
+func (f *fakeHosts) Forget(_ context.Context, seed, namespace string) error {
+	if f.forgetErr == nil {
+		f.past = slices.DeleteFunc(f.past, func(o remediation.Owner) bool { return o.Seed == seed && o.Namespace == namespace })
+	}
+	return f.forgetErr
 }
 
 var _ = Describe("Power cycles", func() {
@@ -167,6 +177,9 @@ var _ = Describe("Power cycles", func() {
 		hosts.owned = []remediation.Host{
 			{Name: "of another seed", Owner: &remediation.Owner{Seed: "seed-2", Namespace: namespace}},
 			{Name: "of another shoot", Owner: &remediation.Owner{Seed: "seed-1", Namespace: "shoot--foo--baz"}},
+		}
+		for _, h := range hosts.owned {
+			hosts.past = append(hosts.past, *h.Owner)
 		}
 		actuator = &Actuator{
 			Client:      c,
@@ -296,10 +309,11 @@ var _ = Describe("Power cycles", func() {
 			Entry("of a shoot that hibernates, with the flag on a Deployment without replicas", `"spec":{"hibernation":{"enabled":true},`+pools+`},"status":{"hibernated":true}`),
 		)
 
-		DescribeTable("should go on until all hosts are released", func(fail, mend func()) {
+		DescribeTable("should go on until all hosts are released, and know nothing of us any more", func(fail, mend func()) {
 			inject()
 			clock.Step(time.Minute)
 			own("a")
+			hosts.past = append(hosts.past, *hosts.owned[2].Owner)
 			fail()
 			Expect(reconcile()).To(MatchError(ContainSubstring("fake")))
 			expect(false, true)
@@ -307,10 +321,12 @@ var _ = Describe("Power cycles", func() {
 			Expect(reconcile()).To(Succeed())
 			expect(false, false)
 			Expect(hosts.owned).To(HaveLen(2))
+			Expect(hosts.past).To(ConsistOf(*hosts.owned[0].Owner, *hosts.owned[1].Owner))
 		},
 			Entry("that cannot be reached", func() { hostError = errors.New("fake") }, func() { hostError = nil }),
 			Entry("that cannot be listed", func() { hosts.listErr = errors.New("fake") }, func() { hosts.listErr = nil }),
 			Entry("that cannot be changed", func() { hosts.patchErr = errors.New("fake") }, func() { hosts.patchErr = nil }),
+			Entry("that cannot forget", func() { hosts.forgetErr = errors.New("fake") }, func() { hosts.forgetErr = nil }),
 		)
 
 		DescribeTable("should come to its end where there can be no hosts", func(fail func()) {

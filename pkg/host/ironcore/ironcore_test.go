@@ -352,7 +352,7 @@ var _ = Describe("ServerClaims", func() {
 			Expect(u.GetAnnotations()).To(Equal(map[string]string{
 				"c":    "d",
 				reboot: "",
-				whose:  `{"seed":"seed","namespace":"shoot--test--one","machine":"m","uid":"machine-m","bootID":"b","time":"2026-03-01T12:00:00Z","on":"server/7"}`,
+				whose:  `{"seed":"seed","namespace":"shoot--test--one","machine":"m","uid":"machine-m","bootID":"b","time":"2026-03-01T12:00:00Z","on":"server/7","cycles":[{"machine":"machine-m","began":"2026-03-01T12:00:00Z"}]}`,
 			}))
 			u.SetAnnotations(map[string]string{"c": "d"})
 			u.SetResourceVersion("3")
@@ -415,7 +415,9 @@ var _ = Describe("ServerClaims", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(live.Owner).To(HaveValue(HaveField("UID", BeEquivalentTo("machine-m"))))
 			Expect(d.Release(ctx, live)).To(MatchError(ContainSubstring("crash")))
-			Expect(read(c).GetAnnotations()).To(Equal(map[string]string{"c": "d"}))
+			Expect(read(c).GetAnnotations()).To(Equal(map[string]string{
+				"c": "d", whose: `{"seed":"seed","namespace":"shoot--test--one","cycles":[{"machine":"machine-m","began":"2026-03-01T12:00:00Z"}]}`,
+			}))
 			Expect(power(read(c))).To(Equal("On"))
 			Expect(d.Release(ctx, live)).To(Succeed())
 		})

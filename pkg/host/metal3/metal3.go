@@ -29,7 +29,12 @@ import (
 const (
 	// annotationHost on a Machine names its host.
 	annotationHost = "metal3.io/BareMetalHost"
-	providerScheme = "baremetalhost://"
+	// A provider id has a namespace and a name behind the scheme, and what else there is to say. That of
+	// cluster-api-provider-metal3 has its machine there; an old one has the UID of the host only, by which nobody finds it.
+	providerScheme    = "baremetalhost://"
+	providerSchemeAPI = "metal3://"
+
+	kindHostClaim = "HostClaim"
 
 	// annotationRebootBase asks for one reboot, and those with it as prefix for being off until they are removed. Each client has
 	// one of its own, and the host is off while one is left.
@@ -44,6 +49,8 @@ const (
 	stateExternallyProvisioned = "externally provisioned"
 	operationalStatusDetached  = "detached"
 	operationalStatusServicing = "servicing"
+	operationalStatusError     = "error"
+	errorTypeServicing         = "servicing error"
 )
 
 var (
@@ -61,8 +68,11 @@ type bareMetalHost struct {
 		ConsumerRef     *corev1.ObjectReference `json:"consumerRef"`
 	} `json:"spec"`
 	Status struct {
-		PoweredOn         *bool  `json:"poweredOn"`
-		OperationalStatus string `json:"operationalStatus"`
+		PoweredOn         *bool       `json:"poweredOn"`
+		OperationalStatus string      `json:"operationalStatus"`
+		ErrorType         string      `json:"errorType"`
+		ErrorMessage      string      `json:"errorMessage"`
+		LastUpdated       metav1.Time `json:"lastUpdated"`
 		Provisioning      struct {
 			State string `json:"state"`
 		} `json:"provisioning"`
@@ -77,7 +87,8 @@ func ByObject() map[client.Object]cache.ByObject {
 				return isReboot(key) || slices.Contains([]string{v1alpha1.AnnotationHostOwner, annotationPaused, annotationDetached}, key)
 			},
 			"spec.online", "spec.disablePowerOff", "spec.consumerRef",
-			"status.poweredOn", "status.operationalStatus", "status.provisioning.state",
+			"status.poweredOn", "status.operationalStatus", "status.errorType", "status.errorMessage", "status.lastUpdated",
+			"status.provisioning.state",
 		)},
 	}
 }
@@ -106,18 +117,21 @@ func (Kind) Objects() []client.Object { return []client.Object{host.New(kind)} }
 // Key returns the host that an annotation of the machine names, and else the one of its provider id.
 func (Kind) Key(machine *machinev1alpha1.Machine) (client.ObjectKey, bool) {
 	if name, ok := machine.Annotations[annotationHost]; ok {
-		return keyOf(strings.Split(name, "/"), 2)
+		return keyOf(name, 2, 2)
 	}
-	id, ok := strings.CutPrefix(machine.Spec.ProviderID, providerScheme)
-	if !ok {
-		return client.ObjectKey{}, false
+	if id, ok := strings.CutPrefix(machine.Spec.ProviderID, providerScheme); ok {
+		return keyOf(strings.TrimPrefix(id, "/"), 2, 3)
 	}
-	return keyOf(strings.Split(strings.TrimPrefix(id, "/"), "/"), 3)
+	if id, ok := strings.CutPrefix(machine.Spec.ProviderID, providerSchemeAPI); ok {
+		return keyOf(id, 3, 3)
+	}
+	return client.ObjectKey{}, false
 }
 
-// keyOf returns the key that a namespace and a name are, with up to as many parts.
-func keyOf(parts []string, most int) (client.ObjectKey, bool) {
-	if len(parts) < 2 || len(parts) > most || slices.Contains(parts, "") {
+// keyOf returns the key that a namespace and a name are, and what is behind them, if there are as many parts.
+func keyOf(name string, least, most int) (client.ObjectKey, bool) {
+	parts := strings.Split(name, "/")
+	if len(parts) < least || len(parts) > most || slices.Contains(parts, "") {
 		return client.ObjectKey{}, false
 	}
 	return client.ObjectKey{Namespace: parts[0], Name: parts[1]}, true
@@ -128,15 +142,17 @@ func (Kind) HostOf(_ context.Context, _ client.Reader, object *unstructured.Unst
 	return object
 }
 
-// Consumer returns the consumer, if that is a machine of machine-controller-manager.
+// Consumer returns the consumer, if that is a machine of machine-controller-manager, or a HostClaim of metal3 that has the name of
+// one, in a namespace that has the name of its own: the claim itself says of whom it is, but he who may write it says so.
 func (Kind) Consumer(object *unstructured.Unstructured, _ string) (client.ObjectKey, bool) {
 	bmh, err := convert(object)
 	if err != nil || bmh.Spec.ConsumerRef == nil {
 		return client.ObjectKey{}, false
 	}
 	ref := bmh.Spec.ConsumerRef
+	group := ref.GroupVersionKind().Group
 	return client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name},
-		ref.Kind == "Machine" && (ref.APIVersion == "" || ref.GroupVersionKind().Group == machinev1alpha1.GroupName)
+		ref.Kind == "Machine" && (ref.APIVersion == "" || group == machinev1alpha1.GroupName) || ref.Kind == kindHostClaim && group == kind.Group
 }
 
 // Report returns what the BareMetalHost says of itself.
@@ -145,7 +161,10 @@ func (Kind) Report(_ context.Context, _ client.Reader, object *unstructured.Unst
 	if err != nil {
 		return host.Report{}, err
 	}
-	report := host.Report{Taken: bmh.taken()}
+	report := host.Report{
+		Changed: bmh.Status.LastUpdated.Time, Unowned: metav1.HasAnnotation(bmh.ObjectMeta, v1alpha1.AnnotationReboot),
+		Servicing: bmh.servicing(), Error: bmh.error(), Taken: bmh.taken(),
+	}
 	if !bmh.unattended() {
 		report.On, report.By, report.IsAsked = bmh.Status.PoweredOn, object, true
 	}
@@ -190,11 +209,32 @@ func (b *bareMetalHost) taken() string {
 		return "it is to be offline"
 	case b.Spec.DisablePowerOff:
 		return "it must not be powered off"
-	case b.Status.OperationalStatus == operationalStatusServicing:
-		return "it is being serviced"
 	// A host in any other state does not honour the annotation. One without a state has just been created, and reports no power.
 	case state != "" && state != stateProvisioned && state != stateExternallyProvisioned:
 		return "it is " + state
+	}
+	return ""
+}
+
+// servicing says that the operator updates firmware or its settings: that begins where they are to be updated on a reboot, and the
+// host was off, for a request too, and may switch the host meanwhile. A servicing that failed is tried again, and power is left
+// alone until it succeeds or nothing is to be updated any more.
+func (b *bareMetalHost) servicing() string {
+	if b.Status.OperationalStatus == operationalStatusServicing || b.Status.ErrorType == errorTypeServicing {
+		return "it is being serviced"
+	}
+	return ""
+}
+
+// error says what the operator has failed to do last, and tries again.
+func (b *bareMetalHost) error() string {
+	switch {
+	case b.Status.ErrorType != "" && b.Status.ErrorMessage != "":
+		return b.Status.ErrorType + ": " + b.Status.ErrorMessage
+	case b.Status.ErrorType != "":
+		return b.Status.ErrorType
+	case b.Status.OperationalStatus == operationalStatusError:
+		return strings.TrimSuffix(operationalStatusError+": "+b.Status.ErrorMessage, ": ")
 	}
 	return ""
 }

@@ -7,6 +7,8 @@ package metal3_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -33,6 +36,9 @@ const (
 	whose  = "machine-preservation.extensions.gardener.cloud/power-cycle-owner"
 	ours   = `{"seed":"seed","namespace":"shoot--test--one","machine":"m","uid":"machine-m","time":"2026-03-01T12:00:00Z","on":"host/1"}`
 )
+
+// past is what stays on a host of cycles that are over.
+const past = `{"seed":"seed","namespace":"shoot--test--one","cycles":[{"machine":"gone","began":"2026-03-01T11:00:00Z"}]}`
 
 var ctx = context.Background()
 
@@ -79,6 +85,14 @@ func requested(u *unstructured.Unstructured) {
 	annotated(whose, ours)(u)
 }
 
+func failed(errorType, message string) edit {
+	return func(u *unstructured.Unstructured) {
+		with("error", "status", "operationalStatus")(u)
+		with(errorType, "status", "errorType")(u)
+		with(message, "status", "errorMessage")(u)
+	}
+}
+
 func off(u *unstructured.Unstructured) { with(false, "status", "poweredOn")(u) }
 
 func machine(opts ...builder.MachineOption) *machinev1alpha1.Machine {
@@ -91,6 +105,11 @@ func providerID(id string) builder.MachineOption {
 
 func owner() remediation.Owner {
 	return remediation.Owner{Seed: "seed", Namespace: builder.Namespace, Machine: "m", UID: "machine-m", BootID: "b", Time: builder.Start}
+}
+
+// history is an owner with a cycle that the host had before.
+func history(owner, machine, at string) string {
+	return strings.TrimSuffix(owner, "}") + fmt.Sprintf(`,"cycles":[{"machine":%q,"began":"2026-03-01T%s:00Z"}]}`, machine, at)
 }
 
 // driverOf returns a driver whose cache keeps what it says, and the client of the API server.
@@ -135,6 +154,11 @@ var _ = Describe("BareMetalHosts", func() {
 		Entry("provider id with too many parts", builder.Machine("m", providerID("baremetalhost:///a/b/c/d")), "", ""),
 		Entry("provider id without a name", builder.Machine("m", providerID("baremetalhost:///a")), "", ""),
 		Entry("provider id with an empty part", builder.Machine("m", providerID("baremetalhost:////b")), "", ""),
+		Entry("provider id of cluster-api-provider-metal3", builder.Machine("m", providerID("metal3://a/b/c")), "a", "b"),
+		Entry("provider id of cluster-api-provider-metal3, which names a UID only", builder.Machine("m", providerID("metal3://d3b2b0a4-6c4c-4c62-9a4f-0d4a3c7d9e11")), "", ""),
+		Entry("provider id of cluster-api-provider-metal3, which names a UID only, and annotation", machine(providerID("metal3://d3b2b0a4-6c4c-4c62-9a4f-0d4a3c7d9e11")), "hosts", "h"),
+		Entry("provider id of cluster-api-provider-metal3 without its machine", builder.Machine("m", providerID("metal3://a/b")), "", ""),
+		Entry("provider id of cluster-api-provider-metal3 with too many parts", builder.Machine("m", providerID("metal3://a/b/c/d")), "", ""),
 		Entry("provider id of another provider", builder.Machine("m"), "", ""),
 		Entry("no provider id", builder.Machine("m", providerID("")), "", ""),
 	)
@@ -161,6 +185,7 @@ var _ = Describe("BareMetalHosts", func() {
 
 	DescribeTable("X1 what a host reports", func(e edit, on *bool, asked, offSince bool) {
 		expected := remediation.Host{Namespace: "hosts", Name: "h", UID: "host", On: on, OffSinceRequest: offSince, Requested: asked}
+		expected.Unowned = asked && host.OwnerOf(bmh(e)) == nil
 		u := bmh(e)
 		if _, ok := u.GetAnnotations()[whose]; ok {
 			expected.Owner = someone
@@ -219,6 +244,51 @@ var _ = Describe("BareMetalHosts", func() {
 		})
 	})
 
+	DescribeTable("X18 X20 what its operator says of a host", func(e edit, expected remediation.Host) {
+		expected.Namespace, expected.Name, expected.UID, expected.On = "hosts", "h", "host", new(true)
+		expectHost(bmh(e), machine(), expected)
+	},
+		Entry("nothing", edit(func(*unstructured.Unstructured) {}), remediation.Host{}),
+		Entry("when it wrote the status", with("2026-03-01T12:00:00Z", "status", "lastUpdated"), remediation.Host{Changed: builder.Start.Local()}),
+		Entry("that it services it", with("servicing", "status", "operationalStatus"),
+			remediation.Host{Servicing: "it is being serviced", Taken: "it is being serviced"}),
+		Entry("that it services it for us", edit(func(u *unstructured.Unstructured) { requested(u); with("servicing", "status", "operationalStatus")(u) }),
+			remediation.Host{Requested: true, Owner: someone, Servicing: "it is being serviced", Taken: "it is being serviced"}),
+		Entry("that it failed to service it, and tries again", failed("servicing error", "no image"),
+			remediation.Host{Servicing: "it is being serviced", Error: "servicing error: no image", Taken: "its operator reports: servicing error: no image"}),
+		Entry("that it cannot switch it", failed("power management error", "BMC\n\x1b[2Jaway"),
+			remediation.Host{Error: "power management error: BMC [2Jaway", Taken: "its operator reports: power management error: BMC [2Jaway"}),
+		Entry("that it cannot switch it for us", edit(func(u *unstructured.Unstructured) { requested(u); failed("power management error", "away")(u) }),
+			remediation.Host{Requested: true, Owner: someone, Error: "power management error: away", Taken: "its operator reports: power management error: away"}),
+		Entry("that it cannot reach it", failed("registration error", "wrong password"),
+			remediation.Host{Error: "registration error: wrong password", Taken: "its operator reports: registration error: wrong password"}),
+		Entry("an error of no type", with("error", "status", "operationalStatus"), remediation.Host{Error: "error", Taken: "its operator reports: error"}),
+		Entry("an error without a message", failed("detach error", ""), remediation.Host{Error: "detach error", Taken: "its operator reports: detach error"}),
+		Entry("more than is passed on", failed("detach error", strings.Repeat("x", 1000)),
+			remediation.Host{Error: "detach error: " + strings.Repeat("x", 114), Taken: "its operator reports: detach error: " + strings.Repeat("x", 114)}),
+		Entry("an error of a host that others keep off", edit(func(u *unstructured.Unstructured) {
+			annotated("reboot.metal3.io/other", "")(u)
+			failed("power management error", "away")(u)
+		}), remediation.Host{Error: "power management error: away", Taken: "somebody else asks for it to be off (annotation reboot.metal3.io/other)"}),
+	)
+
+	DescribeTable("X20 what is left of a request", func(e edit, unowned bool) {
+		d, _ := driverOf(interceptor.Funcs{}, bmh(e))
+		for _, read := range []func(context.Context, *machinev1alpha1.Machine) (*remediation.Host, error){d.Of, d.Live} {
+			h, err := read(ctx, machine())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(h.Unowned).To(Equal(unowned))
+		}
+	},
+		Entry("nothing", edit(func(*unstructured.Unstructured) {}), false),
+		Entry("all", edit(requested), false),
+		Entry("no owner", annotated(reboot, `{"mode":"hard"}`), true),
+		Entry("no mode either", annotated(reboot, ""), true),
+		Entry("no owner, but a history", edit(func(u *unstructured.Unstructured) { annotated(reboot, "")(u); annotated(whose, past)(u) }), true),
+		Entry("the owner", annotated(whose, ours), false),
+		Entry("nothing, but another client's", annotated("reboot.metal3.io/other", ""), false),
+	)
+
 	DescribeTable("X14 hosts of others", func(e edit, taken string) {
 		d, c := driverOf(interceptor.Funcs{}, bmh(e))
 		h, err := d.Of(ctx, machine())
@@ -255,7 +325,25 @@ var _ = Describe("BareMetalHosts", func() {
 		}), "it is being deleted"),
 	)
 
+	It("X14 knows the machine of a HostClaim by its name", func() {
+		claimed := func(name, namespace string) edit {
+			return with(map[string]any{"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "namespace": namespace, "name": name}, "spec", "consumerRef")
+		}
+		d, _ := driverOf(interceptor.Funcs{}, bmh(claimed("m", builder.Namespace)))
+		h, err := d.Live(ctx, machine())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(d.PowerOff(ctx, h, owner())).To(Succeed())
+		key, ok := d.Machine(ctx, bmh(claimed("m", builder.Namespace)))
+		Expect(key).To(Equal(client.ObjectKey{Namespace: builder.Namespace, Name: "m"}))
+		Expect(ok).To(BeTrue())
+		expectHost(bmh(claimed("n", builder.Namespace)), machine(), host.ErrNoHost)
+		expectHost(bmh(claimed("m", "shoot--test--two")), machine(), host.ErrNoHost)
+	})
+
 	DescribeTable("X2 hosts of other machines", func(e edit) { expectHost(bmh(e), machine(), host.ErrNoHost) },
+		Entry("another group's claim", with(map[string]any{"apiVersion": "a/v1", "kind": "HostClaim", "namespace": builder.Namespace, "name": "m"}, "spec", "consumerRef")),
+		Entry("a claim of no group", with(map[string]any{"kind": "HostClaim", "namespace": builder.Namespace, "name": "m"}, "spec", "consumerRef")),
+		Entry("a Machine of the claims' group", with("metal3.io/v1alpha1", "spec", "consumerRef", "apiVersion")),
 		Entry("none", without("spec", "consumerRef")),
 		Entry("another kind", with("Metal3Machine", "spec", "consumerRef", "kind")),
 		Entry("another group", with("machine.openshift.io/v1beta1", "spec", "consumerRef", "apiVersion")),
@@ -293,7 +381,7 @@ var _ = Describe("BareMetalHosts", func() {
 			Expect(u.GetAnnotations()).To(Equal(map[string]string{
 				"c":    "d",
 				reboot: `{"mode":"hard"}`,
-				whose:  `{"seed":"seed","namespace":"shoot--test--one","machine":"m","uid":"machine-m","bootID":"b","time":"2026-03-01T12:00:00Z","on":"host/7"}`,
+				whose:  `{"seed":"seed","namespace":"shoot--test--one","machine":"m","uid":"machine-m","bootID":"b","time":"2026-03-01T12:00:00Z","on":"host/7","cycles":[{"machine":"machine-m","began":"2026-03-01T12:00:00Z"}]}`,
 			}))
 			u.SetAnnotations(map[string]string{"c": "d"})
 			u.SetResourceVersion("7")
@@ -355,7 +443,9 @@ var _ = Describe("BareMetalHosts", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(live.Owner).To(HaveValue(HaveField("UID", BeEquivalentTo("machine-m"))))
 			Expect(d.Release(ctx, live)).To(MatchError(ContainSubstring("crash")))
-			Expect(read(c).GetAnnotations()).To(Equal(map[string]string{"c": "d"}))
+			Expect(read(c).GetAnnotations()).To(Equal(map[string]string{
+				"c": "d", whose: `{"seed":"seed","namespace":"shoot--test--one","cycles":[{"machine":"machine-m","began":"2026-03-01T12:00:00Z"}]}`,
+			}))
 			Expect(d.Release(ctx, live)).To(Succeed())
 		})
 
@@ -367,7 +457,9 @@ var _ = Describe("BareMetalHosts", func() {
 			Expect(now.Release(ctx, h)).To(Succeed())
 			Expect(read(c).GetAnnotations()).To(Equal(annotations))
 		},
-			Entry("the request", edit(requested), map[string]string{"c": "d"}),
+			Entry("the request, and leaves the history", edit(func(u *unstructured.Unstructured) { requested(u); annotated(whose, history(ours, "gone", "11:00"))(u) }), map[string]string{"c": "d", whose: past}),
+			Entry("but not what is the history only", annotated(whose, past), map[string]string{"c": "d", whose: past}),
+			Entry("the request, that of a version that knew no history", edit(requested), map[string]string{"c": "d"}),
 			Entry("and leaves others'", edit(func(u *unstructured.Unstructured) { requested(u); annotated("reboot.metal3.io/other", "")(u) }), map[string]string{"c": "d", "reboot.metal3.io/other": ""}),
 			Entry("its rest", annotated(whose, ours), map[string]string{"c": "d"}),
 			Entry("of a host with another consumer", edit(func(u *unstructured.Unstructured) { requested(u); without("spec", "consumerRef")(u) }), map[string]string{"c": "d"}),
@@ -387,6 +479,146 @@ var _ = Describe("BareMetalHosts", func() {
 		})
 	})
 
+	Describe("the history of a host", func() {
+		began := func(machine string, hours time.Duration) remediation.Cycle {
+			return remediation.Cycle{Machine: types.UID(machine), Began: builder.Start.Add(hours * time.Hour)}
+		}
+
+		It("X20 is read with an owner, and without one", func() {
+			u := bmh(annotated(whose, past))
+			expectHost(u, machine(), remediation.Host{Namespace: "hosts", Name: "h", UID: "host", On: new(true), Cycles: []remediation.Cycle{began("gone", -1)}})
+			annotated(whose, history(ours, "gone", "11:00"))(u)
+			annotated(reboot, "")(u)
+			expectHost(u, machine(), remediation.Host{Namespace: "hosts", Name: "h", UID: "host", On: new(true), Requested: true, Owner: someone, Cycles: []remediation.Cycle{began("gone", -1)}})
+		})
+
+		It("X20 has the cycles of all machines of a day", func() {
+			d, c := driverOf(interceptor.Funcs{}, bmh())
+			for i, at := range []time.Duration{0, 1, 23, 24, 25} {
+				h, err := d.Live(ctx, machine())
+				Expect(err).NotTo(HaveOccurred())
+				o := owner()
+				o.UID, o.Time = types.UID(fmt.Sprint("machine-", i)), builder.Start.Add(at*time.Hour)
+				Expect(d.PowerOff(ctx, h, o)).To(Succeed())
+				h.Owner = &o
+				Expect(d.Release(ctx, h)).To(Succeed())
+				Expect(read(c).GetAnnotations()).NotTo(HaveKey(reboot))
+			}
+			h, err := d.Live(ctx, machine())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(h.Owner).To(BeNil())
+			Expect(h.Taken).To(BeEmpty())
+			Expect(h.Cycles).To(Equal([]remediation.Cycle{began("machine-2", 23), began("machine-3", 24), began("machine-4", 25)}))
+		})
+
+		It("X20 has the ten newest cycles", func() {
+			d, _ := driverOf(interceptor.Funcs{}, bmh())
+			for i := range 12 {
+				h, err := d.Live(ctx, machine())
+				Expect(err).NotTo(HaveOccurred())
+				o := owner()
+				o.Time = o.Time.Add(time.Duration(i) * time.Hour)
+				Expect(d.PowerOff(ctx, h, o)).To(Succeed())
+				h.Owner = &o
+				Expect(d.Release(ctx, h)).To(Succeed())
+			}
+			h, err := d.Live(ctx, machine())
+			Expect(err).NotTo(HaveOccurred())
+			Expect(h.Cycles).To(HaveLen(10))
+			Expect(h.Cycles[0]).To(Equal(began("machine-m", 2)))
+			Expect(h.Cycles[9]).To(Equal(began("machine-m", 11)))
+		})
+	})
+
+	DescribeTable("X20 puts the owner of a request back", func(e edit, reason string) {
+		d, _ := driverOf(interceptor.Funcs{}, bmh(annotated(reboot, ""), off))
+		h, err := d.Of(ctx, machine())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(h.Unowned).To(BeTrue())
+		writes := 0
+		now, c := driverOf(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			writes++
+			return c.Patch(ctx, obj, patch, opts...)
+		}}, bmh(annotated(reboot, ""), off, e))
+		before := read(c)
+		err = now.Restore(ctx, h, *someone)
+		if reason != "" {
+			Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+			Expect(err).To(MatchError(HaveSuffix(reason)))
+			Expect(read(c)).To(Equal(before))
+			return
+		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(writes).To(Equal(1))
+		Expect(read(c).GetAnnotations()).To(And(HaveKeyWithValue("c", "d"), HaveKeyWithValue(reboot, `{"mode":"hard"}`)))
+		live, err := now.Live(ctx, machine())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(live.Owner).To(Equal(someone))
+		Expect(live.OffSinceRequest).To(BeTrue())
+		Expect(live.Unowned).To(BeFalse())
+		Expect(live.Cycles).To(ContainElement(remediation.Cycle{Machine: "machine-m", Began: builder.Start}))
+		Expect(apierrors.IsConflict(now.Restore(ctx, h, *someone))).To(BeTrue(), "a second time")
+	},
+		Entry("that was removed", edit(func(*unstructured.Unstructured) {}), ""),
+		Entry("that cannot be read", annotated(whose, "{"), ""),
+		Entry("that has a history", annotated(whose, past), ""),
+		Entry("while the host is serviced", with("servicing", "status", "operationalStatus"), ""),
+		Entry("but not if there is one", annotated(whose, ours), "its request has an owner"),
+		Entry("but not if there is another one", annotated(whose, `{"uid":"other"}`), "its request has an owner"),
+		Entry("but not if the request was taken back", without("metadata", "annotations", reboot), "it is not asked to be off any more"),
+		Entry("but not of another client's", edit(func(u *unstructured.Unstructured) {
+			without("metadata", "annotations", reboot)(u)
+			annotated("reboot.metal3.io/other", "")(u)
+		}), "it is not asked to be off any more"),
+		Entry("but not of another object", with("other", "metadata", "uid"), "it is another object now"),
+		Entry("but not of another machine's", with("n", "spec", "consumerRef", "name"), "it is that of somebody else"),
+		Entry("but not of nobody's", without("spec", "consumerRef"), "it is that of somebody else"),
+	)
+
+	It("X20 puts no owner on a host that changes meanwhile", func() {
+		d, c := driverOf(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			u := read(c)
+			without("metadata", "annotations", reboot)(u)
+			Expect(c.Update(ctx, u)).To(Succeed())
+			return c.Patch(ctx, obj, patch, opts...)
+		}}, bmh(annotated(reboot, "")))
+		h, err := d.Of(ctx, machine())
+		Expect(err).NotTo(HaveOccurred())
+		err = d.Restore(ctx, h, *someone)
+		Expect(apierrors.IsConflict(err)).To(BeTrue(), "%v", err)
+		Expect(read(c).GetAnnotations()).To(Equal(map[string]string{"c": "d"}))
+	})
+
+	It("X15 forgets the cycles of a control plane, and goes on after an error", func() {
+		named := func(name, record string) *unstructured.Unstructured {
+			return bmh(func(u *unstructured.Unstructured) { u.SetName(name) }, annotated(whose, record))
+		}
+		broken := errors.New("broken")
+		d, c := driverOf(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if obj.GetName() == "broken" {
+				return broken
+			}
+			return c.Patch(ctx, obj, patch, opts...)
+		}},
+			named("broken", past), named("past", past), named("off", history(ours, "gone", "11:00")),
+			named("other-seed", strings.Replace(past, `"seed"`, `"seed":"other","x"`, 1)),
+			named("other-shoot", strings.Replace(past, "one", "two", 1)),
+			named("unreadable", "x"), bmh(),
+		)
+		Expect(d.Forget(ctx, "seed", builder.Namespace)).To(MatchError(broken))
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(bmh().GroupVersionKind())
+		Expect(c.List(ctx, list)).To(Succeed())
+		var with []string
+		for i := range list.Items {
+			Expect(list.Items[i].GetAnnotations()).To(HaveKeyWithValue("c", "d"))
+			if _, ok := list.Items[i].GetAnnotations()[whose]; ok {
+				with = append(with, list.Items[i].GetName())
+			}
+		}
+		Expect(with).To(ConsistOf("broken", "off", "other-seed", "other-shoot", "unreadable"))
+	})
+
 	It("X2 lists the hosts of a control plane by their owner", func() {
 		named := func(name, owner string) *unstructured.Unstructured {
 			return bmh(func(u *unstructured.Unstructured) { u.SetName(name) }, annotated(whose, owner))
@@ -395,7 +627,7 @@ var _ = Describe("BareMetalHosts", func() {
 			named("requested", ours), named("other-consumer", ours),
 			named("other-seed", `{"seed":"other","namespace":"shoot--test--one","uid":"u"}`),
 			named("other-shoot", `{"seed":"seed","namespace":"shoot--test--two","uid":"u"}`),
-			named("unreadable", "x"),
+			named("unreadable", "x"), named("history", past),
 		)
 		owned, err := d.Owned(ctx, "seed", builder.Namespace)
 		Expect(err).NotTo(HaveOccurred())
@@ -435,10 +667,10 @@ var _ = Describe("BareMetalHosts", func() {
 
 	It("P14 keeps nothing in a cache but what is read", func() {
 		for _, by := range metal3.ByObject() {
-			stripped, err := by.Transform(bmh(requested))
+			stripped, err := by.Transform(bmh(requested, failed("", ""), with("OK", "status", "operationalStatus"), with("2026-03-01T12:00:00Z", "status", "lastUpdated")))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(stripped.(runtime.Unstructured).UnstructuredContent()).To(HaveKeyWithValue("status", Equal(map[string]any{
-				"poweredOn": true, "operationalStatus": "OK", "provisioning": map[string]any{"state": "provisioned"},
+				"poweredOn": true, "operationalStatus": "OK", "lastUpdated": "2026-03-01T12:00:00Z", "errorType": "", "errorMessage": "", "provisioning": map[string]any{"state": "provisioned"},
 			})))
 			again, err := by.Transform(stripped)
 			Expect(err).NotTo(HaveOccurred())

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -328,6 +330,14 @@ func (e *environment) host(ctx context.Context, name string) *unstructured.Unstr
 	u := host.New(hostKind)
 	Expect(e.c.Get(ctx, client.ObjectKey{Namespace: "hosts", Name: name}, u)).To(Succeed())
 	return u
+}
+
+// beReleased matches a host with no request, which may know of cycles that it has had (X20).
+func beReleased() gomegatypes.GomegaMatcher {
+	return And(
+		WithTransform(func(u *unstructured.Unstructured) *remediation.Owner { return host.OwnerOf(u) }, BeNil()),
+		WithTransform(func(u *unstructured.Unstructured) []string { return slices.Collect(maps.Keys(u.GetAnnotations())) }, Or(BeEmpty(), ConsistOf(owner))),
+	)
 }
 
 func (e *environment) edit(ctx context.Context, obj client.Object, edit func()) {

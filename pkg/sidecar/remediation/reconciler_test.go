@@ -74,7 +74,7 @@ var _ = Describe("Reconciler", func() {
 		e.pass(5 * time.Second)
 		e.settle(ctx)
 		Expect(e.phase(ctx, "m")).To(Equal("PoweringOn"))
-		Expect(e.host(ctx, "m").GetAnnotations()).NotTo(Or(HaveKey(reboot), HaveKey(owner)))
+		Expect(e.host(ctx, "m")).To(beReleased())
 		Expect(metric("hosts_off")).To(HaveKeyWithValue("", 0.0))
 
 		e.cycle(ctx, "m")
@@ -168,7 +168,7 @@ var _ = Describe("Reconciler", func() {
 					by := fmt.Sprintf("write %d: %s", number, strings.Join(e.writes, ", "))
 					Expect(e.phase(ctx, "m")).To(Equal("Succeeded"), by)
 					Expect(e.tainted(ctx, "m")).To(BeFalse(), by)
-					Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty(), by)
+					Expect(e.host(ctx, "m")).To(beReleased(), by)
 					Expect(e.boots).To(Equal(3), "the host was off once: "+by)
 					Expect(e.machine(ctx, "m").Finalizers).To(BeEmpty(), by)
 					Expect(e.host(ctx, "other").GetAnnotations()).To(BeEmpty(), by)
@@ -236,7 +236,7 @@ var _ = Describe("Reconciler", func() {
 		e.settle(ctx)
 		Expect(e.c.Delete(ctx, e.machine(ctx, "m"))).To(Succeed())
 		e.settle(ctx)
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 		Expect(e.c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "m"}, &machinev1alpha1.Machine{})).NotTo(Succeed())
 	})
 
@@ -254,7 +254,7 @@ var _ = Describe("Reconciler", func() {
 			_, err := e.Reconciler.Reconcile(ctx, noDeployment)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 		Expect(e.c.Get(ctx, client.ObjectKey{Namespace: builder.Namespace, Name: "m"}, &machinev1alpha1.Machine{})).NotTo(Succeed())
 	})
 
@@ -322,7 +322,7 @@ var _ = Describe("Reconciler", func() {
 		foreign := map[string]string{reboot: "", owner: `{"seed":"another","namespace":"shoot--test--two","machine":"other","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`}
 		e.edit(ctx, other, func() { other.SetAnnotations(foreign) })
 		Expect(e.settle(ctx)).To(BeZero())
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 		Expect(e.host(ctx, "other").GetAnnotations()).To(Equal(foreign))
 	})
 
@@ -335,7 +335,7 @@ var _ = Describe("Reconciler", func() {
 		e.edit(ctx, m, func() { delete(m.Annotations, needs) })
 		e.settle(ctx)
 		Expect(e.phase(ctx, "m")).To(Equal("Cancelled"))
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 	})
 
 	It("X15: should end all that is ours when there are no settings any more, and wait for a shoot that denies it for 5 minutes only", func(ctx SpecContext) {
@@ -365,7 +365,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(err).NotTo(HaveOccurred(), "P14: what the shoot denies is no error of ours")
 		}
 		look()
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 		e.pass(5*time.Minute - time.Second)
 		look()
 		Expect(e.machine(ctx, "m").Finalizers).To(ContainElement(finalizer))
@@ -392,7 +392,7 @@ var _ = Describe("Reconciler", func() {
 			e.pass(time.Minute)
 		}
 		Expect(e.phase(ctx, "m")).To(Equal("PoweringOn"))
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 	})
 
 	It("P14: should not write to a node again and again that cannot be written to", func(ctx SpecContext) {
@@ -453,7 +453,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKey("hosts/m m pool"))
 		e.fail = func(string, bool) error { return nil }
 		e.settle(ctx)
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 		e.power(ctx, "m")
 		e.settle(ctx)
 		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(BeEmpty())
@@ -488,7 +488,7 @@ var _ = Describe("Reconciler", func() {
 			h.SetAnnotations(map[string]string{reboot: "", owner: `{"seed":"another","namespace":"shoot--test--one","machine":"m","uid":"x","time":"2026-03-01T12:00:00Z","on":"a/1"}`})
 		})
 		e.settle(ctx)
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 	})
 
 	It("X2: should try again without an error if somebody else has written to a host that is swept", func(ctx SpecContext) {
@@ -607,7 +607,7 @@ var _ = Describe("Reconciler", func() {
 		m := e.machine(ctx, "m")
 		Expect(e.c.Delete(ctx, m)).To(Succeed())
 		e.settle(ctx)
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 		Expect(e.calls).NotTo(ContainElement("list *v1.NodeList"))
 	})
 
@@ -649,7 +649,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(err).NotTo(HaveOccurred())
 		}
 		Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 		e.keep(ctx)
 		e.settle(ctx)
 		Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot))
@@ -664,7 +664,7 @@ var _ = Describe("Reconciler", func() {
 		e.edit(ctx, deployment, func() { deployment.Annotations[forbidden] = "true" })
 		e.settle(ctx)
 		Expect(e.phase(ctx, "m")).To(Equal("Cancelled"))
-		Expect(e.host(ctx, "m").GetAnnotations()).To(BeEmpty())
+		Expect(e.host(ctx, "m")).To(beReleased())
 	})
 
 	It("should drop what it knows of a MachineDeployment that is gone", func(ctx SpecContext) {

@@ -239,6 +239,14 @@ var _ = Describe("Hosts", Ordered, func() {
 				return get(ctx, w.kind, machine.Name).GetAnnotations()
 			}
 
+			expectReleased := func(ctx context.Context) {
+				GinkgoHelper()
+				left := annotations(ctx)
+				Expect(host.OwnerOf(get(ctx, w.kind, machine.Name))).To(BeNil())
+				delete(left, whose)
+				Expect(left).To(Equal(map[string]string{"a": "b"}))
+			}
+
 			BeforeAll(func(ctx SpecContext) {
 				kind, access = accessOf(ctx, configv1alpha1.HostKind(w.kind))
 				driver = kind.New(access)
@@ -264,6 +272,12 @@ var _ = Describe("Hosts", Ordered, func() {
 				Eventually(func() bool { return of(ctx).OffSinceRequest }, patient).Should(BeTrue())
 
 				Expect(driver.Release(ctx, of(ctx))).To(Succeed())
+				expectReleased(ctx)
+				Expect(live(ctx).Cycles).To(HaveExactElements(HaveField("Machine", machine.UID)))
+				Expect(driver.Forget(ctx, "other", builder.Namespace)).To(Succeed())
+				Expect(annotations(ctx)).To(HaveKey(whose))
+				Eventually(func() []remediation.Cycle { return of(ctx).Cycles }, patient).Should(HaveLen(1))
+				Expect(driver.Forget(ctx, "seed", builder.Namespace)).To(Succeed())
 				Expect(annotations(ctx)).To(Equal(map[string]string{"a": "b"}))
 				Expect(live(ctx).OffSinceRequest).To(BeFalse())
 				w.report(ctx, machine.Name)
@@ -304,7 +318,7 @@ var _ = Describe("Hosts", Ordered, func() {
 				Expect(driver.Release(ctx, &remediation.Host{Namespace: namespace, Name: machine.Name, Owner: new(ownerOf(machine))})).To(Succeed())
 				Expect(annotations(ctx)).To(Equal(asked))
 				Expect(driver.Release(ctx, live(ctx))).To(Succeed())
-				Expect(annotations(ctx)).NotTo(HaveKey(whose))
+				expectReleased(ctx)
 			})
 
 			It("X1 asks nothing of a host that is off already, although the cache says that it is on", func(ctx SpecContext) {
@@ -392,7 +406,7 @@ var _ = Describe("Hosts", Ordered, func() {
 				}, patient).Should(HaveLen(1))
 				Expect(kind.New(crashing).Release(ctx, &owned[0])).To(MatchError(errCrash))
 				Expect(driver.Release(ctx, &owned[0])).To(Succeed())
-				Expect(annotations(ctx)).To(Equal(map[string]string{"a": "b"}))
+				expectReleased(ctx)
 				w.report(ctx, machine.Name)
 				Expect(live(ctx).On).To(HaveValue(BeTrue()))
 			},
@@ -414,7 +428,7 @@ var _ = Describe("Hosts", Ordered, func() {
 					return only(owned, machine.Name)
 				}, patient).Should(HaveExactElements(HaveField("Requested", BeFalse())))
 				Expect(driver.Release(ctx, live(ctx))).To(Succeed())
-				Expect(annotations(ctx)).To(Equal(map[string]string{"a": "b"}))
+				expectReleased(ctx)
 				w.report(ctx, machine.Name)
 				Expect(live(ctx).On).To(HaveValue(BeTrue()))
 			})
