@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,8 +40,11 @@ const (
 
 	powerOn, powerOff = "On", "Off"
 	stateReserved     = "Reserved"
+	stateError        = "Error"       // no version comes there by itself
 	stateMaintenance  = "Maintenance" // until v0.7.0
 	stateParked       = "Parked"      // since v0.7.0
+
+	subresourceStatus = "status"
 )
 
 var (
@@ -101,12 +105,39 @@ func ByObject() map[client.Object]cache.ByObject {
 			},
 			"spec.power", "spec.serverRef",
 		)},
-		host.New(serverKind): {UnsafeDisableDeepCopy: new(true), Transform: host.Strip(
+		host.New(serverKind): {UnsafeDisableDeepCopy: new(true), Transform: keepingChanged(host.Strip(
 			func(key string) bool { return key == annotationOperation || key == annotationParked },
 			"spec.power", "spec.serverClaimRef.namespace", "spec.serverClaimRef.name", "spec.serverClaimRef.uid", "spec.serverMaintenanceRef.name",
 			"status.powerState", "status.state",
-		)},
+		))},
 	}
+}
+
+// keepingChanged keeps when the status was written last, beside what the transform does: the time, and no field of those that were.
+func keepingChanged(strip toolscache.TransformFunc) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		stripped, err := strip(obj)
+		before, ok := obj.(*unstructured.Unstructured)
+		if err != nil || !ok {
+			return stripped, err
+		}
+		if at := changed(before); !at.IsZero() {
+			stripped.(*unstructured.Unstructured).SetManagedFields([]metav1.ManagedFieldsEntry{{Subresource: subresourceStatus, Time: &at}})
+		}
+		return stripped, nil
+	}
+}
+
+// changed returns when the status of an object was written last, as the API server notes it; zero if it does not. That is with each
+// change of the power, and also with a few others.
+func changed(object metav1.Object) metav1.Time {
+	var last metav1.Time
+	for _, entry := range object.GetManagedFields() {
+		if entry.Subresource == subresourceStatus && entry.Time != nil && entry.Time.After(last.Time) {
+			last = *entry.Time
+		}
+	}
+	return last
 }
 
 // Mapper returns a mapper that knows the kinds without asking an API server.
@@ -180,8 +211,18 @@ func (Kind) Report(ctx context.Context, reader client.Reader, object *unstructur
 	if err != nil {
 		return host.Report{}, err
 	}
-	report := host.Report{Taken: claim.taken(s)}
-	if s == nil || isIgnored(s) || s.isParked() { // what it reports may be from long ago
+	report := host.Report{
+		Unowned: claim.Spec.Power == powerOff || metav1.HasAnnotation(claim.ObjectMeta, v1alpha1.AnnotationReboot),
+		Taken:   claim.taken(s),
+	}
+	if s == nil {
+		return report, nil
+	}
+	report.Changed = changed(s).Time
+	if s.isOf(claim) {
+		report.Servicing, report.Error = s.servicing(), s.error()
+	}
+	if isIgnored(s) || s.isParked() { // what it reports may be from long ago
 		return report, nil
 	}
 	switch {
@@ -216,7 +257,8 @@ func (c *serverClaim) server(ctx context.Context, reader client.Reader) (*server
 	return s, host.Convert(object, s)
 }
 
-// taken says whose the host is if it is not ours to cycle (X14), whoever has the request of ours.
+// taken says whose the host is if it is not ours to cycle (X14), whoever has the request of ours. Who services it, and what is wrong
+// with it, are told beside that.
 func (c *serverClaim) taken(s *server) string {
 	switch {
 	case c.Spec.Power != powerOn && host.OwnerOf(c) == nil:
@@ -227,8 +269,8 @@ func (c *serverClaim) taken(s *server) string {
 		return "its Server is that of another " + claimKind.Kind
 	case isIgnored(c), isIgnored(s):
 		return "nobody acts on it (annotation " + annotationOperation + ")"
-	case s.servicing() != "":
-		return s.servicing()
+	case s.servicing() != "", s.error() != "":
+		return ""
 	case s.operation() != "":
 		return fmt.Sprintf("its Server is about to do %q", s.operation())
 	case s.Status.State != stateReserved:
@@ -246,6 +288,14 @@ func (s *server) servicing() string {
 		return "its Server is parked"
 	case s.operation() == operationPark:
 		return "its Server is about to be parked"
+	}
+	return ""
+}
+
+// error says that something is wrong with the Server. In no version there is a condition that says so.
+func (s *server) error() string {
+	if s.Status.State == stateError {
+		return "its Server is in state " + stateError
 	}
 	return ""
 }

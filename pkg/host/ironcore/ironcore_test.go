@@ -129,8 +129,10 @@ func strip(u object) object {
 	GinkgoHelper()
 	for kind, by := range ironcore.ByObject() {
 		if kind.GetObjectKind().GroupVersionKind() == u.GroupVersionKind() {
+			before := u.DeepCopy()
 			stripped, err := by.Transform(u)
 			Expect(err).NotTo(HaveOccurred())
+			Expect(u).To(Equal(before))
 			return stripped.(object)
 		}
 	}
@@ -155,6 +157,25 @@ func driverOf(funcs interceptor.Funcs, pairs ...pair) (*host.Driver, client.With
 	}
 	c := live.Build()
 	return &host.Driver{Kind: ironcore.Kind{}, Access: host.Access{Namespace: builder.Namespace, HostNamespace: "metal", Cached: cached.Build(), APIReader: c, Writer: c}}, c
+}
+
+// only has one object.
+type only struct {
+	client.Reader
+	object object
+}
+
+func (o only) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	o.object.DeepCopyInto(into.(object))
+	return nil
+}
+
+// written is what an API server notes of who has written an object or what belongs to it, on the day of the tests.
+func written(subresource, at string) any {
+	return map[string]any{
+		"manager": "m", "operation": "Update", "apiVersion": "metal.ironcore.dev/v1alpha1", "fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:spec": map[string]any{}},
+		"subresource": subresource, "time": "2026-03-01T" + at + "Z",
+	}
 }
 
 func read(c client.Client) object {
@@ -297,7 +318,8 @@ var _ = Describe("ServerClaims", func() {
 		Entry("a Server that is to be reset", serverAnnotated(operation, "force-on-server"), `its Server is about to do "force-on-server"`),
 		Entry("maintenance to come", server("x", "spec", "serverMaintenanceRef", "name"), "its Server is in maintenance"),
 		Entry("maintenance", server("Maintenance", "status", "state"), "its Server is in maintenance"),
-		Entry("an error", server("Error", "status", "state"), `its Server is not Reserved but "Error"`),
+		Entry("an error", server("Error", "status", "state"), "its operator reports: its Server is in state Error"),
+		Entry("another state", server("Discovery", "status", "state"), `its Server is not Reserved but "Discovery"`),
 		Entry("v0.7.0, nobody", v07, ""),
 		Entry("v0.7.0, a Server of another claim", all(v07, server("n", "spec", "serverClaimRef", "name")), "its Server is that of another ServerClaim"),
 		Entry("v0.7.0, a claim that nobody acts on", all(v07, annotated(operation, "ignore")), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
@@ -310,6 +332,64 @@ var _ = Describe("ServerClaims", func() {
 		Entry("after v0.7.0, a Server that is to go on", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), serverAnnotated(operation, "unpark"), server("Parked", "status", "state")), "its Server is parked"),
 		Entry("after v0.7.0, a Server that goes on", all(newest, server("Parked", "status", "state")), "its Server is parked"),
 		Entry("being deleted", all(claim("2026-03-01T12:00:00Z", "metadata", "deletionTimestamp"), func(p pair) { p.claim.SetFinalizers([]string{"a/b"}) }), "it is being deleted"),
+	)
+
+	DescribeTable("X18 who works on it, while it is off for a request as well", func(e edit, servicing string) {
+		for _, asked := range []edit{nothing, all(requested, off)} {
+			d, _ := driverOf(interceptor.Funcs{}, hosts(asked, e))
+			h := of(d)
+			Expect(h.Servicing).To(Equal(servicing))
+			Expect(h.OffSinceRequest).To(Equal(servicing == "" && h.Requested))
+		}
+	},
+		Entry("nobody", edit(nothing), ""),
+		Entry("a maintenance to come", server("x", "spec", "serverMaintenanceRef", "name"), "its Server is in maintenance"),
+		Entry("a maintenance", server("Maintenance", "status", "state"), "its Server is in maintenance"),
+		Entry("v0.7.0, nobody", v07, ""),
+		Entry("v0.7.0, a maintenance", all(v07, server("x", "spec", "serverMaintenanceRef", "name"), server("Maintenance", "status", "state")), "its Server is in maintenance"),
+		Entry("v0.7.0, to be parked", all(v07, serverAnnotated(operation, "park")), "its Server is about to be parked"),
+		Entry("after v0.7.0, to be parked", all(newest, serverAnnotated(operation, "park")), "its Server is about to be parked"),
+		Entry("after v0.7.0, parked right now", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true")), "its Server is parked"),
+		Entry("after v0.7.0, parked", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), "its Server is parked"),
+		Entry("after v0.7.0, to go on", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), serverAnnotated(operation, "unpark")), "its Server is parked"),
+	)
+
+	It("X18 X20 tells nothing of the Server of another claim", func() {
+		d, _ := driverOf(interceptor.Funcs{}, hosts(server("n", "spec", "serverClaimRef", "name"), server("Maintenance", "status", "state")))
+		Expect(of(d).Servicing).To(BeEmpty())
+		d, _ = driverOf(interceptor.Funcs{}, hosts(server("n", "spec", "serverClaimRef", "name"), server("Error", "status", "state")))
+		Expect(of(d).Error).To(BeEmpty())
+	})
+
+	DescribeTable("X20 what may be a request of ours without its owner", func(e edit, unowned bool) {
+		d, _ := driverOf(interceptor.Funcs{}, hosts(e))
+		Expect(of(d).Unowned).To(Equal(unowned))
+	},
+		Entry("nothing", edit(nothing), false),
+		Entry("the key", annotated(reboot, ""), true),
+		Entry("the power", claim("Off", "spec", "power"), true),
+		Entry("both", all(annotated(reboot, ""), claim("Off", "spec", "power")), true),
+		Entry("an owner that cannot be read", all(requested, annotated(whose, "{}")), true),
+		Entry("a request", requested, false),
+		Entry("an owner without a request", annotated(whose, ours), false),
+	)
+
+	DescribeTable("X17 when its power was reported last", func(fields []any, expected time.Time) {
+		p := hosts()
+		if fields != nil {
+			set(p.server, fields, "metadata", "managedFields")
+		}
+		for _, s := range []object{p.server, strip(p.server)} {
+			report, err := ironcore.Kind{}.Report(ctx, only{object: s}, p.claim)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(report.Changed).To(BeTemporally("==", expected))
+		}
+	},
+		Entry("nobody says", nil, time.Time{}),
+		Entry("by nobody", []any{written("", "12:00:00")}, time.Time{}),
+		Entry("at a time that is not said", []any{map[string]any{"manager": "m", "operation": "Update", "subresource": "status"}}, time.Time{}),
+		Entry("by who changes its status", []any{written("", "14:00:00"), written("status", "12:00:00")}, builder.Start),
+		Entry("by the last who does", []any{written("status", "11:00:00"), written("status", "12:00:00"), written("status", "10:00:00"), written("scale", "13:00:00")}, builder.Start),
 	)
 
 	It("X2 X14 has no host for a machine of another name, or without a claim", func() {
@@ -506,6 +586,9 @@ var _ = Describe("ServerClaims", func() {
 			"spec":     map[string]any{"power": "On", "serverClaimRef": map[string]any{"namespace": "metal", "name": "m", "uid": "claim"}},
 			"status":   map[string]any{"powerState": "On", "state": "Reserved"},
 		}))
+		p := hosts()
+		set(p.server, []any{written("", "11:00:00"), written("status", "12:00:00")}, "metadata", "managedFields")
+		Expect(strip(p.server).Object["metadata"]).To(HaveKeyWithValue("managedFields", []any{map[string]any{"subresource": "status", "time": "2026-03-01T12:00:00Z"}}))
 		Expect(strip(hosts(requested).claim).GetAnnotations()).To(HaveLen(2))
 	})
 })
