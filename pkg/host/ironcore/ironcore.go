@@ -307,8 +307,8 @@ func (s *server) isOf(claim *serverClaim) bool {
 
 // isOff says that the Server is off and stays off: it is reported so while it is on its way to be powered on as well (X1). It stays
 // off if nobody asks for anything else: neither its claim, which is what counts after v0.7.0, nor its own power, with which v0.3.0 and
-// v0.7.0 follow the claim later, nor an operation, most of which reset it. Who has begun to power it on before the claim asked for
-// it to be off does so still, in all versions: nothing tells that, and it is powered off right after.
+// v0.7.0 follow the claim later, nor an operation, most of which reset it. One race is left in all versions: an operator that finds
+// it off and has not seen yet what the claim asks for powers it on once more, and off right after. Nothing on the objects tells that.
 func (s *server) isOff(claim *serverClaim) bool {
 	return s.Status.State == stateReserved && s.Status.PowerState == powerOff &&
 		s.isOf(claim) && claim.Spec.Power == powerOff && s.Spec.Power != powerOn &&
