@@ -11,7 +11,7 @@ export GOTOOLCHAIN := local
 MCM ?= 0.62
 # A checkout of machine-controller-manager that is built in the place of that generation's module. Optional.
 MCM_SOURCE ?=
-# The kind of hosts that the landscape's machines run on: baremetalhost or ironcore. Optional: they run on none.
+# The kind of hosts that the landscape's machines run on: baremetalhost, ironcore-0.3 or ironcore-0.7. Optional: they run on none.
 HOSTS ?=
 # What the demo tells: preservation or maintenance.
 STORY ?= preservation
@@ -44,7 +44,7 @@ demo: ## Show what happens to machines, live (STORY=preservation|maintenance, DE
 	@MCM=$(MCM) STORY=$(STORY) go run ./test/demo
 
 .PHONY: landscape-up
-landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, MCM_SOURCE=dir, GARDEN=1, HOSTS=baremetalhost|ironcore)
+landscape-up: ## Start a shoot's control plane with simulated machines (MCM=0.61|0.62, MCM_SOURCE=dir, GARDEN=1, HOSTS=baremetalhost|ironcore-0.3|ironcore-0.7)
 	@$(LANDSCAPE) up --mcm $(MCM) $(if $(GARDEN),--garden) $(if $(HOSTS),--hosts $(HOSTS))
 
 .PHONY: landscape-down

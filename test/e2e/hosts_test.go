@@ -31,8 +31,12 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
 
-// TestLongIronCore power-cycles Servers with the real metal-operator.
-func TestLongIronCore(t *testing.T) {
+// These power-cycle Servers with the real metal-operator.
+
+func TestLongIronCore03(t *testing.T) { runIronCore(t, hosts.IronCore03) }
+func TestLongIronCore07(t *testing.T) { runIronCore(t, hosts.IronCore07) }
+
+func runIronCore(t *testing.T, kind string) {
 	inTurn(t)
 	g := NewWithT(t)
 	ctx := t.Context()
@@ -41,7 +45,7 @@ func TestLongIronCore(t *testing.T) {
 		return slices.Contains([]string{"power-cycle", "power-cycle-automatic", "power-cycle-stuck"}, s.Name)
 	}
 	scenarios := slices.DeleteFunc(conformance.Scenarios(), func(s conformance.Scenario) bool { return !selected(s) })
-	l := startLandscape(t, "ironcore", landscape.Options{MCM: "0.62", Hosts: hosts.IronCore})
+	l := startLandscape(t, kind, landscape.Options{MCM: "0.62", Hosts: kind})
 	g.Expect(seed.ApplyShoot(ctx, l.Seed.Config, withPowerCycles(g, shootFor(g, scenarios)))).To(Succeed())
 	g.Expect(seed.WaitForShoot(ctx, l.Seed.Config, shootName)).To(Succeed())
 
@@ -112,7 +116,7 @@ func hostsOf(kind string, c client.Client) *conformance.Hosts {
 			return found && power, found && !power
 		}
 		return &conformance.Hosts{Of: h.of, Inject: h.inject, Annotate: h.annotateAsked, KeepOff: h.keepOff}
-	case hosts.IronCore:
+	case hosts.IronCore03, hosts.IronCore07:
 		h.asked, h.reports, h.power = ironcore.NewServerClaim, ironcore.NewServer, func(host *unstructured.Unstructured) (on, off bool) {
 			state, _, _ := unstructured.NestedString(host.Object, "status", "powerState")
 			return state == "On", state == "Off"

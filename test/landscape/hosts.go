@@ -20,13 +20,19 @@ import (
 
 const metalOperatorPath = "github.com/ironcore-dev/metal-operator"
 
+// metalOperators maps kinds of hosts to the tools modules of what switches them.
+var metalOperators = map[string]string{
+	hosts.IronCore03: binaries.MetalOperator03,
+	hosts.IronCore07: binaries.MetalOperator07,
+}
+
 // hosts returns what the seed needs so that machines run on hosts of that kind: custom resource definitions, and controllers.
 func (l *Landscape) hosts(ctx context.Context, kind string) (crds []string, add []func(manager.Manager) error, err error) {
 	switch kind {
 	case hosts.BareMetalHost:
 		crds, add = []string{baremetalhost.CRD}, []func(manager.Manager) error{baremetalhost.AddToManager}
-	case hosts.IronCore:
-		operator, err := binaries.Source(ctx, binaries.MetalOperator, metalOperatorPath)
+	case hosts.IronCore03, hosts.IronCore07:
+		operator, err := binaries.Source(ctx, metalOperators[kind], metalOperatorPath)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -34,7 +40,7 @@ func (l *Landscape) hosts(ctx context.Context, kind string) (crds []string, add 
 			return nil, nil, err
 		}
 		add = []func(manager.Manager) error{func(mgr manager.Manager) error {
-			return ironcore.AddToManager(mgr, (*l.binaries.Load())[binaries.Redfish], l.Directory.Log(binaries.Redfish))
+			return ironcore.AddToManager(mgr, kind, (*l.binaries.Load())[binaries.Redfish], l.Directory.Log(binaries.Redfish))
 		}}
 	default:
 		return nil, nil, nil
@@ -52,7 +58,7 @@ func extensionValues(kind string) map[string]any {
 	switch kind {
 	case hosts.BareMetalHost:
 		values["kind"] = configv1alpha1.HostKindBareMetalHost
-	case hosts.IronCore:
+	case hosts.IronCore03, hosts.IronCore07:
 		values["kind"] = configv1alpha1.HostKindServerClaim
 		values["kubeconfigSecretName"] = ironcore.SecretName
 		values["pxeBootKeepsDisks"], values["powerOffEnforced"] = true, true
@@ -67,8 +73,15 @@ func extensionValues(kind string) map[string]any {
 
 // startHosts starts what switches hosts of that kind and is no controller of the seed.
 func (l *Landscape) startHosts(ctx context.Context, kind string, paths map[string]string) error {
-	if kind != hosts.IronCore {
+	module, ok := metalOperators[kind]
+	if !ok {
 		return nil
 	}
-	return l.superviseStarted(ironcore.Start(ctx, paths[binaries.MetalOperator], l.Directory.SeedKubeconfig(), l.Directory.Log(binaries.MetalOperator)))
+	operator, err := binaries.Source(ctx, module, metalOperatorPath)
+	if err != nil {
+		return err
+	}
+	return l.superviseStarted(ironcore.Start(ctx, ironcore.Operator{
+		Kind: kind, Dir: operator.Dir, Path: paths[binaries.MetalOperator], LogFile: l.Directory.Log(binaries.MetalOperator),
+	}, l.Directory.SeedKubeconfig()))
 }

@@ -191,8 +191,8 @@ func (l *Landscape) ensureBinaries(ctx context.Context, o Options) (map[string]s
 	if o.Garden {
 		modules = append(modules, binaries.Gardener)
 	}
-	if o.Hosts == hosts.IronCore {
-		modules = append(modules, binaries.MetalOperator)
+	if operator, ok := metalOperators[o.Hosts]; ok {
+		modules = append(modules, operator)
 	}
 	paths, err := binaries.Ensure(ctx, o.Out, modules...)
 	if err != nil {

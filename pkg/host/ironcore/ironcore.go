@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ironcore knows hosts that are ServerClaims of the metal-operator of IronCore, and the Servers that these are
-// bound to. It needs nothing of them but what is declared here.
+// bound to. It needs nothing of them but what is declared here. There is one reading of v0.3.0, v0.7.0 and what comes after that:
+// where they differ, a comment names the version.
 package ironcore
 
 import (
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,12 +32,19 @@ import (
 const (
 	providerScheme = "ironcore-metal://"
 
-	// annotationOperation with one of the values ignored says that nobody acts on the object.
+	// annotationOperation with one of the values ignored says that nobody acts on the object. All else on a Server is done next.
 	annotationOperation = "metal.ironcore.dev/operation"
+	operationPark       = "park" // since v0.7.0
+	// annotationParked says that the Server has been left to somebody else, before its state says so. Since v0.7.0.
+	annotationParked = "metal.ironcore.dev/parked"
 
 	powerOn, powerOff = "On", "Off"
 	stateReserved     = "Reserved"
-	stateMaintenance  = "Maintenance"
+	stateError        = "Error"       // no version comes there by itself
+	stateMaintenance  = "Maintenance" // until v0.7.0
+	stateParked       = "Parked"      // since v0.7.0
+
+	subresourceStatus = "status"
 )
 
 var (
@@ -45,7 +54,11 @@ var (
 	serverKind = version.WithKind("Server")
 	resource   = schema.GroupResource{Group: version.Group, Resource: "serverclaims"}
 
-	ignored = []string{"ignore-reconciliation", "ignore-reconciliation-propagated", "ignore-child-and-self-reconciliation"}
+	ignored = []string{
+		"ignore-reconciliation", "ignore-reconciliation-propagated", "ignore-child-and-self-reconciliation", // v0.3.0
+		"ignore",                                     // since v0.7.0
+		"ignore-propagated", "ignore-child-and-self", // v0.7.0
+	}
 )
 
 // serverClaim is what is read of one.
@@ -63,12 +76,16 @@ type server struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Spec struct {
+		// Power is what the claim asks for, as it has come to the Server. After v0.7.0 it is emptied, and then gone: the claim is
+		// obeyed, and what was there before says nothing.
 		Power          string `json:"power"`
 		ServerClaimRef *struct {
-			Namespace string    `json:"namespace"`
-			Name      string    `json:"name"`
-			UID       types.UID `json:"uid"`
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+			// UID is in v0.3.0 only.
+			UID types.UID `json:"uid"`
 		} `json:"serverClaimRef"`
+		// ServerMaintenanceRef is there until v0.7.0.
 		ServerMaintenanceRef *struct {
 			Name string `json:"name"`
 		} `json:"serverMaintenanceRef"`
@@ -88,12 +105,39 @@ func ByObject() map[client.Object]cache.ByObject {
 			},
 			"spec.power", "spec.serverRef",
 		)},
-		host.New(serverKind): {UnsafeDisableDeepCopy: new(true), Transform: host.Strip(
-			func(key string) bool { return key == annotationOperation },
+		host.New(serverKind): {UnsafeDisableDeepCopy: new(true), Transform: keepingChanged(host.Strip(
+			func(key string) bool { return key == annotationOperation || key == annotationParked },
 			"spec.power", "spec.serverClaimRef.namespace", "spec.serverClaimRef.name", "spec.serverClaimRef.uid", "spec.serverMaintenanceRef.name",
 			"status.powerState", "status.state",
-		)},
+		))},
 	}
+}
+
+// keepingChanged keeps when the status was written last, beside what the transform does: the time, and no field of those that were.
+func keepingChanged(strip toolscache.TransformFunc) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		stripped, err := strip(obj)
+		before, ok := obj.(*unstructured.Unstructured)
+		if err != nil || !ok {
+			return stripped, err
+		}
+		if at := changed(before); !at.IsZero() {
+			stripped.(*unstructured.Unstructured).SetManagedFields([]metav1.ManagedFieldsEntry{{Subresource: subresourceStatus, Time: &at}})
+		}
+		return stripped, nil
+	}
+}
+
+// changed returns when the status of an object was written last, as the API server notes it; zero if it does not. That is with each
+// change of the power, and also with a few others.
+func changed(object metav1.Object) metav1.Time {
+	var last metav1.Time
+	for _, entry := range object.GetManagedFields() {
+		if entry.Subresource == subresourceStatus && entry.Time != nil && entry.Time.After(last.Time) {
+			last = *entry.Time
+		}
+	}
+	return last
 }
 
 // Mapper returns a mapper that knows the kinds without asking an API server.
@@ -167,14 +211,24 @@ func (Kind) Report(ctx context.Context, reader client.Reader, object *unstructur
 	if err != nil {
 		return host.Report{}, err
 	}
-	report := host.Report{Taken: claim.taken(s)}
-	if s == nil || isIgnored(s) {
+	report := host.Report{
+		Unowned: claim.Spec.Power == powerOff || metav1.HasAnnotation(claim.ObjectMeta, v1alpha1.AnnotationReboot),
+		Taken:   claim.taken(s),
+	}
+	if s == nil {
+		return report, nil
+	}
+	report.Changed = changed(s).Time
+	if s.isOf(claim) {
+		report.Servicing, report.Error = s.servicing(), s.error()
+	}
+	if isIgnored(s) || s.isParked() { // what it reports may be from long ago
 		return report, nil
 	}
 	switch {
 	case s.Status.PowerState == powerOn:
 		report.On = new(true)
-	case s.isOff():
+	case s.isOff(claim):
 		report.On = new(false)
 	}
 	report.By, report.IsAsked = s, claim.Spec.Power == powerOff && s.isOf(claim)
@@ -203,7 +257,8 @@ func (c *serverClaim) server(ctx context.Context, reader client.Reader) (*server
 	return s, host.Convert(object, s)
 }
 
-// taken says whose the host is if it is not ours to cycle (X14), whoever has the request of ours.
+// taken says whose the host is if it is not ours to cycle (X14), whoever has the request of ours. Who services it, and what is wrong
+// with it, are told beside that.
 func (c *serverClaim) taken(s *server) string {
 	switch {
 	case c.Spec.Power != powerOn && host.OwnerOf(c) == nil:
@@ -213,24 +268,59 @@ func (c *serverClaim) taken(s *server) string {
 	case !s.isOf(c):
 		return "its Server is that of another " + claimKind.Kind
 	case isIgnored(c), isIgnored(s):
-		return "it is parked"
-	case s.Spec.ServerMaintenanceRef != nil, s.Status.State == stateMaintenance:
-		return "its Server is in maintenance"
+		return "nobody acts on it (annotation " + annotationOperation + ")"
+	case s.servicing() != "", s.error() != "":
+		return ""
+	case s.operation() != "":
+		return fmt.Sprintf("its Server is about to do %q", s.operation())
 	case s.Status.State != stateReserved:
 		return fmt.Sprintf("its Server is not %s but %q", stateReserved, s.Status.State)
 	}
 	return ""
 }
 
-func (s *server) isOf(claim *serverClaim) bool {
-	ref := s.Spec.ServerClaimRef
-	return ref != nil && ref.UID == claim.UID && ref.Name == claim.Name && ref.Namespace == claim.Namespace
+// servicing says in words that somebody works on the Server, or is about to, and may power it off and on for that; empty for nobody.
+func (s *server) servicing() string {
+	switch {
+	case s.Spec.ServerMaintenanceRef != nil, s.Status.State == stateMaintenance:
+		return "its Server is in maintenance"
+	case s.isParked():
+		return "its Server is parked"
+	case s.operation() == operationPark:
+		return "its Server is about to be parked"
+	}
+	return ""
 }
 
-// isOff says that the Server is off and stays off: it is reported so while it is on its way to be powered on as well (X1).
-func (s *server) isOff() bool {
-	return s.Status.State == stateReserved && s.Spec.Power == powerOff && s.Status.PowerState == powerOff
+// error says that something is wrong with the Server. In no version there is a condition that says so.
+func (s *server) error() string {
+	if s.Status.State == stateError {
+		return "its Server is in state " + stateError
+	}
+	return ""
 }
+
+func (s *server) isOf(claim *serverClaim) bool {
+	ref := s.Spec.ServerClaimRef
+	return ref != nil && (ref.UID == claim.UID || ref.UID == "") && ref.Name == claim.Name && ref.Namespace == claim.Namespace
+}
+
+// isOff says that the Server is off and stays off: it is reported so while it is on its way to be powered on as well (X1). It stays
+// off if nobody asks for anything else: neither its claim, which is what counts after v0.7.0, nor its own power, with which v0.3.0 and
+// v0.7.0 follow the claim later, nor an operation, most of which reset it. One race is left in all versions: an operator that finds
+// it off and has not seen yet what the claim asks for powers it on once more, and off right after. Nothing on the objects tells that.
+func (s *server) isOff(claim *serverClaim) bool {
+	return s.Status.State == stateReserved && s.Status.PowerState == powerOff &&
+		s.isOf(claim) && claim.Spec.Power == powerOff && s.Spec.Power != powerOn &&
+		s.operation() == "" && s.Spec.ServerMaintenanceRef == nil
+}
+
+func (s *server) isParked() bool {
+	_, parked := s.Annotations[annotationParked]
+	return parked || s.Status.State == stateParked
+}
+
+func (s *server) operation() string { return s.Annotations[annotationOperation] }
 
 func isIgnored(object metav1.Object) bool {
 	return slices.Contains(ignored, object.GetAnnotations()[annotationOperation])

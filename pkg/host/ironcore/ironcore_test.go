@@ -93,11 +93,23 @@ func server(value any, path ...string) edit { return func(p pair) { set(p.server
 
 func annotated(key, value string) edit { return claim(value, "metadata", "annotations", key) }
 
+func serverAnnotated(key, value string) edit { return server(value, "metadata", "annotations", key) }
+
+const operation = "metal.ironcore.dev/operation"
+
 // requested is right after the request.
 var requested = all(annotated(reboot, ""), annotated(whose, ours), claim("Off", "spec", "power"))
 
 // off is what the metal-operator makes of it.
 var off = all(server("Off", "spec", "power"), server("Off", "status", "powerState"))
+
+// v07 is how v0.7.0 has a Server: it names its claim without the UID.
+var v07 edit = func(p pair) {
+	set(p.server, map[string]any{"namespace": "metal", "name": "m"}, "spec", "serverClaimRef")
+}
+
+// newest is how the metal-operator has a Server after v0.7.0: its power is asked for by the claim alone.
+var newest = all(v07, func(p pair) { unstructured.RemoveNestedField(p.server.Object, "spec", "power") })
 
 func nothing(pair) {}
 
@@ -117,8 +129,10 @@ func strip(u object) object {
 	GinkgoHelper()
 	for kind, by := range ironcore.ByObject() {
 		if kind.GetObjectKind().GroupVersionKind() == u.GroupVersionKind() {
+			before := u.DeepCopy()
 			stripped, err := by.Transform(u)
 			Expect(err).NotTo(HaveOccurred())
+			Expect(u).To(Equal(before))
 			return stripped.(object)
 		}
 	}
@@ -143,6 +157,25 @@ func driverOf(funcs interceptor.Funcs, pairs ...pair) (*host.Driver, client.With
 	}
 	c := live.Build()
 	return &host.Driver{Kind: ironcore.Kind{}, Access: host.Access{Namespace: builder.Namespace, HostNamespace: "metal", Cached: cached.Build(), APIReader: c, Writer: c}}, c
+}
+
+// only has one object.
+type only struct {
+	client.Reader
+	object object
+}
+
+func (o only) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	o.object.DeepCopyInto(into.(object))
+	return nil
+}
+
+// written is what an API server notes of who has written an object or what belongs to it, on the day of the tests.
+func written(subresource, at string) any {
+	return map[string]any{
+		"manager": "m", "operation": "Update", "apiVersion": "metal.ironcore.dev/v1alpha1", "fieldsType": "FieldsV1", "fieldsV1": map[string]any{"f:spec": map[string]any{}},
+		"subresource": subresource, "time": "2026-03-01T" + at + "Z",
+	}
 }
 
 func read(c client.Client) object {
@@ -202,17 +235,44 @@ var _ = Describe("ServerClaims", func() {
 		Entry("off, but another Server of that name", all(requested, off, server("other", "metadata", "uid")), new(false), false),
 		Entry("off, but a version that nobody can read", all(requested, off, annotated(whose, `{"uid":"machine-m","on":"server/x"}`)), new(false), false),
 		Entry("off, but the claim is that of another machine's request", all(requested, off, annotated(whose, `{"uid":"other","on":"server/1"}`)), new(false), false),
-		Entry("off, but the request was taken back", all(off, annotated(whose, ours)), new(false), false),
-		Entry("off, but the claim is on again", all(requested, off, claim("On", "spec", "power")), new(false), false),
+		Entry("off, but the request was taken back", all(off, annotated(whose, ours), claim("Off", "spec", "power")), new(false), false),
+		Entry("off, but the claim is on again", all(requested, off, claim("On", "spec", "power")), nil, false),
 		Entry("off, but somebody else's request", all(off, annotated(reboot, ""), claim("Off", "spec", "power")), new(false), false),
 		Entry("off, but to be on", all(requested, off, server("On", "spec", "power")), nil, false),
-		Entry("off, but nobody said so", all(requested, off, func(p pair) { unstructured.RemoveNestedField(p.server.Object, "spec", "power") }), nil, false),
 		Entry("off, but in maintenance", all(requested, off, server("Maintenance", "status", "state")), nil, false),
+		Entry("off, but a maintenance is to come", all(requested, off, server("x", "spec", "serverMaintenanceRef", "name")), nil, false),
 		Entry("off, but available", all(requested, off, server("Available", "status", "state")), nil, false),
-		Entry("off, but claimed by another", all(requested, off, server("other", "spec", "serverClaimRef", "uid")), new(false), false),
-		Entry("off, but nobody looks", all(requested, off, func(p pair) {
-			p.server.SetAnnotations(map[string]string{"metal.ironcore.dev/operation": "ignore-reconciliation"})
-		}), nil, false),
+		Entry("off, but claimed by another", all(requested, off, server("other", "spec", "serverClaimRef", "uid")), nil, false),
+		Entry("off, but nobody looks", all(requested, off, serverAnnotated(operation, "ignore-reconciliation")), nil, false),
+		Entry("off, but to be power-cycled", all(requested, off, serverAnnotated(operation, "power-cycle-server")), nil, false),
+		Entry("on, but nobody looks", serverAnnotated(operation, "ignore-reconciliation"), nil, false),
+		Entry("on, and to be power-cycled", serverAnnotated(operation, "power-cycle-server"), new(true), false),
+
+		Entry("v0.7.0, on", v07, new(true), false),
+		Entry("v0.7.0, off since the request", all(requested, off, v07), new(false), true),
+		Entry("v0.7.0, off, but to be on", all(requested, off, v07, server("On", "spec", "power")), nil, false),
+		Entry("v0.7.0, off, but the claim is on again", all(off, v07), nil, false),
+		Entry("v0.7.0, off, but claimed by another", all(requested, off, v07, server("n", "spec", "serverClaimRef", "name")), nil, false),
+		Entry("v0.7.0, off, but nobody looks", all(requested, off, v07, serverAnnotated(operation, "ignore")), nil, false),
+		Entry("v0.7.0, off, but nobody looks at what belongs to another", all(requested, off, v07, serverAnnotated(operation, "ignore-propagated")), nil, false),
+		Entry("v0.7.0, off, but nobody looks at it and at what belongs to it", all(requested, off, v07, serverAnnotated(operation, "ignore-child-and-self")), nil, false),
+		Entry("v0.7.0, off, but in maintenance", all(requested, off, v07, server("Maintenance", "status", "state")), nil, false),
+		Entry("v0.7.0, off, but to be parked", all(requested, off, v07, serverAnnotated(operation, "park")), nil, false),
+		Entry("v0.7.0, on, and to be parked", all(requested, v07, serverAnnotated(operation, "park")), new(true), false),
+
+		Entry("after v0.7.0, on", newest, new(true), false),
+		Entry("after v0.7.0, on and requested", all(requested, newest), new(true), false),
+		Entry("after v0.7.0, off since the request", all(requested, off, newest), new(false), true),
+		Entry("after v0.7.0, off in the version that was on", all(requested, off, newest, server("1", "metadata", "resourceVersion")), new(false), false),
+		Entry("after v0.7.0, off, but the claim is on", all(off, newest), nil, false),
+		Entry("after v0.7.0, off as v0.7.0 left it, but the claim is on", all(off, v07), nil, false),
+		Entry("after v0.7.0, off, but claimed by another", all(requested, off, newest, server("n", "spec", "serverClaimRef", "name")), nil, false),
+		Entry("after v0.7.0, off, but to be parked", all(requested, off, newest, serverAnnotated(operation, "park")), nil, false),
+		Entry("after v0.7.0, off, but parked", all(requested, off, newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), nil, false),
+		Entry("after v0.7.0, off, but parked right now", all(requested, off, newest, serverAnnotated("metal.ironcore.dev/parked", "true")), nil, false),
+		Entry("after v0.7.0, off, and not parked any more", all(requested, off, newest, server("Parked", "status", "state")), nil, false),
+		Entry("after v0.7.0, on when it was parked", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), nil, false),
+		Entry("after v0.7.0, off, but released", all(requested, off, newest, server("Released", "status", "state")), nil, false),
 		Entry("powering off", all(requested, server("Off", "spec", "power"), server("PoweringOff", "status", "powerState")), nil, false),
 		Entry("powering on", server("PoweringOn", "status", "powerState"), nil, false),
 		Entry("paused", server("Paused", "status", "powerState"), nil, false),
@@ -253,14 +313,83 @@ var _ = Describe("ServerClaims", func() {
 		Entry("a Server of another claim", server("n", "spec", "serverClaimRef", "name"), "its Server is that of another ServerClaim"),
 		Entry("a Server of a claim before", server("other", "spec", "serverClaimRef", "uid"), "its Server is that of another ServerClaim"),
 		Entry("a Server of another namespace", server("n", "spec", "serverClaimRef", "namespace"), "its Server is that of another ServerClaim"),
-		Entry("a parked claim", annotated("metal.ironcore.dev/operation", "ignore-reconciliation"), "it is parked"),
-		Entry("a parked Server", edit(func(p pair) {
-			p.server.SetAnnotations(map[string]string{"metal.ironcore.dev/operation": "ignore-child-and-self-reconciliation"})
-		}), "it is parked"),
+		Entry("a claim that nobody acts on", annotated(operation, "ignore-reconciliation"), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("a Server that nobody acts on", serverAnnotated(operation, "ignore-child-and-self-reconciliation"), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("a Server that is to be reset", serverAnnotated(operation, "force-on-server"), `its Server is about to do "force-on-server"`),
 		Entry("maintenance to come", server("x", "spec", "serverMaintenanceRef", "name"), "its Server is in maintenance"),
 		Entry("maintenance", server("Maintenance", "status", "state"), "its Server is in maintenance"),
-		Entry("an error", server("Error", "status", "state"), `its Server is not Reserved but "Error"`),
+		Entry("an error", server("Error", "status", "state"), "its operator reports: its Server is in state Error"),
+		Entry("another state", server("Discovery", "status", "state"), `its Server is not Reserved but "Discovery"`),
+		Entry("v0.7.0, nobody", v07, ""),
+		Entry("v0.7.0, a Server of another claim", all(v07, server("n", "spec", "serverClaimRef", "name")), "its Server is that of another ServerClaim"),
+		Entry("v0.7.0, a claim that nobody acts on", all(v07, annotated(operation, "ignore")), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("v0.7.0, a Server that nobody acts on", all(v07, serverAnnotated(operation, "ignore")), "nobody acts on it (annotation metal.ironcore.dev/operation)"),
+		Entry("v0.7.0, maintenance to come", all(v07, server("x", "spec", "serverMaintenanceRef", "name")), "its Server is in maintenance"),
+		Entry("after v0.7.0, nobody", newest, ""),
+		Entry("after v0.7.0, a Server that is to be parked", all(newest, serverAnnotated(operation, "park")), "its Server is about to be parked"),
+		Entry("after v0.7.0, a Server that is parked right now", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true")), "its Server is parked"),
+		Entry("after v0.7.0, a parked Server", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), "its Server is parked"),
+		Entry("after v0.7.0, a Server that is to go on", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), serverAnnotated(operation, "unpark"), server("Parked", "status", "state")), "its Server is parked"),
+		Entry("after v0.7.0, a Server that goes on", all(newest, server("Parked", "status", "state")), "its Server is parked"),
 		Entry("being deleted", all(claim("2026-03-01T12:00:00Z", "metadata", "deletionTimestamp"), func(p pair) { p.claim.SetFinalizers([]string{"a/b"}) }), "it is being deleted"),
+	)
+
+	DescribeTable("X18 who works on it, while it is off for a request as well", func(e edit, servicing string) {
+		for _, asked := range []edit{nothing, all(requested, off)} {
+			d, _ := driverOf(interceptor.Funcs{}, hosts(asked, e))
+			h := of(d)
+			Expect(h.Servicing).To(Equal(servicing))
+			Expect(h.OffSinceRequest).To(Equal(servicing == "" && h.Requested))
+		}
+	},
+		Entry("nobody", edit(nothing), ""),
+		Entry("a maintenance to come", server("x", "spec", "serverMaintenanceRef", "name"), "its Server is in maintenance"),
+		Entry("a maintenance", server("Maintenance", "status", "state"), "its Server is in maintenance"),
+		Entry("v0.7.0, nobody", v07, ""),
+		Entry("v0.7.0, a maintenance", all(v07, server("x", "spec", "serverMaintenanceRef", "name"), server("Maintenance", "status", "state")), "its Server is in maintenance"),
+		Entry("v0.7.0, to be parked", all(v07, serverAnnotated(operation, "park")), "its Server is about to be parked"),
+		Entry("after v0.7.0, to be parked", all(newest, serverAnnotated(operation, "park")), "its Server is about to be parked"),
+		Entry("after v0.7.0, parked right now", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true")), "its Server is parked"),
+		Entry("after v0.7.0, parked", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), server("Parked", "status", "state")), "its Server is parked"),
+		Entry("after v0.7.0, to go on", all(newest, serverAnnotated("metal.ironcore.dev/parked", "true"), serverAnnotated(operation, "unpark")), "its Server is parked"),
+	)
+
+	It("X18 X20 tells nothing of the Server of another claim", func() {
+		d, _ := driverOf(interceptor.Funcs{}, hosts(server("n", "spec", "serverClaimRef", "name"), server("Maintenance", "status", "state")))
+		Expect(of(d).Servicing).To(BeEmpty())
+		d, _ = driverOf(interceptor.Funcs{}, hosts(server("n", "spec", "serverClaimRef", "name"), server("Error", "status", "state")))
+		Expect(of(d).Error).To(BeEmpty())
+	})
+
+	DescribeTable("X20 what may be a request of ours without its owner", func(e edit, unowned bool) {
+		d, _ := driverOf(interceptor.Funcs{}, hosts(e))
+		Expect(of(d).Unowned).To(Equal(unowned))
+	},
+		Entry("nothing", edit(nothing), false),
+		Entry("the key", annotated(reboot, ""), true),
+		Entry("the power", claim("Off", "spec", "power"), true),
+		Entry("both", all(annotated(reboot, ""), claim("Off", "spec", "power")), true),
+		Entry("an owner that cannot be read", all(requested, annotated(whose, "{}")), true),
+		Entry("a request", requested, false),
+		Entry("an owner without a request", annotated(whose, ours), false),
+	)
+
+	DescribeTable("X17 when its power was reported last", func(fields []any, expected time.Time) {
+		p := hosts()
+		if fields != nil {
+			set(p.server, fields, "metadata", "managedFields")
+		}
+		for _, s := range []object{p.server, strip(p.server)} {
+			report, err := ironcore.Kind{}.Report(ctx, only{object: s}, p.claim)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(report.Changed).To(BeTemporally("==", expected))
+		}
+	},
+		Entry("nobody says", nil, time.Time{}),
+		Entry("by nobody", []any{written("", "12:00:00")}, time.Time{}),
+		Entry("at a time that is not said", []any{map[string]any{"manager": "m", "operation": "Update", "subresource": "status"}}, time.Time{}),
+		Entry("by who changes its status", []any{written("", "14:00:00"), written("status", "12:00:00")}, builder.Start),
+		Entry("by the last who does", []any{written("status", "11:00:00"), written("status", "12:00:00"), written("status", "10:00:00"), written("scale", "13:00:00")}, builder.Start),
 	)
 
 	It("X2 X14 has no host for a machine of another name, or without a claim", func() {
@@ -457,6 +586,9 @@ var _ = Describe("ServerClaims", func() {
 			"spec":     map[string]any{"power": "On", "serverClaimRef": map[string]any{"namespace": "metal", "name": "m", "uid": "claim"}},
 			"status":   map[string]any{"powerState": "On", "state": "Reserved"},
 		}))
+		p := hosts()
+		set(p.server, []any{written("", "11:00:00"), written("status", "12:00:00")}, "metadata", "managedFields")
+		Expect(strip(p.server).Object["metadata"]).To(HaveKeyWithValue("managedFields", []any{map[string]any{"subresource": "status", "time": "2026-03-01T12:00:00Z"}}))
 		Expect(strip(hosts(requested).claim).GetAnnotations()).To(HaveLen(2))
 	})
 })

@@ -50,7 +50,7 @@ var (
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	logf.SetLogger(logzap.New(logzap.UseDevMode(true), logzap.WriteTo(GinkgoWriter)))
-	module, err := binaries.Source(ctx, binaries.MetalOperator, "github.com/ironcore-dev/metal-operator")
+	module, err := binaries.Source(ctx, binaries.MetalOperator07, "github.com/ironcore-dev/metal-operator")
 	Expect(err).NotTo(HaveOccurred())
 	crds := filepath.Join(module.Dir, "config", "crd", "bases")
 	definitions = []string{

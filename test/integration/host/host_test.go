@@ -286,6 +286,16 @@ var _ = Describe("Hosts", Ordered, func() {
 				Eventually(func() ([]remediation.Host, error) { return driver.Owned(ctx, "seed", builder.Namespace) }, patient).Should(BeEmpty())
 			})
 
+			if w.kind == "ServerClaim" {
+				It("X17 knows when the power was reported last, as the API server notes it", func(ctx SpecContext) {
+					began := time.Now().Truncate(time.Second)
+					w.power(ctx, machine.Name, false)
+					reported := live(ctx).Changed
+					Expect(reported).To(BeTemporally(">=", began))
+					Eventually(func() *remediation.Host { return of(ctx) }, patient).Should(HaveField("Changed", BeTemporally("==", reported)))
+				})
+			}
+
 			It("X3 is asked once, however many ask at once", func(ctx SpecContext) {
 				before := of(ctx)
 				var (

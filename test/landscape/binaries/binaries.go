@@ -34,12 +34,15 @@ const (
 	MCM061     = "mcm-0.61"
 	MCM062     = "mcm-0.62"
 
-	// MetalOperator is also the name of its binary.
-	MetalOperator = "metal-operator"
+	MetalOperator03 = "metal-operator-0.3"
+	MetalOperator07 = "metal-operator-0.7"
 )
 
-// Redfish is the name of the binary with metal-operator's mock of a BMC, which MetalOperator has too.
-const Redfish = "redfish"
+// Names of the binaries of a metal-operator: itself, and its mock of a BMC.
+const (
+	MetalOperator = "metal-operator"
+	Redfish       = "redfish"
+)
 
 const (
 	projectModule = "github.com/gardener/gardener-extension-machine-preservation"
@@ -77,7 +80,8 @@ var modules = map[string]module{
 	MCM061: {},
 	MCM062: {},
 
-	MetalOperator: {names: map[string]string{"cmd": MetalOperator}},
+	MetalOperator03: {names: map[string]string{"cmd": MetalOperator}},
+	MetalOperator07: {names: map[string]string{"cmd": MetalOperator}},
 }
 
 // Ensure builds the tools of the given modules unless the cache has them, and returns the paths by name of the binary.

@@ -25,10 +25,12 @@ import (
 // Kinds of hosts.
 const (
 	BareMetalHost = "baremetalhost"
-	IronCore      = "ironcore"
+	// IronCore03 and IronCore07 are those of metal-operator v0.3 and v0.7.
+	IronCore03 = "ironcore-0.3"
+	IronCore07 = "ironcore-0.7"
 )
 
-var kinds = []string{BareMetalHost, IronCore}
+var kinds = []string{BareMetalHost, IronCore03, IronCore07}
 
 // Validate returns an error that names the valid kinds of hosts if the given one is none of them. Empty is valid: machines
 // have no hosts.

@@ -22,7 +22,7 @@ var _ = Describe("Hosts", func() {
 	It("should name the valid kinds", func() {
 		Expect(Validate("")).To(Succeed())
 		Expect(Validate(BareMetalHost)).To(Succeed())
-		Expect(Validate("vm")).To(MatchError(`invalid kind of hosts "vm", valid are: baremetalhost, ironcore`))
+		Expect(Validate("vm")).To(MatchError(`invalid kind of hosts "vm", valid are: baremetalhost, ironcore-0.3, ironcore-0.7`))
 	})
 
 	DescribeTable("#Obeys", func(misbehaviour Misbehaviour, on, off bool) {

@@ -69,7 +69,7 @@ func newCommand() *cobra.Command {
 	for _, cmd := range []*cobra.Command{up, run} {
 		cmd.Flags().StringVar(&o.mcm, "mcm", landscape.DefaultMCM, "generation of machine-controller-manager")
 		cmd.Flags().BoolVar(&o.garden, "garden", false, "start a garden, in which Shoots can be created, and no Shoot")
-		cmd.Flags().StringVar(&o.hosts, "hosts", "", "kind of hosts that machines run on, baremetalhost or ironcore, empty for none")
+		cmd.Flags().StringVar(&o.hosts, "hosts", "", "kind of hosts that machines run on, baremetalhost, ironcore-0.3 or ironcore-0.7, empty for none")
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			return errors.Join(landscape.ValidateMCM(o.mcm), hosts.Validate(o.hosts))
 		}

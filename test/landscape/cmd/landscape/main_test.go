@@ -29,7 +29,7 @@ var _ = Describe("Command", func() {
 		Entry("an unknown generation to start", `invalid generation "0.63" of machine-controller-manager, valid are: 0.61, 0.62`, "up", "--mcm=0.63"),
 		Entry("an empty generation to start", `invalid generation ""`, "up", "--mcm="),
 		Entry("an unknown generation to run", `invalid generation "latest"`, "run", "--mcm=latest"),
-		Entry("unknown hosts to start", `invalid kind of hosts "vm", valid are: baremetalhost, ironcore`, "up", "--hosts=vm"),
+		Entry("unknown hosts to start", `invalid kind of hosts "vm", valid are: baremetalhost, ironcore-0.3, ironcore-0.7`, "up", "--hosts=vm"),
 		Entry("a generation to stop", "unknown flag: --mcm", "down", "--mcm=0.62"),
 		Entry("a superfluous argument", `unknown command "now"`, "up", "now"),
 		Entry("an unknown command", `unknown command "restart"`, "restart"),

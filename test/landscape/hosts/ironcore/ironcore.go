@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/process"
 )
 
@@ -59,9 +60,19 @@ func CRDs(dir string) ([]string, error) {
 	return manifests, nil
 }
 
+// Operator is a metal-operator.
+type Operator struct {
+	// Kind is that of the hosts, which says its version.
+	Kind string
+	// Dir is a checkout, and Path the executable that is built of it.
+	Dir, Path string
+	// LogFile is appended to.
+	LogFile string
+}
+
 // Start starts metal-operator for the cluster of the kubeconfig, which has its custom resource definitions, and waits until it
 // is ready. Its registry, to which machines would report in their discovery, cannot be kept from listening on all addresses.
-func Start(ctx context.Context, path, kubeconfig, logFile string) (*process.Process, error) {
+func Start(ctx context.Context, operator Operator, kubeconfig string) (*process.Process, error) {
 	ports := map[string]int{"registry": 0, "health": 0}
 	for name := range ports {
 		port, err := process.FreePort()
@@ -70,30 +81,34 @@ func Start(ctx context.Context, path, kubeconfig, logFile string) (*process.Proc
 		}
 		ports[name] = port
 	}
+	args := []string{
+		"--kubeconfig=" + kubeconfig,
+		"--enforce-power-off",
+		"--power-polling-interval=200ms",
+		"--power-polling-timeout=" + GracefulTimeout.String(),
+		"--server-resync-interval=30s",
+		"--probe-image=none",
+		"--probe-os-image=none",
+		"--metrics-bind-address=0",
+		fmt.Sprintf("--health-probe-bind-address=%s:%d", loopback, ports["health"]),
+		fmt.Sprintf("--registry-url=http://%s:%d", loopback, ports["registry"]),
+		fmt.Sprintf("--registry-port=%d", ports["registry"]),
+	}
+	if operator.Kind == hosts.IronCore07 { // v0.3 knows no such flag, and this one does not start without that file
+		args = append(args, "--discovery-ignition-path="+filepath.Join(operator.Dir, "config", "manager", "ignition-template.yaml"))
+	}
 	return process.StartReady(ctx, process.Spec{
-		Name: "metal-operator",
-		Path: path,
-		Args: []string{
-			"--kubeconfig=" + kubeconfig,
-			"--enforce-power-off",
-			"--power-polling-interval=200ms",
-			"--power-polling-timeout=" + GracefulTimeout.String(),
-			"--server-resync-interval=30s",
-			"--probe-image=none",
-			"--probe-os-image=none",
-			"--metrics-bind-address=0",
-			fmt.Sprintf("--health-probe-bind-address=%s:%d", loopback, ports["health"]),
-			fmt.Sprintf("--registry-url=http://%s:%d", loopback, ports["registry"]),
-			fmt.Sprintf("--registry-port=%d", ports["registry"]),
-		},
+		Name:    "metal-operator",
+		Path:    operator.Path,
+		Args:    args,
 		Env:     []string{"ENABLE_WEBHOOKS=false"},
-		LogFile: logFile,
+		LogFile: operator.LogFile,
 	}, process.HTTPOK(http.DefaultClient, fmt.Sprintf("http://%s:%d/readyz", loopback, ports["health"])))
 }
 
-// AddToManager adds the controller that gives hosts to machines to the manager of the seed. Their BMCs are processes of the
-// executable redfish, which end with the manager.
-func AddToManager(mgr manager.Manager, redfish, logFile string) error {
+// AddToManager adds the controller that gives hosts of that kind to machines to the manager of the seed. Their BMCs are processes
+// of the executable redfish, which end with the manager.
+func AddToManager(mgr manager.Manager, kind, redfish, logFile string) error {
 	bmcs := &bmcs{client: mgr.GetClient(), path: redfish, logFile: logFile, running: map[string]*bmc{}}
 	if err := mgr.Add(manager.RunnableFunc(bmcs.stopAllAtEnd)); err != nil {
 		return fmt.Errorf("could not add the BMCs: %w", err)
@@ -111,7 +126,7 @@ func AddToManager(mgr manager.Manager, redfish, logFile string) error {
 		Watches(newObject(kindServer, client.ObjectKey{}), handler.EnqueueRequestsFromMapFunc(machineOfServer)).
 		Watches(newObject(kindServerClaim, client.ObjectKey{}), &handler.EnqueueRequestForObject{}, builder.WithPredicates(createdOrDeleted())).
 		Watches(newObject(kindBootConfiguration, client.ObjectKey{}), &handler.EnqueueRequestForObject{}).
-		Complete(&reconciler{client: mgr.GetClient(), clock: clock.RealClock{}, bmcs: bmcs}); err != nil {
+		Complete(&reconciler{client: mgr.GetClient(), clock: clock.RealClock{}, bmcs: bmcs, ignore: operationIgnore[kind]}); err != nil {
 		return fmt.Errorf("could not add the controller of hosts: %w", err)
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 )
 
 const (
@@ -31,12 +33,16 @@ const (
 
 	// annotationOperation with operationIgnore keeps metal-operator from a Server.
 	annotationOperation = "metal.ironcore.dev/operation"
-	operationIgnore     = "ignore-reconciliation"
 
 	// The only system of the mock.
 	systemUUID = "38947555-7742-3448-3784-823347823834"
 	systemURI  = "/redfish/v1/Systems/437XR1138R2"
 )
+
+var operationIgnore = map[string]string{
+	hosts.IronCore03: "ignore-reconciliation",
+	hosts.IronCore07: "ignore",
+}
 
 func newObject(kind string, key client.ObjectKey) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
@@ -71,9 +77,10 @@ func specifyClaim(claim *unstructured.Unstructured, server string) {
 	}
 }
 
-// specifyServer makes the Server one that the claim has, and whose BMC is reached at the port.
-func specifyServer(server, claim *unstructured.Unstructured, port int) {
-	server.SetAnnotations(map[string]string{annotationOperation: operationIgnore})
+// specifyServer makes the Server one that the claim has, and whose BMC is reached at the port. What v0.7 does not know of the
+// reference to the claim does not come there.
+func specifyServer(server, claim *unstructured.Unstructured, ignore string, port int) {
+	server.SetAnnotations(map[string]string{annotationOperation: ignore})
 	server.Object["spec"] = map[string]any{
 		"systemUUID": systemUUID,
 		"systemURI":  systemURI,

@@ -24,6 +24,8 @@ type reconciler struct {
 	client client.Client
 	clock  clock.PassiveClock
 	bmcs   bmcStarter
+	// ignore is what keeps metal-operator from a Server.
+	ignore string
 }
 
 type bmcStarter interface {
@@ -92,12 +94,12 @@ func (r *reconciler) provision(ctx context.Context, machine client.ObjectKey) (*
 			return err
 		}
 		port, err := r.bmcs.start(ctx, server.GetName())
-		specifyServer(server, claim, port)
+		specifyServer(server, claim, r.ignore, port)
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	if server.GetAnnotations()[annotationOperation] != operationIgnore {
+	if server.GetAnnotations()[annotationOperation] != r.ignore {
 		return server, nil
 	}
 	if err := r.patchStatus(ctx, server, `{"status":{"state":"Reserved","powerState":"On"}}`); err != nil {

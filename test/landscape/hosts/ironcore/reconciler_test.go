@@ -57,7 +57,7 @@ var _ = Describe("reconciler", func() {
 		c = fakeclient.NewClientBuilder().WithScheme(kubernetesclient.SeedScheme).WithObjects(machine, pod).
 			WithStatusSubresource(NewServer(key), newObject(kindBootConfiguration, key)).Build()
 		bmcs = fakeBMCs{}
-		r = &reconciler{client: c, clock: testclock.NewFakePassiveClock(time.Now()), bmcs: bmcs}
+		r = &reconciler{client: c, clock: testclock.NewFakePassiveClock(time.Now()), bmcs: bmcs, ignore: "ignore"}
 	})
 
 	settle := func(ctx SpecContext) {

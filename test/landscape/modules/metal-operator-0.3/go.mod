@@ -1,10 +1,10 @@
-// The metal-operator, which switches hosts of the local landscape, and its mock of their BMCs.
-module github.com/gardener/gardener-extension-machine-preservation/test/landscape/modules/metal-operator
+// The metal-operator v0.3, which switches hosts of the local landscape, and its mock of their BMCs.
+module github.com/gardener/gardener-extension-machine-preservation/test/landscape/modules/metal-operator-0.3
 
 go 1.26.0
 
 tool (
-	github.com/gardener/gardener-extension-machine-preservation/test/landscape/modules/metal-operator/redfish
+	github.com/gardener/gardener-extension-machine-preservation/test/landscape/modules/metal-operator-0.3/redfish
 	github.com/ironcore-dev/metal-operator/cmd
 )
 
