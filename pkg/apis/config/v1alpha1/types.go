@@ -51,7 +51,8 @@ type ControllerConfiguration struct {
 	// +optional
 	InjectionMaxFailedPercent *int32 `json:"injectionMaxFailedPercent,omitempty"`
 	// Hosts are what the machines of the landscape run on, if their power can be switched. Nothing is power-cycled unless this
-	// is set, whatever a Shoot sets. maxMachinePreserveTimeout must be at least 3h then, as a power cycle may take so long.
+	// is set, whatever a Shoot sets. maxMachinePreserveTimeout must be at least 3h and maxServicing then: a power cycle may take
+	// so long.
 	// +optional
 	Hosts *Hosts `json:"hosts,omitempty"`
 	// Evidence is whether Shoots may have evidence of failed machines stored in the seed. Nothing is stored unless this is set,
@@ -81,12 +82,25 @@ type Hosts struct {
 	// see all of them.
 	// +optional
 	KubeconfigSecretName string `json:"kubeconfigSecretName,omitempty"`
-	// Automatic allows Shoots to have failed machines power-cycled without being asked for. It defaults to false.
+	// Automatic allows Shoots to have failed machines power-cycled without being asked for. It defaults to false. A Shoot may be
+	// told which machines would be, all the same: nothing is touched for that.
 	// +optional
 	Automatic bool `json:"automatic,omitempty"`
 	// ShootRequests allows those who may annotate the nodes of a shoot to ask for power cycles. It defaults to false.
 	// +optional
 	ShootRequests bool `json:"shootRequests,omitempty"`
+	// MaxPerShoot is how many machines of a shoot are power-cycled at a time, whatever its pools allow. At least 1. There is no
+	// limit unless this is set.
+	// +optional
+	MaxPerShoot *int32 `json:"maxPerShoot,omitempty"`
+	// MaxPerSeed is how many machines of all shoots of a seed are power-cycled at a time. At least 1. There is no limit unless
+	// this is set.
+	// +optional
+	MaxPerSeed *int32 `json:"maxPerSeed,omitempty"`
+	// MaxServicing is for how long the deadlines of a power cycle stand still, and its machine is kept, while the host's own
+	// controller works on it, for a firmware update for example. Between 10m and 24h. It defaults to 2h.
+	// +optional
+	MaxServicing *metav1.Duration `json:"maxServicing,omitempty"`
 	// PXEBootKeepsDisks declares that a Server that boots by PXE keeps what is on its disks, and comes back with it:
 	// metal-operator boots one so that it finds off. ServerClaims need that.
 	// +optional
