@@ -116,6 +116,24 @@ var _ = Describe("Permissions", func() {
 		Expect(verbs(map[string]any{"kind": "BareMetalHost", "kubeconfigSecretName": "metal"})).To(BeEmpty())
 	})
 
+	It("X19: should allow the extension to watch Machines only where there are hosts", func() {
+		verbs := func(config map[string]any) []string {
+			var verbs []string
+			for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, map[string]any{"config": config})) {
+				for _, rule := range role.Rules {
+					if slices.Contains(rule.Resources, "machines") {
+						verbs = append(verbs, rule.Verbs...)
+					}
+				}
+			}
+			return verbs
+		}
+		Expect(verbs(nil)).To(ConsistOf("list", "patch"))
+		for _, hosts := range []map[string]any{{"kind": "BareMetalHost"}, {"kind": "BareMetalHost", "kubeconfigSecretName": "metal"}} {
+			Expect(verbs(map[string]any{"hosts": hosts})).To(ConsistOf("list", "watch", "patch"))
+		}
+	})
+
 	It("should allow the extension to see ConfigMaps of all names, and to change stored evidence, only where it is stored, or was", func() {
 		verbs := func(config map[string]any, names ...string) []string {
 			var verbs []string

@@ -97,6 +97,7 @@ func extensionSettings() map[string]setting {
 		"config.hosts": {map[string]any{"kind": "ServerClaim", "kubeconfigSecretName": "metal", "maxPerShoot": int64(3), "maxServicing": "1h"}, Keys{
 			"ConfigMap[config].data.config.yaml":                                                     ContainSubstring("\nhosts:\n  kind: ServerClaim\n  kubeconfigSecretName: metal\n  maxPerShoot: 3\n  maxServicing: 1h\n"),
 			annotations + "checksum/config":                                                          HaveLen(64),
+			"ClusterRole.rules[machines].verbs[watch]":                                               Equal("watch"),
 			"ClusterRole.rules[secretsmetal].apiGroups[]":                                            BeEmpty(),
 			"ClusterRole.rules[secretsmetal].resources[secrets]":                                     Equal("secrets"),
 			"ClusterRole.rules[secretsmetal].resourceNames[metal]":                                   Equal("metal"),

@@ -56,7 +56,9 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/grants"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
@@ -183,11 +185,24 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 			return fmt.Errorf("failed to add injection controller: %w", err)
 		}
 	}
+	var finder *hosts.Finder
+	if config := planner.Defaults.Hosts; config != nil {
+		finder = hosts.NewFinder(mgr, config)
+		if err := (&hosts.Reconciler{Finder: *finder}).AddToManager(mgr); err != nil {
+			return fmt.Errorf("failed to add hosts controller: %w", err)
+		}
+		if limit := ptr.Deref(config.MaxPerSeed, 0); limit > 0 {
+			if err := (&grants.Reconciler{Limit: limit}).AddToManager(mgr); err != nil {
+				return fmt.Errorf("failed to add grants controller: %w", err)
+			}
+		}
+	}
 	if err := healthcheck.AddToManager(mgr, healthcheck.AddOptions{
 		Controller:       opts.healthcheck.Completed().Options(),
 		Ensurer:          ensurer,
 		Planner:          planner,
 		Schemas:          schemas,
+		Hosts:            finder,
 		ExtensionClasses: extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add health check controller: %w", err)

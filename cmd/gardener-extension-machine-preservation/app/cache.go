@@ -19,7 +19,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,6 +41,7 @@ func cacheOptions() cache.Options {
 			&extensionsv1alpha1.Cluster{}:        {Transform: stripCluster},
 			&extensionsv1alpha1.Extension{}:      {Transform: stripExtension},
 			&extensionsv1alpha1.Worker{}:         {Transform: stripWorker},
+			&machinev1alpha1.Machine{}:           {Label: powerCycled()},
 			&machinev1alpha1.MachineClass{}:      {Transform: stripMachineClass},
 			&machinev1alpha1.MachineDeployment{}: {Transform: stripMachineDeployment},
 		},
@@ -56,6 +60,13 @@ func clientOptions() client.Options {
 
 func nameIs(name string) fields.Selector {
 	return fields.OneTermEqualSelector(metav1.ObjectNameField, name)
+}
+
+// powerCycled selects the few Machines that have to do with power cycles. Nobody reads others from the cache.
+func powerCycled() labels.Selector {
+	exists, err := labels.NewRequirement(v1alpha1.LabelPowerCycle, selection.Exists, nil)
+	utilruntime.Must(err)
+	return labels.NewSelector().Add(*exists)
 }
 
 // startInformers starts the informers of what the webhooks read. Otherwise the first request would, and wait for it: in

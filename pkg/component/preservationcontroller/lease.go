@@ -5,18 +5,29 @@
 package preservationcontroller
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// HolderOf returns the identity of the preservation controller that is at work, which is the name of its pod, an underscore
-// and what is unique. It is empty if there is none, or if it has not renewed its Lease in time.
-func HolderOf(lease *coordinationv1.Lease, now time.Time) string {
+// Holder returns the identity of the preservation controller that is at work in a control plane, wherever its container runs: the
+// name of its pod, an underscore and what is unique. It is empty if there is none, or if it has not renewed its Lease in time.
+func Holder(ctx context.Context, reader client.Reader, namespace string, now time.Time) (string, error) {
+	lease, key := &coordinationv1.Lease{}, client.ObjectKey{Namespace: namespace, Name: Name}
+	if err := reader.Get(ctx, key, lease); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("failed to get Lease %q: %w", key, err)
+	}
 	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 	if lease.Spec.RenewTime == nil || now.Sub(lease.Spec.RenewTime.Time) >= duration {
-		return ""
+		return "", nil
 	}
-	return ptr.Deref(lease.Spec.HolderIdentity, "")
+	return ptr.Deref(lease.Spec.HolderIdentity, ""), nil
 }

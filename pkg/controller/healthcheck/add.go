@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
@@ -53,6 +54,8 @@ type AddOptions struct {
 	Planner *worker.Planner
 	// Schemas tells whether shares have native fields.
 	Schemas *machinecrd.Schemas
+	// Hosts finds the hosts that are off, nil where there are none.
+	Hosts *hosts.Finder
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -64,6 +67,16 @@ func AddToManager(mgr manager.Manager, options AddOptions) error {
 		shares    = &Shares{Reader: mgr.GetClient(), Planner: options.Planner, Schemas: options.Schemas}
 		holds     = &Holds{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
 	)
+	checks := []extensionshealthcheck.ConditionTypeToHealthCheck{
+		{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(container.Check)},
+		{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(shares.Check)},
+		{ConditionType: string(ConditionPreservedMachinesKept), HealthCheck: check(holds.Check)},
+	}
+	if options.Hosts != nil {
+		checks = append(checks, extensionshealthcheck.ConditionTypeToHealthCheck{
+			ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check((&Hosts{options.Hosts}).Check),
+		})
+	}
 	return extensionshealthcheck.DefaultRegistration(
 		v1alpha1.ExtensionType,
 		extensionsv1alpha1.SchemeGroupVersion.WithKind(extensionsv1alpha1.ExtensionResource),
@@ -76,11 +89,7 @@ func AddToManager(mgr manager.Manager, options AddOptions) error {
 			ExtensionClasses:  options.ExtensionClasses,
 		},
 		nil,
-		[]extensionshealthcheck.ConditionTypeToHealthCheck{
-			{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(container.Check)},
-			{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(shares.Check)},
-			{ConditionType: string(ConditionPreservedMachinesKept), HealthCheck: check(holds.Check)},
-		},
+		checks,
 		// Former versions wrote these. Gardener takes conditions for stale that nobody writes any more.
 		sets.New[gardencorev1beta1.ConditionType](gardencorev1beta1.ShootSystemComponentsHealthy, gardencorev1beta1.ShootEveryNodeReady),
 	)

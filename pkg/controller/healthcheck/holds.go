@@ -21,7 +21,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-// maxNamed is how many machines a condition names at most.
+// maxNamed is how many machines or hosts a condition names at most.
 const maxNamed = 10
 
 // Holds checks that preserved machines are not about to be deleted.

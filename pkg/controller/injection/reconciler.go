@@ -18,7 +18,6 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	gardenerutils "github.com/gardener/gardener/pkg/utils/gardener"
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -222,11 +221,10 @@ func (r *Reconciler) observe(ctx context.Context, rollout *Rollout, needsLease b
 		sidecar, since = told, at
 	}
 	if needsLease && sidecar == SidecarReady {
-		lease := &coordinationv1.Lease{}
-		if err := r.APIReader.Get(ctx, client.ObjectKey{Namespace: rollout.Namespace, Name: preservationcontroller.Name}, lease); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("failed to get Lease %q: %w", client.ObjectKey{Namespace: rollout.Namespace, Name: preservationcontroller.Name}, err)
+		holder, err := preservationcontroller.Holder(ctx, r.APIReader, rollout.Namespace, now)
+		if err != nil {
+			return err
 		}
-		holder := preservationcontroller.HolderOf(lease, now)
 		if !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return strings.HasPrefix(holder, pod.Name+"_") }) {
 			sidecar = SidecarNotReady
 		}

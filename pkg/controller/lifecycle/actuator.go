@@ -31,6 +31,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
@@ -55,10 +56,9 @@ type Actuator struct {
 	// EndMaintenances sets back what is in progress of the maintenances of a shoot. That there are none, or no API for them, is
 	// no error.
 	EndMaintenances func(ctx context.Context, shoot client.Client) error
-	// Hosts are those of the component configuration, nil for none, and HostDriver returns the driver for those of a shoot, by its
-	// control-plane namespace. A NotFound says that nothing reaches them.
+	// Hosts are those of the component configuration, nil for none, and HostDriver returns the driver for those of a shoot.
 	Hosts      *configv1alpha1.Hosts
-	HostDriver func(ctx context.Context, namespace string) (HostDriver, error)
+	HostDriver hosts.DriverOf
 	// Evidence is that of the component configuration, nil for none.
 	Evidence *configv1alpha1.Evidence
 	// Schemas tells how machines are held.

@@ -18,6 +18,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 )
@@ -60,7 +61,7 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			ShootClient:     shootClient(uncached),
 			EndMaintenances: maintenance.End,
 			Hosts:           options.Hosts,
-			HostDriver:      hostDriverFor(uncached, options.Hosts),
+			HostDriver:      hosts.NewDriverOf(uncached, uncached, options.Hosts),
 			Evidence:        options.Evidence,
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),

@@ -17,7 +17,6 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -43,16 +42,9 @@ const (
 // errNoToken says that the access secret is too young.
 var errNoToken = errors.New("not yet written")
 
-// holder returns which preservation controller is at work, wherever its container still runs, empty if none is.
+// holder returns which preservation controller is at work, empty if none is.
 func (a *Actuator) holder(ctx context.Context, namespace string) (string, error) {
-	lease := &coordinationv1.Lease{}
-	if err := a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: preservationcontroller.Name}, lease); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return "", nil
-		}
-		return "", fmt.Errorf("failed to get Lease %q: %w", preservationcontroller.Name, err)
-	}
-	return preservationcontroller.HolderOf(lease, a.Clock.Now()), nil
+	return preservationcontroller.Holder(ctx, a.Client, namespace, a.Clock.Now())
 }
 
 // endPreservations ends all preservations of a shoot that goes on without this extension (P10), and cleans its nodes if

@@ -4,8 +4,5 @@
 
 package lifecycle
 
-// ShootClient and HostDriverFor are what AddToManager gives to the actuator.
-var (
-	ShootClient   = shootClient
-	HostDriverFor = hostDriverFor
-)
+// ShootClient is what AddToManager gives to the actuator.
+var ShootClient = shootClient

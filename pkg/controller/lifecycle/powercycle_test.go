@@ -38,6 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	hostscontroller "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
@@ -186,7 +187,7 @@ var _ = Describe("Power cycles", func() {
 			Clock:       clock,
 			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, nil },
 			Hosts:       &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost},
-			HostDriver:  func(context.Context, string) (HostDriver, error) { return hosts, hostError },
+			HostDriver:  func(context.Context, string) (hostscontroller.Driver, error) { return hosts, hostError },
 			Schemas:     &machinecrd.Schemas{Machines: c, MachineDeployments: c},
 			Recorder:    events.NewFakeRecorder(10),
 		}
@@ -551,50 +552,6 @@ var _ = Describe("Power cycles", func() {
 			hostError = errors.New("nobody asks")
 			Expect(actuator.Delete(ctx, log, ex)).To(Succeed())
 			gone()
-		})
-	})
-
-	Describe("#HostDriverFor", func() {
-		driver := func(hosts *configv1alpha1.Hosts) (host.Access, error) {
-			driver, err := HostDriverFor(c, hosts)(ctx, namespace)
-			if err != nil {
-				return host.Access{}, err
-			}
-			return driver.(*host.Driver).Access, nil
-		}
-		create := func(context string) {
-			Expect(c.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "metal", Namespace: namespace}, Data: map[string][]byte{"kubeconfig": fmt.Appendf(nil,
-				`{"apiVersion":"v1","kind":"Config","current-context":"a","clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],`+
-					`"users":[{"name":"a","user":{"token":"t"}}],"contexts":[{"name":"a","context":{"cluster":"a","user":"a"%s}}]}`, context)}})).To(Succeed())
-		}
-		elsewhere := &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost, KubeconfigSecretName: "metal"}
-
-		It("should reach hosts in the seed, in the control-plane namespace", func() {
-			access, err := driver(&configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost})
-			Expect(err).NotTo(HaveOccurred())
-			Expect(access).To(Equal(host.Access{Namespace: namespace, HostNamespace: namespace, Cached: c, APIReader: c, Writer: c}))
-		})
-
-		It("should reach hosts in another cluster, in the namespace of the context", func() {
-			_, err := driver(elsewhere)
-			Expect(err).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
-			create(`,"namespace":"hosts"`)
-			access, err := driver(elsewhere)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(access.Namespace).To(Equal(namespace))
-			Expect(access.HostNamespace).To(Equal("hosts"))
-			Expect(access.Cached).NotTo(BeIdenticalTo(c))
-		})
-
-		It("should name the Secret whose kubeconfig is not valid", func() {
-			create("")
-			_, err := driver(elsewhere)
-			Expect(err).To(MatchError(`failed to read the kubeconfig in Secret "metal": namespace of context "a": must be that of the hosts, but is empty`))
-		})
-
-		It("should tell that there is no driver", func() {
-			_, err := driver(&configv1alpha1.Hosts{Kind: "Other"})
-			Expect(err).To(MatchError(ContainSubstring(`no driver for hosts of kind "Other"`)))
 		})
 	})
 })

@@ -22,6 +22,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -249,6 +250,28 @@ var _ = Describe("Power cycles", func() {
 		eventually(gone)
 		Expect(annotations("host")).To(BeEmpty())
 		forgotten("cycled")
+	})
+
+	It("X19: should release a host of a shoot that goes on when no container is at work any more, and tell so", func() {
+		work("with", "--power-cycle")
+		fence("cycled", "Failed", `{}`)
+		patch := func(metadata string) {
+			GinkgoHelper()
+			machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "cycled", Namespace: namespace}}
+			Expect(env.Client.Patch(ctx, machine, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":%s}`, metadata)))).To(Succeed())
+		}
+		patch(fmt.Sprintf(`{"labels":{%q:"true"}}`, prefix+"power-cycle"))
+		Consistently(func() map[string]string { return annotations("host") }).WithTimeout(2 * time.Second).Should(HaveLen(2))
+
+		Expect(env.Client.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "machine-preservation-controller", Namespace: namespace}})).To(Succeed())
+		patch(fmt.Sprintf(`{"annotations":{%q:"Cancelled"}}`, prefix+"power-cycle-phase"))
+		eventually(func(g Gomega) {
+			g.Expect(annotations("host")).To(BeEmpty())
+			events := &eventsv1.EventList{}
+			g.Expect(env.Client.List(ctx, events, client.InNamespace(namespace))).To(Succeed())
+			g.Expect(events.Items).To(ContainElement(And(HaveField("Reason", "PowerCycleHostReleased"), HaveField("Regarding.Name", "cycled"))))
+		})
+		Expect(secret(Default)).To(HaveKeyWithValue(prefix+"power-cycle", "true"))
 	})
 
 	It("X15: should be left by force although the hosts cannot be reached", func() {

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package grants limits how many power cycles there are at a time in a seed (X8). The replica that leads is the only one that lets any
+// begin.
+package grants
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+const (
+	// ControllerName is the name of the controller.
+	ControllerName = "grants"
+
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// requests has the one request that there is.
+var requests = []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "seed"}}}
+
+// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it. The manager's cache is to have
+// those Machines only that have LabelPowerCycle.
+func (r *Reconciler) AddToManager(mgr manager.Manager) error {
+	if r.Client == nil {
+		r.Client = mgr.GetClient()
+	}
+	if r.APIReader == nil {
+		r.APIReader = mgr.GetAPIReader()
+	}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+
+	seed := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return requests })
+	return builder.ControllerManagedBy(mgr).
+		Named(ControllerName).
+		// There is one request, and never more than one at work: two would each grant what is left.
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		WatchesMetadata(&machinev1alpha1.Machine{}, seed, builder.WithPredicates(MachinePredicate())).
+		Complete(r)
+}

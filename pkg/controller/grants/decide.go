@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package grants
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+const (
+	// validity is for how long a grant lets a cycle begin.
+	validity = 2 * time.Minute
+	// slack is for how much longer a grant counts: the clocks differ, and the write with which a cycle begins may be on its way.
+	slack = 30 * time.Second
+)
+
+// Decision is what is due.
+type Decision struct {
+	// Grants are the machines whose cycle may begin now.
+	Grants []*machinev1alpha1.Machine
+	// Next is when a grant does not count any more that is or will be given; zero if there is none.
+	Next time.Time
+}
+
+// Decide returns whose cycles may begin so that never more than the limit are under way (X8). The machines are those of all control
+// planes that have LabelPowerCycle. Those come first that have waited for the longest. Who has let a grant of this wait pass comes
+// after all who have not, whoever did so longest ago first: his preservation controller may be gone.
+func Decide(machines []*machinev1alpha1.Machine, limit int, now time.Time) Decision {
+	type waiting struct {
+		machine       *machinev1alpha1.Machine
+		since, passed time.Time
+	}
+	var (
+		decision Decision
+		queue    []waiting
+	)
+	count := func(until time.Time) {
+		if decision.Next.IsZero() || until.Before(decision.Next) {
+			decision.Next = until
+		}
+	}
+	for _, m := range machines {
+		until, _ := time.Parse(time.RFC3339, m.Annotations[v1alpha1.AnnotationPowerCycleGrant])
+		since, awaits := remediation.AwaitsGrant(m)
+		switch {
+		case remediation.UnderWay(m):
+			limit--
+		case remediation.HasGrant(m, now.Add(-slack)):
+			limit--
+			count(until.Add(slack))
+		case awaits && m.DeletionTimestamp == nil:
+			if !until.After(since) {
+				until = time.Time{}
+			}
+			queue = append(queue, waiting{machine: m, since: since, passed: until})
+		}
+	}
+	slices.SortFunc(queue, func(a, b waiting) int {
+		return cmp.Or(
+			a.passed.Compare(b.passed),
+			a.since.Compare(b.since),
+			cmp.Compare(a.machine.Namespace, b.machine.Namespace),
+			cmp.Compare(a.machine.Name, b.machine.Name),
+		)
+	})
+	for _, w := range queue[:min(max(limit, 0), len(queue))] {
+		decision.Grants = append(decision.Grants, w.machine)
+		count(now.Add(validity + slack))
+	}
+	return decision
+}

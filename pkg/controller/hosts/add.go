@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hosts sees to hosts that are off for longer than they may be because of a power cycle, where no preservation controller is
+// there to release them (X19).
+package hosts
+
+import (
+	"context"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+)
+
+const (
+	// ControllerName is the name of the controller.
+	ControllerName = "hosts"
+
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+	// concurrentSyncs is more than one, so that a cluster of hosts that does not answer holds up only its own.
+	concurrentSyncs = 5
+)
+
+// NewFinder returns the Finder of a manager, for the hosts of the component configuration.
+func NewFinder(mgr manager.Manager, hosts *configv1alpha1.Hosts) *Finder {
+	return &Finder{
+		Reader:       mgr.GetCache(),
+		APIReader:    mgr.GetAPIReader(),
+		Driver:       NewDriverOf(mgr.GetAPIReader(), mgr.GetClient(), hosts),
+		MaxServicing: ptr.Deref(hosts.MaxServicing, metav1.Duration{}).Duration,
+		Clock:        clock.RealClock{},
+	}
+}
+
+// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it. The manager's cache is to have
+// those Machines only that have LabelPowerCycle.
+func (r *Reconciler) AddToManager(mgr manager.Manager) error {
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
+	}
+
+	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: object.GetNamespace()}}}
+	})
+	return builder.ControllerManagedBy(mgr).
+		Named(ControllerName).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: concurrentSyncs,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		WatchesMetadata(&machinev1alpha1.Machine{}, namespace, builder.WithPredicates(MachinePredicate())).
+		WatchesMetadata(&corev1.Secret{}, namespace, builder.WithPredicates(AccessSecretPredicate())).
+		Watches(&machinev1alpha1.MachineDeployment{}, namespace, builder.WithPredicates(MachineDeploymentPredicate())).
+		Complete(r)
+}

@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package hosts
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// overdue has one series for each control plane with such hosts, and none in replicas that do not lead. A label "namespace" would be
+// taken for that of the extension.
+var overdue = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	Namespace: "machine_preservation",
+	Name:      "hosts_overdue",
+	Help:      "Hosts of a shoot that are off for longer than they may be because of a power cycle, or may be if they cannot be reached.",
+}, []string{"shoot_namespace"})
+
+func init() {
+	ctrlmetrics.Registry.MustRegister(overdue)
+}
+
+func measure(namespace string, count int) {
+	if count == 0 {
+		overdue.DeleteLabelValues(namespace)
+		return
+	}
+	overdue.WithLabelValues(namespace).Set(float64(count))
+}
