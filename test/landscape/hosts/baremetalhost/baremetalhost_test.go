@@ -370,7 +370,7 @@ var _ = Describe("BareMetalHost", func() {
 		It("should heed nobody while it is prepared", func(ctx SpecContext) {
 			misbehave(ctx, hosts.Preparing)
 			Expect(status(ctx, "provisioning.state")).To(Equal("preparing"))
-			annotate(ctx, map[string]string{ours: hard})
+			annotate(ctx, map[string]string{ours: `{"mode":"hard","force":true}`})
 			Expect(power(ctx).On).To(BeTrue())
 			misbehave(ctx, "")
 			Expect(status(ctx, "provisioning.state")).To(Equal("provisioned"))

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -120,7 +120,7 @@ func (r *reconciler) report(ctx context.Context, host *unstructured.Unstructured
 	maps.Copy(status, present)
 	maps.Copy(status, fields)
 	maps.DeleteFunc(status, func(_ string, value any) bool { return value == nil })
-	if equality.Semantic.DeepEqual(status, present) {
+	if apiequality.Semantic.DeepEqual(status, present) {
 		return nil
 	}
 	status["lastUpdated"] = r.clock.Now().UTC().Format(time.RFC3339)
