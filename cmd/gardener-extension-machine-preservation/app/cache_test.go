@@ -17,12 +17,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
+
+var _ = Describe("Cache", func() {
+	It("X19: should have no Machines but those that have to do with power cycles", func() {
+		found := false
+		for object, by := range CacheOptions().ByObject {
+			if _, isMachine := object.(*machinev1alpha1.Machine); isMachine {
+				found = true
+				Expect(by.Label.Matches(labels.Set{v1alpha1.LabelPowerCycle: "true"})).To(BeTrue())
+				Expect(by.Label.Matches(labels.Set{"name": "pool"})).To(BeFalse())
+			}
+		}
+		Expect(found).To(BeTrue())
+	})
+})
 
 var _ = Describe("Transforms", func() {
 	meta := metav1.ObjectMeta{Name: "foo", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "bar"}}}

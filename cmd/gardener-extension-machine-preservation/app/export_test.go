@@ -12,6 +12,7 @@ var (
 	StripMachineClass      = stripMachineClass
 	StripMachineDeployment = stripMachineDeployment
 	StripDeployment        = stripDeployment
+	CacheOptions           = cacheOptions
 )
 
 // NewConfigOptions returns options with a value for --config.
