@@ -127,7 +127,7 @@ var _ = Describe("Policy for clusters of hosts", func() {
 		Entry("the image of a ServerClaim, beside its power", "serverclaims", with(""), strings.Replace(strings.Replace(with(""), "url: a", "url: b", 1), "'On'", "'Off'", 1), "spec.image"),
 		Entry("whether it is online", "baremetalhosts", with(""), strings.Replace(with(""), "online: true, ", "", 1), "spec.online"),
 		Entry("the consumer", "baremetalhosts", with(""), strings.Replace(with(""), "spec: {", "spec: {consumerRef: {name: a}, ", 1), "spec.consumerRef"),
-		Entry("all of its spec", "baremetalhosts", "{apiVersion: v1, kind: Host, metadata: {name: h}, spec: {online: true}}", "{apiVersion: v1, kind: Host, metadata: {name: h}}", "spec, spec.online"),
+		Entry("all of its spec", "baremetalhosts", "{apiVersion: v1, kind: Host, metadata: {name: h}, spec: {online: true}}", "{apiVersion: v1, kind: Host, metadata: {name: h}}", "spec.online"),
 		Entry("its status, where that is no resource of its own", "baremetalhosts", with(""), strings.Replace(with(""), "on: true", "on: false", 1), "status"),
 		Entry("another annotation", "baremetalhosts", with(", annotations: {a: b}"), with(", annotations: {a: c}"), "annotation a"),
 		Entry("another annotation taken away, beside a request", "baremetalhosts", with(", annotations: {a: b}"), with(", annotations: {"+reboot+": c}"), "annotation a"),

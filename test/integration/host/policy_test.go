@@ -100,6 +100,12 @@ func fence(w world) {
 			return someone
 		}
 		ours, others := clientOf(account), clientOf(other)
+		probe := builder.Machine("fenced")
+		w.create(ctx, probe)
+		Eventually(func() bool { // until the API server knows the policy
+			label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))
+			return apierrors.IsForbidden(ours.Patch(ctx, get(ctx, w.kind, probe.Name), label, client.DryRunAll))
+		}, patient).Should(BeTrue())
 		for i, change := range slices.Concat(commonChanges, changes[w.kind]) {
 			By(change.what)
 			machine := builder.Machine(fmt.Sprintf("fenced-%d", i))
