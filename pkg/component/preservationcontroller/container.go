@@ -40,11 +40,12 @@ const (
 	// FlagPowerCycleShootRequests is the flag with which those in the shoot may ask for it. It comes from the extension's own
 	// configuration.
 	FlagPowerCycleShootRequests = FlagPowerCycle + "-shoot-requests"
-	// FlagPowerCycleMaxPerShoot is the flag with how many machines are power-cycled at a time, FlagPowerCycleGrants the one with
-	// which the extension has a say in that, and FlagPowerCycleMaxServicing the one with for how long hosts may be serviced
-	// meanwhile. They come from the extension's own configuration.
-	FlagPowerCycleMaxPerShoot  = FlagPowerCycle + "-max-per-shoot"
-	FlagPowerCycleGrants       = FlagPowerCycle + "-grants"
+	// FlagPowerCycleMaxPerShoot is the flag with how many machines are power-cycled at a time. Like the next two it comes from the
+	// extension's own configuration.
+	FlagPowerCycleMaxPerShoot = FlagPowerCycle + "-max-per-shoot"
+	// FlagPowerCycleGrants is the flag with which the extension has a say in that.
+	FlagPowerCycleGrants = FlagPowerCycle + "-grants"
+	// FlagPowerCycleMaxServicing is the flag with for how long hosts may be serviced meanwhile.
 	FlagPowerCycleMaxServicing = FlagPowerCycle + "-max-servicing"
 
 	// HostVolumeName is the name of the volume with the kubeconfig for the hosts.

@@ -67,17 +67,16 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	c, err = client.New(config, client.Options{})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+	createPolicy(ctx)
 })
 
-// accessOf returns the access of somebody who is allowed what a driver needs, and nothing else.
+// accessOf returns the access of the account, which is allowed what a driver needs, and nothing else.
 func accessOf(ctx context.Context, name configv1alpha1.HostKind) (drivers.Kind, host.Access) {
 	GinkgoHelper()
 	kind, err := drivers.For(name)
 	Expect(err).NotTo(HaveOccurred())
 
-	user, err := testEnv.AddUser(envtest.User{Name: "sidecar-" + string(name)}, &rest.Config{QPS: 1000, Burst: 2000})
-	Expect(err).NotTo(HaveOccurred())
-	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "sidecar-" + string(name)}}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: account}, {APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: other}}
 	objectMeta := metav1.ObjectMeta{GenerateName: "host-", Namespace: namespace}
 	role := &rbacv1.Role{ObjectMeta: objectMeta, Rules: kind.PolicyRules}
 	Expect(c.Create(ctx, role)).To(Succeed())
@@ -86,7 +85,7 @@ func accessOf(ctx context.Context, name configv1alpha1.HostKind) (drivers.Kind, 
 	all := &rbacv1.ClusterRole{ObjectMeta: objectMeta, Rules: kind.ClusterPolicyRules}
 	Expect(c.Create(ctx, all)).To(Succeed())
 	Expect(c.Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: objectMeta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: all.Name}})).To(Succeed())
-	return kind, start(ctx, user.Config(), kind)
+	return kind, start(ctx, as(account), kind)
 }
 
 // start starts a cache until the end of the container.

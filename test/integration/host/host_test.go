@@ -442,6 +442,8 @@ var _ = Describe("Hosts", Ordered, func() {
 				w.report(ctx, machine.Name)
 				Expect(live(ctx).On).To(HaveValue(BeTrue()))
 			})
+
+			fence(w)
 		})
 	}
 })
