@@ -5,10 +5,13 @@
 package conformance
 
 import (
+	"fmt"
 	"time"
 
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -118,5 +121,40 @@ func dryPowerCycle(p *Pool) {
 		g.Expect(host.On).To(BeTrue())
 		g.Expect(host).To(beReleased())
 		g.Expect(p.fresh(g, machine).Annotations).NotTo(HaveKey(v1alpha1.AnnotationPowerCyclePhase))
+	})
+}
+
+// absentController: nobody is there to release a host, because machine-controller-manager is scaled to 0 while it is off. The
+// extension releases it when it should have been on for a minute.
+func absentController(p *Pool) {
+	settings := p.powerCycle()
+	settings.PowerOffTimeout.Duration = v1alpha1.MinPowerCycleTimeout
+	p.setPowerCycle(settings)
+	machine := p.running(2)[0]
+	p.holdUp(machine, p.scenario)
+	p.askForCycle(machine)
+	p.inCycle(machine, v1alpha1.PowerCycleMakingNodeSafe)
+
+	p.scaleMachineControllerManager(0)
+	defer p.scaleMachineControllerManager(1)
+	began := time.Now()
+	p.Eventually(func(g Gomega) { g.Expect(p.host(g, machine)).To(beReleased()) }).
+		WithContext(p.ctx).WithTimeout(5 * time.Minute).WithPolling(pollInterval).Should(Succeed())
+	p.t.Logf("Machine %s: its host was released %s after machine-controller-manager was gone", machine.Name, time.Since(began).Round(time.Second))
+	p.hostOn(machine)
+	p.event(machine, "PowerCycleHostReleased", "")
+}
+
+// scaleMachineControllerManager scales it, with what keeps machines in the same pod, and waits until it is so.
+func (p *Pool) scaleMachineControllerManager(replicas int32) {
+	p.t.Helper()
+	p.t.Logf("Deployment machine-controller-manager: %d replicas", replicas)
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: machineControllerManager}}
+	p.Expect(p.Seed.Patch(p.ctx, deployment, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)))).To(Succeed())
+	p.eventually(func(g Gomega) {
+		g.Expect(p.Seed.Get(p.ctx, client.ObjectKeyFromObject(deployment), deployment)).To(Succeed())
+		status := deployment.Status
+		g.Expect(status.ObservedGeneration).To(BeNumerically(">=", deployment.Generation))
+		g.Expect([]int32{status.Replicas, status.AvailableReplicas}).To(HaveEach(replicas))
 	})
 }

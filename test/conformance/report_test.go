@@ -58,7 +58,7 @@ var _ = Describe("Report", func() {
 			Expect(lines[:7]).To(Equal([]string{
 				"# Somewhere",
 				"",
-				"77 rules: 0 passed, 2 failed, 2 not applicable, 73 not run.",
+				"82 rules: 0 passed, 2 failed, 2 not applicable, 78 not run.",
 				"",
 				"| rule | result         | scenarios |",
 				"| ---- | -------------- | --------- |",

@@ -92,5 +92,10 @@ func Rules() []Rule {
 		{"X13", "A cycle succeeded when the node is healthy with another boot id that can be believed, whatever the host reported."},
 		{"X14", "Hosts that others keep off or have taken, and machines that are still being created, are not touched."},
 		{"X15", "Who switches power cycles off gets all hosts back first: nothing ends before no mark of ours is left on any."},
+		{"X16", "A healthy machine is not powered off, unless somebody asked for it while it was healthy."},
+		{"X17", "A host that was switched on, by whomever, is left alone for as long as its node may take to start."},
+		{"X18", "While a host is serviced by its own controller, deadlines stand still, the machine is kept, and nothing is written to the host."},
+		{"X19", "Where no preservation controller is there, the extension releases hosts that are off for too long, and tells of them."},
+		{"X20", "Attempts and the cycles of a day count for the host, whatever its machine. An owner that got lost is put back, and errors of the host are told."},
 	}
 }

@@ -87,6 +87,7 @@ func Scenarios() []Scenario {
 		{Name: "drain-compared", Rules: []string{"D5", "D9"}, Alone: true, Long: true, needs: needsDrainStrategies, run: comparedDrains},
 		{Name: "maintenance-scheduled", Rules: []string{"M10", "M11"}, Alone: true, needs: needsMaintenance, run: scheduledMaintenances},
 		{Name: "maintenance-restart", Rules: []string{"M2"}, Alone: true, Long: true, needs: needsMaintenance, run: restartInMaintenance},
+		{Name: "power-cycle-absent", Rules: []string{"X19"}, Alone: true, Long: true, needs: needsHosts, run: absentController},
 		{Name: "power-cycle-restart", Rules: []string{"X1", "X3", "X4"}, Alone: true, Long: true, needs: needsHosts, run: restartInPowerCycle},
 		{Name: "restart", Rules: []string{"P8"}, Share: 2, Alone: true, run: restart},
 		{Name: "shoot-away", Rules: []string{"P9"}, Share: 1, Alone: true, needs: needsShootAway, run: shootAway},

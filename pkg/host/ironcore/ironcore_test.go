@@ -518,13 +518,19 @@ var _ = Describe("ServerClaims", func() {
 			Entry("the request", requested, map[string]string{"c": "d"}, "On"),
 			Entry("its rest", all(annotated(whose, ours), claim("Off", "spec", "power")), map[string]string{"c": "d"}, "On"),
 			Entry("of a claim that is on again", all(requested, claim("On", "spec", "power")), map[string]string{"c": "d"}, "On"),
-			Entry("of a claim whose Server is in maintenance", all(requested, server("Maintenance", "status", "state")), map[string]string{"c": "d"}, "On"),
 			Entry("of a claim without Server", all(requested, func(p pair) { p.server.SetName("") }), map[string]string{"c": "d"}, "On"),
 			Entry("of none", edit(nothing), map[string]string{"c": "d"}, "On"),
 			Entry("but not what somebody else keeps off", claim("Off", "spec", "power"), map[string]string{"c": "d"}, "Off"),
 			Entry("but not another machine's", all(requested, annotated(whose, `{"uid":"other"}`)), map[string]string{"c": "d", reboot: "", whose: `{"uid":"other"}`}, "Off"),
 			Entry("but not one without an owner", all(annotated(reboot, ""), claim("Off", "spec", "power")), map[string]string{"c": "d", reboot: ""}, "Off"),
 		)
+
+		It("X18 takes nothing back while the Server is in maintenance", func() {
+			h := of(func() *host.Driver { d, _ := driverOf(interceptor.Funcs{}, hosts(requested)); return d }())
+			d, c := driverOf(interceptor.Funcs{}, hosts(all(requested, server("Maintenance", "status", "state"))))
+			Expect(apierrors.IsConflict(d.Release(ctx, h))).To(BeTrue())
+			Expect(power(read(c))).To(Equal("Off"))
+		})
 
 		It("X2 takes nothing back of a claim that is gone", func() {
 			d, _ := driverOf(interceptor.Funcs{})

@@ -575,6 +575,15 @@ var _ = Describe("BareMetalHosts", func() {
 		Entry("but not of nobody's", without("spec", "consumerRef"), "it is that of somebody else"),
 	)
 
+	It("X18 takes nothing back while the host is serviced", func() {
+		before, _ := driverOf(interceptor.Funcs{}, bmh(requested))
+		h, err := before.Live(ctx, machine())
+		Expect(err).NotTo(HaveOccurred())
+		d, c := driverOf(interceptor.Funcs{}, bmh(requested, with("servicing", "status", "operationalStatus")))
+		Expect(apierrors.IsConflict(d.Release(ctx, h))).To(BeTrue())
+		Expect(read(c).GetAnnotations()).To(HaveKey(reboot))
+	})
+
 	It("X20 puts no owner on a host that changes meanwhile", func() {
 		d, c := driverOf(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			u := read(c)

@@ -69,7 +69,7 @@ const (
 	// LateReportLag is how late a host with LateReport is.
 	LateReportLag = 20 * time.Second
 	// ServicingTime is how long it takes to service a host.
-	ServicingTime = 30 * time.Second
+	ServicingTime = 80 * time.Second
 )
 
 // MisbehaviourOf returns what the annotation of a host says.
