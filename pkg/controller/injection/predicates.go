@@ -36,7 +36,7 @@ func DeploymentPredicate() predicate.Predicate {
 }
 
 // AccessSecretPredicate selects Secrets without whose token the preservation controller is not injected, when they or
-// their first token come, or it is to begin or end to take care of NodeMaintenances, or to store evidence.
+// their first token come, or it is to begin or end to take care of NodeMaintenances, to store evidence, or to power-cycle hosts.
 func AccessSecretPredicate() predicate.Predicate {
 	hasToken := func(object client.Object) bool {
 		return object.GetAnnotations()[resourcesv1alpha1.ServiceAccountTokenRenewTimestamp] != ""
@@ -46,7 +46,8 @@ func AccessSecretPredicate() predicate.Predicate {
 			before, after := e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()
 			return !hasToken(e.ObjectOld) && hasToken(e.ObjectNew) ||
 				before[preservationcontroller.AnnotationNodeMaintenance] != after[preservationcontroller.AnnotationNodeMaintenance] ||
-				before[preservationcontroller.AnnotationEvidence] != after[preservationcontroller.AnnotationEvidence]
+				before[preservationcontroller.AnnotationEvidence] != after[preservationcontroller.AnnotationEvidence] ||
+				before[preservationcontroller.AnnotationPowerCycle] != after[preservationcontroller.AnnotationPowerCycle]
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})

@@ -70,7 +70,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		rollout.CreateNamespace(ctx, env.Client, "garden")
 		rollout.CreateNamespace(ctx, env.Client, namespace)
 		release = rollout.Install(ctx, env.Client, charts.Extension, namespace, map[string]any{
-			"config":      map[string]any{"autoPreserveFailedMax": 1, "evidence": map[string]any{"enabled": true}, "hosts": map[string]any{"kind": "BareMetalHost", "maxPerSeed": 1}},
+			"config":      map[string]any{"autoPreserveFailedMax": 1, "evidence": map[string]any{"enabled": true}},
 			"controllers": map[string]any{"heartbeat": map[string]any{"renewIntervalSeconds": 1}},
 		})
 		release.CreatePriorityClass(ctx, env.Client)
@@ -141,8 +141,8 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 			g.Expect(shoot.extension.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("there is no pod"))))
 		}).WithTimeout(10 * time.Second).Should(Succeed())
 
-		By("Enabling evidence and power cycles")
-		shoot.configure(ctx, `,"evidence":{"enabled":true},"workers":[{"name":"pool","powerCycle":{}}]`)
+		By("Enabling evidence")
+		shoot.configure(ctx, `,"evidence":{"enabled":true}`)
 		role := &rbacv1.Role{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: sidecar}, role)).To(Succeed())
 		granted = rollout.Permissions(shoot.namespace, role.Rules)
