@@ -21,6 +21,8 @@ import (
 )
 
 const (
+	// lag is how late a cache may tell of a request, or of a node (X16).
+	lag = 10 * time.Second
 	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
 	releaseTime = time.Minute
 	// maxAutomatic is how many cycles a host has had within a day, for whatever Machine, when there is no request of ours for it any
@@ -154,13 +156,14 @@ const recovered = "The machine has recovered: its host is not powered off, and t
 // judge finds out whether the machine was healthy when somebody asked for its power cycle (X16). It is not believed to have been
 // unless it had been so for some time when it was last seen without a request, which a cache may tell a little late.
 func (d *decision) judge() {
-	const lag = 10 * time.Second
-	switch {
+	switch certain := d.HealthySince.Add(lag); {
+	case !d.to.needs && d.Healthy && !d.HealthySince.After(d.now): // it must be seen once when that is certain
+		d.waitsUntil(certain)
 	case !d.to.needs || d.to.record.Healthy != nil || d.NodeUnknown:
 	case d.Healthy && !d.Live:
 		d.Confirm = true
 	default:
-		d.to.record.Healthy = new(d.Healthy && !d.HealthySince.Add(lag).After(d.Unasked))
+		d.to.record.Healthy = new(d.Healthy && !certain.After(d.Unasked))
 	}
 }
 

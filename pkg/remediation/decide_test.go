@@ -1046,6 +1046,32 @@ var _ = Describe("Decide", func() {
 			w.run()
 			dropped("Ask again")
 		})
+		It("X16: looks again when it is certain that nobody had asked before the machine was healthy", func() {
+			m.unset(needsKey)
+			w.run()
+			m.setReady(false, w.now)
+			w.run()
+			m.setReady(true, w.now)
+			w.run()
+			Expect(w.last[0].Next).To(Equal(w.now.Add(10 * time.Second)))
+			w.after(10 * time.Second)
+			Expect(w.last[0].Next).To(BeZero())
+			w.now = w.now.Add(time.Hour)
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X16: the cache says that it has recovered, and it has not", func() {
+			m.unset(needsKey)
+			m.setReady(false, w.now)
+			w.run()
+			m.annotate(needsKey, "")
+			m.host.taken = "it is paused"
+			w.run()
+			m.stale = true
+			w.run()
+			waits("it is paused")
+		})
 		It("X16: judges as soon as the shoot answers", func() {
 			w.setShootAway(true)
 			w.run()
@@ -1058,8 +1084,8 @@ var _ = Describe("Decide", func() {
 			m.host.taken = "it is paused"
 			w.run()
 			m.unset(needsKey)
-			m.setReady(false, w.now)
 			w.run()
+			m.setReady(false, w.now)
 			m.annotate(needsKey, "")
 			w.run()
 			m.setReady(true, w.now)
@@ -1105,6 +1131,14 @@ var _ = Describe("Decide", func() {
 			waits("switched on a short time ago")
 			w.after(time.Second)
 			Expect(m.host.requested).To(BeTrue())
+		})
+		It("X17: a clock that is ahead hides no start", func() {
+			m.host.taken = "it is paused"
+			w.run()
+			w.after(20 * time.Minute)
+			m.host.taken, m.host.changed = "", w.now.Add(time.Second)
+			w.run()
+			waits("switched on a short time ago")
 		})
 		It("X17: counts from the request what is far in the future", func() {
 			m.host.changed = w.now.Add(365 * 24 * time.Hour)

@@ -78,6 +78,8 @@ type machine struct {
 	// ready is since when the node is ready or is not, whatever it says.
 	ready  time.Time
 	bootID string
+	// stale says that the cache takes the node for healthy that is not.
+	stale bool
 	// live says that it was read live, and unasked is when it was last seen without a request.
 	live    bool
 	unasked time.Time
@@ -236,6 +238,9 @@ func (m *machine) setReady(ready bool, now time.Time) {
 // member is what the controller knows of a machine.
 func (w *world) member(m *machine) Member {
 	member := Member{Member: preservation.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
+	if m.stale && !m.live {
+		member.Healthy = true
+	}
 	if member.Healthy {
 		member.HealthySince = m.node.Status.Conditions[0].LastTransitionTime.Time
 	}

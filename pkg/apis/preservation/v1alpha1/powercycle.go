@@ -25,7 +25,8 @@ const (
 // Keys of this extension for power cycles.
 const (
 	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine: an Owner of
-	// package remediation in JSON. Only hosts with it are ours to release (X2).
+	// package remediation in JSON. Only hosts with it are ours to release (X2). Without a Machine, it is no more than a record of the
+	// cycles that the host has had (X20).
 	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
 	// it (X11).
