@@ -80,7 +80,8 @@ func observe(deployment string, decisions []remediation.Decision) {
 	}
 }
 
-// deadlineOf returns by when a host must be off no longer; zero if it is on, or off for another reason.
+// deadlineOf returns by when a host must be off no longer; zero if it is on, or off for another reason. Of one that does not say whether
+// it is, it may be.
 func deadlineOf(d *remediation.Decision) time.Time {
 	h := d.Host
 	if h == nil {
@@ -88,7 +89,7 @@ func deadlineOf(d *remediation.Decision) time.Time {
 	}
 	asked := h.Requested && h.Owner != nil && (h.Owner.UID == d.Machine.UID || d.Release)
 	switch {
-	case !asked && (h.On == nil || *h.On):
+	case !asked && h.On != nil && *h.On:
 		return time.Time{}
 	case asked && d.Deadline.IsZero(): // it should have been released by now
 		return h.Owner.Time

@@ -542,6 +542,20 @@ var _ = Describe("Reconciler", func() {
 		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(BeEmpty())
 	})
 
+	It("X12: should tell of a host that has been released, and does not say that it is on", func(ctx SpecContext) {
+		e := newEnvironment("m")
+		e.ask(ctx, "m")
+		e.settle(ctx)
+		e.power(ctx, "m")
+		e.settle(ctx)
+		Expect(e.phase(ctx, "m")).To(Equal("PoweringOn"))
+		h := e.host(ctx, "m")
+		e.edit(ctx, h, func() { unstructured.RemoveNestedField(h.Object, "status", "poweredOn") })
+		deadline := e.clock.Now().Add(10 * time.Minute)
+		e.settle(ctx)
+		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKeyWithValue("hosts/m m pool", float64(deadline.Unix())))
+	})
+
 	It("X3: should not release a host because a cache does not know yet that its cycle has begun", func(ctx SpecContext) {
 		e := newEnvironment("m")
 		old := e.machine(ctx, "m")
