@@ -63,6 +63,9 @@ var steps = map[string]string{
 	remediation.EventOutOfAttempts:                              "out of power cycles",
 	remediation.EventRefused:                                    "power cycle refused",
 	remediation.EventDryRun:                                     "power cycle in dry run",
+	remediation.EventRecovered:                                  "power cycle not needed",
+	remediation.EventServicing:                                  "host serviced",
+	remediation.EventPrefix + "HostReleased":                    "host released by the extension",
 
 	// Those of reconcilers, whose packages are none for who only looks.
 	"PreservedNodeDrained":        "drained",

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,9 +22,8 @@ import (
 )
 
 const (
-	// cycles that began as long ago do not count any more, nor do more than the newest.
-	cyclesPeriod = 24 * time.Hour
-	maxCycles    = 10
+	// maxCycles is how many cycles of a host are remembered, the newest ones.
+	maxCycles = 10
 )
 
 // record is what the annotation of an object says: whose request it has, and which cycles the host has had.
@@ -64,7 +62,7 @@ func OwnerOf(object metav1.Object) *remediation.Owner { return recordOf(object).
 // withCycle returns the cycles of a host, with the one of an owner, from the oldest to the newest.
 func withCycle(cycles []remediation.Cycle, owner remediation.Owner) []remediation.Cycle {
 	cycles = slices.DeleteFunc(slices.Clone(cycles), func(c remediation.Cycle) bool {
-		return c.Machine == owner.UID && c.Began.Equal(owner.Time) || owner.Time.Sub(c.Began) >= cyclesPeriod
+		return c.Machine == owner.UID && c.Began.Equal(owner.Time) || owner.Time.Sub(c.Began) >= remediation.CyclePeriod
 	})
 	cycles = append(cycles, remediation.Cycle{Machine: owner.UID, Began: owner.Time})
 	slices.SortStableFunc(cycles, func(a, b remediation.Cycle) int { return a.Began.Compare(b.Began) })

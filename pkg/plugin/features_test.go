@@ -129,7 +129,7 @@ var _ = Describe("power-cycle", func() {
 		Expect(p.node("over").Annotations).NotTo(HaveKey(key))
 	})
 
-	taken := func(p *person, refused bool) {
+	taken := func(p *person, refused string) {
 		p.options.patience = 100 * time.Millisecond
 		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
@@ -139,24 +139,28 @@ var _ = Describe("power-cycle", func() {
 				node := p.node("over")
 				delete(node.Annotations, key)
 				Expect(c.Update(ctx, node)).To(Succeed())
-				if !refused {
+				if refused == "" {
 					return nil
 				}
-				return c.Create(ctx, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "refused", Namespace: "default", UID: "refused"}, Reason: "PowerCycleRefused",
+				return c.Create(ctx, &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "refused", Namespace: "default", UID: "refused"}, Reason: refused,
 					Regarding: corev1.ObjectReference{Kind: "Node", Name: "over"}})
 			},
 		})
 	}
 
-	It("X11: should tell by the Event that it is refused", func() {
+	DescribeTable("X6, X11, X16: should tell by the Event that it is refused", func(reason, text string) {
 		p := newPerson(shootObjects(), nil)
-		taken(p, true)
-		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring("operators do not allow shoots to ask")))
-	})
+		taken(p, reason)
+		Expect(p.runs("power-cycle over --yes")).To(MatchError(ContainSubstring(text)))
+	},
+		Entry("X11: because it is not allowed", "PowerCycleRefused", "operators do not allow shoots to ask"),
+		Entry("X6: because there were as many as there may be", "PowerCycleOutOfAttempts", "as often as it may be"),
+		Entry("X16: because the node has recovered", "PowerCycleRecovered", "Ask again in a minute"),
+	)
 
 	It("X4: should tell that it is taken and waits, and wait for its begin", func() {
 		p := newPerson(shootObjects(), nil)
-		taken(p, false)
+		taken(p, "")
 		Expect(p.runs("power-cycle over --yes")).To(Succeed())
 		Expect(p.out.String()).To(ContainSubstring("The power cycle begins once the node has settled"))
 		Expect(p.runs("power-cycle over --yes --wait --timeout 200ms")).To(MatchError(ContainSubstring("it is yet to begin")))
@@ -165,7 +169,7 @@ var _ = Describe("power-cycle", func() {
 	It("should not ask where it could not tell later whether that was refused", func() {
 		p := newPerson(append(shootObjects(), &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Name: "before", Namespace: "default", UID: "before"}, Reason: "PowerCycleRefused",
 			Regarding: corev1.ObjectReference{Kind: "Node", Name: "over"}}), nil)
-		taken(p, false)
+		taken(p, "")
 		lists := 0
 		p.options.shoot = interceptor.NewClient(p.options.shoot, interceptor.Funcs{
 			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {

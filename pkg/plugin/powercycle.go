@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -44,15 +45,24 @@ var errNoPowerCycle = errors.New(`nobody answered, and the request was withdrawn
 - the extension machine-preservation in the Shoot, with powerCycle for the pool of this node,
 - a landscape with hosts whose power can be switched, where operators allow shoots to ask (shootRequests)`)
 
+// refusals are what the Events say with which a request is taken away that is not acted upon (X6, X11, X16).
+var refusals = map[string]string{
+	remediation.EventRefused:       "operators do not allow shoots to ask (shootRequests)",
+	remediation.EventOutOfAttempts: "its host has been power-cycled as often as it may be until the node has settled (maxAttempts)",
+	remediation.EventRecovered:     "it has just recovered, or it is not known since when it is healthy: the host of a healthy node is only powered off if that is certain. Ask again in a minute",
+}
+
 // powerCycle asks on the node, and looks for an answer: a request that nobody knows must not lie there until somebody does.
 func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) error {
 	shoot, _, err := o.shootClient()
 	if err != nil {
 		return err
 	}
-	refused, err := told(ctx, shoot, name, remediation.EventRefused)
-	if err != nil {
-		return fmt.Errorf("node %s: failed to list its Events, which tell whether it is refused: %w", name, err)
+	before := map[string]sets.Set[string]{}
+	for reason := range refusals {
+		if before[reason], err = told(ctx, shoot, name, reason); err != nil {
+			return fmt.Errorf("node %s: failed to list its Events, which tell whether it is refused: %w", name, err)
+		}
 	}
 	asked, err := o.askPowerCycle(ctx, shoot, w, name)
 	if err != nil {
@@ -81,12 +91,14 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 	switch {
 	case isTimeout(err) && taken:
 		// It is taken away whether it is refused or remembered until the node has settled (X4).
-		now, err := told(ctx, shoot, name, remediation.EventRefused)
-		if err != nil {
-			return fmt.Errorf("node %s: the request was taken away, and whether it was refused is not known: %w", name, err)
-		}
-		if len(now.Difference(refused)) > 0 {
-			return fmt.Errorf("node %s: operators do not allow shoots to ask (shootRequests)", name)
+		for reason, refusal := range refusals {
+			now, err := told(ctx, shoot, name, reason)
+			if err != nil {
+				return fmt.Errorf("node %s: the request was taken away, and whether it was refused is not known: %w", name, err)
+			}
+			if len(now.Difference(before[reason])) > 0 {
+				return fmt.Errorf("node %s: %s", name, refusal)
+			}
 		}
 		if err := write(o.Out, fmt.Sprintf("node/%s: the request was taken. The power cycle begins once the node has settled, or when it is its turn: see 'kubectl events --for node/%s'\n", name, name)); err != nil || !w.wait {
 			return err

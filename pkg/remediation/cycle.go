@@ -5,6 +5,7 @@
 package remediation
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -46,39 +47,44 @@ func (d *decision) advance() {
 }
 
 // stands says that the deadlines stand still because the host is being serviced (X18). The machine is kept meanwhile, and for a whole
-// cycle after that, but no longer than for MaxServicing: then people are called, and the host is not touched all the same.
+// cycle after that. If all of it takes longer than MaxServicing, the cycle has failed: people are called, and the host is not touched
+// all the same.
 func (d *decision) stands() bool {
 	r := &d.to.record
 	limit := d.stamp().Add(d.group.Settings.longest() + d.healthTimeout())
+	most := max(0, d.group.MaxServicing-r.Paused)
 	switch since := d.is.record.Servicing; {
 	case d.isServiced() && since.IsZero():
 		r.Servicing = d.stamp()
-		d.to.until = limit.Add(d.group.MaxServicing)
-		d.tell(false, EventServicing, "The host is being serviced, and its power is left alone until that is over: "+d.Host.Servicing)
+		d.to.until = limit.Add(most)
+		d.tell(false, EventServicing, "The deadlines stand still, and the host is left alone: "+d.Host.Servicing)
 	case since.IsZero():
 		return false
-	case !d.isServiced() && (d.Host != nil || !d.now.Before(since.Add(d.group.MaxServicing))):
+	case !d.now.Before(since.Add(most)) && (d.isServiced() || d.Host == nil):
+		d.conclude(v1alpha1.PowerCycleFailed, fmt.Sprintf("The host was serviced for longer than %s. It is let on when that is over.", d.group.MaxServicing))
+		return true
+	case d.Host != nil && !d.isServiced():
 		stood := d.stamp().Sub(since)
-		if r.Servicing = (time.Time{}); d.is.keepsOff() {
-			r.Paused += stood
-		} else {
+		r.Servicing, r.Paused = time.Time{}, r.Paused+stood
+		if !d.is.keepsOff() {
 			r.Since = r.Since.Add(stood)
 		}
 		d.to.until = limit
 		return true
 	}
-	if d.Host != nil {
-		d.waits = "The host is being serviced: " + d.Host.Servicing
+	if d.isServiced() {
+		d.waits = cmp.Or(d.Host.Servicing, d.Host.Error)
 	}
-	d.Deadline = r.Servicing.Add(d.group.MaxServicing)
-	if d.now.Before(d.Deadline) {
-		d.wake(d.Deadline)
-	}
+	d.Deadline = r.Servicing.Add(most)
+	d.wake(d.Deadline)
 	return true
 }
 
-// isServiced says that the host's own controller is working on it.
-func (d *decision) isServiced() bool { return d.Host != nil && d.Host.Servicing != "" }
+// isServiced says that the host's own controller is working on it. An error that comes meanwhile is part of that: a BMC may be away
+// while its firmware is updated.
+func (d *decision) isServiced() bool {
+	return d.Host != nil && (d.Host.Servicing != "" || d.Host.Error != "" && d.is.underWay() && !d.is.record.Servicing.IsZero())
+}
 
 // deadline returns when the phase must be over whatever hinders, and in words what is then missed: those until the node is safe
 // count from when the cycle began, which is the time of the request on the host, each later one from when it began itself (X5).
@@ -165,12 +171,20 @@ func (d *decision) mayPowerOff() bool {
 		d.Confirm = true
 		return false
 	}
+	untouched := d.is.phase == v1alpha1.PowerCyclePoweringOff && !d.ownsHost() && d.is.record.On == ""
 	if d.isUnwanted() {
-		d.conclude(v1alpha1.PowerCycleCancelled, recovered)
+		if !untouched {
+			d.conclude(v1alpha1.PowerCycleCancelled, recovered)
+			return false
+		}
+		d.undo()
+		d.to.needs, d.taken = false, true
+		d.withdraw()
+		d.tell(false, EventRecovered, recovered)
 		return false
 	}
 	reason := d.obstacle()
-	switch untouched := d.is.phase == v1alpha1.PowerCyclePoweringOff && !d.ownsHost(); {
+	switch {
 	case reason == "" && d.isClaimed():
 		return true
 	case reason == "":
@@ -224,6 +238,7 @@ func (d *decision) conclude(phase, note string) {
 	if phase == v1alpha1.PowerCycleFailed {
 		d.to.until = d.stamp().Add(d.healthTimeout())
 	}
+	d.to.record.Servicing = time.Time{}
 	d.to.record.Ended, d.to.record.Again = d.stamp(), again.Add(d.group.Settings.NodeStartup)
 	d.setPhase(phase, note)
 	if phase == v1alpha1.PowerCycleFailed {

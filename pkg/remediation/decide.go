@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// lag is how late a cache may tell of a request, or of a node (X16).
-	lag = 10 * time.Second
+	// quietTime is for how long a healthy machine had no request when one counts as asked for while it was healthy. It is longer than
+	// a watch may hang without anybody noticing, and than a health checker asks late, or again (X16).
+	quietTime = time.Minute
 	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
 	releaseTime = time.Minute
 	// maxAutomatic is how many cycles a host has had within a day, for whatever Machine, when there is no request of ours for it any
@@ -154,16 +155,20 @@ func distribute(g *Group, decisions []*decision, now time.Time) {
 const recovered = "The machine has recovered: its host is not powered off, and the request was removed."
 
 // judge finds out whether the machine was healthy when somebody asked for its power cycle (X16). It is not believed to have been
-// unless it had been so for some time when it was last seen without a request, which a cache may tell a little late.
+// unless it had been so, without a request, for some time when it was last seen without one.
 func (d *decision) judge() {
-	switch certain := d.HealthySince.Add(lag); {
-	case !d.to.needs && d.Healthy && !d.HealthySince.After(d.now): // it must be seen once when that is certain
+	quiet := d.UnaskedSince
+	if d.HealthySince.After(quiet) && !d.HealthySince.After(d.now) { // a time in the future cannot be believed
+		quiet = d.HealthySince
+	}
+	switch certain := quiet.Add(quietTime); {
+	case !d.to.needs && d.Healthy: // it must be seen once when that is certain
 		d.waitsUntil(certain)
 	case !d.to.needs || d.to.record.Healthy != nil || d.NodeUnknown:
 	case d.Healthy && !d.Live:
 		d.Confirm = true
 	default:
-		d.to.record.Healthy = new(d.Healthy && !certain.After(d.Unasked))
+		d.to.record.Healthy = new(d.Healthy && !d.Unasked.IsZero() && !certain.After(d.Unasked))
 	}
 }
 
@@ -239,7 +244,7 @@ func (d *decision) rest() {
 // attempts returns how many cycles count until the node is settled: also those that the host has had for another machine, unless the
 // node of this one has run since (X6, X20).
 func (d *decision) attempts() int {
-	if d.Host == nil || d.hasRun() {
+	if d.Host == nil || d.NodeUnknown || d.hasRun() {
 		return d.to.attempt
 	}
 	return d.to.attempt + len(d.hostCycles(func(c Cycle) bool { return c.Machine != d.Machine.UID }))
@@ -249,7 +254,7 @@ func (d *decision) attempts() int {
 func (d *decision) hostCycles(those func(Cycle) bool) []time.Time {
 	var began []time.Time
 	for _, c := range d.Host.Cycles {
-		if those(c) && d.now.Before(c.Began.Add(day)) {
+		if those(c) && d.now.Before(c.Began.Add(CyclePeriod)) {
 			began = append(began, c.Began)
 		}
 	}
@@ -267,7 +272,7 @@ func (d *decision) prune() {
 	}
 	r := &d.to.record
 	if r.Cycles = r.recent(d.now); len(r.Cycles) > 0 {
-		d.wake(r.Cycles[0].Add(day))
+		d.wake(r.Cycles[0].Add(CyclePeriod))
 	}
 }
 
@@ -294,7 +299,7 @@ func (d *decision) ask() {
 	}
 	s := d.group.Settings
 	if d.to.needs || !s.Automatic && !s.DryRun || d.Host == nil || d.Healthy ||
-		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) {
+		preserved == nil || !preserved.Failed || preserved.Cause() != v1alpha1.CauseAuto || preserved.FailedSince.Equal(r.Asked) && (r.DryRun.IsZero() || s.DryRun) {
 		return
 	}
 	if at := preserved.FailedAt(d.Machine, d.group.Timeouts); d.now.Before(at) {
@@ -316,21 +321,23 @@ func (d *decision) ask() {
 		cycles = own
 	}
 	if len(cycles) >= maxAutomatic {
-		d.wake(slices.MinFunc(cycles, time.Time.Compare).Add(day))
+		d.wake(slices.MinFunc(cycles, time.Time.Compare).Add(CyclePeriod))
 		return
 	}
 	if r.Asked = preserved.FailedSince; s.DryRun {
 		r.DryRun = d.stamp()
 		d.Outcome = DryRunOutcome
-		d.tell(false, EventDryRun, "The host would be power-cycled now. Nothing is done, because automatic is DryRun.")
+		d.tell(false, EventDryRun, "The host would be power-cycled as soon as nothing is in the way. Nothing is done, because automatic is DryRun.")
 		return
 	}
+	r.DryRun = time.Time{}
 	d.to.needs, d.to.record.Healthy = true, new(false)
 }
 
 // withdraw ends the wait of a request that is gone. The attempts stay counted.
 func (d *decision) withdraw() {
-	d.to.phase, d.to.until, d.to.record.Requested, d.to.record.Wait, d.to.record.Healthy = "", time.Time{}, time.Time{}, "", nil
+	d.to.phase, d.to.until, d.to.record.Requested, d.to.record.Healthy = "", time.Time{}, time.Time{}, nil
+	d.to.record.Wait, d.to.record.AwaitsGrant = "", false
 	if !d.to.record.Ended.IsZero() {
 		d.to.phase = v1alpha1.PowerCycleCancelled
 	}
@@ -344,6 +351,7 @@ func (d *decision) wait(reason string) {
 		d.to.until = until
 		d.wake(until)
 	}
+	d.to.record.AwaitsGrant = reason == reasonGrant
 	if d.to.record.Wait = reason; reason != d.is.record.Wait {
 		d.tell(false, EventPrefix+v1alpha1.PowerCycleWaiting, reason)
 	}
@@ -382,13 +390,18 @@ func (d *decision) begin() {
 // stepBack lets a cycle wait again that has begun, and whose host must not be switched off now. As nothing has happened yet, it
 // does not count.
 func (d *decision) stepBack(reason string) {
+	d.undo()
+	d.wait(reason)
+}
+
+// undo makes a cycle that has begun one that has not.
+func (d *decision) undo() {
 	d.Deadline = time.Time{}
 	d.to.phase = v1alpha1.PowerCycleWaiting
 	d.to.attempt = max(0, d.is.attempt-1)
 	r := &d.to.record
 	r.Cycles = slices.DeleteFunc(slices.Clone(r.Cycles), r.Began.Equal)
 	r.Began, r.Since, r.Host, r.BootID, r.On = time.Time{}, time.Time{}, "", "", ""
-	d.wait(reason)
 }
 
 // end removes all that is ours from a machine that is being deleted, or whose host is not to be touched any more (X15). The
@@ -428,8 +441,12 @@ func (d *decision) finish() {
 		}, false
 	}
 	if d.isServiced() { // it is taken back when that is over (X18)
+		if d.Release && d.Deadline.IsZero() {
+			d.Deadline = d.Host.Owner.Time.Add(d.group.MaxServicing)
+		}
 		d.Release, d.Restore = false, nil
 	}
+	d.to.labelled = d.to.concernsHost()
 	if !reflect.DeepEqual(d.is, d.to) {
 		after := d.Machine.DeepCopy()
 		if d.to.write(after) {
@@ -448,7 +465,7 @@ func (d *decision) ownsHost() bool {
 
 // isLost says that the host is off for this machine, and does not say so any more: its Owner is to be put back (X20).
 func (d *decision) isLost() bool {
-	return d.Host != nil && d.Host.Unowned && d.Host.Owner == nil && d.is.record.On != "" && d.Host.UID == d.is.record.Host
+	return d.Host != nil && d.Host.Unowned && d.Host.Owner == nil && d.is.record.On != "" && d.Host.UID == d.is.record.Host && (d.is.keepsOff() || d.is.finalizer)
 }
 
 // isRestored says that the host is off on behalf of what the machine was before its control plane was restored elsewhere. Its

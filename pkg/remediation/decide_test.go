@@ -346,9 +346,9 @@ var _ = Describe("Decide", func() {
 			w.cycle(m)
 			w.boot(m)
 			w.run()
-			w.after(10 * time.Second)
+			w.after(time.Minute)
 			m.annotate(needsKey, "")
-			w.after(5*time.Minute - 11*time.Second)
+			w.after(4*time.Minute - time.Second)
 			Expect(m.phase()).To(Equal("Succeeded"))
 			Expect(m.obj.Annotations).To(HaveKey(needsKey))
 			w.after(time.Second)
@@ -779,9 +779,10 @@ var _ = Describe("Decide", func() {
 		Expect(w.events).To(ConsistOf(HavePrefix("PowerCycleDryRun: The host would be power-cycled")))
 		Expect(m.phase()).To(BeEmpty())
 		Expect(DryRun(m.obj)).To(Equal(w.now.Add(-time.Hour)))
-		m.unset(prefix + "phase")
+		w.settings.Automatic, w.settings.DryRun = true, false
 		w.run()
-		Expect(m.marks()).To(BeEmpty())
+		Expect(m.phase()).To(Equal("PoweringOff"), "it is not taken for an answer")
+		Expect(DryRun(m.obj)).To(BeZero())
 	})
 
 	Describe("X10: a host is only switched off while its machine is kept", func() {
@@ -1002,8 +1003,8 @@ var _ = Describe("Decide", func() {
 			m.setReady(true, w.now)
 			w.engineAway = false
 			w.run()
-			Expect(m.phase()).To(Equal("Cancelled"))
-			Expect(w.steps).NotTo(ContainElement("power off"))
+			dropped("has recovered")
+			Expect(m.phase()).To(BeEmpty())
 		})
 		It("X16: the automatic asks again after a cycle that failed, and the node returns", func() {
 			w.settings.Automatic, w.settings.MaxAttempts = true, 2
@@ -1042,7 +1043,7 @@ var _ = Describe("Decide", func() {
 			dropped("Ask again")
 		})
 		It("X16: a cache that lags says of a machine that is just failing that it is healthy", func() {
-			m.unasked = m.node.Status.Conditions[0].LastTransitionTime.Add(9 * time.Second)
+			m.unasked = m.node.Status.Conditions[0].LastTransitionTime.Add(59 * time.Second)
 			w.run()
 			dropped("Ask again")
 		})
@@ -1053,8 +1054,8 @@ var _ = Describe("Decide", func() {
 			w.run()
 			m.setReady(true, w.now)
 			w.run()
-			Expect(w.last[0].Next).To(Equal(w.now.Add(10 * time.Second)))
-			w.after(10 * time.Second)
+			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Minute)))
+			w.after(time.Minute)
 			Expect(w.last[0].Next).To(BeZero())
 			w.now = w.now.Add(time.Hour)
 			m.annotate(needsKey, "")
@@ -1071,6 +1072,47 @@ var _ = Describe("Decide", func() {
 			m.stale = true
 			w.run()
 			waits("it is paused")
+		})
+		It("X16: takes no checker for a person that asks late, or again and again", func() {
+			w.cycle(m)
+			w.boot(m)
+			w.run()
+			Expect(m.phase()).To(Equal("Succeeded"))
+			w.steps = nil
+			for range 100 {
+				w.after(20 * time.Second)
+				m.annotate(needsKey, "")
+				w.after(20 * time.Second)
+			}
+			Expect(w.steps).NotTo(ContainElement("power off"))
+			Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
+		})
+		It("X16: a node that is healthy in the future is so now", func() {
+			m.unset(needsKey)
+			m.editNode(func(n *corev1.Node) {
+				n.Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now.Add(24 * time.Hour))
+			})
+			w.after(time.Minute)
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+		})
+		It("X6, X16: a cycle that did nothing before the machine recovered does not count", func() {
+			m.unset(needsKey)
+			m.setReady(false, w.now)
+			w.run()
+			m.annotate(needsKey, "")
+			w.engineAway = true
+			w.run()
+			m.setReady(true, w.now)
+			w.engineAway = false
+			w.run()
+			m.setReady(false, w.now)
+			m.annotate(needsKey, "")
+			w.run()
+			Expect(m.phase()).To(Equal("PoweringOff"))
+			Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
+			Expect(m.record()["cycles"]).To(HaveLen(1))
 		})
 		It("X16: judges as soon as the shoot answers", func() {
 			w.setShootAway(true)
@@ -1179,33 +1221,43 @@ var _ = Describe("Decide", func() {
 			Entry("X18: as soon as it is off", "PoweringOff", func() {}),
 			Entry("X18: when it is powered on again", "PoweringOn", func() { m.host.servicing = false; w.run() }),
 		)
-		It("X18: keeps the machine no longer than allowed, says so, and still leaves the host alone", func() {
+		DescribeTable("X18: has failed if that takes longer than allowed, which is told, and the host is still left alone", func(pass func()) {
 			m.host.flashes = true
 			w.run()
 			w.act(m)
 			Expect(w.events).To(ContainElement(And(HavePrefix("PowerCycleServicing"), ContainSubstring("firmware"))))
-			w.after(2 * time.Hour)
-			Expect(w.last[0].Deadline).To(Equal(w.now))
-			Expect(w.last[0].Next).To(BeZero())
-			w.after(time.Hour)
-			Expect(claim()).To(BeTemporally("<=", w.now))
-			Expect(m.host.requested).To(BeTrue())
-			Expect(m.phase()).To(Equal("PoweringOff"))
-			m.host.servicing = false
-			w.run()
-			Expect(claim()).To(BeTemporally(">", w.now))
-			Expect(m.phase()).To(Equal("PoweringOn"))
-		})
-		It("X18: goes on when nobody knows any more whether it is being serviced, and it may not be for longer", func() {
-			m.host.flashes = true
-			w.run()
-			w.act(m)
-			w.hostsAway = true
-			w.sync()
-			w.after(2 * time.Hour)
-			w.after(10 * time.Minute)
+			pass()
 			Expect(m.phase()).To(Equal("Failed"))
-		})
+			Expect(w.events).To(ContainElement(HavePrefix("PowerCycleFailed: The host was serviced for longer than 2h")))
+			Expect(claim()).To(Equal(w.now.Add(healthTimeout)))
+			Expect(w.last[0].Deadline).To(Equal(w.now))
+			w.after(time.Hour)
+			Expect(m.obj.Annotations).NotTo(HaveKey(claimKey))
+			Expect(m.host.requested).To(BeTrue())
+			m.host.servicing, w.hostsAway = false, false
+			w.run()
+			Expect(m.host.requested).To(BeFalse())
+		},
+			Entry("X18: at a time", func() { w.after(2 * time.Hour) }),
+			Entry("X18: again and again", func() {
+				for range 2 {
+					w.after(50 * time.Minute)
+					m.host.servicing = false
+					w.look()
+					m.host.servicing = true
+					w.run()
+				}
+				w.after(20 * time.Minute)
+			}),
+			Entry("X18: as far as is known", func() { w.hostsAway = true; w.sync(); w.after(2 * time.Hour) }),
+			Entry("X18: with an error in the middle of it", func() {
+				w.after(time.Hour)
+				m.host.servicing, m.host.err = false, "the BMC is away"
+				w.run()
+				m.host.servicing, m.host.err = true, ""
+				w.after(time.Hour)
+			}),
+		)
 		It("X2, X18: is released when that is over, also if its machine is being deleted", func() {
 			m.host.flashes = true
 			w.run()
@@ -1255,6 +1307,33 @@ var _ = Describe("Decide", func() {
 			w.run()
 			Expect(m.obj).To(BeNil())
 			Expect(m.host.requested).To(BeFalse())
+		})
+		It("X14, X20: leaves alone what somebody else keeps off when the cycle is over", func() {
+			w.cycle(m)
+			w.after(10 * time.Minute)
+			Expect(m.phase()).To(Equal("Failed"))
+			m.host.requested, m.host.lost, m.host.owner = true, true, &Owner{UID: "other"}
+			w.steps = nil
+			w.after(time.Hour)
+			Expect(w.steps).NotTo(ContainElements("restore"))
+			Expect(m.host.requested).To(BeTrue())
+		})
+		It("X4, X6: has used its attempt up if somebody took the request away from the host, whatever is in the way then", func() {
+			w.run()
+			m.host.on = false
+			m.host.requested, m.host.owner = false, nil
+			m.host.act()
+			m.host.changed = w.now
+			w.run()
+			Expect(m.phase()).To(Equal("Failed"))
+			w.after(20 * time.Minute)
+			Expect(m.host.requested).To(BeFalse())
+		})
+		It("X6, X20: does not know that the node has not run while nothing is known of it", func() {
+			m.host.cycles = []Cycle{{Machine: "before", Began: w.now.Add(-time.Hour)}}
+			w.setShootAway(true)
+			w.run()
+			Expect(m.obj.Annotations).To(HaveKey(needsKey))
 		})
 		It("X20: does not take for its own what it has not seen there", func() {
 			w.engineAway = true
@@ -1339,20 +1418,22 @@ var _ = Describe("Decide", func() {
 		It("X8: begins with a grant only, and uses it up", func() {
 			w.NeedsGrant = true
 			w.run()
-			waits("of the seed as may be")
+			waits("its turn among the power cycles of the seed")
 			since, awaits := AwaitsGrant(m.obj)
 			Expect(awaits).To(BeTrue())
 			Expect(since).To(Equal(w.now))
 			Expect(m.obj.Labels).To(HaveKeyWithValue(prefix+"power-cycle", "true"))
 			m.annotate(prefix+"power-cycle-grant", w.now.Format(time.RFC3339))
 			w.run()
-			waits("of the seed as may be")
+			waits("its turn among the power cycles of the seed")
 			m.annotate(prefix+"power-cycle-grant", w.now.Add(time.Minute).Format(time.RFC3339))
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
 			Expect(m.obj.Annotations).NotTo(HaveKey(prefix + "power-cycle-grant"))
 		})
 		It("X19: is labelled as long as its host may be off, and says until when", func() {
+			w.run()
+			m.edit(func(map[string]string) { m.obj.Labels = nil })
 			w.run()
 			Expect(m.obj.Labels).To(HaveKey(prefix + "power-cycle"))
 			Expect(OffUntil(m.obj, w.settings)).To(Equal(w.now.Add(10 * time.Minute)))

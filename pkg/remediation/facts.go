@@ -84,9 +84,9 @@ type Member struct {
 	HealthySince time.Time
 	// Live says that Machine and Node are what the API servers have, and not what caches have that may be behind.
 	Live bool
-	// Unasked is when the machine was last seen without a request; zero if the controller has not seen it so. What is asked for
-	// later is asked for while the machine is healthy if it has been so since before that (X16).
-	Unasked time.Time
+	// Unasked is when the machine was last seen without a request, and UnaskedSince since when it had none then; zero if the
+	// controller has not seen it so. What is asked for later is asked for while the machine is healthy if it was so by then (X16).
+	Unasked, UnaskedSince time.Time
 	// Host is nil if there is none, or if it is not known.
 	Host *Host
 	// NoHost says in words why the machine has no host that is its own; empty if it has one, or if nobody knows.
@@ -180,11 +180,12 @@ type Event struct {
 const (
 	// EventPrefix is what the reasons of Events about phases begin with.
 	EventPrefix = "PowerCycle"
-	// EventOutOfAttempts says that a request was removed as the machine had all its cycles (X6).
+	// EventOutOfAttempts says that a request was removed because the host had all its cycles (X6, X20).
 	EventOutOfAttempts = EventPrefix + "OutOfAttempts"
 	// EventRefused says that operators do not allow requests on Nodes (X11).
 	EventRefused = EventPrefix + "Refused"
-	// EventRecovered says that a request was removed because the machine is healthy, and was not when it was asked for (X16).
+	// EventRecovered says that a request was removed because the machine is healthy, and was not, or is not known to have been, when
+	// it was asked for (X16).
 	EventRecovered = EventPrefix + "Recovered"
 	// EventServicing says that the host is being serviced, and that the deadlines of its cycle stand still (X18).
 	EventServicing = EventPrefix + "Servicing"
@@ -196,9 +197,8 @@ const (
 const DryRunOutcome = "DryRun"
 
 // Decision is what is due for one machine. It is to be carried out in this order: Restore, Release, WriteMachine, PowerOff,
-// WriteNode. The first three wait for nothing; the others are only carried out after those
-// before them were successful, except that what cannot be written on the Node holds nothing up. Then it is to be decided
-// again, with what was written.
+// WriteNode. The first three wait for nothing; the others are only carried out after those before them were successful, except that
+// what cannot be written on the Node holds nothing up. Then it is to be decided again, with what was written.
 type Decision struct {
 	Member
 	// Release says that the host is to be released, if it still has the Owner that it has now (X2): a Machine that was restored

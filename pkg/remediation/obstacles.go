@@ -64,8 +64,7 @@ func (d *decision) startedAt() time.Time {
 	return d.to.record.Requested
 }
 
-// reasonGrant is what the extension knows a machine by that waits for nothing else.
-const reasonGrant = "As many machines of the seed as may be at a time are being power-cycled."
+const reasonGrant = "It waits for its turn among the power cycles of the seed."
 
 const reasonUpdate = "The machines of the MachineDeployment are being replaced or updated."
 

@@ -23,6 +23,8 @@ type record struct {
 	// waits for.
 	Requested time.Time `json:"requested,omitzero"`
 	Wait      string    `json:"wait,omitempty"`
+	// AwaitsGrant says that it waits for nothing but a grant: the extension reads it (X8).
+	AwaitsGrant bool `json:"awaitsGrant,omitempty"`
 	// Began is when the cycle began that is under way, or was last; Since when its phase did.
 	Began time.Time `json:"began,omitzero"`
 	Since time.Time `json:"since,omitzero"`
@@ -35,8 +37,8 @@ type record struct {
 	// On is the On of the Owner of the request on the host, empty before it is known to be there: with it, an Owner that got lost
 	// is put back (X20).
 	On string `json:"on,omitempty"`
-	// Servicing is since when the host is being serviced, and Paused for how long the deadlines have stood still that count from
-	// Began (X18).
+	// Servicing is since when the host is being serviced, and Paused for how long the deadlines of the cycle have stood still because
+	// of that before (X18).
 	Servicing time.Time     `json:"servicing,omitzero"`
 	Paused    time.Duration `json:"paused,omitempty"`
 	// Ready is since when a node is seen healthy that says it will be so only in the future (X20).
@@ -61,12 +63,15 @@ type state struct {
 	record    record
 	until     time.Time
 	finalizer bool
+	// labelled says that the extension finds the machine.
+	labelled bool
 }
 
 func readState(machine *machinev1alpha1.Machine) state {
 	a := machine.Annotations
 	s := state{phase: a[v1alpha1.AnnotationPowerCyclePhase], finalizer: slices.Contains(machine.Finalizers, v1alpha1.FinalizerHost)}
 	_, s.needs = a[v1alpha1.AnnotationNeedsRemediation]
+	_, s.labelled = machine.Labels[v1alpha1.LabelPowerCycle]
 	// What was made unreadable by hand counts as nothing, and as long ago: a cycle that is under way ends at once.
 	s.attempt, _ = strconv.Atoi(a[v1alpha1.AnnotationPowerCycleAttempt])
 	s.until, _ = time.Parse(time.RFC3339, a[v1alpha1.AnnotationRemediation])
@@ -99,9 +104,9 @@ func (s state) write(machine *machinev1alpha1.Machine) bool {
 	if s.phase != v1alpha1.PowerCycleWaiting {
 		set(v1alpha1.AnnotationPowerCycleGrant, "", false)
 	}
-	if _, labelled := machine.Labels[v1alpha1.LabelPowerCycle]; labelled != s.concernsHost() {
+	if _, labelled := machine.Labels[v1alpha1.LabelPowerCycle]; labelled != s.labelled {
 		changed = true
-		if delete(machine.Labels, v1alpha1.LabelPowerCycle); s.concernsHost() {
+		if delete(machine.Labels, v1alpha1.LabelPowerCycle); s.labelled {
 			metav1.SetMetaDataLabel(&machine.ObjectMeta, v1alpha1.LabelPowerCycle, "true")
 		}
 	}
@@ -149,15 +154,15 @@ func (s state) forget() state {
 		Asked: s.record.Asked, Cycles: s.record.Cycles, DryRun: s.record.DryRun, Requested: s.record.Requested, Healthy: s.record.Healthy,
 	}}
 	if s.phase == v1alpha1.PowerCycleWaiting {
-		to.phase, to.until, to.record.Wait = s.phase, s.until, s.record.Wait
+		to.phase, to.until, to.record.Wait, to.record.AwaitsGrant = s.phase, s.until, s.record.Wait, s.record.AwaitsGrant
 	}
 	return to
 }
 
-// day is for how long cycles are remembered.
-const day = 24 * time.Hour
+// CyclePeriod is for how long cycles are remembered.
+const CyclePeriod = 24 * time.Hour
 
 // recent returns when cycles began within the last day.
 func (r record) recent(now time.Time) []time.Time {
-	return slices.DeleteFunc(slices.Clone(r.Cycles), func(t time.Time) bool { return !now.Before(t.Add(day)) })
+	return slices.DeleteFunc(slices.Clone(r.Cycles), func(t time.Time) bool { return !now.Before(t.Add(CyclePeriod)) })
 }

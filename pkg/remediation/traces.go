@@ -32,7 +32,7 @@ func OffUntil(machine *machinev1alpha1.Machine, settings *Settings) time.Time {
 // AwaitsGrant says that a machine waits for nothing but a grant to be power-cycled, and since when it waits (X8).
 func AwaitsGrant(machine *machinev1alpha1.Machine) (since time.Time, awaits bool) {
 	s := readState(machine)
-	return s.record.Requested, s.phase == v1alpha1.PowerCycleWaiting && s.record.Wait == reasonGrant
+	return s.record.Requested, s.phase == v1alpha1.PowerCycleWaiting && s.record.AwaitsGrant
 }
 
 // HasGrant says that a machine waits and may be power-cycled, by a grant that is still valid: it counts as if it were (X8).

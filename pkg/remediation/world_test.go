@@ -78,11 +78,16 @@ type machine struct {
 	// ready is since when the node is ready or is not, whatever it says.
 	ready  time.Time
 	bootID string
+	// wasAskedOff says that the host was asked to be off for the cycle that is under way, or was last.
+	wasAskedOff bool
+	// wasAsked says that there was a request when it was seen last.
+	wasAsked bool
 	// stale says that the cache takes the node for healthy that is not.
 	stale bool
-	// live says that it was read live, and unasked is when it was last seen without a request.
-	live    bool
-	unasked time.Time
+	// live says that it was read live, and unasked is when it was last seen without a request, and
+	// quiet since when.
+	live           bool
+	unasked, quiet time.Time
 	// bystander says that nobody ever asks for anything.
 	bystander bool
 	// wanted says that it was healthy when somebody asked for its power cycle. A request that was made anew in place of another,
@@ -127,7 +132,7 @@ func newWorld(fail func(string, ...any), names ...string) *world {
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 	w.Settings, w.Others, w.MaxServicing = w.settings, &NodeCount{}, 2*time.Hour
 	for _, name := range names {
-		m := &machine{obj: builder.Machine(name), node: builder.Node(name), unasked: w.now, host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
+		m := &machine{obj: builder.Machine(name), node: builder.Node(name), unasked: w.now, quiet: builder.Start, host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
 		m.node.Status.NodeInfo.BootID = w.newBootID()
 		m.node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(builder.Start)
 		w.machines = append(w.machines, m)
@@ -237,7 +242,7 @@ func (m *machine) setReady(ready bool, now time.Time) {
 
 // member is what the controller knows of a machine.
 func (w *world) member(m *machine) Member {
-	member := Member{Member: preservation.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
+	member := Member{Member: preservation.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, UnaskedSince: m.quiet, Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
 	if m.stale && !m.live {
 		member.Healthy = true
 	}
@@ -286,7 +291,11 @@ func (w *world) look() bool {
 		}
 	}
 	for _, m := range w.machines {
-		if m.host.seen.Live, m.live = false, false; m.seen != nil && !asked(m.seen) && (m.node == nil || m.node.Annotations[nodeKey] == "") {
+		isUnasked := m.seen != nil && !asked(m.seen) && (m.node == nil || m.node.Annotations[nodeKey] == "")
+		if m.host.seen.Live, m.live = false, false; isUnasked && m.wasAsked {
+			m.quiet = w.now
+		}
+		if m.wasAsked = !isUnasked; isUnasked {
 			m.unasked = w.now
 			m.wanted = m.wanted && m.isAsked()
 		}
@@ -402,6 +411,7 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 			w.fail("%s: a cycle begins before the start-up time of the last one is over (X4)", after.Name)
 		}
 		w.mayGoOff(m)
+		m.wasAskedOff = false
 		if m.bootID = ""; m.node != nil {
 			m.bootID = m.node.Status.NodeInfo.BootID
 		}
@@ -415,8 +425,11 @@ func (w *world) writeMachine(m *machine, after *machinev1alpha1.Machine) {
 		}
 	}
 	switch {
-	case underWay(before) && after.Annotations[phaseKey] == "Waiting": // it has not been off
-		m.begun--
+	case underWay(before) && !underWay(after) && after.Annotations[attemptKey] != before.Annotations[attemptKey]:
+		// What is known to have been asked for counts, unless all of it ends.
+		if m.begun--; m.wasAskedOff && strings.Contains(before.Annotations[recordKey], `"on":`) && w.Settings != nil && after.DeletionTimestamp == nil {
+			w.fail("%s: a cycle does not count whose host was asked to be off (X6)", after.Name)
+		}
 	case underWay(before) && !underWay(after):
 		m.ended = w.now
 	}
@@ -510,6 +523,7 @@ func (w *world) powerOff(m *machine, owner Owner) {
 	if m.healthy() && !m.wanted {
 		w.fail("%s is healthy, and was not when it was asked for (X16)", m.obj.Name)
 	}
+	m.wasAskedOff = true
 	owner.On = strconv.Itoa(h.version)
 	h.requested, h.owner, h.wasOff, h.lost = true, &owner, false, false
 	h.cycles = append(h.cycles, Cycle{Machine: owner.UID, Began: owner.Time})

@@ -40,7 +40,7 @@ const (
 	// FlagPowerCycleShootRequests is the flag with which those in the shoot may ask for it. It comes from the extension's own
 	// configuration.
 	FlagPowerCycleShootRequests = FlagPowerCycle + "-shoot-requests"
-	// FlagPowerCycleMaxPerShoot is the flag with how many machines are power-cycled at a time. Like the next two it comes from the
+	// FlagPowerCycleMaxPerShoot is the flag with how many machines of the shoot are power-cycled at a time. Like the next two it comes from the
 	// extension's own configuration.
 	FlagPowerCycleMaxPerShoot = FlagPowerCycle + "-max-per-shoot"
 	// FlagPowerCycleGrants is the flag with which the extension has a say in that.

@@ -43,7 +43,7 @@ type Finder struct {
 
 // Found is what was found in a control plane.
 type Found struct {
-	// Driver releases the hosts. It is nil where there are none.
+	// Driver releases the hosts. It is nil where there are none, and while they cannot be read.
 	Driver Driver
 	// Off are the hosts that are off.
 	Off []Off

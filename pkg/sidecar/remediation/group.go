@@ -69,9 +69,9 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		member := remediation.Member{
 			Member:     preservation.Member{Machine: machine},
 			Live:       isLive,
-			Unasked:    memory.unaskedAt(machine.UID),
 			NodeDenied: memory.denied(machine.UID, r.Clock.Now()),
 		}
+		member.Unasked, member.UnaskedSince = memory.unasked(machine.UID)
 		if left := memory.left(machine.UID); left.Remains != (remediation.Remains{}) { // a node that was safe must be read anew
 			member.Remains = &left.Remains
 		}

@@ -21,8 +21,14 @@ type memory struct {
 	// denials are the Nodes that could not be written to, and remains what was left on them, by the machine.
 	denials map[types.UID]denial
 	remains map[types.UID]remains
-	// unasked is when the machines were last seen without a request (X16).
-	unasked map[types.UID]time.Time
+	// quiet is when the machines were seen without a request (X16).
+	quiet map[types.UID]quiet
+}
+
+// quiet is since when a machine was seen without a request, and when last. If it is over, it is known until the next one.
+type quiet struct {
+	since, last time.Time
+	over        bool
 }
 
 // denial is since when a Node cannot be written to.
@@ -37,7 +43,7 @@ type remains struct {
 }
 
 func newMemory() *memory {
-	return &memory{denials: map[types.UID]denial{}, remains: map[types.UID]remains{}, unasked: map[types.UID]time.Time{}}
+	return &memory{denials: map[types.UID]denial{}, remains: map[types.UID]remains{}, quiet: map[types.UID]quiet{}}
 }
 
 // denied says that a Node has not been writable for so long that nothing waits for it any more.
@@ -85,11 +91,12 @@ func (m *memory) leave(machine types.UID, left remains) {
 	m.remains[machine] = left
 }
 
-// unaskedAt returns when a machine was last seen without a request; zero for never.
-func (m *memory) unaskedAt(machine types.UID) time.Time {
+// unasked returns when a machine was last seen without a request, and since when it had none then; zero for never.
+func (m *memory) unasked(machine types.UID) (last, since time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return m.unasked[machine]
+	q := m.quiet[machine]
+	return q.last, q.since
 }
 
 // keep remembers which machines had no request when they began to be read, and drops what is known of machines that there are no
@@ -97,14 +104,15 @@ func (m *memory) unaskedAt(machine types.UID) time.Time {
 func (m *memory) keep(members []remediation.Member, read time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	denials, remaining, unasked := map[types.UID]denial{}, map[types.UID]remains{}, map[types.UID]time.Time{}
+	denials, remaining, times := map[types.UID]denial{}, map[types.UID]remains{}, map[types.UID]quiet{}
 	for _, member := range members {
-		if at, ok := m.unasked[member.Machine.UID]; ok {
-			unasked[member.Machine.UID] = at
+		q, ok := m.quiet[member.Machine.UID]
+		if isOver := !member.IsUnasked(); isOver {
+			q.over = true
+		} else if q.last = read; !ok || q.over {
+			q = quiet{since: read, last: read}
 		}
-		if member.IsUnasked() {
-			unasked[member.Machine.UID] = read
-		}
+		times[member.Machine.UID] = q
 		if d, ok := m.denials[member.Machine.UID]; ok {
 			denials[member.Machine.UID] = d
 		}
@@ -112,5 +120,5 @@ func (m *memory) keep(members []remediation.Member, read time.Time) {
 			remaining[member.Machine.UID] = r
 		}
 	}
-	m.denials, m.remains, m.unasked = denials, remaining, unasked
+	m.denials, m.remains, m.quiet = denials, remaining, times
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +20,9 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
+
+// servicingInterval is how often a host is looked at that is being serviced, and is to be released (X18).
+const servicingInterval = time.Minute
 
 // Sweeper releases hosts that no cycle needs off, whatever became of the machine they are off for (X2).
 type Sweeper struct {
@@ -52,11 +56,16 @@ func (s *Sweeper) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	}
 	observeHosts(hosts, orphans)
 	var (
-		result reconcile.Result
-		errs   []error
+		result     reconcile.Result
+		errs       []error
+		isServiced bool
 	)
 	for i := range orphans {
 		name, owner := nameOf(&orphans[i]), orphans[i].Owner
+		if orphans[i].Servicing != "" {
+			isServiced = true
+			continue
+		}
 		err := driver.Release(ctx, &orphans[i])
 		if apierrors.IsConflict(err) { // somebody else wrote first
 			result.RequeueAfter = pace.MinRetry
@@ -67,6 +76,9 @@ func (s *Sweeper) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 			continue
 		}
 		logf.FromContext(ctx).Info("Released a host that no power cycle needs off", "host", name, "machine", owner.Machine, "machineUID", owner.UID)
+	}
+	if isServiced && result.IsZero() { // nobody tells when the Server of a ServerClaim is serviced no more
+		result.RequeueAfter = servicingInterval
 	}
 	return result, errors.Join(errs...)
 }

@@ -25,8 +25,8 @@ const (
 // Keys of this extension for power cycles.
 const (
 	// AnnotationHostOwner on a host is written together with AnnotationReboot, and says for which machine: an Owner of
-	// package remediation in JSON. Only hosts with it are ours to release (X2). Without a Machine, it is no more than a record of the
-	// cycles that the host has had (X20).
+	// package remediation in JSON, with the cycles that the host has had. Only hosts with such an Owner are ours to release (X2).
+	// When the request is gone the cycles stay, without the UID of a Machine (X20).
 	AnnotationHostOwner = annotationPrefix + "power-cycle-owner"
 	// AnnotationPowerCycle on a Node with the value PowerCycleNow asks for its host to be power-cycled, where operators allow
 	// it (X11).
@@ -76,8 +76,8 @@ const (
 	// off, that its control plane was restored elsewhere meanwhile, or that somebody else powered the host on, and it must not
 	// be off again now.
 	PowerCycleFailed = "Failed"
-	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn before the host was asked to be off, the
-	// machine is not to be kept or is being deleted, or hosts are not power-cycled any more.
+	// PowerCycleCancelled says that the cycle was stopped: the request was withdrawn or the machine recovered before the host was
+	// asked to be off, the machine is not to be kept or is being deleted, or hosts are not power-cycled any more.
 	PowerCycleCancelled = "Cancelled"
 )
 
