@@ -36,6 +36,9 @@ const (
 	remediation = "remediation"
 	// glance is how often a cycle is looked at.
 	glance = 200 * time.Millisecond
+	// quietTime is for how long a node has to be healthy before its power cycle is asked for: for a minute, it has just recovered, as
+	// far as anybody knows.
+	quietTime = 70 * time.Second
 	// longCycle is what each step of a cycle may take, unless its deadline is what is tried. Kubernetes gives up the pods of a
 	// node within 20 seconds, and a host that is late has as many.
 	longCycle = 3 * time.Minute
@@ -299,6 +302,7 @@ func disabledPowerCycle(p *Pool) {
 // the node is settled, all of it is forgotten.
 func restartInPowerCycle(p *Pool) {
 	machine := p.running(2)[0]
+	p.unasked(machine)
 	p.misbehave(machine, LateReport)
 	pod := p.holdUp(machine, p.scenario)
 	before, seen := p.node(p, machine), p.watchCycle(machine, pod)
@@ -321,16 +325,23 @@ func restartInPowerCycle(p *Pool) {
 	p.Eventually(func(g Gomega) { p.forgotten(g, machine) }).WithContext(p.ctx).WithTimeout(6 * time.Minute).WithPolling(pollInterval).Should(Succeed())
 }
 
-// askForCycle asks as a person does, or a health checker. A healthy machine must have been so for a while: otherwise it has just
-// recovered, as far as anybody knows.
+// askForCycle asks as a person does, or a health checker.
 func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 	p.t.Helper()
 	p.eventually(func(g Gomega) {
 		_, ready := nodeutil.GetNodeCondition(&p.node(g, machine).Status, corev1.NodeReady)
 		g.Expect(ready).NotTo(BeNil())
-		g.Expect(ready.Status != corev1.ConditionTrue || time.Since(ready.LastTransitionTime.Time) > 20*time.Second).To(BeTrue())
+		g.Expect(ready.Status != corev1.ConditionTrue || time.Since(ready.LastTransitionTime.Time) > quietTime).To(BeTrue())
 	})
 	p.annotateMachine(machine, v1alpha1.AnnotationNeedsRemediation, "")
+}
+
+// unasked gives a preservation controller that may just have been started the time to see that nobody asks.
+func (p *Pool) unasked(machine *machinev1alpha1.Machine) {
+	p.t.Helper()
+	p.consistently(quietTime, func(g Gomega) {
+		g.Expect(p.fresh(g, machine).Annotations).NotTo(HaveKey(v1alpha1.AnnotationNeedsRemediation))
+	})
 }
 
 // misbehave makes the host of a machine misbehave.

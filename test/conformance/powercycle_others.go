@@ -52,6 +52,9 @@ func recoveredBeforePowerCycle(p *Pool) {
 
 // startingHost: somebody else has rebooted the host. Its node has the time that it takes to start before the host is off again.
 func startingHost(p *Pool) {
+	settings := p.powerCycle()
+	settings.NodeStartupTimeout.Duration = longCycle
+	p.setPowerCycle(settings)
 	machine := p.running(2)[0]
 	_, undo, err := p.Hosts.KeepOff(p.ctx, machine)
 	p.Expect(err).NotTo(HaveOccurred())
@@ -65,7 +68,7 @@ func startingHost(p *Pool) {
 	p.told(machine, "PowerCycleWaiting", "switched on a short time ago")
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, machine).Annotations).To(HaveKey(v1alpha1.AnnotationReboot)) })
 	p.t.Logf("Machine %s: its host was asked to be off %s after it was on", machine.Name, time.Since(on).Round(time.Second))
-	p.Expect(time.Since(on)).To(BeNumerically(">", v1alpha1.MinPowerCycleTimeout-5*time.Second))
+	p.Expect(time.Since(on)).To(BeNumerically(">", longCycle-5*time.Second))
 	p.cycled(machine, before)
 }
 
@@ -131,6 +134,7 @@ func absentController(p *Pool) {
 	settings.PowerOffTimeout.Duration = v1alpha1.MinPowerCycleTimeout
 	p.setPowerCycle(settings)
 	machine := p.running(2)[0]
+	p.unasked(machine)
 	p.holdUp(machine, p.scenario)
 	p.askForCycle(machine)
 	p.inCycle(machine, v1alpha1.PowerCycleMakingNodeSafe)

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -63,14 +62,12 @@ func (l *life) keepOff(machine *machinev1alpha1.Machine) (letOn func()) {
 		Spec:       corev1.PodSpec{NodeName: machine.Labels[machinev1alpha1.NodeLabelKey], Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	l.Expect(l.Shoot.Create(l.ctx, pod)).To(Succeed())
-	l.eventually(func(g Gomega) { // otherwise it has just recovered, as far as anybody knows
-		_, ready := nodeutil.GetNodeCondition(&l.nodeOf(g, machine).Status, corev1.NodeReady)
-		g.Expect(ready).NotTo(BeNil())
-		g.Expect(time.Since(ready.LastTransitionTime.Time)).To(BeNumerically(">", 20*time.Second))
-	})
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:""}}}`, v1alpha1.AnnotationNeedsRemediation)
-	l.Expect(l.Seed.Patch(l.ctx, machine.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
 	l.eventually(func(g Gomega) {
+		if fresh := l.fresh(g, machine); fresh.Annotations[v1alpha1.AnnotationPowerCyclePhase] == "" && !metav1.HasAnnotation(fresh.ObjectMeta, v1alpha1.AnnotationNeedsRemediation) {
+			time.Sleep(70 * time.Second) // a request is dropped of which it is not certain that the machine was healthy when it was made
+			g.Expect(l.Seed.Patch(l.ctx, machine.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+		}
 		g.Expect(l.fresh(g, machine).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleMakingNodeSafe))
 		g.Expect(l.nodeOf(g, machine).Spec.Taints).To(ContainElement(HaveField("Key", corev1.TaintNodeOutOfService)))
 		host, err := l.Hosts.Of(l.ctx, machine)
