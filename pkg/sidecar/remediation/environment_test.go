@@ -104,7 +104,7 @@ func newEnvironment(names ...string) *environment {
 		objects = append(objects, deployment, set)
 	}
 	pool(request1.Name)
-	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(time.Hour)), fail: func(string, bool) error { return nil }, meanwhile: func(string) {}, cached: func() {}}
+	e := &environment{clock: testclock.NewFakePassiveClock(builder.Start.Add(58 * time.Minute)), fail: func(string, bool) error { return nil }, meanwhile: func(string) {}, cached: func() {}}
 	for _, name := range names {
 		if name == "" {
 			pool(request2.Name)
@@ -121,9 +121,12 @@ func newEnvironment(names ...string) *environment {
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).
 		Build()
 	e.restart()
-	for _, request := range []reconcile.Request{request1, request2} { // nobody has asked for anything yet
-		_, err := e.Reconciler.Reconcile(context.Background(), request)
-		Expect(err).NotTo(HaveOccurred())
+	for range 2 { // nobody has asked for anything for a minute
+		for _, request := range []reconcile.Request{request1, request2} {
+			_, err := e.Reconciler.Reconcile(context.Background(), request)
+			Expect(err).NotTo(HaveOccurred())
+		}
+		e.pass(time.Minute)
 	}
 	return e
 }
