@@ -68,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	// Those that were released just now are among them, until it is looked again.
 	measure(namespace, len(found.Overdue(now)))
-	if next.IsZero() { // the host of a cycle that has begun may be asked to be off at any time, without that the Machine changes
+	if next.IsZero() && found.Driver != nil { // the host of a cycle that has begun may be asked to be off at any time, without that the Machine changes
 		begun, err := r.HasMachines(ctx, namespace)
 		errs = append(errs, err)
 		if begun {

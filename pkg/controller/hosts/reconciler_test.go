@@ -216,9 +216,16 @@ var _ = Describe("Reconciler", func() {
 		Expect(overdue()).To(BeEquivalentTo(1))
 		Expect(told()).To(ConsistOf("Warning PowerCycleHostReleased The host hosts/h was to be off until 2026-03-01T12:05:00Z. It is released by the extension, because no preservation controller is at work."))
 
-		Expect(look()).To(BeZero())
+		Expect(look()).To(Equal(time.Minute))
 		Expect(overdue()).To(BeZero())
 		Expect(told()).To(BeEmpty())
+	})
+
+	It("X19: looks again while a cycle is under way: its host is asked to be off without that the machine changes", func() {
+		create(cycled("m", "PoweringOff"))
+		Expect(look()).To(Equal(time.Minute))
+		off("h", ownerOf("m"))
+		Expect(look()).To(Equal(6 * time.Minute))
 	})
 
 	DescribeTable("X19: knows by when a host must be off no longer",
@@ -448,7 +455,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(overdue()).To(BeEquivalentTo(step.count))
 		}
 		driver.listErr = nil
-		Expect(look()).To(BeZero())
+		Expect(look()).To(Equal(time.Minute))
 		Expect(overdue()).To(BeZero())
 	})
 

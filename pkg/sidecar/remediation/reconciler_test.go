@@ -257,6 +257,13 @@ var _ = Describe("Reconciler", func() {
 			e.pass(time.Minute)
 		}
 		Expect(e.writes).NotTo(ContainElement("patch Host/m"))
+		m := e.machine(ctx, "m")
+		e.edit(ctx, m, func() { m.Finalizers = nil })
+		e.calls = nil
+		result, err := e.Sweeper.Reconcile(ctx, noDeployment)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(time.Minute), "an orphan is looked at now and then")
+		Expect(e.calls).NotTo(ContainElement("get Host/m"))
 		h = e.host(ctx, "m")
 		e.edit(ctx, h, func() {
 			Expect(unstructured.SetNestedField(h.Object, "OK", "status", "operationalStatus")).To(Succeed())
