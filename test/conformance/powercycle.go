@@ -135,7 +135,7 @@ func automaticPowerCycle(p *Pool) {
 	p.oneCycle(seen())
 }
 
-// powerCycleInALoop: whatever a health checker thinks, it gets one cycle until the node is settled.
+// powerCycleInALoop: whatever a health checker thinks, it gets one cycle, and none of a node that is healthy again.
 func powerCycleInALoop(p *Pool) {
 	p.setPowerCycle(p.powerCycle())
 	machine := p.running(2)[0]
@@ -150,7 +150,7 @@ func powerCycleInALoop(p *Pool) {
 		}
 	}, time.Second)
 	p.cycled(machine, before)
-	p.event(machine, "PowerCycleOutOfAttempts", "")
+	p.event(machine, "PowerCycleRecovered", "")
 	p.consistently(2*shortly, func(g Gomega) {
 		host := p.host(g, machine)
 		g.Expect(host.On).To(BeTrue())
@@ -325,15 +325,29 @@ func restartInPowerCycle(p *Pool) {
 	p.Eventually(func(g Gomega) { p.forgotten(g, machine) }).WithContext(p.ctx).WithTimeout(6 * time.Minute).WithPolling(pollInterval).Should(Succeed())
 }
 
-// askForCycle asks as a person does, or a health checker.
+// askForCycle asks as a person does, or a health checker. It asks again if the preservation controller is not certain that a healthy
+// machine was healthy: it may have been started only just now, or not have known the machine's node for a moment.
 func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 	p.t.Helper()
-	p.eventually(func(g Gomega) {
-		_, ready := nodeutil.GetNodeCondition(&p.node(g, machine).Status, corev1.NodeReady)
-		g.Expect(ready).NotTo(BeNil())
-		g.Expect(ready.Status != corev1.ConditionTrue || time.Since(ready.LastTransitionTime.Time) > quietTime).To(BeTrue())
-	})
-	p.annotateMachine(machine, v1alpha1.AnnotationNeedsRemediation, "")
+	for {
+		healthy := false
+		p.eventually(func(g Gomega) {
+			_, ready := nodeutil.GetNodeCondition(&p.node(g, machine).Status, corev1.NodeReady)
+			g.Expect(ready).NotTo(BeNil())
+			healthy = ready.Status == corev1.ConditionTrue
+			g.Expect(!healthy || time.Since(ready.LastTransitionTime.Time) > quietTime).To(BeTrue())
+		})
+		before := len(p.events(machine, "PowerCycleRecovered"))
+		p.annotateMachine(machine, v1alpha1.AnnotationNeedsRemediation, "")
+		isDropped := func(context.Context) (bool, error) {
+			return len(p.events(machine, "PowerCycleRecovered")) > before, nil
+		}
+		if !healthy || wait.PollUntilContextTimeout(p.ctx, pollInterval, shortly, true, isDropped) != nil {
+			return
+		}
+		p.t.Logf("Machine %s: asking again in %s", machine.Name, quietTime)
+		p.unasked(machine)
+	}
 }
 
 // unasked gives a preservation controller that may just have been started the time to see that nobody asks.

@@ -43,7 +43,7 @@ func Scenarios() []Scenario {
 		{Name: "power-cycle-disowned", Rules: []string{"X20"}, needs: needsKeptOffHosts, run: disownedHost},
 		{Name: "power-cycle-dry", Rules: []string{"X9"}, Share: 1, needs: needsHosts, run: dryPowerCycle},
 		{Name: "power-cycle-automatic", Rules: []string{"X6", "X9", "X13"}, Share: 1, needs: needsHosts, run: automaticPowerCycle},
-		{Name: "power-cycle-loop", Rules: []string{"X4", "X6"}, needs: needsHosts, run: powerCycleInALoop},
+		{Name: "power-cycle-loop", Rules: []string{"X4", "X16"}, needs: needsHosts, run: powerCycleInALoop},
 		{Name: "power-cycle", Rules: []string{"X1", "X10", "X11", "X12", "X13"}, needs: needsHosts, run: powerCycled},
 		{Name: "power-cycle-refused", Rules: []string{"X8", "X11", "X14"}, needs: needsKeptOffHosts, run: refusedPowerCycles},
 		{Name: "power-cycle-disabled", Rules: []string{"X2", "X15"}, needs: needsHosts, run: disabledPowerCycle},
