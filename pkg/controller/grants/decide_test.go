@@ -35,11 +35,11 @@ func in(name, of string, opts ...builder.MachineOption) *machinev1alpha1.Machine
 
 // waits makes a machine one that waits for nothing but a grant, for so long after Start.
 func waits(name string, after time.Duration, opts ...builder.MachineOption) *machinev1alpha1.Machine {
-	return in(name, "Waiting", append([]builder.MachineOption{waitsFor(after, "As many machines of the seed as may be at a time are being power-cycled.")}, opts...)...)
+	return in(name, "Waiting", append([]builder.MachineOption{waitsFor(after, true)}, opts...)...)
 }
 
-func waitsFor(after time.Duration, what string) builder.MachineOption {
-	return builder.Annotation(record, fmt.Sprintf(`{"requested":%q,"wait":%q}`, builder.Start.Add(after).Format(time.RFC3339), what))
+func waitsFor(after time.Duration, aGrant bool) builder.MachineOption {
+	return builder.Annotation(record, fmt.Sprintf(`{"requested":%q,"wait":"something","awaitsGrant":%t}`, builder.Start.Add(after).Format(time.RFC3339), aGrant))
 }
 
 // granted gives a machine a grant that ends so long after now.
@@ -82,10 +82,10 @@ var _ = Describe("#Decide", func() {
 		Entry("none while one is valid", 1, []string{}, 31*time.Second, waits("a", 0), waits("b", time.Minute, granted(time.Second))),
 		Entry("none while the cycle of one that has just passed may be about to begin", 1, []string{}, time.Second, waits("a", 0), waits("b", 0, granted(-29*time.Second))),
 		Entry("one when that is over", 1, []string{"a"}, 150*time.Second, waits("a", 0), waits("b", 0, granted(-30*time.Second))),
-		Entry("counts one whose machine waits for something else by now", 1, []string{}, 90*time.Second, waits("a", 0), in("b", "Waiting", waitsFor(0, "The host is not known now."), granted(time.Minute))),
+		Entry("counts one whose machine waits for something else by now", 1, []string{}, 90*time.Second, waits("a", 0), in("b", "Waiting", waitsFor(0, false), granted(time.Minute))),
 		Entry("not one whose request is gone", 1, []string{"a"}, 150*time.Second, waits("a", 0), in("b", "Cancelled", granted(time.Minute))),
 		Entry("not one that nobody can read", 1, []string{"a"}, 150*time.Second, waits("a", 0, builder.Annotation(grant, "now"))),
-		Entry("none to who waits for something else", 1, []string{"b"}, 150*time.Second, in("a", "Waiting", waitsFor(0, "The host is not known now.")), waits("b", time.Minute)),
+		Entry("none to who waits for something else", 1, []string{"b"}, 150*time.Second, in("a", "Waiting", waitsFor(0, false)), waits("b", time.Minute)),
 		Entry("none to who is being deleted", 1, []string{"b"}, 150*time.Second, waits("a", 0, builder.Deleted(now)), waits("b", time.Minute)),
 		Entry("last to who has let one pass, who did so longest ago first", 2, []string{"c", "b"}, 150*time.Second,
 			waits("a", 0, granted(-time.Minute)), waits("b", time.Second, granted(-time.Hour/2)), waits("c", 2*time.Second)),
