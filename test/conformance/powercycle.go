@@ -139,6 +139,7 @@ func automaticPowerCycle(p *Pool) {
 func powerCycleInALoop(p *Pool) {
 	p.setPowerCycle(p.powerCycle())
 	machine := p.running(2)[0]
+	p.unasked(machine)
 	before, seen := p.node(p, machine), p.watchCycle(machine, nil)
 
 	ctx, stop := context.WithCancel(p.ctx)
@@ -251,6 +252,7 @@ func refusedPowerCycles(p *Pool) {
 	p.toHeal(taken, undo)
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, taken).Off).To(BeTrue()) })
 
+	p.unasked(maintained)
 	p.annotate(maintained, map[string]any{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow})
 	p.askForCycle(taken)
 	for machine, reason := range map[*machinev1alpha1.Machine]string{maintained: "maintenance", taken: key} {

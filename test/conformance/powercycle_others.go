@@ -64,6 +64,8 @@ func startingHost(p *Pool) {
 	p.fail(machine, NoFault)
 	p.hostOn(machine)
 	on := time.Now()
+	p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(withCondition(corev1.NodeReady, corev1.ConditionTrue)) })
+	p.unasked(machine)
 	p.askForCycle(machine)
 	p.told(machine, "PowerCycleWaiting", "switched on a short time ago")
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, machine).Annotations).To(HaveKey(v1alpha1.AnnotationReboot)) })
