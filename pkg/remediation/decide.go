@@ -21,9 +21,6 @@ import (
 )
 
 const (
-	// quietTime is for how long a healthy machine had no request when one counts as asked for while it was healthy. It is longer than
-	// a watch may hang without anybody noticing, and than a health checker asks late, or again (X16).
-	quietTime = time.Minute
 	// releaseTime is for how long the deletion of a machine waits for its host to be released (X2).
 	releaseTime = time.Minute
 	// maxAutomatic is how many cycles a host has had within a day, for whatever Machine, when there is no request of ours for it any
@@ -161,7 +158,7 @@ func (d *decision) judge() {
 	if d.HealthySince.After(quiet) && !d.HealthySince.After(d.now) { // a time in the future cannot be believed
 		quiet = d.HealthySince
 	}
-	switch certain := quiet.Add(quietTime); {
+	switch certain := quiet.Add(d.group.QuietTime); {
 	case !d.to.needs && d.Healthy: // it must be seen once when that is certain
 		d.waitsUntil(certain)
 	case !d.to.needs || d.to.record.Healthy != nil || d.NodeUnknown:

@@ -43,6 +43,8 @@ type Group struct {
 	// without a grant on the Machine, which the extension gives because of a limit for the seed (X8).
 	MaxPerShoot int32
 	NeedsGrant  bool
+	// QuietTime is for how long a healthy machine had no request when one counts as asked for while it was healthy (X16).
+	QuietTime time.Duration
 	// MaxServicing is for how long a host that is being serviced keeps its machine (X18).
 	MaxServicing time.Duration
 	// Evidence says that the evidence of failures is stored, which an automatic cycle waits for (X9).
@@ -192,6 +194,9 @@ const (
 	// EventDryRun says that a machine would have been power-cycled if its pool had automatic power cycles (X9).
 	EventDryRun = EventPrefix + "DryRun"
 )
+
+// DefaultQuietTime is longer than a watch may hang without anybody noticing, and than a health checker asks late, or again (X16).
+const DefaultQuietTime = time.Minute
 
 // DryRunOutcome is how a cycle ends that would have begun, and does not (X9).
 const DryRunOutcome = "DryRun"

@@ -130,7 +130,7 @@ func defaults() *Settings {
 func newWorld(fail func(string, ...any), names ...string) *world {
 	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
 	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
-	w.Settings, w.Others, w.MaxServicing = w.settings, &NodeCount{}, 2*time.Hour
+	w.Settings, w.Others, w.MaxServicing, w.QuietTime = w.settings, &NodeCount{}, 2*time.Hour, DefaultQuietTime
 	for _, name := range names {
 		m := &machine{obj: builder.Machine(name), node: builder.Node(name), unasked: w.now, quiet: builder.Start, host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
 		m.node.Status.NodeInfo.BootID = w.newBootID()

@@ -54,6 +54,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 			return ReadRemains(ctx, pods, node)
 		}
 	}
+	if r.QuietTime == 0 {
+		r.QuietTime = remediation.DefaultQuietTime
+	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
 	}

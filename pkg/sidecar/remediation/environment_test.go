@@ -170,6 +170,7 @@ func (e *environment) restart() {
 			return e.remains, e.called("read what is left", false)
 		},
 		Seed:           "seed",
+		QuietTime:      remediation.DefaultQuietTime,
 		Timeouts:       preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 		NodeConditions: preservation.DefaultNodeConditions,
 		Clock:          e.clock,

@@ -36,6 +36,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 	defer cancel()
 	group := &remediation.Group{
 		Seed:         r.Seed,
+		QuietTime:    r.QuietTime,
 		AllowNodes:   r.AllowNodes,
 		MaxPerShoot:  r.MaxPerShoot,
 		NeedsGrant:   r.NeedsGrant,

@@ -53,6 +53,9 @@ type Reconciler struct {
 	NeedsGrant  bool
 	// MaxServicing is for how long a host that is being serviced keeps its machine (X18).
 	MaxServicing time.Duration
+	// QuietTime is for how long a healthy machine has no request before one is believed to be for a healthy machine, remediation's
+	// default if it is 0 (X16).
+	QuietTime time.Duration
 	// Evidence says that the evidence of failures is stored (X9).
 	Evidence bool
 	// Timeouts are machine-controller-manager's defaults, NodeConditions the types of the node conditions that it takes a
