@@ -242,6 +242,19 @@ func attach(ctx context.Context, node, claim string) func() {
 // short is a powerCycle that has little time.
 const short = `{"powerOffTimeout":"3s","powerOnTimeout":"3s","nodeStartupTimeout":"3s"}`
 
+// ask asks for a power cycle, and again as long as the controller, which may just have been started, has not seen before that nobody
+// does.
+func ask(ctx context.Context, name string) {
+	GinkgoHelper()
+	Eventually(func() string {
+		m := machine(ctx, name)
+		if !metav1.HasAnnotation(m.ObjectMeta, needs) && m.Annotations[prefix+"power-cycle-phase"] == "" {
+			annotate(ctx, m, needs, "")
+		}
+		return m.Annotations[prefix+"power-cycle-phase"]
+	}, patient, time.Second).ShouldNot(BeEmpty())
+}
+
 var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 	const hosts = "hosts"
 
@@ -264,7 +277,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		bootID := node(ctx, m).Status.NodeInfo.BootID
 		release := hold(ctx, m)
 		start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(phase(ctx, m), patient).Should(Equal("MakingNodeSafe"))
 		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
 		Expect(annotations(ctx, builder.Namespace, m)()).To(And(HaveKey(reboot), HaveKey(owner)))
@@ -307,7 +320,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		attach(ctx, m, "stays")
 		detach := attach(ctx, m, "leaves")
 		start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
 		Consistently(phase(ctx, m), time.Second).Should(Equal("MakingNodeSafe"))
 		detach()
@@ -320,7 +333,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		release := hold(ctx, m)
 		DeferCleanup(release)
 		start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
 		annotate(ctx, machine(ctx, m), needs, nil)
 		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(BeEmpty())
@@ -333,7 +346,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		m := p.names[0]
 		DeferCleanup(hold(ctx, m))
 		start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
 		Expect(s.Delete(ctx, machine(ctx, m))).To(Succeed())
 		Eventually(annotations(ctx, builder.Namespace, m), time.Second).Should(BeEmpty())
@@ -347,7 +360,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		m := p.names[0]
 		DeferCleanup(hold(ctx, m))
 		start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
 		deployment := &machinev1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: builder.Namespace, Name: m[:len(m)-2]}}
 		annotate(ctx, deployment, settings, nil)
@@ -368,7 +381,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 			c.stop()
 			c = start(ctx, "")
 		}
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(HaveKey(reboot))
 		asked := annotations(ctx, builder.Namespace, m)()[owner]
 		restart()
@@ -394,7 +407,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		m := p.names[0]
 		p.jam("off")
 		start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(HaveKey(reboot))
 		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
 		Eventually(annotations(ctx, builder.Namespace, m), patient).Should(BeEmpty())
@@ -407,7 +420,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		m := p.names[0]
 		p.jam("boot")
 		start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
+		ask(ctx, m)
 		Eventually(phase(ctx, m), patient).Should(Equal("Starting"))
 		Eventually(phase(ctx, m), patient).Should(Equal("Failed"))
 		Expect(annotations(ctx, builder.Namespace, m)()).To(BeEmpty())
@@ -417,7 +430,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		p := newPool(ctx, builder.Namespace, "{}", 2)
 		start(ctx, "")
 		for _, m := range p.names {
-			annotate(ctx, machine(ctx, m), needs, "")
+			ask(ctx, m)
 		}
 		off := func() int {
 			count := 0
@@ -438,9 +451,9 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		first, second := newPool(ctx, builder.Namespace, "{}", 1).names[0], newPool(ctx, builder.Namespace, "{}", 2).names[0]
 		release := hold(ctx, first)
 		start(ctx, "")
-		annotate(ctx, machine(ctx, first), needs, "")
+		ask(ctx, first)
 		Eventually(isTainted(ctx, first), patient).Should(BeTrue())
-		annotate(ctx, machine(ctx, second), needs, "")
+		ask(ctx, second)
 		Eventually(phase(ctx, second), patient).Should(Equal("Waiting"))
 		Consistently(annotations(ctx, builder.Namespace, second), time.Second).ShouldNot(HaveKey(reboot))
 		release()
@@ -450,6 +463,7 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 	It("X11: should take the request of a node", func(ctx SpecContext) {
 		p := newPool(ctx, builder.Namespace, "{}", 1)
 		start(ctx, "")
+		Consistently(phase(ctx, p.names[0]), 2*time.Second).Should(BeEmpty(), "it is seen that nobody asks")
 		annotate(ctx, node(ctx, p.names[0]), prefix+"power-cycle", "now")
 		Eventually(phase(ctx, p.names[0]), patient).Should(Equal("Succeeded"))
 		Expect(node(ctx, p.names[0]).Annotations).NotTo(HaveKey(prefix + "power-cycle"))
@@ -466,8 +480,8 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		annotate(ctx, h, owner, foreign)
 		annotate(ctx, h, reboot, "")
 		c := start(ctx, "")
-		annotate(ctx, machine(ctx, m), needs, "")
-		annotate(ctx, machine(ctx, other), needs, "")
+		ask(ctx, m)
+		ask(ctx, other)
 		Eventually(isTainted(ctx, m), patient).Should(BeTrue())
 		c.stop()
 		gone := machine(ctx, m)
@@ -483,11 +497,11 @@ var _ = Describe("Power cycle", Ordered, ContinueOnFailure, func() {
 		kubeconfig := newKubeconfig()
 		first, second := newPool(ctx, hosts, "{}", 1).names[0], newPool(ctx, "elsewhere", "{}", 1).names[0]
 		start(ctx, kubeconfig)
-		annotate(ctx, machine(ctx, first), needs, "")
+		ask(ctx, first)
 		Eventually(phase(ctx, first), patient).Should(Equal("Waiting"))
 		kubeconfigOf(kubeconfig, hosts)
 		Eventually(phase(ctx, first), patient).Should(Equal("Succeeded"))
-		annotate(ctx, machine(ctx, second), needs, "")
+		ask(ctx, second)
 		Eventually(phase(ctx, second), patient).Should(Equal("Waiting"))
 		kubeconfigOf(kubeconfig, "elsewhere")
 		Eventually(phase(ctx, second), patient).Should(Equal("Succeeded"))
