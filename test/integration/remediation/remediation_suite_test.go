@@ -85,7 +85,7 @@ func start(ctx context.Context, kubeconfig string) *controller {
 		Remediation: preservation.RemediationOptions{Enabled: true},
 	}).AddToManager(mgr, nodes)).To(Succeed())
 	Expect((&remediation.Reconciler{
-		Seed: "seed", AllowNodes: true, QuietTime: 300 * time.Millisecond, Timeouts: preservation.DefaultTimeouts, NodeConditions: preservation.DefaultNodeConditions,
+		Seed: "seed", AllowNodes: true, QuietTime: -time.Hour, Timeouts: preservation.DefaultTimeouts, NodeConditions: preservation.DefaultNodeConditions,
 	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{Kind: kind, Namespace: builder.Namespace, Kubeconfig: kubeconfig, Config: s.Config})).To(Succeed())
 
 	var running sync.WaitGroup
