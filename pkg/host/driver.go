@@ -258,6 +258,8 @@ func (d *Driver) observe(ctx context.Context, reader client.Reader, object *unst
 		h.Taken = TakenBy(v1alpha1.AnnotationReboot)
 	case object.GetDeletionTimestamp() != nil:
 		h.Taken = "it is being deleted"
+	case h.Taken == "" && h.Namespace != d.HostNamespace: // it would not be Owned, and nobody would take its request back
+		h.Taken = fmt.Sprintf("it is in namespace %s, hosts are looked for in %s", h.Namespace, d.HostNamespace)
 	case h.Taken == "" && h.Error != "":
 		h.Taken = "its operator reports: " + h.Error
 	case h.Taken == "":

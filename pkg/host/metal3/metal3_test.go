@@ -325,6 +325,17 @@ var _ = Describe("BareMetalHosts", func() {
 		}), "it is being deleted"),
 	)
 
+	It("X2 X14 does not power off a host of another namespace, where nobody would release it", func() {
+		d, c := driverOf(interceptor.Funcs{}, bmh())
+		d.HostNamespace = "elsewhere"
+		h, err := d.Live(ctx, machine())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(h.Taken).To(Equal("it is in namespace hosts, hosts are looked for in elsewhere"))
+		before := read(c)
+		Expect(apierrors.IsConflict(d.PowerOff(ctx, h, owner()))).To(BeTrue())
+		Expect(read(c)).To(Equal(before))
+	})
+
 	It("X14 knows the machine of a HostClaim by its name", func() {
 		claimed := func(name, namespace string) edit {
 			return with(map[string]any{"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "namespace": namespace, "name": name}, "spec", "consumerRef")
