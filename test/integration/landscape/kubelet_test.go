@@ -20,7 +20,8 @@ import (
 
 var _ = Describe("Kubelet of a simulated machine", func() {
 	const (
-		soon = 5 * time.Second
+		patient = time.Minute // what is built beside it takes both processors
+		aWhile  = 5 * time.Second
 		// More than the time after which a node without heartbeat is unknown.
 		heartbeatLost = 12 * time.Second
 	)
@@ -35,7 +36,7 @@ var _ = Describe("Kubelet of a simulated machine", func() {
 		}}
 		Expect(c.Create(ctx, node)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(client.IgnoreNotFound(c.Delete(ctx, node))).To(Succeed()) })
-		Eventually(ready(node), soon).Should(Equal(corev1.ConditionTrue))
+		Eventually(ready(node), patient).Should(Equal(corev1.ConditionTrue))
 	})
 
 	patch := func(ctx SpecContext, change string) {
@@ -53,8 +54,8 @@ var _ = Describe("Kubelet of a simulated machine", func() {
 				Containers:                    []corev1.Container{{Name: "container", Image: "image"}},
 			},
 		}
-		Eventually(func() error { return c.Create(ctx, pod) }, soon).Should(Succeed(), "as soon as there is a service account")
-		Eventually(Object(pod), soon).Should(HaveField("Status.Phase", corev1.PodRunning))
+		Eventually(func() error { return c.Create(ctx, pod) }, patient).Should(Succeed(), "as soon as there is a service account")
+		Eventually(Object(pod), patient).Should(HaveField("Status.Phase", corev1.PodRunning))
 		return pod
 	}
 
@@ -64,31 +65,31 @@ var _ = Describe("Kubelet of a simulated machine", func() {
 
 	It("should report the node as not ready for as long as it is told to", func(ctx SpecContext) {
 		patch(ctx, `{"metadata": {"annotations": {"`+kwok.AnnotationReady+`": "false"}}}`)
-		Eventually(ready(node), soon).Should(Equal(corev1.ConditionFalse))
+		Eventually(ready(node), patient).Should(Equal(corev1.ConditionFalse))
 		Consistently(ready(node), heartbeatLost).Should(Equal(corev1.ConditionFalse))
 		patch(ctx, `{"metadata": {"annotations": {"`+kwok.AnnotationReady+`": null}}}`)
-		Eventually(ready(node), soon).Should(Equal(corev1.ConditionTrue))
+		Eventually(ready(node), patient).Should(Equal(corev1.ConditionTrue))
 	})
 
 	It("should terminate pods after their grace period", func(ctx SpecContext) {
 		pod := run(ctx)
 		Expect(c.Delete(ctx, pod)).To(Succeed())
 		Consistently(Get(pod), time.Second).Should(Succeed())
-		Eventually(Get(pod), soon).Should(MatchError(ContainSubstring("not found")))
+		Eventually(Get(pod), patient).Should(MatchError(ContainSubstring("not found")))
 	})
 
 	It("should leave the node unknown and tainted when it dies, and pods as they are, until it lives again", func(ctx SpecContext) {
 		pod := run(ctx)
 		patch(ctx, `{"metadata": {"labels": {"`+kwok.LabelKubelet+`": null}}}`)
-		Eventually(ready(node), heartbeatLost).Should(Equal(corev1.ConditionUnknown))
-		Eventually(Object(node), soon).Should(HaveField("Spec.Taints", ContainElement(HaveField("Key", corev1.TaintNodeUnreachable))))
+		Eventually(ready(node), patient).Should(Equal(corev1.ConditionUnknown))
+		Eventually(Object(node), patient).Should(HaveField("Spec.Taints", ContainElement(HaveField("Key", corev1.TaintNodeUnreachable))))
 		Expect(c.Delete(ctx, pod)).To(Succeed())
-		Consistently(Get(pod), soon).Should(Succeed())
+		Consistently(Get(pod), aWhile).Should(Succeed())
 
 		patch(ctx, `{"metadata": {"labels": {"`+kwok.LabelKubelet+`": "`+kwok.KubeletAlive+`"}}}`)
-		Eventually(ready(node), soon).Should(Equal(corev1.ConditionTrue))
-		Eventually(Object(node), soon).Should(HaveField("Spec.Taints", BeEmpty()))
-		Eventually(Get(pod), soon).Should(MatchError(ContainSubstring("not found")))
+		Eventually(ready(node), patient).Should(Equal(corev1.ConditionTrue))
+		Eventually(Object(node), patient).Should(HaveField("Spec.Taints", BeEmpty()))
+		Eventually(Get(pod), patient).Should(MatchError(ContainSubstring("not found")))
 	})
 })
 
