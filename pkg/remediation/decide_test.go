@@ -668,19 +668,12 @@ var _ = Describe("Decide", func() {
 	})
 
 	Describe("X9: automatic", func() {
-		failed := func(cause string, since time.Time) {
-			m.setReady(false, w.now)
-			m.edit(func(a map[string]string) {
-				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", cause
-				a[prefix+"expiry-time"], a[prefix+"failed-since"] = w.now.Add(72*time.Hour).Format(time.RFC3339), since.Format(time.RFC3339)
-			})
-		}
 		BeforeEach(func() {
 			m.unset(needsKey)
 			w.settings.Automatic = true
 		})
 		It("X9: asks once for each failure, from its deadline on", func() {
-			failed("auto", w.now.Add(-healthTimeout+time.Minute))
+			m.keepFailed("auto", w.now.Add(-healthTimeout+time.Minute), w.now)
 			w.run()
 			Expect(w.steps).To(BeEmpty())
 			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Minute)))
@@ -694,7 +687,7 @@ var _ = Describe("Decide", func() {
 		})
 		It("X9: waits for the evidence where it is stored, for a minute from when it is being gathered", func() {
 			w.Evidence = true
-			failed("auto", w.now.Add(-healthTimeout))
+			m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
 			m.annotate(prefix+"evidence", w.now.Add(-24*time.Hour).Format(time.RFC3339)) // of a failure before
 			w.run()
 			Expect(w.steps).To(BeEmpty())
@@ -709,7 +702,7 @@ var _ = Describe("Decide", func() {
 		})
 		DescribeTable("X9: waits for no evidence that has not come ten minutes after the failure", func(evidence func() string) {
 			w.Evidence = true
-			failed("auto", w.now.Add(-healthTimeout-10*time.Minute+time.Second))
+			m.keepFailed("auto", w.now.Add(-healthTimeout-10*time.Minute+time.Second), w.now)
 			m.annotate(prefix+"evidence", evidence())
 			w.run()
 			Expect(w.steps).To(BeEmpty())
@@ -724,25 +717,25 @@ var _ = Describe("Decide", func() {
 		)
 		It("X9: does not wait for evidence that is there", func() {
 			w.Evidence = true
-			failed("auto", w.now.Add(-healthTimeout))
+			m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
 			m.annotate(prefix+"evidence", w.now.Add(-healthTimeout).Format(time.RFC3339))
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
 		DescribeTable("X9: does not ask", func(edit func()) {
-			failed("auto", w.now.Add(-healthTimeout))
+			m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
 			edit()
 			w.run()
 			Expect(w.steps).To(BeEmpty())
 		},
-			Entry("X9: for what a person wanted to see", func() { failed("when-failed", w.now.Add(-healthTimeout)) }),
+			Entry("X9: for what a person wanted to see", func() { m.keepFailed("when-failed", w.now.Add(-healthTimeout), w.now) }),
 			Entry("X9: where the pool does not want it", func() { w.settings.Automatic = false }),
 			Entry("X9: without a host", func() { m.noHost = "none" }),
 			Entry("X9: before the machine has failed", func() { m.annotate(prefix+"phase", "Unknown:Preserved") }),
 		)
 		It("X9: three times a day", func() {
 			for i := range 4 {
-				failed("auto", w.now.Add(-healthTimeout))
+				m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
 				w.run()
 				if i == 3 {
 					Expect(m.phase()).To(BeEmpty())
@@ -767,12 +760,7 @@ var _ = Describe("Decide", func() {
 	It("X9: tells once for each failure what would be done, and does nothing", func() {
 		w.settings.DryRun = true
 		m.unset(needsKey)
-		m.setReady(false, w.now)
-		m.edit(func(a map[string]string) {
-			a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
-			a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
-			a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
-		})
+		m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
 		w.run()
 		w.after(time.Hour)
 		Expect(w.outcomes).To(Equal([]string{"DryRun"}))
@@ -972,11 +960,14 @@ var _ = Describe("Decide", func() {
 			Expect(m.obj.Annotations).NotTo(HaveKey(claimKey))
 			Expect(w.events).To(ContainElement(And(HavePrefix("PowerCycleRecovered"), ContainSubstring(note))))
 		}
-		DescribeTable("X16: a request for a machine that has failed goes when it has recovered", func(hinder, heal func()) {
+		askFailing := func() {
 			m.unset(needsKey)
 			m.setReady(false, w.now)
 			w.run()
 			m.annotate(needsKey, "")
+		}
+		DescribeTable("X16: a request for a machine that has failed goes when it has recovered", func(hinder, heal func()) {
+			askFailing()
 			hinder()
 			w.run()
 			w.after(time.Minute)
@@ -993,10 +984,7 @@ var _ = Describe("Decide", func() {
 			Entry("X16: while the host is not known", func() { w.hostsAway = true }, func() { w.hostsAway = false }),
 		)
 		It("X16: the machine recovers when the cycle has begun, and the host is still on", func() {
-			m.unset(needsKey)
-			m.setReady(false, w.now)
-			w.run()
-			m.annotate(needsKey, "")
+			askFailing()
 			w.engineAway = true
 			w.run()
 			Expect(m.phase()).To(Equal("PoweringOff"))
@@ -1009,12 +997,7 @@ var _ = Describe("Decide", func() {
 		It("X16: the automatic asks again after a cycle that failed, and the node returns", func() {
 			w.settings.Automatic, w.settings.MaxAttempts = true, 2
 			m.unset(needsKey)
-			m.setReady(false, w.now)
-			m.edit(func(a map[string]string) {
-				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
-				a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
-				a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
-			})
+			m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
 			w.run()
 			w.act(m)
 			m.host.broken = true
@@ -1063,10 +1046,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
 		It("X16: the cache says that it has recovered, and it has not", func() {
-			m.unset(needsKey)
-			m.setReady(false, w.now)
-			w.run()
-			m.annotate(needsKey, "")
+			askFailing()
 			m.host.taken = "it is paused"
 			w.run()
 			m.stale = true
@@ -1098,10 +1078,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.phase()).To(Equal("PoweringOff"))
 		})
 		It("X6, X16: a cycle that did nothing before the machine recovered does not count", func() {
-			m.unset(needsKey)
-			m.setReady(false, w.now)
-			w.run()
-			m.annotate(needsKey, "")
+			askFailing()
 			w.engineAway = true
 			w.run()
 			m.setReady(true, w.now)
@@ -1138,11 +1115,8 @@ var _ = Describe("Decide", func() {
 		It("X16: asks for nothing by itself while the machine is healthy", func() {
 			w.settings.Automatic = true
 			m.unset(needsKey)
-			m.edit(func(a map[string]string) {
-				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
-				a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
-				a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
-			})
+			m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
+			m.setReady(true, w.now)
 			w.run()
 			Expect(m.marks()).To(BeEmpty())
 		})
@@ -1366,12 +1340,7 @@ var _ = Describe("Decide", func() {
 			for i := range 3 {
 				m.host.cycles = append(m.host.cycles, Cycle{Machine: types.UID(fmt.Sprint(i)), Began: first.Add(time.Duration(i) * time.Hour)})
 			}
-			m.setReady(false, w.now)
-			m.edit(func(a map[string]string) {
-				a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", "auto"
-				a[prefix+"expiry-time"] = w.now.Add(72 * time.Hour).Format(time.RFC3339)
-				a[prefix+"failed-since"] = w.now.Add(-healthTimeout).Format(time.RFC3339)
-			})
+			m.keepFailed("auto", w.now.Add(-healthTimeout), w.now)
 			w.run()
 			Expect(m.phase()).To(BeEmpty())
 			Expect(w.last[0].Next).To(Equal(first.Add(24 * time.Hour)))

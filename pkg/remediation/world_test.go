@@ -222,6 +222,15 @@ func (w *world) forbids(m *machine) bool {
 	return w.Forbidden || m.obj.Annotations[prefix+"forbidden"] == "true"
 }
 
+// keepFailed makes a machine one that has failed at a time, and is kept for a cause.
+func (m *machine) keepFailed(cause string, since, now time.Time) {
+	m.setReady(false, now)
+	m.edit(func(a map[string]string) {
+		a[prefix+"phase"], a[prefix+"cause"] = "Failed:Preserved", cause
+		a[prefix+"expiry-time"], a[prefix+"failed-since"] = now.Add(72*time.Hour).Format(time.RFC3339), since.Format(time.RFC3339)
+	})
+}
+
 // healthy says that the node is (H1).
 func (m *machine) healthy() bool {
 	return m.node != nil && m.node.Status.Conditions[0].Status == corev1.ConditionTrue

@@ -245,6 +245,7 @@ func withdrawnPowerCycles(p *Pool) {
 func refusedPowerCycles(p *Pool) {
 	machines := p.running(2)
 	maintained, taken := machines[0], machines[1]
+	p.unasked(maintained)
 	nm := p.maintain(maintained, nil)
 	p.phase(nm, maintenancev1alpha1.PhaseReady)
 	key, undo, err := p.Hosts.KeepOff(p.ctx, taken)
@@ -252,7 +253,6 @@ func refusedPowerCycles(p *Pool) {
 	p.toHeal(taken, undo)
 	p.eventually(func(g Gomega) { g.Expect(p.host(g, taken).Off).To(BeTrue()) })
 
-	p.unasked(maintained)
 	p.annotate(maintained, map[string]any{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow})
 	p.askForCycle(taken)
 	for machine, reason := range map[*machinev1alpha1.Machine]string{maintained: "maintenance", taken: key} {

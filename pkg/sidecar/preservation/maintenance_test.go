@@ -116,6 +116,18 @@ var _ = Describe("Maintenance", func() {
 				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
 			})
 
+			It("M13 P5: should take the protection off that the cache of nodes does not know yet", func(ctx SpecContext) {
+				e := maintained(ctx)
+				protected := e.node(ctx, "m")
+				e.editNode(ctx, "m", without(maintenance), without(disabled), without(byMCM))
+				e.nodeCache = e.snapshotNodes(ctx)
+				e.editNode(ctx, "m", func(n *corev1.Node) { n.Annotations = protected.Annotations }, without(maintenance))
+				e.restart()
+				e.settle(ctx)
+				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(prefix + "cause"))
+				Expect(e.node(ctx, "m").Annotations).To(BeEmpty())
+			})
+
 			It("M13: should not prolong the time after a maintenance with a restart", func(ctx SpecContext) {
 				e := maintained(ctx)
 				fail(ctx, e)

@@ -131,6 +131,12 @@ func (r *run) do(ctx context.Context, m *memory, lookAgain func()) {
 	r.hold(ctx)
 	close(r.held)
 	<-r.proceed
+	if r.releases() {
+		r.readNode(ctx)
+		d := *r.decision
+		d.Node = r.node
+		r.steps = preservation.Steps(r.Holder, d, r.Timeouts, r.Clock.Now())
+	}
 	r.carry(ctx, r.steps)
 	if r.report(ctx, m).left {
 		lookAgain()
@@ -170,23 +176,29 @@ func (r *run) confirm(ctx context.Context) bool {
 
 	member := preservation.Member{Machine: machine, Node: r.node, NodeUnknown: r.decision.NodeUnknown}
 	if r.decision.Request.OnNode && r.node != nil {
-		node := &corev1.Node{}
-		err := call(ctx, confirmTimeout, func(ctx context.Context) error {
-			return r.NodeReader.Get(ctx, client.ObjectKeyFromObject(r.node), node)
-		})
-		r.failed(r.node, err)
-		switch {
-		case err == nil:
-			r.node, member.Node = node, node
-		case apierrors.IsNotFound(err):
-			member.Node = nil
-		case !r.decision.Target.Failing():
+		// Where the shoot's API server is not there, the machine will not be either if it is not held (P9).
+		if r.readNode(ctx); r.nodeErr != nil && !r.decision.Target.Failing() {
 			return false
-		default:
-			// The shoot's API server is not there, and the machine will not be either if it is not held (P9).
 		}
+		member.Node = r.node
 	}
 	return preservation.RequestOf(member, r.MaxTimeout).Value == r.decision.Request.Value
+}
+
+// releases says that the record is about to be removed: nobody would look for our marks on the node any more.
+func (r *run) releases() bool {
+	return r.decision.Current != nil && r.decision.Target == nil && r.node != nil && r.NodeReader != nil
+}
+
+// readNode reads the node as it is now. The cache may not know yet what the run before has put there.
+func (r *run) readNode(ctx context.Context) {
+	node := &corev1.Node{}
+	err := call(ctx, confirmTimeout, func(ctx context.Context) error {
+		return r.NodeReader.Get(ctx, client.ObjectKeyFromObject(r.node), node)
+	})
+	if r.failed(r.node, err); err == nil {
+		r.node = node
+	}
 }
 
 // carry runs steps up to the first one that must not be without an earlier one.
