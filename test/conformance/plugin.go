@@ -168,7 +168,7 @@ func kubectlPreserve(p *Pool) {
 	until := p.keptUntil(text)
 	p.Expect(until).To(BeTemporally("~", time.Now().Add(6*time.Hour), time.Minute))
 	owner.does("extend", nodes[0], "--for", "1h")
-	p.Expect(p.preserved(well, runningPreserved, "now")).To(BeTemporally("~", until.Add(time.Hour), 5*time.Second))
+	p.Expect(p.preserved(well, runningPreserved, "now")).To(BeTemporally("~", until.Add(time.Hour), 30*time.Second))
 	refused, status := viewer.terminal("", "release", nodes[0])
 	p.Expect(status).To(Equal(1))
 	p.Expect(refused).To(ContainSubstring(`cannot patch resource "nodes"`))
