@@ -102,7 +102,17 @@ func cutText(text string) string {
 	if len(text) <= maxText {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxText], "")
+	return strings.ToValidUTF8(text[:wholeWords(text[:maxText])], "")
+}
+
+// wholeWords is where the last word begins of a text that was cut, or where the text ends if that is too far away: of the user in a
+// URL and his password, nobody knows what they are without the host.
+func wholeWords(text string) int {
+	const far = 512
+	if i := strings.LastIndexAny(text[max(0, len(text)-far):], " \t"); i >= 0 {
+		return max(0, len(text)-far) + i
+	}
+	return len(text)
 }
 
 // redactPod leaves the names of environment variables, and where they come from.

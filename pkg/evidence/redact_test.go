@@ -6,8 +6,12 @@ package evidence_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
+	"io"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing/iotest"
 
@@ -160,6 +164,8 @@ var _ = Describe("Redaction", func() {
 		Entry("a flag's value after the line's end", "run --password \\\n  hunter2 \\\n  --v 3"),
 		Entry("a flag's value in JSON", `["--token","hunter2"]`),
 		Entry("a flag's value in JSON in JSON", `{"a":"[\"--token\",\"hunter2\"]"}`),
+		Entry("a quote in a text in JSON", `{"a":"{\"password\":\"x\\\"hunter2\",\"user\":\"x\"}"}`),
+		Entry("a text in JSON that was cut", `{"a":"{\"password\":\"x hunter2`),
 		Entry("a variable in JSON", `{"name":"DB_PASSWORD","value":"hunter2"}`),
 		Entry("a variable in JSON in JSON", `"{\"name\": \"DB_PASSWORD\", \"value\": \"hunter2\"}"`),
 		Entry("a variable in JSON in reverse", `{"value":"hunter2","name":"DB_PASSWORD"}`),
@@ -250,15 +256,81 @@ var _ = Describe("Redaction", func() {
 
 var _ = Describe("Logs", func() {
 	It("should keep the last whole lines", func() {
-		data, cut, err := ReadLog(strings.NewReader("one\ntwo\nthree\nfour"), 12, nil)
+		data, lead, cut, err := ReadLog(strings.NewReader("one\ntwo\nthree\nfour"), 12, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(data)).To(Equal("three\nfour\n"))
+		Expect(string(data[lead:])).To(Equal("three\nfour\n"))
+		Expect(string(data[:lead])).To(Equal("one\ntwo\n"), "tells what the others are")
 		Expect(cut).To(BeEquivalentTo(8))
+	})
+
+	DescribeTable("should know of what a kept line is the rest", func(ctx SpecContext, begin, rest string) {
+		const kept = 4 << 20
+		for _, reader := range []string{"logs/kern.log", "logs/"} {
+			for _, before := range []int{1, 100} {
+				s, k := sources(), &kubelet{}
+				s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+					if path != reader || path == "logs/" && query.Get("query") != "kubelet" {
+						return k.proxy(ctx, node, path, query, last)
+					}
+					filler := func(size int) string { return strings.Repeat(strings.Repeat("y", 15)+"\n", size/16+1) }
+					log := filler(1<<20) + begin + strings.Repeat(rest, 200)
+					log += filler(kept - before*len(rest))[:kept-before*len(rest)-1] + "\n"
+					if last > 0 {
+						log = log[max(0, len(log)-int(last)):]
+					}
+					return io.NopCloser(strings.NewReader(log)), nil
+				}
+				b, err := Collect(ctx, s)
+				Expect(err).NotTo(HaveOccurred())
+				files, _ := unpacked(written(b, DefaultMaxSize))
+				for path, data := range files {
+					Expect(strings.Contains(data, "hunter2")).To(BeFalse(), path)
+				}
+				Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", Not(BeEmpty())))
+			}
+		}
+	},
+		Entry("a block", "password: |\n", "  hunter2\n"),
+		Entry("lines of base64", "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t\n", "hunter2hunter2hunter2hunter2\n"),
+		Entry("a private key", "-----BEGIN PRIVATE KEY-----\n", "hunter2\n"),
+	)
+
+	It("should have what was asked for of a log's end begin after what may be the rest of something", func(ctx SpecContext) {
+		s, k := sources(), &kubelet{}
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			if query == nil {
+				return k.proxy(ctx, node, path, query, last)
+			}
+			lines, err := strconv.Atoi(query.Get("tailLines"))
+			Expect(err).NotTo(HaveOccurred())
+			return io.NopCloser(strings.NewReader(strings.Repeat("  hunter2\n", 100) + strings.Repeat("yyyyy\n", lines-100))), nil
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		archive := written(b, DefaultMaxSize)
+		files, _ := unpacked(archive)
+		Expect(files["node/logs/kubelet.log"]).To(HavePrefix("yyyyy\n"))
+		Expect(files["node/logs/kubelet.log"]).NotTo(ContainSubstring("hunter2"))
+		Expect(manifestOf(archive).Files).To(ContainElement(
+			And(HaveField("Path", "node/logs/kubelet.log"), HaveField("Cut", BeNumerically("~", 16<<10, 10)))))
+	})
+
+	It("should not have a line that is too long end within a word", func() {
+		long := strings.Repeat("x ", 8<<10-10) + "https://me:hunter2hunter2@x " + strings.Repeat("x", 100) + "\n"
+		data, _, _, err := ReadLog(strings.NewReader(long), 1<<20, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(data).To(HavePrefix("x x "))
+		Expect(Scrub(string(data))).NotTo(ContainSubstring("hunter"))
+
+		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Message: long[16<<10-1000:]}}}}
+		RedactNode(node)
+		Expect(node.Status.Conditions[0].Message).To(HavePrefix("x x"))
+		Expect(Scrub(node.Status.Conditions[0].Message)).NotTo(ContainSubstring("hunter"))
 	})
 
 	It("should keep what was read before an error, and the beginning of a line that is too long", func() {
 		failure := errors.New("reset")
-		data, _, err := ReadLog(iotest.DataErrReader(readers("one\n"+strings.Repeat("x", 1<<20)+"\ntw", failure)), 1<<20, nil)
+		data, _, _, err := ReadLog(iotest.DataErrReader(readers("one\n"+strings.Repeat("x", 1<<20)+"\ntw", failure)), 1<<20, nil)
 		Expect(err).To(MatchError(failure))
 		Expect(data).To(HavePrefix("one\nxxx"))
 		Expect(data).To(HaveSuffix("\ntw\n"))

@@ -22,8 +22,9 @@ const credentialWords = `(?:pass(?:word|wd|phrase)|pwd|secret|token|credential|a
 var credentialHints = []string{"pass", "pwd", "secret", "token", "credential", "auth", "sig", "key"}
 
 const (
-	// enclosed is a value after the name of a credential: in quotes, in the quotes of a text in quotes, or in brackets.
-	enclosed = `\\+"[^"\n]*"|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|\[[^\]\n]*\]?|\{[^}\n]*\}?`
+	// escaped is a value in the quotes of a text in quotes, and enclosed one in any quotes, or in brackets. What was cut has no end.
+	escaped  = `\\"(?:[^"\\\n]|\\[^"\\\n]|\\\\+.)*(?:\\")?|\\\\+"[^"\n]*"?`
+	enclosed = escaped + `|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|\[[^\]\n]*\]?|\{[^}\n]*\}?`
 	// value is one that may be a word as well, or a block of YAML in a text in quotes.
 	value = `(?:` + enclosed + `|[|>][-+0-9]*\\+n[^"\n]*|(?:(?:basic|bearer|digest|negotiate)[ \t]+)?[^\s"'&;]+)`
 	// credentialed is the name of a credential, and name what is between it and its value as well, also as URLs and JSON have it.
@@ -39,7 +40,7 @@ const (
 	next   = quotes + `(?:[\s,]|\\{1,4}n)+` + quotes
 	// item is the value of a field among others, and userinfo one with a password after a colon.
 	item     = `(?:` + enclosed + `|[^\s,}"']+)`
-	userinfo = `(?:\\+"[^":\n]*:[^"\n]+"|"[^":\n]*:[^"\n]+"?|'[^':\n]*:[^'\n]+'?|[^\s"':]+:[^\s"'/][^\s"']*)`
+	userinfo = `(?:\\+"[^":\n]*:[^"\n]+"?|"[^":\n]*:[^"\n]+"?|'[^':\n]*:[^'\n]+'?|[^\s"':]+:[^\s"'/][^\s"']*)`
 	// encoded is base64 of PEM, wherever that begins, or of access to a cluster or a registry.
 	encoded = `(?:[A-Za-z0-9+/_-]*(?:LS0tLS1CRUdJTi|LS0tQkVHSU4g|LS0tLUJFR0lO)|` +
 		`\b(?:YXBpVmVyc2lvbj|a2luZDog|eyJhcGlWZXJzaW9uI|eyJraW5kI|eyJhdXRocyI6|ewogICJhdXRocyI6|ewoJImF1dGhzIj))[A-Za-z0-9+/_-]*={0,2}`
@@ -65,7 +66,7 @@ var credentials = []struct {
 	{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization["'\]\\]*[ \t]*[:=][ \t]*)(?:` + enclosed + `|.+)`)},
 	{credentialHints, regexp.MustCompile(`(?i)(` + name + is + `(?:[ \t]|\\{1,4}n)*)` + value)},
 	{credentialHints, regexp.MustCompile(`(?i)(` + flag + `(?:\\*["']?,?[ \t]+|\\*["'],))` +
-		`(?:\[redacted\]|\\+"[^"\\\n-][^"\n]*"|"[^"\\\n-](?:[^"\\\n]|\\.)*"?|'[^'\n-][^'\n]*'?|[^\s"'&;\\-][^\s"'&;]*)`)},
+		`(?:\[redacted\]|\\+"[^"\\\n-][^"\n]*"?|"[^"\\\n-](?:[^"\\\n]|\\.)*"?|'[^'\n-][^'\n]*'?|[^\s"'&;\\-][^\s"'&;]*)`)},
 	{[]string{"valuefrom:"}, regexp.MustCompile(`(?i)(\bname:` + credentialed + `[, ]value:).*?([, ]valuefrom:)`)},
 	{[]string{"value"}, regexp.MustCompile(`(?i)(\bname` + field + quotes + credentialed + next + `value` + field + `)` + item)},
 	{[]string{"value"}, regexp.MustCompile(`(?i)(\bvalue` + field + `)` + item + `(` + next + `name` + field + quotes + credentialed + `)`)},
