@@ -91,7 +91,9 @@ var _ = Describe("Permissions", func() {
 	}
 
 	// Rows of a table: what is before the first | of their ends, and after it.
-	rows := func(file string) [][]string { return regexp.MustCompile(`(?m)^\| (.+?) \| (.+?) \|`).FindAllStringSubmatch(read(file), -1) }
+	rows := func(file string) [][]string {
+		return regexp.MustCompile(`(?m)^\| (.+?) \| (.+?) \|`).FindAllStringSubmatch(read(file), -1)
+	}
 
 	It("should tell all that the extension may do in all namespaces by any name", func() {
 		allowed := map[string]sets.Set[string]{}
