@@ -121,6 +121,12 @@ build: ## Build all binaries into bin/
 	@ldflags="$$(hack/ldflags.sh)"; \
 	go build -trimpath -ldflags "$$ldflags" -o bin/ ./cmd/...
 
+.PHONY: sbom
+sbom: build ## Write which modules are in each binary, as CycloneDX has it, into bin/
+	@for binary in $$(go list -f '{{ .Target }}' ./cmd/... | xargs -n 1 basename); do \
+	  hack/sbom.sh "bin/$$binary" "bin/$$binary.cdx.json"; \
+	done
+
 .PHONY: plugin
 plugin: ## Build kubectl preserve for all platforms into archives in bin/, as krew has them
 	@for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do \

@@ -174,6 +174,57 @@ var _ = Describe("Workflows", func() {
 		}
 		Expect(built).To(ConsistOf(charts.All))
 	})
+
+	It("should release what is built of the plugin, with what is in it and where it comes from", func() {
+		type identity struct{ Name, OS, Architecture string }
+		var build struct {
+			Jobs map[string]struct {
+				Permissions map[string]string
+				Strategy    struct {
+					Matrix struct{ Platform []struct{ OS, Arch string } }
+				}
+				Steps []struct {
+					Uses string
+					With map[string]string
+				}
+			}
+		}
+		Expect(yaml.Unmarshal([]byte(read("../.github/workflows/build.yaml")), &build)).To(Succeed())
+		plugin := build.Jobs["plugin"]
+		names := regexp.MustCompile(`(?m)^name: (\S+)$`).FindAllStringSubmatch(plugin.Steps[len(plugin.Steps)-1].With["ocm-resources"], -1)
+		Expect(names).To(HaveLen(2), "the archive and what is in it")
+		var built []identity
+		for _, platform := range plugin.Strategy.Matrix.Platform {
+			for _, name := range names {
+				built = append(built, identity{name[1], platform.OS, platform.Arch})
+			}
+		}
+
+		for _, name := range []string{"release", "snapshot"} {
+			var workflow struct {
+				Jobs map[string]struct {
+					Permissions map[string]string
+					With        map[string]string
+				}
+			}
+			Expect(yaml.Unmarshal([]byte(read("../.github/workflows/"+name+".yaml")), &workflow)).To(Succeed())
+			for permission, access := range plugin.Permissions {
+				Expect(workflow.Jobs["build"].Permissions).To(HaveKeyWithValue(permission, access), "what is called may do no more than the caller")
+			}
+			if name == "release" {
+				var assets []struct{ ID identity }
+				Expect(yaml.Unmarshal([]byte(workflow.Jobs["release"].With["assets"]), &assets)).To(Succeed())
+				var released []identity
+				for _, asset := range assets {
+					released = append(released, asset.ID)
+				}
+				Expect(released).To(ConsistOf(built))
+			}
+		}
+		Expect(plugin.Permissions).To(HaveKeyWithValue("attestations", "write"))
+		Expect(plugin.Steps).To(ContainElement(And(
+			HaveField("Uses", HavePrefix("actions/attest-build-provenance@")), HaveField("With", HaveKeyWithValue("subject-path", "/tmp/blobs.d/kubectl-preserve_*")))))
+	})
 })
 
 func read(file string) string {

@@ -5,7 +5,9 @@
 package charts_test
 
 import (
+	"regexp"
 	"slices"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -87,6 +89,48 @@ var _ = Describe("Permissions", func() {
 			})
 		})
 	}
+
+	// Rows of a table: what is before the first | of their ends, and after it.
+	rows := func(file string) [][]string {
+		return regexp.MustCompile(`(?m)^\| (.+?) \| (.+?) \|`).FindAllStringSubmatch(read(file), -1)
+	}
+
+	It("should tell all that the extension may do in all namespaces by any name", func() {
+		allowed := map[string]sets.Set[string]{}
+		for _, hosts := range []map[string]any{{"kind": "BareMetalHost"}, {"kind": "BareMetalHost", "kubeconfigSecretName": "metal"}} {
+			values := everything(charts.Extension)
+			values["config"].(map[string]any)["hosts"] = hosts
+			for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, values)) {
+				for _, rule := range role.Rules {
+					for _, verb := range rule.Verbs {
+						if len(rule.ResourceNames) == 0 {
+							allowed[verb] = allowed[verb].Union(sets.New(rule.Resources...))
+						}
+					}
+				}
+			}
+		}
+		told := map[string]sets.Set[string]{}
+		for _, row := range rows("../docs/operations/security.md") {
+			if _, ok := allowed[row[1]]; ok {
+				told[row[1]] = sets.New(strings.Split(row[2], ", ")...)
+			}
+		}
+		Expect(told).To(Equal(allowed))
+	})
+
+	It("should tell each permission of the extension, and what for", func() {
+		for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, everything(charts.Extension))) {
+			for _, rule := range role.Rules {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						Expect(rows("../docs/operations/deployment.md")).To(ContainElement(HaveExactElements(Not(BeEmpty()),
+							MatchRegexp(`\b`+resource+`\b`), MatchRegexp(`\b`+verb+`\b`))), verb+" "+resource)
+					}
+				}
+			}
+		}
+	})
 
 	It("should allow the extension only to list pods", func() {
 		for _, role := range all[*rbacv1.ClusterRole](render(charts.Extension, nil)) {

@@ -139,3 +139,37 @@ func BenchmarkCollect(b *testing.B) {
 		})
 	}
 }
+
+// logs are 1 MiB of what is in logs, and of what takes the longest to look for credentials in.
+var logs = map[string]string{
+	"usual": `I1123 19:45:34.123456    1234 kubelet_node_status.go:123] "Setting node condition" node="shoot--core--local-worker-1-5d4f7-abcde" condition="Ready"
+E1123 19:45:35.123456    1234 pod_workers.go:1301] "Error syncing pod, skipping" err="failed to \"StartContainer\" for \"app\" with ImagePullBackOff" pod="default/app-6c9d7-x2x4k" podUID="4f6dcd3e-2b1a-4c8e-9f5e-0c1d2e3f4a5b"
+{"level":"info","ts":"2026-11-23T19:45:34.123Z","logger":"drain","msg":"Evicting pod","machine":"shoot--core--local-worker-1-5d4f7-abcde","pod":"app-6c9d7-x2x4k"}
+time="2026-11-23T19:45:34.123456789Z" level=info msg="PullImage \"registry.example.com/app@sha256:0c8f5e2f6b6f4d0b9f7a3b0d1e2c3b4a5968778695a4b3c2d1e0f9e8d7c6b5a4\" returns image reference"
+`,
+	"credentials": `I1123 19:45:34.123456    1234 x.go:1] token=hunter2 password: hunter2 "secret":"hunter2" https://a:b@c --token x Bearer 0123456789abcdef0123
+`,
+	"names":    "name: token\n",
+	"values":   "value: x\nname: token\n",
+	"blocks":   "token: |\n x\n",
+	"one line": "token",
+	"URLs":     "://a:b",
+	"keys":     "-----BEGIN PRIVATE KEY-----",
+	"base64":   "LS0tLS1CRUdJTi ",
+	"commands": "curl mysql login ",
+	"fields":   "Name:token,Value: value=x,",
+}
+
+// BenchmarkScrub measures how long it takes to look for credentials in 1 MiB.
+func BenchmarkScrub(b *testing.B) {
+	for name, text := range logs {
+		b.Run(name, func(b *testing.B) {
+			text := strings.Repeat(text, 1<<20/len(text))
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				Scrub(text)
+			}
+		})
+	}
+}

@@ -22,7 +22,7 @@ func (b *Bundle) AddLog(path string, data []byte) {
 	b.files = append(b.files, file{path: path, data: data, log: true})
 }
 
-// RedactPod and Scrub are for tests.
+// RedactPod, Scrub and RedactNode are for tests.
 func RedactPod(pod *corev1.Pod) map[string]int {
 	c := counts{}
 	redactPod(pod, c)
@@ -33,6 +33,8 @@ func Scrub(text string) string {
 	data, _ := scrub([]byte(text))
 	return string(data)
 }
+
+func RedactNode(node *corev1.Node) { redactNode(node, counts{}) }
 
 // ReadLog, Naming, Steps and RedactConfigz are for tests.
 var (

@@ -488,8 +488,9 @@ func (c *collector) addFile(path string, data []byte) {
 	})
 }
 
-func (c *collector) addLog(path string, data []byte, cut int64) {
-	data, n := scrub(data)
+// addLog adds a log without its first bytes, which only tell what the others are the rest of.
+func (c *collector) addLog(path string, data []byte, lead int, cut int64) {
+	data, n := scrubFrom(data, lead)
 	c.set(func() {
 		c.redacted.add(redactedCredentials, n)
 		c.bundle.files = append(c.bundle.files, file{path: path, data: data, log: true, cut: cut})

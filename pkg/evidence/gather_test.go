@@ -497,9 +497,9 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		archive := written(b, DefaultMaxSize)
 		files, _ := unpacked(archive)
-		Expect(files["node/logs/kern.log"][:100]).To(HavePrefix("xxx"))
+		Expect(files["node/logs/kern.log"][:100]).To(HavePrefix("y\ny\n"))
 		Expect(manifestOf(archive).Files).To(ContainElements(
-			And(HaveField("Path", "node/logs/kern.log"), HaveField("Cut", BeEquivalentTo(len("word=hunter2\n")))),
+			And(HaveField("Path", "node/logs/kern.log"), HaveField("Cut", BeEquivalentTo(len("word=hunter2\n")+16<<10+1)), HaveField("Size", BeNumerically(">", 4<<20-10<<10))),
 			And(HaveField("Path", "node/logs/kubelet.log"), HaveField("Cut", BeZero()), HaveField("Size", BeNumerically(">", 0)))))
 	})
 

@@ -43,7 +43,8 @@ var services = []string{"kubelet", "containerd", "gardener-node-agent"}
 // logFiles are the files in /var/log of a node that are gathered where they exist. Others have what all services say.
 var logFiles = []string{"kern.log", "dmesg"}
 
-// tail keeps the last whole lines that it is given, within a number of bytes.
+// tail keeps the last whole lines that it is given, within a number of bytes, and maxKey bytes before them: they may have begun what
+// the first of them are the rest of.
 type tail struct {
 	lines [][]byte
 	size  int
@@ -54,16 +55,28 @@ type tail struct {
 func (t *tail) add(line []byte) {
 	t.lines = append(t.lines, bytes.Clone(line))
 	t.size += len(line)
-	for t.size > t.max {
+	for t.size > t.max+maxKey {
 		t.size -= len(t.lines[0])
 		t.cut += int64(len(t.lines[0]))
 		t.lines = t.lines[1:]
 	}
 }
 
-// readLog returns the last lines of a log that keep says are of interest, and how many bytes of such lines came before them.
-// What was read before an error counts.
-func readLog(r io.Reader, maxBytes int, keep func([]byte) bool) ([]byte, int64, error) {
+// lead is how many bytes there are before the lines that are kept.
+func (t *tail) lead() int {
+	lead := 0
+	for _, line := range t.lines {
+		if t.size-lead <= t.max {
+			break
+		}
+		lead += len(line)
+	}
+	return lead
+}
+
+// readLog returns the last lines of a log that keep says are of interest, after a lead of so many bytes, and how many bytes of such
+// lines came before them, with the lead. What was read before an error counts.
+func readLog(r io.Reader, maxBytes int, keep func([]byte) bool) (data []byte, lead int, cut int64, err error) {
 	var (
 		reader = bufio.NewReaderSize(io.LimitReader(r, maxStream), maxLogLine)
 		kept   = tail{max: maxBytes}
@@ -72,6 +85,9 @@ func readLog(r io.Reader, maxBytes int, keep func([]byte) bool) ([]byte, int64, 
 		part, err := reader.ReadSlice('\n')
 		// What is too long for a line goes on as the next one's beginning, which is not read.
 		whole := bytes.Clone(part)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			whole = whole[:wholeWords(string(whole))]
+		}
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = reader.ReadSlice('\n')
 		}
@@ -83,7 +99,8 @@ func readLog(r io.Reader, maxBytes int, keep func([]byte) bool) ([]byte, int64, 
 		} else if err == nil {
 			continue
 		}
-		return bytes.Join(kept.lines, nil), kept.cut, err
+		lead := kept.lead()
+		return bytes.Join(kept.lines, nil), lead, kept.cut + int64(lead), err
 	}
 }
 
@@ -119,6 +136,7 @@ func (c *counter) Read(p []byte) (int, error) {
 func (c *collector) streamLog(ctx context.Context, path, what string, last int64, open func(context.Context) (io.ReadCloser, error), keep func([]byte) bool) error {
 	var (
 		data []byte
+		lead int
 		cut  int64
 	)
 	err := c.call(ctx, logTimeout, func(ctx context.Context) error {
@@ -130,11 +148,14 @@ func (c *collector) streamLog(ctx context.Context, path, what string, last int64
 		stop := context.AfterFunc(ctx, func() { stream.Close() })
 		defer stop()
 		counted := &counter{Reader: stream}
-		data, cut, err = readLog(counted, maxLog, keep)
-		// Nobody says whether there was more. If so, the first line has lost its beginning, maybe the name of a credential.
-		if last > 0 && cut == 0 && (err != nil || counted.n >= last) {
-			cut = int64(bytes.IndexByte(data, '\n') + 1)
-			data = data[cut:]
+		data, lead, cut, err = readLog(counted, maxLog, keep)
+		// Nobody says whether there was more. If so, the first lines may be the rest of what was begun before them.
+		if asked := last > 0 && (err != nil || counted.n >= last) || bytes.Count(data, []byte("\n")) >= logLines; asked && lead == 0 {
+			lead = min(len(data), maxKey)
+			if i := bytes.IndexByte(data[lead:], '\n'); i >= 0 {
+				lead += i + 1
+			}
+			cut += int64(lead)
 		}
 		if err != nil && ctx.Err() != nil {
 			err = ctx.Err()
@@ -142,7 +163,7 @@ func (c *collector) streamLog(ctx context.Context, path, what string, last int64
 		return err
 	})
 	if len(data) > 0 || cut > 0 {
-		c.addLog(path, data, cut)
+		c.addLog(path, data, lead, cut)
 		if err != nil {
 			c.note(what, fmt.Errorf("only its beginning: %w", err))
 		}
@@ -221,14 +242,14 @@ func (c *collector) nodeLogs(ctx context.Context) {
 				c.note(what, errors.New("the kubelet answers no queries of logs (enableSystemLogQuery), and there is no such file in /var/log"))
 				continue
 			}
-			err = c.streamLog(ctx, path, what, maxLog, open("logs/"+service+".log", nil, maxLog), nil)
+			err = c.streamLog(ctx, path, what, maxLog+maxKey, open("logs/"+service+".log", nil, maxLog+maxKey), nil)
 		}
 		c.note(what, err)
 	}
 	for _, file := range logFiles {
 		if slices.Contains(files, file) {
 			what := "file /var/log/" + file + " of the node"
-			c.note(what, c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, maxLog, open("logs/"+file, nil, maxLog), nil))
+			c.note(what, c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, maxLog+maxKey, open("logs/"+file, nil, maxLog+maxKey), nil))
 		}
 	}
 }

@@ -5,7 +5,6 @@
 package evidence
 
 import (
-	"bytes"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -34,9 +33,6 @@ const (
 	redactedCredentials = "what looks like a credential, in texts and logs"
 )
 
-// redacted is what stands in the place of what is redacted in a text.
-const redacted = "[redacted]"
-
 // counts is how often what was redacted.
 type counts map[string]int
 
@@ -44,164 +40,6 @@ func (c counts) add(what string, n int) {
 	if n > 0 {
 		c[what] += n
 	}
-}
-
-// credentialWords are what the names of credentials have in them.
-const credentialWords = `(?:pass(?:word|wd|phrase)|pwd|secret|token|credential|authorization|signature|` +
-	`(?:api|access|account|private|secret|signing|encryption|shared|client|ssh|auth)[_ -]?key)`
-
-// credentialHints are in small letters what credentialWords begin or end with.
-var credentialHints = []string{"pass", "pwd", "secret", "token", "credential", "auth", "sig", "key"}
-
-const (
-	// enclosed is a value after the name of a credential: in quotes, in the quotes of a text in quotes, or in brackets.
-	enclosed = `\\+"[^"\n]*"|"(?:[^"\\\n]|\\.)*"?|'[^'\n]*'?|\[[^\]\n]*\]?|\{[^}\n]*\}?`
-	// value is one that may be a word as well.
-	value = `(?:` + enclosed + `|(?:(?:basic|bearer|digest|negotiate)[ \t]+)?[^\s"'&;]+)`
-	// name is that of a credential, up to what is between it and its value.
-	name = `(?:` + credentialWords + `[\w.-]*|(?:\b|_)(?:sig|auth|pass))["'\]\\]*[ \t]*`
-)
-
-// block is the end of a line whose value is in the lines after it, as YAML has it.
-var block = regexp.MustCompile(`(?i)` + name + `:[ \t]*[|>][-+0-9]*\s*$`)
-
-// credentials are what looks like one, after and before what stays of it, in lines that have one of some words in small letters. A
-// cookie goes on to the end of its line, and so does how one is authorized: each scheme has its own parts.
-var credentials = []struct {
-	hints   []string
-	pattern *regexp.Regexp
-}{
-	{[]string{"eyj"}, regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?`)},
-	{[]string{"."}, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)},
-	{[]string{"cookie"}, regexp.MustCompile(`(?i)(\bcookie["'\]\\]*[ \t]*[:=][ \t]*).+`)},
-	{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization["'\]\\]*[ \t]*[:=][ \t]*)(?:` + enclosed + `|.+)`)},
-	{credentialHints, regexp.MustCompile(`(?i)(` + name + `(?::=|=>|[:=])[ \t]*)` + value)},
-	{credentialHints, regexp.MustCompile(`(?i)((?:^|[\s"'=,(\[])--?[\w.-]*` + credentialWords + `[\w.-]*["']?,?[ \t]+)(?:"[^"\\\n-](?:[^"\\\n]|\\.)*"?|'[^'\n-][^'\n]*'?|[^\s"'&;-][^\s"'&;]*)`)},
-	{[]string{"bearer "}, regexp.MustCompile(`(?i)(\bbearer +)[A-Za-z0-9._~+/=-]{16,}`)},
-	// What are only digits before a / is a port.
-	{[]string{"://"}, regexp.MustCompile(`(://)[^\s/:"\\]*:(?:[0-9]*[^\s/0-9"\\][^\s"\\]*|[0-9]+)(@)`)},
-}
-
-// scrub returns a text without what looks like a credential, and how many there were.
-func scrub(data []byte) ([]byte, int) {
-	data, found := scrubKeys(data)
-	var scrubbed []byte
-	// key is how far a name is indented whose value are the lines after it: all that are further in, and the first in any case, as a
-	// log has something before each.
-	key, first := -1, false
-	for line := range bytes.Lines(data) {
-		depth := len(line) - len(bytes.TrimLeft(line, " -"))
-		if key >= 0 && (first || depth > key || len(bytes.TrimSpace(line)) == 0) {
-			scrubbed = append(scrubbed, redacted+"\n"...)
-			first = false
-			found++
-			continue
-		}
-		end := bytes.TrimRight(line, "-+0123456789 \t\r\n")
-		if key, first = -1, (bytes.HasSuffix(end, []byte("|")) || bytes.HasSuffix(end, []byte(">"))) && block.Match(line); first {
-			key = depth
-		}
-		scrubbed = append(scrubbed, scrubLine(line, &found)...)
-	}
-	return scrubbed, found
-}
-
-func scrubLine(line []byte, found *int) []byte {
-	small := bytes.ToLower(line)
-	for _, credential := range credentials {
-		if !slices.ContainsFunc(credential.hints, func(hint string) bool { return bytes.Contains(small, []byte(hint)) }) {
-			continue
-		}
-		line = credential.pattern.ReplaceAllFunc(line, func(match []byte) []byte {
-			groups := credential.pattern.FindSubmatch(match)
-			scrubbed := append(bytes.Clone(groups[1]), redacted...)
-			if len(groups) > 2 {
-				scrubbed = append(scrubbed, groups[2]...)
-			}
-			if !bytes.Equal(scrubbed, match) {
-				*found++
-			}
-			return scrubbed
-		})
-	}
-	return line
-}
-
-var privateKey = regexp.MustCompile(`-----(BEGIN|END) [A-Z0-9 ]*PRIVATE KEY[A-Z ]*-----`)
-
-// maxKey is how many bytes of a text a private key has at most, with what a log has before each of its lines.
-const maxKey = 16 << 10
-
-// scrubKeys returns a text without private keys, whatever stands before each of their lines. Of one without an end, maxKey bytes go,
-// and as many before an end without a beginning: it was cut.
-func scrubKeys(data []byte) ([]byte, int) {
-	marks := privateKey.FindAllSubmatchIndex(data, -1)
-	if len(marks) == 0 {
-		return data, 0
-	}
-	ends := func(mark []int) bool { return string(data[mark[2]:mark[3]]) == "END" }
-	var kept []byte
-	from, found := 0, 0
-	for i, mark := range marks {
-		begin, end := mark[0], mark[1]
-		switch {
-		case begin < from:
-			continue
-		case ends(mark):
-			begin = max(from, begin-maxKey)
-		case i+1 < len(marks) && marks[i+1][0] < begin+maxKey:
-			// What begins once more may be the key, and this one only be told of.
-			if end = marks[i+1][1]; !ends(marks[i+1]) {
-				end = marks[i+1][0]
-			}
-		default:
-			end = min(len(data), begin+maxKey)
-		}
-		kept = append(append(kept, data[from:begin]...), redacted...)
-		from = end
-		found++
-	}
-	return append(kept, data[from:]...), found
-}
-
-// scrubJSON is scrub for each text in JSON, which is JSON still.
-func scrubJSON(data []byte) ([]byte, int) {
-	var scrubbed []byte
-	found := 0
-	for {
-		begin := bytes.IndexByte(data, '"')
-		if begin < 0 {
-			return append(scrubbed, data...), found
-		}
-		end := begin + 1
-		for end < len(data) && data[end] != '"' {
-			if data[end] == '\\' {
-				end++
-			}
-			end++
-		}
-		end = min(end+1, len(data))
-		scrubbed = append(append(scrubbed, data[:begin]...), scrubText(data[begin:end], &found)...)
-		data = data[end:]
-	}
-}
-
-// scrubText is scrub for one text with its quotes.
-func scrubText(quoted []byte, found *int) []byte {
-	var decoded string
-	if json.Unmarshal(quoted, &decoded) != nil {
-		return quoted
-	}
-	scrubbed, n := scrub([]byte(decoded))
-	if n == 0 {
-		return quoted
-	}
-	*found += n
-	encoded, err := json.Marshal(string(scrubbed))
-	if err != nil {
-		return []byte(`"` + redacted + `"`)
-	}
-	return encoded
 }
 
 // redactMeta removes what says nothing of an object, and may say what others are not to know.
@@ -264,7 +102,17 @@ func cutText(text string) string {
 	if len(text) <= maxText {
 		return text
 	}
-	return strings.ToValidUTF8(text[:maxText], "")
+	return strings.ToValidUTF8(text[:wholeWords(text[:maxText])], "")
+}
+
+// wholeWords is where the last word begins of a text that was cut, or where the text ends if that is too far away: of the user in a
+// URL and his password, nobody knows what they are without the host.
+func wholeWords(text string) int {
+	const far = 512
+	if i := strings.LastIndexAny(text[max(0, len(text)-far):], " \t"); i >= 0 {
+		return max(0, len(text)-far) + i
+	}
+	return len(text)
 }
 
 // redactPod leaves the names of environment variables, and where they come from.

@@ -6,7 +6,12 @@ package evidence_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/base64"
 	"errors"
+	"io"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing/iotest"
 
@@ -126,6 +131,121 @@ var _ = Describe("Redaction", func() {
 		Entry("once", "--token=[redacted]", "--token=[redacted]"),
 	)
 
+	const secret = "hunter2"
+	pem := "-----BEGIN RSA PRIVATE KEY-----\nMIIEhunter2\n-----END RSA PRIVATE KEY-----\n"
+	encoded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+	DescribeTable("should redact", func(text string, secrets ...string) {
+		if len(secrets) == 0 {
+			secrets = []string{secret}
+		}
+		scrubbed := Scrub(text)
+		Expect(scrubbed).To(ContainSubstring("[redacted]"))
+		for _, secret := range secrets {
+			Expect(text).To(ContainSubstring(secret))
+			Expect(scrubbed).NotTo(ContainSubstring(secret))
+		}
+		Expect(Scrub(scrubbed)).To(Equal(scrubbed), "once is enough")
+	},
+		Entry("a value in the next line", "a:\n  password:\n    hunter2\n  user: x"),
+		Entry("a value in the next line, in quotes", "{\n  \"password\":\n    \"hunter2\"\n}"),
+		Entry("values in the next lines", "tokens:\n- hunter2\n- hunter2"),
+		Entry("a value in the next line of a log", "2026-11-23T19:45:34.123Z password:\n2026-11-23T19:45:34.124Z   hunter2\n"),
+		Entry("a value in the next line of a journal", "Nov 23 19:45:34 node-1 app[123]: password:\nNov 23 19:45:34 node-1 app[123]:   hunter2\n"),
+		Entry("a value in the next line of the kernel's log", "[   12.345678] password:\n[   12.345679]   hunter2\n"),
+		Entry("all lines of a block in a log", "2026-11-23T19:45:34.123Z password: |\n2026-11-23T19:45:34.123Z   x\n2026-11-23T19:45:34.123Z   hunter2\n2026-11-23T19:45:34.123Z user: x\n"),
+		Entry("all lines of a block in a container's log", "2026-11-23T19:45:34.123Z stdout F password: |\n2026-11-23T19:45:34.123Z stdout F   x\n2026-11-23T19:45:34.123Z stdout F   hunter2\n"),
+		Entry("a value in the next line of a text in JSON", `{"msg":"password:\n  hunter2\n"}`),
+		Entry("a block in a text in JSON", `{"msg":"password: |-\n  x\n  hunter2\n"}`),
+		Entry("a variable in YAML in JSON", `{"msg":"- name: DB_PASSWORD\n  value: hunter2\n"}`),
+		Entry("a flag's value in the next line", "--token\nhunter2"),
+		Entry("a flag's value in the next argument", "args:\n- --token\n- hunter2\n"),
+		Entry("a flag's value in the next line of JSON", "[\n  \"--token\",\n  \"hunter2\"\n]"),
+		Entry("a flag's value after the line's end", "run --password \\\n  hunter2 \\\n  --v 3"),
+		Entry("a flag's value in JSON", `["--token","hunter2"]`),
+		Entry("a flag's value in JSON in JSON", `{"a":"[\"--token\",\"hunter2\"]"}`),
+		Entry("a quote in a text in JSON", `{"a":"{\"password\":\"x\\\"hunter2\",\"user\":\"x\"}"}`),
+		Entry("a text in JSON that was cut", `{"a":"{\"password\":\"x hunter2`),
+		Entry("a variable in JSON", `{"name":"DB_PASSWORD","value":"hunter2"}`),
+		Entry("a variable in JSON in JSON", `"{\"name\": \"DB_PASSWORD\", \"value\": \"hunter2\"}"`),
+		Entry("a variable in JSON in reverse", `{"value":"hunter2","name":"DB_PASSWORD"}`),
+		Entry("a variable in lines", "{\n  \"name\": \"DB_PASSWORD\",\n  \"value\": \"hunter2\"\n}"),
+		Entry("a variable in lines of a log", "2026-11-23T19:45:34.123Z - name: DB_PASSWORD\n2026-11-23T19:45:34.123Z   value: hunter2\n"),
+		Entry("a variable in lines in reverse", "{\n  \"value\": \"hunter2\",\n  \"name\": \"DB_PASSWORD\"\n}"),
+		Entry("a variable in YAML", "env:\n- name: DB_PASSWORD\n  value: hunter2\n"),
+		Entry("a variable in YAML in reverse", "env:\n- value: hunter2\n  name: DB_PASSWORD\n"),
+		Entry("a variable whose value is a block", "env:\n- name: DB_PASSWORD\n  value: |\n    x\n    hunter2\n"),
+		Entry("a variable that the kubelet tells", `Env:[]EnvVar{EnvVar{Name:DB_PASSWORD,Value:a, hunter2,ValueFrom:nil,},},`),
+		Entry("a variable in Go", `[{Name:A Value: ValueFrom:<nil>} {Name:DB_PASSWORD Value:hunter2 ValueFrom:<nil>}]`),
+		Entry("an assignment in JSON", `"args: token\u003dhunter2\u0026x"`),
+		Entry("an assignment in JSON in JSON", `"{\"a\":\"token\\u003Dhunter2\"}"`),
+		Entry("JSON in HTML's JSON", `"{\u0022token\u0022\u003a\u0022hunter2\u0022}"`),
+		Entry("an assignment in a URL", "GET /?q=password%3Dhunter2%26user%3Dx"),
+		Entry("an assignment in a URL in a URL", "GET /?q=password%253dhunter2"),
+		Entry("JSON in a URL", "GET /?q=%7B%22password%22%3A%22hunter2%22%7D"),
+		Entry("a key in base64", "key "+encoded(pem), encoded(pem)[12:], "SBLRVk"),
+		Entry("a key in base64 after something else", "x "+encoded("1"+pem)+" x "+encoded("12"+pem), encoded("1" + pem)[12:], encoded("12" + pem)[12:]),
+		Entry("a key in lines of base64", "a:\n  "+encoded(pem)[:76]+"\n  "+encoded(pem)[76:]+"\n", encoded(pem)[:76], encoded(pem)[76:]),
+		Entry("a kubeconfig in base64", "x="+encoded("apiVersion: v1\nkind: Config\ntoken: hunter2\n"), "Ka2luZDogQ29uZmln"),
+		Entry("a kubeconfig in base64 that begins otherwise", encoded("kind: Config\napiVersion: v1\ntoken: hunter2\n"), "CnRva2VuOiBodW50"),
+		Entry("a kubeconfig in base64 of JSON", encoded(`{"apiVersion":"v1","kind":"Config","token":"hunter2"}`)+" "+encoded(`{"kind":"Config","token":"hunter2"}`), "iOiJodW50ZXIyI"),
+		Entry("access to registries in base64", encoded(`{"auths":{"x":{"auth":"hunter2"}}}`), "iOiJodW50ZXIyI"),
+		Entry("a user of curl", "curl -s -u me:hunter2 https://x"),
+		Entry("a user of curl in quotes", `curl -s --user "me:a hunter2" https://x`),
+		Entry("a user of curl in one word", "curl -ume:hunter2 https://x"),
+		Entry("a user of a proxy", "curl --proxy-user=me:hunter2 https://x"),
+		Entry("a user of a registry", "crictl pull --creds me:hunter2 x"),
+		Entry("a user of containerd's", "ctr -n k8s.io images pull --user me:hunter2 x"),
+		Entry("a password for mysql", "mysql -u root -phunter2 db"),
+		Entry("a password for mysqldump", "mysqldump --password=hunter2 db"),
+		Entry("a password for a registry", "docker login -u me -p hunter2 registry"),
+		Entry("a password for ssh", "sshpass -p hunter2 ssh x and sshpass -phunter2 ssh x"),
+		Entry("tokens of GitHub", "ghp_0123456789abcdefghijABCDEFGHIJ012345 gho_0123456789abcdefghijABCDEFGHIJ012345 github_pat_11ABCDEFG0abcdefghij_ABCDEFGHIJ", "ghp_0", "gho_0", "abcdefghij"),
+		Entry("a token of GitLab", "glpat-abcdefghijABCDEFGHIJ", "ABCDEFGHIJ"),
+		Entry("tokens of Slack", "xoxb-123456789012-abcdefghij xoxp-123456789012-abcdefghij", "abcdefghij"),
+		Entry("keys of AWS", "AKIAIOSFODNN7EXAMPLE ASIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
+		Entry("a key of Google", "AIzaSyA0123456789abcdefghijABCDEFGHIJ01", "SyA0123"),
+		Entry("a token of Google", "ya29.a0AfH6SMBx0123456789-abcdef", "0123456789"),
+		Entry("an account of Google", `{"type": "service_account", "private_key_id": "1", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIEhunter2\n-----END PRIVATE KEY-----\n"}`),
+		Entry("a connection string of Azure", "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=hunter2==;SharedAccessKey=hunter2="),
+		Entry("a signature of Azure", "SharedAccessSignature sr=x&sig=hunter2%3D&se=1 and /?sv=1\\u0026sig=hunter2%3D and %26sig%3Dhunter2%253D"),
+		Entry("a key of Alibaba", "LTAI5tAbCdEfGhIjKlMnOpQr AccessKeySecret=hunter2", secret, "AbCdEfGh"),
+		Entry("access to OpenStack", `OS_PASSWORD=hunter2 OS_APPLICATION_CREDENTIAL_SECRET=hunter2 "application_credential_secret": "hunter2" gAAAAABlabcdefghij0123456789ABCDEFGHIJ`, secret, "ABCDEFGHIJ"),
+		Entry("a token of Vault", "hvs.CAESIabcdefghij0123456789", "0123456789"),
+	)
+
+	DescribeTable("should leave", func(text string) {
+		Expect(Scrub(text)).To(Equal(text))
+	},
+		Entry("what happened to a token", "the token expired, the password policy denies it, no credentials found"),
+		Entry("what failed, in a log", "E1123 19:45:34.123456    1 x.go:1] failed to get token:\nI1123 19:45:34.123456    1 x.go:1] next\n"),
+		Entry("what failed, in a log with times", "2026-11-23T19:45:34.123Z cannot read secret:\n2026-11-23T19:45:34.123Z next\n"),
+		Entry("where values come from", "password:\n  valueFrom:\n    fieldRef: x\n"),
+		Entry("lists of references", "imagePullSecrets:\n- name: x\n- name: y\n"),
+		Entry("a flag that is not known", "unknown flag: --token\nSee 'run --help' for usage.\nFlags:\n"),
+		Entry("flags in lines", "args:\n- --use-token\n- --v\n- \"--token\"\n- \"--x\"\n"),
+		Entry("other variables", `{"name":"LOG_LEVEL","value":"debug"} {"value":"debug","name":"LOG_LEVEL"} EnvVar{Name:A,Value:b,ValueFrom:nil,}`),
+		Entry("other variables in lines", "- name: LOG_LEVEL\n  value: debug\n- value: x\n  name: y\n"),
+		Entry("names without values", "- name: token\n- name: x\n  image: y\n  a: b\n  c: d\n  value: x\n"),
+		Entry("a value of something before", "value: x\na: 1\nb: 2\nc: 3\nd: 4\nname: token\n"),
+		Entry("images", "registry.example.com/app@sha256:0c8f5e2f6b6f4d0b9f7a3b0d1e2c3b4a5968778695a4b3c2d1e0f9e8d7c6b5a4"),
+		Entry("checksums", "checksum/secret-x 0c8f5e2f6b6f4d0b, md5 d41d8cd98f00b204e9800998ecf8427e"),
+		Entry("UIDs", `podUID="4f6dcd3e-2b1a-4c8e-9f5e-0c1d2e3f4a5b"`),
+		Entry("nodes", "shoot--core--local-worker-1-5d4f7-abcde ip-10-250-0-12.eu-west-1.compute.internal"),
+		Entry("base64", encoded("what is no secret, and long enough to be one")+" "+encoded("hello")),
+		Entry("ports", "docker run -p 80:80 -p 8080 x; ssh -p 22 x; mysql -P 3306 -p; mkdir -p a/b; curl -p x"),
+		Entry("users", "docker run -u 1000:1000 x; curl -u; curl -u me https://x; curl -s https://x:443 -u me; login -p"),
+		Entry("words that begin like keys", "AKIA AIza LTAI ghp_x xoxb- github_pattern hvs.x ya29.x gAAAAA"),
+		Entry("escapes", `\u003d \u0026 %3D %26 a\u003db user%3Dx`),
+		Entry("how long a token is good for", "tokenExpirationSeconds x, tokens were renewed, secret/x, secrets \"x\" is forbidden"),
+	)
+
+	It("should redact no more than 16 KiB of a block that does not end", func() {
+		scrubbed := Scrub("password: |\n" + strings.Repeat("  x\n", 16<<10))
+		Expect(strings.Count(scrubbed, "  x\n")).To(BeNumerically("~", 12<<10, 10))
+		Expect(Scrub("tokens:\n" + strings.Repeat("- x\n", 16<<10))).To(ContainSubstring("- x\n"))
+	})
+
 	It("should leave no headers in the kubelet's configuration", func() {
 		Expect(RedactConfigz([]byte(`{"kubeletconfig":{"staticPodURLHeader":{"Authorization":["hunter2"]},"maxPods":110}}`))).To(MatchJSON(
 			`{"kubeletconfig":{"staticPodURLHeader":{"Authorization":"[redacted]"},"maxPods":110}}`))
@@ -136,15 +256,81 @@ var _ = Describe("Redaction", func() {
 
 var _ = Describe("Logs", func() {
 	It("should keep the last whole lines", func() {
-		data, cut, err := ReadLog(strings.NewReader("one\ntwo\nthree\nfour"), 12, nil)
+		data, lead, cut, err := ReadLog(strings.NewReader("one\ntwo\nthree\nfour"), 12, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(data)).To(Equal("three\nfour\n"))
+		Expect(string(data[lead:])).To(Equal("three\nfour\n"))
+		Expect(string(data[:lead])).To(Equal("one\ntwo\n"), "tells what the others are")
 		Expect(cut).To(BeEquivalentTo(8))
+	})
+
+	DescribeTable("should know of what a kept line is the rest", func(ctx SpecContext, begin, rest string) {
+		const kept = 4 << 20
+		for _, reader := range []string{"logs/kern.log", "logs/"} {
+			for _, before := range []int{1, 100} {
+				s, k := sources(), &kubelet{}
+				s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+					if path != reader || path == "logs/" && query.Get("query") != "kubelet" {
+						return k.proxy(ctx, node, path, query, last)
+					}
+					filler := func(size int) string { return strings.Repeat(strings.Repeat("y", 15)+"\n", size/16+1) }
+					log := filler(1<<20) + begin + strings.Repeat(rest, 200)
+					log += filler(kept - before*len(rest))[:kept-before*len(rest)-1] + "\n"
+					if last > 0 {
+						log = log[max(0, len(log)-int(last)):]
+					}
+					return io.NopCloser(strings.NewReader(log)), nil
+				}
+				b, err := Collect(ctx, s)
+				Expect(err).NotTo(HaveOccurred())
+				files, _ := unpacked(written(b, DefaultMaxSize))
+				for path, data := range files {
+					Expect(strings.Contains(data, "hunter2")).To(BeFalse(), path)
+				}
+				Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", Not(BeEmpty())))
+			}
+		}
+	},
+		Entry("a block", "password: |\n", "  hunter2\n"),
+		Entry("lines of base64", "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t\n", "hunter2hunter2hunter2hunter2\n"),
+		Entry("a private key", "-----BEGIN PRIVATE KEY-----\n", "hunter2\n"),
+	)
+
+	It("should have what was asked for of a log's end begin after what may be the rest of something", func(ctx SpecContext) {
+		s, k := sources(), &kubelet{}
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			if query == nil {
+				return k.proxy(ctx, node, path, query, last)
+			}
+			lines, err := strconv.Atoi(query.Get("tailLines"))
+			Expect(err).NotTo(HaveOccurred())
+			return io.NopCloser(strings.NewReader(strings.Repeat("  hunter2\n", 100) + strings.Repeat("yyyyy\n", lines-100))), nil
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		archive := written(b, DefaultMaxSize)
+		files, _ := unpacked(archive)
+		Expect(files["node/logs/kubelet.log"]).To(HavePrefix("yyyyy\n"))
+		Expect(files["node/logs/kubelet.log"]).NotTo(ContainSubstring("hunter2"))
+		Expect(manifestOf(archive).Files).To(ContainElement(
+			And(HaveField("Path", "node/logs/kubelet.log"), HaveField("Cut", BeNumerically("~", 16<<10, 10)))))
+	})
+
+	It("should not have a line that is too long end within a word", func() {
+		long := strings.Repeat("x ", 8<<10-10) + "https://me:hunter2hunter2@x " + strings.Repeat("x", 100) + "\n"
+		data, _, _, err := ReadLog(strings.NewReader(long), 1<<20, nil)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(data).To(HavePrefix("x x "))
+		Expect(Scrub(string(data))).NotTo(ContainSubstring("hunter"))
+
+		node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Message: long[16<<10-1000:]}}}}
+		RedactNode(node)
+		Expect(node.Status.Conditions[0].Message).To(HavePrefix("x x"))
+		Expect(Scrub(node.Status.Conditions[0].Message)).NotTo(ContainSubstring("hunter"))
 	})
 
 	It("should keep what was read before an error, and the beginning of a line that is too long", func() {
 		failure := errors.New("reset")
-		data, _, err := ReadLog(iotest.DataErrReader(readers("one\n"+strings.Repeat("x", 1<<20)+"\ntw", failure)), 1<<20, nil)
+		data, _, _, err := ReadLog(iotest.DataErrReader(readers("one\n"+strings.Repeat("x", 1<<20)+"\ntw", failure)), 1<<20, nil)
 		Expect(err).To(MatchError(failure))
 		Expect(data).To(HavePrefix("one\nxxx"))
 		Expect(data).To(HaveSuffix("\ntw\n"))

@@ -268,7 +268,7 @@ func (p *preservationController) shootResources() []client.Object {
 				Verbs:     []string{"get"},
 			},
 			{
-				APIGroups: []string{corev1.GroupName, eventsv1.GroupName},
+				APIGroups: []string{eventsv1.GroupName},
 				Resources: []string{"events"},
 				Verbs:     []string{"create", "patch"},
 			},
