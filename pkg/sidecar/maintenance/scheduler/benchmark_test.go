@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -55,8 +56,11 @@ func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.L
 			list.Items = append(list.Items, *c.machines[fields["node"]])
 			return nil
 		}
+		selector := (&client.ListOptions{}).ApplyOptions(opts).LabelSelector
 		for _, machine := range c.machines {
-			list.Items = append(list.Items, *machine)
+			if selector.Matches(labels.Set(machine.Labels)) {
+				list.Items = append(list.Items, *machine)
+			}
 		}
 	}
 	return nil
