@@ -100,6 +100,7 @@ func reconcileMany(b *testing.B, each int, slots string) {
 	c.config = &v1alpha1.MaintenanceOperatorConfig{Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxParallelOperations: new(intstr.FromInt32(1))}}
 	for i := range pools {
 		deployment := Deployment(fmt.Sprintf("pool-%d", i), Replicas(40))
+		deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": deployment.Name}}
 		c.deployments[deployment.Name] = deployment
 		for revision := range 3 {
 			set := Set(fmt.Sprintf("%s-%d", deployment.Name, revision), deployment, Revision(fmt.Sprint(revision+1)))
@@ -111,6 +112,7 @@ func reconcileMany(b *testing.B, each int, slots string) {
 		name := fmt.Sprintf("n%d", i)
 		c.nodes = append(c.nodes, *Node(name))
 		c.machines[name] = Machine(name, Of(c.setsByName[fmt.Sprintf("pool-%d-2", i%pools)]))
+		c.machines[name].Labels["name"] = fmt.Sprintf("pool-%d", i%pools)
 		for j := range each {
 			of := fmt.Sprintf("%s-%d", name, j)
 			nm := v1alpha1.NodeMaintenance{
