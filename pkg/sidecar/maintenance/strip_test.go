@@ -45,7 +45,7 @@ func large(name string) *v1alpha1.NodeMaintenance {
 		nm.Labels = map[string]string{"team": "a"}
 		nm.Finalizers = append(nm.Finalizers, "example.com/other")
 		nm.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other"}}
-		nm.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(strings.Repeat("x", 1<<10))}}}
+		nm.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(strings.Repeat("x", 1<<10))}}
 		nm.Status.Conditions = append(nm.Status.Conditions, metav1.Condition{Type: "Other", Status: "True", Reason: "x", Message: "kept"})
 	})
 }

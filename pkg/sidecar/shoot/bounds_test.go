@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -59,7 +60,9 @@ func (h *hostile) client() kubernetes.Interface {
 // endless is an answer without an end after a beginning.
 func endless(begin, more string) func(http.ResponseWriter, *http.Request, func(string) bool) {
 	return func(_ http.ResponseWriter, _ *http.Request, send func(string) bool) {
-		for ok := send(begin); ok; ok = send(more) {
+		next := begin
+		for send(next) {
+			next = more
 		}
 	}
 }
@@ -103,7 +106,7 @@ var _ = Describe("Limit", func() {
 		Expect(err).NotTo(HaveOccurred())
 		defer w.Stop()
 		var event watch.Event
-		Eventually(w.ResultChan(), "20s").Should(Receive(&event))
+		Eventually(w.ResultChan(), 20*time.Second).Should(Receive(&event))
 		Expect(event.Type).To(Equal(watch.Error))
 		Expect(event.Object.(*metav1.Status).Message).To(ContainSubstring("the answer has more than 8388608 bytes: an event of GET /api/v1/nodes"))
 		Expect(h.read.Load()).To(BeNumerically("<", 24<<20))
@@ -115,7 +118,7 @@ var _ = Describe("Limit", func() {
 	)
 
 	It("P14: should not bound what a watch says in sum", func(ctx SpecContext) {
-		h := newHostile(func(w http.ResponseWriter, _ *http.Request, send func(string) bool) {
+		h := newHostile(func(_ http.ResponseWriter, _ *http.Request, send func(string) bool) {
 			for range 40 {
 				send(`{"type":"ADDED","object":` + begin + megabyte + `}\"{"}}}}` + "\n")
 			}
@@ -179,7 +182,7 @@ var _ = Describe("Limit", func() {
 					elsewhere.Add(1)
 				}
 			}))
-			h := newHostile(func(w http.ResponseWriter, req *http.Request, _ func(string) bool) {
+			h := newHostile(func(w http.ResponseWriter, _ *http.Request, _ func(string) bool) {
 				w.Header().Set("Location", thief.URL+"/"+strings.Repeat("a", 1000))
 				w.WriteHeader(code)
 			})

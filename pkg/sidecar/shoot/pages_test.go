@@ -131,6 +131,21 @@ var _ = Describe("NewCache", func() {
 		Expect(p.lists).To(Equal(3))
 	}, SpecTimeout(30*time.Second))
 
+	It("P14: should count nodes that are too large to be read as an API server that is away", func(ctx SpecContext) {
+		p := newPaged(100)
+		p.node = `","annotations":{"large":"` + strings.Repeat("x", 400<<10) + `"}}}`
+		c, connection, err := p.start(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() int {
+			p.mutex.Lock()
+			defer p.mutex.Unlock()
+			return p.lists
+		}, 10*time.Second).Should(BeNumerically(">", 0))
+		Eventually(connection.Answers, 10*time.Second).Should(BeFalse())
+	}, SpecTimeout(30*time.Second))
+
 	It("P9: should begin a list once more whose continuation is expired (410)", func(ctx SpecContext) {
 		p := newPaged(250)
 		p.expire = 1
@@ -163,7 +178,7 @@ var _ = Describe("NewCache", func() {
 			p.mutex.Lock()
 			defer p.mutex.Unlock()
 			return []int{p.lists, p.watches}
-		}, "25s").Should(Equal([]int{3, 3}))
+		}, 25*time.Second).Should(Equal([]int{3, 3}))
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n-0"}, &corev1.Node{})).To(Succeed())
 	}, SpecTimeout(30*time.Second))
 })
