@@ -5,6 +5,8 @@
 package drain
 
 import (
+	"slices"
+
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,9 +15,9 @@ import (
 // Budgets are the pod selectors of PodDisruptionBudgets by namespace. What is not known of a namespace protects its pods.
 type Budgets map[string][]labels.Selector
 
-// Know adds a namespace with all of its budgets.
+// Know adds budgets of a namespace, none if there are none. It is known from then on: all of them are to be added before it is asked.
 func (b Budgets) Know(namespace string, budgets []policyv1.PodDisruptionBudget) {
-	selectors := make([]labels.Selector, 0, len(budgets))
+	selectors := slices.Grow(b[namespace], len(budgets))
 	for i := range budgets {
 		selector, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector)
 		if err != nil {
@@ -24,6 +26,20 @@ func (b Budgets) Know(namespace string, budgets []policyv1.PodDisruptionBudget) 
 		selectors = append(selectors, selector)
 	}
 	b[namespace] = selectors
+}
+
+// sizeOf returns about how many bytes it takes to know budgets.
+func sizeOf(budgets []policyv1.PodDisruptionBudget) int {
+	size := 0
+	for i := range budgets {
+		if size += 128; budgets[i].Spec.Selector != nil {
+			size += budgets[i].Spec.Selector.Size()
+			for _, expression := range budgets[i].Spec.Selector.MatchExpressions {
+				size += 16 * len(expression.Values)
+			}
+		}
+	}
+	return size
 }
 
 // protect says whether a budget of the pod's own namespace selects it (D4), and whether that is known.

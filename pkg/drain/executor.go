@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
@@ -31,6 +33,9 @@ const (
 	// callTimeout is how long an answer may take. stepTime after its pods are known, a step begins with no more of them.
 	// Nobody waits longer than both together for what is slow to answer on another node.
 	callTimeout, stepTime = 5 * time.Second, 3 * time.Second
+	// budgetsPage is how many PodDisruptionBudgets of a namespace are in memory at a time. maxBudgets is how many bytes may be kept of
+	// those of all namespaces; each has the same part of it, so that none can take it from the others.
+	budgetsPage, maxBudgets = 20, 32 << 20
 )
 
 // ErrNotReached is the error of an action that there was no time left for.
@@ -64,9 +69,11 @@ func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
 func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, error) {
 	timed, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	lists := make([][]policyv1.PodDisruptionBudget, len(namespaces))
+	known := make([]Budgets, len(namespaces))
 	errs := slices.Repeat([]error{ErrNotReached}, len(namespaces))
-	forEach(ctx, timed, len(namespaces), func(ctx context.Context, i int) { lists[i], errs[i] = e.budgetsOf(ctx, namespaces[i]) })
+	forEach(ctx, timed, len(namespaces), func(ctx context.Context, i int) {
+		known[i], errs[i] = e.budgetsOf(ctx, namespaces[i], maxBudgets/len(namespaces))
+	})
 
 	budgets := Budgets{}
 	for i, namespace := range namespaces {
@@ -74,15 +81,34 @@ func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, e
 			errs[i] = fmt.Errorf("failed to list the PodDisruptionBudgets of namespace %s: %s", namespace, reasonOf(errs[i]))
 			continue
 		}
-		budgets.Know(namespace, lists[i])
+		maps.Copy(budgets, known[i])
 	}
 	return budgets, utilerrors.NewAggregate(errs)
 }
 
-func (e *Executor) budgetsOf(ctx context.Context, namespace string) ([]policyv1.PodDisruptionBudget, error) {
-	list := &policyv1.PodDisruptionBudgetList{}
-	err := once(e.Client.PolicyV1().RESTClient().Get()).Namespace(namespace).Resource("poddisruptionbudgets").Do(ctx).Into(list)
-	return list.Items, err
+// budgetsOf returns the budgets of a namespace, all of them or an error, for which it takes no more than that many bytes to know them. It
+// begins once more if the list is too old for its next page.
+func (e *Executor) budgetsOf(ctx context.Context, namespace string, most int) (Budgets, error) {
+	budgets, size, next, again := Budgets{}, 0, "", true
+	for {
+		page := &policyv1.PodDisruptionBudgetList{}
+		err := once(e.Client.PolicyV1().RESTClient().Get()).Namespace(namespace).Resource("poddisruptionbudgets").
+			VersionedParams(&metav1.ListOptions{Limit: budgetsPage, Continue: next}, scheme.ParameterCodec).Do(ctx).Into(page)
+		if apierrors.IsResourceExpired(err) && next != "" && again {
+			budgets, size, next, again = Budgets{}, 0, "", false
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if size += sizeOf(page.Items); size > most {
+			return nil, fmt.Errorf("their selectors have more than %d bytes", most)
+		}
+		budgets.Know(namespace, page.Items)
+		if next = page.Continue; next == "" {
+			return budgets, nil
+		}
+	}
 }
 
 // forEach calls a function with the numbers below count, in their order and some at a time, until timed is over. Each has

@@ -81,6 +81,12 @@ func readConditions(all []corev1.NodeCondition) []corev1.NodeCondition {
 	for _, c := range all {
 		switch {
 		case c.Type == corev1.NodeReady || c.Type == v1alpha1.ConditionPreserved || c.Type == v1alpha1.ConditionNodeDrain || c.Type == v1alpha1.ConditionPowerCycle:
+			if len(c.Message) > maxMessage { // not one of ours
+				c.Message = strings.Clone(c.Message[:maxMessage])
+			}
+			if len(c.Reason) > maxMessage {
+				c.Reason = strings.Clone(c.Reason[:maxMessage])
+			}
 			conditions = append(conditions, c)
 		case c.Type == machinev1alpha1.NodeInPlaceUpdate:
 			conditions = append(conditions, corev1.NodeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, LastTransitionTime: c.LastTransitionTime})
@@ -102,6 +108,8 @@ func readNodeInfo(info corev1.NodeSystemInfo, powerCycle bool) corev1.NodeSystem
 const (
 	// maxValue is more than any value has that means something, maxConditions more than a Node has conditions.
 	maxValue, maxConditions = 128, 32
+	// maxMessage is more than the message of a condition of ours has, or its reason.
+	maxMessage = 4 << 10
 	// annotationStripped stands for the annotations that were stripped. Without it, a patch that removes the last of the
 	// others would remove all that the Node has.
 	annotationStripped = v1alpha1.GroupName + "/stripped"

@@ -27,6 +27,15 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
+var _ = It("P14: should keep messages of conditions up to a length", func() {
+	long := strings.Repeat("x", 1<<18)
+	node := builder.Node("n", builder.Condition("Preserved", corev1.ConditionTrue, long, long), builder.Condition("PowerCycle", corev1.ConditionTrue, "Reason", "message"))
+	stripped, err := StripNode(true)(node)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(stripped.(*corev1.Node).Size()).To(BeNumerically("<", 10<<10))
+	Expect(stripped.(*corev1.Node).Status.Conditions).To(ContainElement(And(HaveField("Reason", "Reason"), HaveField("Message", "message"))))
+})
+
 var _ = Describe("Strip", func() {
 	var (
 		now     = metav1.NewTime(builder.Start)

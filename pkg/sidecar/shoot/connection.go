@@ -5,6 +5,8 @@
 package shoot
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -38,6 +40,7 @@ func (c *Connection) NewCache(config *rest.Config, opts cache.Options) (cache.Ca
 	config = rest.CopyConfig(config)
 	config.Wrap(c.wrap)
 	opts.HTTPClient = nil // that of the cluster does not notice them
+	opts.NewInformer = newInformer(opts.ByObject)
 	return cache.New(config, opts)
 }
 
@@ -50,9 +53,27 @@ func (c *Connection) wrap(next http.RoundTripper) http.RoundTripper {
 			if !c.answers.Swap(answers) && answers {
 				c.back.Store(new(c.Clock.Now()))
 			}
+			if err == nil {
+				response.Body = &noticedBody{response.Body, func() { c.answers.Store(false) }}
+			}
 		}
 		return response, err
 	})
+}
+
+// noticedBody is the body of an answer that tells when it is too large to be read.
+type noticedBody struct {
+	io.ReadCloser
+	tooLarge func()
+}
+
+// Read implements io.Reader.
+func (b *noticedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, errTooLarge) {
+		b.tooLarge()
+	}
+	return n, err
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

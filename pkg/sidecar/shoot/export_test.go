@@ -6,3 +6,6 @@ package shoot
 
 // StripPod is what the tests look at beside the exported names.
 var StripPod = stripPod
+
+// Answers says that the last request for nodes was answered.
+func (c *Connection) Answers() bool { return c.answers.Load() }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -140,15 +141,18 @@ func stripPod(obj any) (any, error) {
 			Labels:            p.Labels,
 			CreationTimestamp: p.CreationTimestamp,
 			DeletionTimestamp: p.DeletionTimestamp,
-			Finalizers:        p.Finalizers,
-			OwnerReferences:   p.OwnerReferences,
+			Finalizers:        shortened(p.Finalizers),
 
 			DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
 		},
 		Status: corev1.PodStatus{Phase: p.Status.Phase},
 	}
-	if value, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok {
-		stripped.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: value}
+	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+		names := shortened([]string{ref.APIVersion, ref.Kind, ref.Name})
+		stripped.OwnerReferences = []metav1.OwnerReference{{APIVersion: names[0], Kind: names[1], Name: names[2], Controller: ref.Controller}}
+	}
+	if _, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; ok { // its value says nothing
+		stripped.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""}
 	}
 	read := drain.NewPod(p)
 	if read.Volumes {
@@ -165,6 +169,21 @@ func stripPod(obj any) (any, error) {
 		stripped.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Limits: names}}}
 	}
 	return stripped, nil
+}
+
+// maxNames is how many finalizers of a pod are kept, more than are told apart, and maxName how many bytes of a name, more than one has
+// that means something.
+const maxNames, maxName = 16, 512
+
+func shortened(names []string) []string {
+	var short []string
+	for _, name := range names[:min(len(names), maxNames)] {
+		if len(name) > maxName {
+			name = strings.Clone(name[:maxName])
+		}
+		short = append(short, name)
+	}
+	return short
 }
 
 // podsPage is how many pods are in memory at a time when they are listed, however many a node has.

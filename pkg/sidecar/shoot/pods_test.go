@@ -46,3 +46,20 @@ var _ = It("D3: should keep of a pod what decides on it, and no more", func() {
 	Expect(stripped.(*corev1.Pod).Size()).To(BeNumerically("<", 512))
 	Expect(StripPod("other")).To(Equal("other"))
 })
+
+var _ = It("P14: should keep little of a pod, however many owners and finalizers it has, and however long their names are", func() {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{"kubernetes.io/config.mirror": strings.Repeat("x", 1<<17)}}}
+	for i := range 2000 {
+		pod.Finalizers = append(pod.Finalizers, strings.Repeat("x", 1<<10))
+		pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet", Name: strings.Repeat("x", 1<<10), Controller: new(i == 1999)})
+	}
+	want := drain.NewPod(pod)
+	stripped, err := StripPod(pod)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(stripped.(*corev1.Pod).Size()).To(BeNumerically("<", 16<<10))
+	got := drain.NewPod(stripped.(*corev1.Pod))
+	Expect(got.Finalizers).NotTo(BeEmpty())
+	Expect(got.DaemonSet).NotTo(BeEmpty())
+	got.Finalizers, got.DaemonSet = want.Finalizers, want.DaemonSet
+	Expect(got).To(Equal(want))
+})

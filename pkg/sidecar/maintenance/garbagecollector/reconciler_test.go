@@ -84,6 +84,20 @@ var _ = Describe("Reconcile", func() {
 		Expect(r.Recorder.(*events.FakeRecorder).Events).To(Receive(Equal("Warning MaintenanceGarbageCollected Deleted, because it was Ready since 2026-03-01T12:00:00Z, longer than 30m0s.")))
 	})
 
+	It("M9: should delete nothing before its time when the clock is set back by an hour, and what is due when it is set forward", func(ctx SpecContext) {
+		clock.SetTime(builder.Start.Add(-time.Hour))
+		after, deleted := run(ctx)
+		Expect(deleted).To(BeFalse())
+		Expect(after).To(BeNumerically(">=", 30*time.Minute), "not before it has been ready for as long as it may")
+		clock.SetTime(builder.Start.Add(29 * time.Minute))
+		after, deleted = run(ctx)
+		Expect(deleted).To(BeFalse())
+		Expect(after).To(Equal(time.Minute))
+		clock.SetTime(builder.Start.Add(89 * time.Minute))
+		_, deleted = run(ctx)
+		Expect(deleted).To(BeTrue())
+	})
+
 	It("M7: should end to the second what a requestor that has failed keeps, or additional ones do, whoever is restarted in between", func(ctx SpecContext) {
 		const ended = "machine-preservation.extensions.gardener.cloud/ended"
 		for _, edit := range []func(){

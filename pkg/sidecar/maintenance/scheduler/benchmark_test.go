@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -51,7 +52,16 @@ func (c *cache) List(_ context.Context, list client.ObjectList, opts ...client.L
 	case *machinev1alpha1.MachineSetList:
 		list.Items = append(list.Items, c.sets...)
 	case *machinev1alpha1.MachineList:
-		list.Items = append(list.Items, *c.machines[opts[0].(client.MatchingFields)["node"]])
+		if fields, ok := opts[0].(client.MatchingFields); ok {
+			list.Items = append(list.Items, *c.machines[fields["node"]])
+			return nil
+		}
+		selector := (&client.ListOptions{}).ApplyOptions(opts).LabelSelector
+		for _, machine := range c.machines {
+			if selector.Matches(labels.Set(machine.Labels)) {
+				list.Items = append(list.Items, *machine)
+			}
+		}
 	}
 	return nil
 }
@@ -74,46 +84,55 @@ func (c *cache) Patch(context.Context, client.Object, client.Patch, ...client.Pa
 	return nil
 }
 
-// BenchmarkReconcile is of a round of 4,000 nodes with a pending maintenance each, in 100 pools with 3 MachineSets each: with
+// BenchmarkReconcile is of a round of 4,000 nodes with a pending maintenance each, or 25, in 100 pools with 3 MachineSets each: with
 // a free slot, all nodes are candidates.
 func BenchmarkReconcile(b *testing.B) {
+	for _, each := range []int{1, 25} {
+		for _, slots := range []string{"free", "used"} {
+			b.Run(fmt.Sprintf("maintenances=%d/slots=%s", 4000*each, slots), func(b *testing.B) { reconcileMany(b, each, slots) })
+		}
+	}
+}
+
+func reconcileMany(b *testing.B, each int, slots string) {
 	const nodes, pools = 4000, 100
-	for _, slots := range []string{"free", "used"} {
-		b.Run("slots="+slots, func(b *testing.B) {
-			c := &cache{machines: map[string]*machinev1alpha1.Machine{}, setsByName: map[string]*machinev1alpha1.MachineSet{}, deployments: map[string]*machinev1alpha1.MachineDeployment{}}
-			c.config = &v1alpha1.MaintenanceOperatorConfig{Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxParallelOperations: new(intstr.FromInt32(1))}}
-			for i := range pools {
-				deployment := Deployment(fmt.Sprintf("pool-%d", i), Replicas(40))
-				c.deployments[deployment.Name] = deployment
-				for revision := range 3 {
-					set := Set(fmt.Sprintf("%s-%d", deployment.Name, revision), deployment, Revision(fmt.Sprint(revision+1)))
-					set.Spec.Replicas, set.Status.Replicas = int32(revision/2*40), int32(revision/2*40)
-					c.sets, c.setsByName[set.Name] = append(c.sets, *set), set
-				}
+	c := &cache{machines: map[string]*machinev1alpha1.Machine{}, setsByName: map[string]*machinev1alpha1.MachineSet{}, deployments: map[string]*machinev1alpha1.MachineDeployment{}}
+	c.config = &v1alpha1.MaintenanceOperatorConfig{Spec: v1alpha1.MaintenanceOperatorConfigSpec{MaxParallelOperations: new(intstr.FromInt32(1))}}
+	for i := range pools {
+		deployment := Deployment(fmt.Sprintf("pool-%d", i), Replicas(40))
+		deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": deployment.Name}}
+		c.deployments[deployment.Name] = deployment
+		for revision := range 3 {
+			set := Set(fmt.Sprintf("%s-%d", deployment.Name, revision), deployment, Revision(fmt.Sprint(revision+1)))
+			set.Spec.Replicas, set.Status.Replicas = int32(revision/2*40), int32(revision/2*40)
+			c.sets, c.setsByName[set.Name] = append(c.sets, *set), set
+		}
+	}
+	for i := range nodes {
+		name := fmt.Sprintf("n%d", i)
+		c.nodes = append(c.nodes, *Node(name))
+		c.machines[name] = Machine(name, Of(c.setsByName[fmt.Sprintf("pool-%d-2", i%pools)]))
+		c.machines[name].Labels["name"] = fmt.Sprintf("pool-%d", i%pools)
+		for j := range each {
+			of := fmt.Sprintf("%s-%d", name, j)
+			nm := v1alpha1.NodeMaintenance{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: of, UID: types.UID(of), CreationTimestamp: metav1.NewTime(Start.Add(time.Duration(i) * time.Second))},
+				Spec:       v1alpha1.NodeMaintenanceSpec{RequestorID: "acme.com", NodeName: name},
 			}
-			for i := range nodes {
-				name := fmt.Sprintf("n%d", i)
-				c.nodes = append(c.nodes, *Node(name))
-				c.machines[name] = Machine(name, Of(c.setsByName[fmt.Sprintf("pool-%d-2", i%pools)]))
-				nm := v1alpha1.NodeMaintenance{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(Start.Add(time.Duration(i) * time.Second))},
-					Spec:       v1alpha1.NodeMaintenanceSpec{RequestorID: "acme.com", NodeName: name},
-				}
-				phase := v1alpha1.PhasePending
-				if i == 0 && slots == "used" {
-					phase = v1alpha1.PhaseReady
-				}
-				domain.SetPhase(&nm.Status, phase, "", 0, Start)
-				c.maintenances = append(c.maintenances, nm)
+			phase := v1alpha1.PhasePending
+			if i == 0 && j == 0 && slots == "used" {
+				phase = v1alpha1.PhaseReady
 			}
-			live := struct{ client.Reader }{c}
-			r := &Reconciler{Source: c, Shoot: c, Nodes: c, Live: live, Clock: testclock.NewFakePassiveClock(Start), Recorder: events.NewFakeRecorder(1)}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := r.Reconcile(b.Context(), reconcile.Request{}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+			domain.SetPhase(&nm.Status, phase, "", 0, Start)
+			c.maintenances = append(c.maintenances, nm)
+		}
+	}
+	live := struct{ client.Reader }{c}
+	r := &Reconciler{Source: c, Shoot: c, Nodes: c, Live: live, Clock: testclock.NewFakePassiveClock(Start), Recorder: events.NewFakeRecorder(1)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Reconcile(b.Context(), reconcile.Request{}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

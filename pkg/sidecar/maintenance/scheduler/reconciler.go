@@ -44,7 +44,7 @@ const (
 	// maxChosen is how many one round chooses. The next one follows at once.
 	maxChosen = 100
 	// pageSize is how many objects are in memory at a time.
-	pageSize = 250
+	pageSize = 100
 	// readTimeout is how long an answer to a page may take.
 	readTimeout = 10 * time.Second
 )
