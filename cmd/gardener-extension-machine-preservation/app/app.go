@@ -56,6 +56,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/grants"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
@@ -195,6 +196,11 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 			if err := (&grants.Reconciler{Limit: limit}).AddToManager(mgr); err != nil {
 				return fmt.Errorf("failed to add grants controller: %w", err)
 			}
+		}
+	}
+	if config := planner.Defaults.Evidence; config != nil && config.Enabled {
+		if err := (&evidence.Reconciler{Budget: config.SeedBudget.Value()}).AddToManager(mgr); err != nil {
+			return fmt.Errorf("failed to add evidence controller: %w", err)
 		}
 	}
 	if err := healthcheck.AddToManager(mgr, healthcheck.AddOptions{
