@@ -209,6 +209,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 		Planner:          planner,
 		Schemas:          schemas,
 		Hosts:            finder,
+		Evidence:         planner.Defaults.Evidence != nil && planner.Defaults.Evidence.Enabled,
 		ExtensionClasses: extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add health check controller: %w", err)
