@@ -284,6 +284,32 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}, "shoot/nodes.json"),
 	)
 
+	It("should cut the labels that do not compress before it leaves anything out, and keep those that do", func() {
+		b := exampleBundle()
+		for i := range 200 {
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("flood-", i), Labels: map[string]string{"app": "frontend"}}}
+			for range 40 {
+				pod.Labels[fmt.Sprintf("x%x%x", random.Uint64(), random.Uint64())] = fmt.Sprintf("%x%x%x", random.Uint64(), random.Uint64(), random.Uint64())
+			}
+			b.Snapshot.Shoot.Pods = append(b.Snapshot.Shoot.Pods, pod)
+		}
+		var out bytes.Buffer
+		size, err := b.WriteTo(&out, 170<<10)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out.Len()).To(BeNumerically("<=", 170<<10))
+		Expect(size.LeftOut).To(ConsistOf("labels, annotations or messages in shoot/pods.json"))
+		s, err := Read(bytes.NewReader(out.Bytes()))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Shoot.Pods).To(HaveLen(len(b.Snapshot.Shoot.Pods)))
+		for _, pod := range s.Shoot.Pods {
+			if strings.HasPrefix(pod.Name, "flood-") {
+				Expect(pod.Labels).To(HaveKeyWithValue("app", "frontend"))
+				Expect(len(pod.Labels)).To(BeNumerically("<", 41))
+			}
+		}
+		Expect(s.Missing).To(ContainElement(HaveField("What", "labels, annotations or messages in shoot/pods.json")))
+	})
+
 	It("should have an index if there is place for nothing else, and say how much there was", func() {
 		b := exampleBundle()
 		whole := written(b, DefaultMaxSize)

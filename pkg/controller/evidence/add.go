@@ -38,7 +38,6 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 	if r.APIReader == nil {
 		r.APIReader = mgr.GetAPIReader()
 	}
-	allowed.Set(float64(r.Budget))
 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).
