@@ -37,14 +37,20 @@ func incompressible(random *rand.ChaCha8, name string, size int) corev1.Pod {
 	return pod
 }
 
-// hostile has the Reconciler gather bundles with as many bytes as there is a place for.
-func (e *environment) hostile(size int) {
+// hostile has the Reconciler gather bundles with so many bytes of labels and of names that nothing compresses.
+func (e *environment) hostile(labels, names int) {
 	random := rand.NewChaCha8([32]byte{1})
 	e.controller.Collect = func(_ context.Context, machine string) (*evidence.Bundle, error) {
 		e.gathered++
+		pods := []corev1.Pod{incompressible(random, "hostile", labels)}
+		for written := 0; written < names; written += 120 {
+			data := make([]byte, 90)
+			_, _ = random.Read(data)
+			pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: base64.RawURLEncoding.EncodeToString(data)}})
+		}
 		return &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: snapshot.Snapshot{
 			Time:  e.clock.Now(),
-			Shoot: snapshot.Shoot{Pods: []corev1.Pod{incompressible(random, "hostile", size)}},
+			Shoot: snapshot.Shoot{Pods: pods},
 			Seed:  &snapshot.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*Machine(machine)}},
 		}}, nil
 	}
@@ -63,14 +69,14 @@ var _ = Describe("Budget", func() {
 	const budget = 1 << 20
 	ctx := context.Background()
 
-	It("should bound what a shoot whose labels do not compress has in etcd, also while more is stored, and gather nothing in a loop", func() {
+	DescribeTable("bounds what a shoot that does not compress has in etcd, also while more is stored, and gathers nothing in a loop", func(labels, names int) {
 		var objects []client.Object
 		for i := range 24 {
 			objects = append(objects, Machine(fmt.Sprintf("m-%d", i), Phase(machinev1alpha1.MachineFailed, Start.Add(time.Duration(i)*time.Second)), kept))
 		}
 		e := newEnvironment(objects...)
 		e.controller.Budget = budget
-		e.hostile(150 << 10)
+		e.hostile(labels, names)
 		most := 0
 		for i := range 24 {
 			_, err := e.reconcile(ctx, fmt.Sprintf("m-%d", i))
@@ -89,14 +95,17 @@ var _ = Describe("Budget", func() {
 			}
 		}
 		Expect(e.gathered).To(Equal(gathered), "what was evicted is not gathered again")
-	})
+	},
+		Entry("labels, which are cut", 150<<10, 0),
+		Entry("names of pods as long as they fit, so that others have to go", 0, 55<<10),
+	)
 
 	It("should obey the cap of the extension at once, whatever its budget is", func() {
 		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "20000"},
 		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
-		e.hostile(100 << 10)
+		e.hostile(100<<10, 0)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.configMaps(ctx)).NotTo(HaveKey(nameOf("gone")), "it does not say its size, and counts as the largest")
 		configMap := e.configMaps(ctx)["machine-preservation-evidence-01"]
