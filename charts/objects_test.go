@@ -293,8 +293,11 @@ var _ = Describe("Objects", func() {
 		})
 
 		It("should have evidence as it is configured", func() {
-			config := decode(map[string]any{"config": map[string]any{"evidence": map[string]any{"enabled": true}}})
-			Expect(config.Evidence).To(Equal(&configv1alpha1.Evidence{Enabled: true}))
+			config := decode(map[string]any{"config": map[string]any{"evidence": map[string]any{"enabled": true, "budget": "2Mi", "maxRetention": "200h"}}})
+			Expect(config.Evidence.Enabled).To(BeTrue())
+			Expect(config.Evidence.Budget.Value()).To(BeEquivalentTo(2 << 20))
+			Expect(config.Evidence.SeedBudget.Value()).To(BeEquivalentTo(512 << 20))
+			Expect(config.Evidence.MaxRetention.Duration).To(Equal(200 * time.Hour))
 			Expect(validation.ValidateControllerConfiguration(config)).To(BeEmpty())
 		})
 

@@ -190,12 +190,13 @@ var _ = Describe("Permissions", func() {
 			}
 			return verbs
 		}
+		names := append(evidence.StoredNames(), evidence.StoredCapName)
 		Expect(verbs(nil)).To(ConsistOf("create"), "for the dashboards")
-		Expect(verbs(nil, evidence.StoredNames()...)).To(BeEmpty())
+		Expect(verbs(nil, names...)).To(BeEmpty())
 		Expect(verbs(map[string]any{"enabled": false})).To(ConsistOf("create", "list"))
-		Expect(verbs(map[string]any{"enabled": false}, evidence.StoredNames()...)).To(ConsistOf("delete"))
+		Expect(verbs(map[string]any{"enabled": false}, names...)).To(ConsistOf("delete"))
 		Expect(verbs(map[string]any{"enabled": true})).To(ConsistOf("create", "list"))
-		Expect(verbs(map[string]any{"enabled": true}, evidence.StoredNames()...)).To(ConsistOf("delete", "patch"))
+		Expect(verbs(map[string]any{"enabled": true}, names...)).To(ConsistOf("delete", "patch"))
 	})
 
 	// The changes that names cannot be given for are those that create, and these.

@@ -105,8 +105,8 @@ func extensionSettings() map[string]setting {
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-private-networks": Equal("allowed"),
 			"Deployment.spec.template.metadata.labels.networking.gardener.cloud/to-public-networks":  Equal("allowed"),
 		}},
-		"config.evidence": {map[string]any{"enabled": true}, evidenceKeys(Keys{
-			"ConfigMap[config].data.config.yaml":        ContainSubstring("\nevidence:\n  enabled: true\n"),
+		"config.evidence": {map[string]any{"enabled": true, "seedBudget": "1Gi"}, evidenceKeys(Keys{
+			"ConfigMap[config].data.config.yaml":        ContainSubstring("\nevidence:\n  enabled: true\n  seedBudget: 1Gi\n"),
 			annotations + "checksum/config":             HaveLen(64),
 			"ClusterRole.rules[configmaps].verbs[list]": Equal("list"),
 		})},
@@ -161,6 +161,7 @@ func admissionRuntimeSettings() map[string]setting {
 		"config.hosts.enabled":                      {true, Keys{pod + "containers[" + name + "].args[--hosts]": Equal("true")}},
 		"config.hosts.automatic":                    {true, Keys{pod + "containers[" + name + "].args[--hosts-automatic]": Equal("true")}},
 		"config.evidence.enabled":                   {true, Keys{pod + "containers[" + name + "].args[--evidence]": Equal("true")}},
+		"config.evidence.maxRetention":              {"200h", Keys{pod + "containers[" + name + "].args[--evidence-max-retention]": Equal("200h")}},
 		"config.maxAutoPreserveFailed":              {0, Keys{pod + "containers[" + name + "].args[--max-auto-preserve-failed]": Equal("0")}},
 		"gardener.runtimeCluster.priorityClassName": {"foo", Keys{pod + "priorityClassName": Equal("foo")}},
 		"gardener.virtualCluster.namespace": {"foo", Keys{
@@ -189,10 +190,11 @@ func set(values map[string]any, path string, value any) {
 
 // evidenceKeys adds the rule for ConfigMaps with evidence.
 func evidenceKeys(keys Keys) Keys {
-	rule := "ClusterRole.rules[configmaps" + strings.Join(evidence.StoredNames(), "") + "]."
+	names := append(evidence.StoredNames(), evidence.StoredCapName)
+	rule := "ClusterRole.rules[configmaps" + strings.Join(names, "") + "]."
 	keys[rule+"apiGroups[]"] = BeEmpty()
 	keys[rule+"resources[configmaps]"] = Equal("configmaps")
-	for _, name := range evidence.StoredNames() {
+	for _, name := range names {
 		keys[rule+"resourceNames["+name+"]"] = Equal(name)
 	}
 	keys[rule+"verbs[patch]"] = Equal("patch")

@@ -71,6 +71,8 @@ type file struct {
 	// log says that it may be cut from its beginning, and cut how many bytes were.
 	log bool
 	cut int64
+	// trimmed says that texts were cut out of it.
+	trimmed bool
 	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.
 	rank int
 	// what is by which name others look for it where it was left out; empty for nobody.
@@ -112,12 +114,12 @@ type Redacted struct {
 type Size struct {
 	// Bytes is its size, and Files how many there are.
 	Bytes, Files int
-	// Cut are the paths of logs that are not whole, and LeftOut those of files for which there was no place.
+	// Cut are the paths of logs that are not whole, and LeftOut those of files for which there was no place, or only for a part.
 	Cut, LeftOut []string
 }
 
-// WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then what says the least is left
-// out; the manifest says so. Two bundles with the same content are the same bytes.
+// WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then labels, annotations and messages
+// that do not compress, then what says the least is left out; the manifest says so. Two bundles with the same content are the same bytes.
 func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 	files, redacted, err := b.objects()
 	if err != nil {
@@ -127,7 +129,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 	missing := slices.Clone(b.Snapshot.Missing)
 	told := *b
 	var leftOut []string
-	longest := 0
+	longest, texts := 0, slices.Clone(textSizes)
 	for _, f := range files {
 		if f.log {
 			longest = max(longest, len(f.data))
@@ -153,6 +155,22 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 			for i := range files {
 				files[i] = cutLog(files[i], longest)
 			}
+			continue
+		}
+		if len(texts) > 0 {
+			for i := range files {
+				data, isCut := cutTexts(files[i].data, texts[0])
+				if !isCut {
+					continue
+				}
+				if files[i].data = data; !files[i].trimmed {
+					files[i].trimmed = true
+					what := "labels, annotations or messages in " + files[i].path
+					leftOut = append(leftOut, what)
+					missing = append(missing, snapshot.Missing{What: what, Reason: fmt.Sprintf("there is no place for all within %d bytes, and they do not compress", maxSize)})
+				}
+			}
+			texts = texts[1:]
 			continue
 		}
 		rank := 0

@@ -247,6 +247,11 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(s.Seed.Machines[0].Name).To(Equal("m-1"))
 		for _, name := range gone {
+			if path, isPart := strings.CutPrefix(name, "messages in "); isPart {
+				Expect(names).To(ContainElement(path))
+				Expect(s.Missing).To(ContainElement(snapshot.Missing{What: "labels, annotations or " + name, Reason: "there is no place for all within 921600 bytes, and they do not compress"}))
+				continue
+			}
 			Expect(names).NotTo(ContainElement(name))
 			Expect(s.Missing).To(ContainElement(snapshot.Missing{What: "file " + name, Reason: "there is no place for it within 921600 bytes"}))
 		}
@@ -264,20 +269,46 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 				m.Spec.RequestorID, m.Status.Conditions = "x", []metav1.Condition{{Type: "x", Message: noise(500), LastTransitionTime: at(1)}}
 				s.Shoot.Maintenances = append(s.Shoot.Maintenances, m)
 			}
-		}, "shoot/nodemaintenances.json"),
+		}, "messages in shoot/nodemaintenances.json"),
 		Entry("volumes", func(s *snapshot.Snapshot) {
 			for i := range 2000 {
 				a := storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("flood-", i)}}
 				a.Status.AttachError = &storagev1.VolumeError{Time: at(1), Message: noise(500)}
 				s.Shoot.VolumeAttachments = append(s.Shoot.VolumeAttachments, a)
 			}
-		}, "shoot/volumeattachments.json"),
+		}, "messages in shoot/volumeattachments.json"),
 		Entry("the node", func(s *snapshot.Snapshot) {
 			for range 2000 {
 				s.Shoot.Nodes[0].Status.Conditions = append(s.Shoot.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: "x", Status: "Unknown", Message: noise(500), LastTransitionTime: at(1)})
 			}
 		}, "shoot/nodes.json"),
 	)
+
+	It("should cut the labels that do not compress before it leaves anything out, and keep those that do", func() {
+		b := exampleBundle()
+		for i := range 200 {
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("flood-", i), Labels: map[string]string{"app": "frontend"}}}
+			for range 40 {
+				pod.Labels[fmt.Sprintf("x%x%x", random.Uint64(), random.Uint64())] = fmt.Sprintf("%x%x%x", random.Uint64(), random.Uint64(), random.Uint64())
+			}
+			b.Snapshot.Shoot.Pods = append(b.Snapshot.Shoot.Pods, pod)
+		}
+		var out bytes.Buffer
+		size, err := b.WriteTo(&out, 170<<10)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(out.Len()).To(BeNumerically("<=", 170<<10))
+		Expect(size.LeftOut).To(ConsistOf("labels, annotations or messages in shoot/pods.json"))
+		s, err := Read(bytes.NewReader(out.Bytes()))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Shoot.Pods).To(HaveLen(len(b.Snapshot.Shoot.Pods)))
+		for _, pod := range s.Shoot.Pods {
+			if strings.HasPrefix(pod.Name, "flood-") {
+				Expect(pod.Labels).To(HaveKeyWithValue("app", "frontend"))
+				Expect(len(pod.Labels)).To(BeNumerically("<", 41))
+			}
+		}
+		Expect(s.Missing).To(ContainElement(HaveField("What", "labels, annotations or messages in shoot/pods.json")))
+	})
 
 	It("should have an index if there is place for nothing else, and say how much there was", func() {
 		b := exampleBundle()

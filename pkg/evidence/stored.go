@@ -7,6 +7,7 @@ package evidence
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,13 +15,28 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
-// MaxStoredNames is how many ConfigMaps with bundles a control plane may have.
-const MaxStoredNames = 50
+const (
+	// MaxStoredNames is how many ConfigMaps with bundles a control plane may have.
+	MaxStoredNames = 50
+	// MaxStoredBundle is how many bytes a stored bundle has at most. A ConfigMap has a MiB at most, with its metadata.
+	MaxStoredBundle = 900 << 10
+	// StoredOverhead is what else of a ConfigMap with a bundle is counted: its metadata.
+	StoredOverhead = 4 << 10
+	// StoredCapName is the ConfigMap that has AnnotationStoredCap, and nothing else, where the budget of the seed is used up.
+	StoredCapName = "machine-preservation-evidence-cap"
+)
 
 // What a ConfigMap with a bundle has, that outlives a machine in the namespace of its control plane.
 const (
-	// LabelStored is on it, with the value "true".
+	// LabelStored is on it, with the value "true", and on the one with the cap, with the value StoredCap.
 	LabelStored = v1alpha1.GroupName + "/evidence"
+	StoredCap   = "cap"
+	// AnnotationStoredCap is how many bytes the control plane may have stored, while that is less than its budget.
+	AnnotationStoredCap = v1alpha1.GroupName + "/evidence-cap"
+	// AnnotationStoredBytes is how many bytes its bundle has.
+	AnnotationStoredBytes = v1alpha1.GroupName + "/evidence-bytes"
+	// AnnotationStoredFailedSince says of which failure it is: the annotation failed-since of the machine.
+	AnnotationStoredFailedSince = v1alpha1.GroupName + "/evidence-failed-since"
 	// AnnotationStoredMachine is the name of the machine.
 	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
 	// LabelStoredMachine is the name of the machine, too, where it is short enough for a label.
@@ -55,4 +71,35 @@ func StoredExpiry(stored metav1.Object) time.Time {
 		return time.Time{}
 	}
 	return expires
+}
+
+// StoredSize returns how many bytes a ConfigMap counts. One that does not say it, or says what cannot be, counts as the largest.
+func StoredSize(stored metav1.Object) int64 {
+	size, err := strconv.ParseInt(stored.GetAnnotations()[AnnotationStoredBytes], 10, 64)
+	if err != nil || size <= 0 || size > MaxStoredBundle {
+		size = MaxStoredBundle
+	}
+	return size + StoredOverhead
+}
+
+// StoredCapOf returns how many bytes a control plane may have stored by its ConfigMap StoredCapName; none if nobody can read it.
+func StoredCapOf(stored metav1.Object) int64 {
+	limit, err := strconv.ParseInt(stored.GetAnnotations()[AnnotationStoredCap], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return max(limit, 0)
+}
+
+// CompareStored sorts what is evicted first to the front: that of the machines that have been gone for longest, then that of the oldest
+// failures. Both times sort as they are written.
+func CompareStored(a, b metav1.Object) int {
+	if there := StoredExpiry(a).IsZero(); there != StoredExpiry(b).IsZero() {
+		if there {
+			return 1
+		}
+		return -1
+	}
+	return cmp.Or(StoredExpiry(a).Compare(StoredExpiry(b)),
+		cmp.Compare(a.GetAnnotations()[AnnotationStoredFailedSince], b.GetAnnotations()[AnnotationStoredFailedSince]), cmp.Compare(a.GetName(), b.GetName()))
 }

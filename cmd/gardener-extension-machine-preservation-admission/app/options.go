@@ -17,6 +17,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
 // noLimit is the limit of a number that has none.
@@ -79,6 +80,7 @@ type limitOptions struct {
 	timeout          time.Duration
 	hosts, automatic bool
 	evidence         bool
+	retention        time.Duration
 }
 
 // AddFlags implements Flagger.
@@ -90,6 +92,7 @@ func (o *limitOptions) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.hosts, "hosts", false, "whether the landscape has hosts whose power the extension can switch")
 	flags.BoolVar(&o.automatic, "hosts-automatic", false, "whether the extension power-cycles failed machines without being asked for")
 	flags.BoolVar(&o.evidence, "evidence", false, "whether the extension stores evidence of failed machines")
+	flags.DurationVar(&o.retention, "evidence-max-retention", v1alpha1.MaxEvidenceRetention, "for how long the extension keeps evidence at most after its machine is gone")
 }
 
 // Complete implements Completer.
@@ -98,14 +101,15 @@ func (o *limitOptions) Complete() error {
 	if o.number != noLimit {
 		o.limits.MaxAutoPreserveFailed = &o.number
 	}
+	if o.evidence {
+		o.limits.Evidence = &configv1alpha1.Evidence{Enabled: true, MaxRetention: &metav1.Duration{Duration: o.retention}}
+		configv1alpha1.SetDefaults_Evidence(o.limits.Evidence) // the budgets, which nobody is warned of
+	}
 	if err := validation.ValidateControllerConfiguration(o.limits).ToAggregate(); err != nil {
 		return err
 	}
 	if o.hosts {
 		o.limits.Hosts = &configv1alpha1.Hosts{Automatic: o.automatic} // of which kind they are, nobody is warned of
-	}
-	if o.evidence {
-		o.limits.Evidence = &configv1alpha1.Evidence{Enabled: true}
 	}
 	return nil
 }

@@ -88,9 +88,20 @@ var _ = Describe("Options", func() {
 		}, "", "--hosts", "--hosts-automatic"),
 		Entry("evidence", configv1alpha1.ControllerConfiguration{
 			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
-			Evidence:                  &configv1alpha1.Evidence{Enabled: true},
+			Evidence:                  evidenceFor(720 * time.Hour),
 		}, "", "--evidence"),
+		Entry("evidence for a time", configv1alpha1.ControllerConfiguration{
+			MaxMachinePreserveTimeout: &metav1.Duration{Duration: 336 * time.Hour},
+			Evidence:                  evidenceFor(200 * time.Hour),
+		}, "", "--evidence", "--evidence-max-retention=200h"),
+		Entry("evidence for no time", configv1alpha1.ControllerConfiguration{}, `evidence.maxRetention: Invalid value: "0s": must be between 1h0m0s and 720h0m0s`, "--evidence", "--evidence-max-retention=0s"),
 		Entry("no number", configv1alpha1.ControllerConfiguration{}, "maxAutoPreserveFailed: Invalid value: -2: must not be negative", "--max-auto-preserve-failed=-2"),
 		Entry("no time", configv1alpha1.ControllerConfiguration{}, `maxMachinePreserveTimeout: Invalid value: "0s": must be at least 10s`, "--max-machine-preserve-timeout=0"),
 	)
 })
+
+func evidenceFor(retention time.Duration) *configv1alpha1.Evidence {
+	evidence := &configv1alpha1.Evidence{Enabled: true, MaxRetention: &metav1.Duration{Duration: retention}}
+	configv1alpha1.SetDefaults_Evidence(evidence)
+	return evidence
+}

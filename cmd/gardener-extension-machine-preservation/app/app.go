@@ -56,6 +56,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/grants"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
@@ -197,12 +198,18 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 			}
 		}
 	}
+	if config := planner.Defaults.Evidence; config != nil && config.Enabled {
+		if err := (&evidence.Reconciler{Budget: config.SeedBudget.Value()}).AddToManager(mgr); err != nil {
+			return fmt.Errorf("failed to add evidence controller: %w", err)
+		}
+	}
 	if err := healthcheck.AddToManager(mgr, healthcheck.AddOptions{
 		Controller:       opts.healthcheck.Completed().Options(),
 		Ensurer:          ensurer,
 		Planner:          planner,
 		Schemas:          schemas,
 		Hosts:            finder,
+		Evidence:         planner.Defaults.Evidence != nil && planner.Defaults.Evidence.Enabled,
 		ExtensionClasses: extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add health check controller: %w", err)

@@ -248,7 +248,7 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		if err != nil {
 			return nil, err
 		}
-		if err := (&evidence.Reconciler{Retention: opts.Evidence.Retention, Args: os.Args[1:]}).AddToManager(mgr, opts.Namespace, clients); err != nil {
+		if err := (&evidence.Reconciler{Retention: opts.Evidence.Retention, Budget: opts.Evidence.Budget, Args: os.Args[1:]}).AddToManager(mgr, opts.Namespace, clients); err != nil {
 			return nil, fmt.Errorf("failed to add the controller of evidence: %w", err)
 		}
 	}

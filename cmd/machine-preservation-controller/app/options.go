@@ -76,6 +76,8 @@ type Evidence struct {
 	Enabled bool
 	// Retention is for how long evidence is kept after its machine is gone.
 	Retention time.Duration
+	// Budget is how many bytes of it are stored.
+	Budget int64
 }
 
 // AddFlags adds the flags to a set. The timeouts and the node conditions default to those of machine-controller-manager.
@@ -109,6 +111,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.PowerCycle.MaxServicing, "power-cycle-max-servicing", v1alpha1.DefaultMaxServicing, "Time for which the deadlines of a power cycle stand still while its host is being serviced.")
 	fs.BoolVar(&o.Evidence.Enabled, "evidence", false, "Whether to store evidence of machines that have failed and are kept.")
 	fs.DurationVar(&o.Evidence.Retention, "evidence-retention", v1alpha1.DefaultEvidenceRetention, "Time for which evidence is kept after its machine is gone.")
+	fs.Int64Var(&o.Evidence.Budget, "evidence-budget", v1alpha1.DefaultEvidenceBudget, "Number of bytes of evidence that are stored at most.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }
@@ -135,6 +138,9 @@ func (o *Options) Validate() error {
 		if o.PowerCycle.SeedName == "" {
 			errs = append(errs, errors.New("--seed-name must be set"))
 		}
+	}
+	if o.Evidence.Budget < v1alpha1.MinEvidenceBudget {
+		errs = append(errs, fmt.Errorf("--evidence-budget=%d must be at least %d", o.Evidence.Budget, v1alpha1.MinEvidenceBudget))
 	}
 	if o.PowerCycle.MaxPerShoot < 0 {
 		errs = append(errs, fmt.Errorf("--power-cycle-max-per-shoot=%d must not be negative", o.PowerCycle.MaxPerShoot))

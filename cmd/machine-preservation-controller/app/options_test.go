@@ -44,7 +44,7 @@ var _ = Describe("Options", func() {
 			},
 			NodeMaintenance:        NodeMaintenance{MaxHoldTime: 24 * time.Hour, MaxOvertime: 24 * time.Hour},
 			PowerCycle:             PowerCycle{MaxServicing: 2 * time.Hour},
-			Evidence:               Evidence{Retention: 168 * time.Hour},
+			Evidence:               Evidence{Retention: 168 * time.Hour, Budget: 8 << 20},
 			MetricsBindAddress:     ":10260",
 			HealthProbeBindAddress: ":10261",
 		}))
@@ -56,7 +56,8 @@ var _ = Describe("Options", func() {
 	})
 
 	It("should store evidence only if the flags say so", func() {
-		Expect(parse(append(valid, "--evidence", "--evidence-retention=24h")...).Evidence).To(Equal(Evidence{Enabled: true, Retention: 24 * time.Hour}))
+		Expect(parse(append(valid, "--evidence", "--evidence-retention=24h", "--evidence-budget=2097152")...).Evidence).
+			To(Equal(Evidence{Enabled: true, Retention: 24 * time.Hour, Budget: 2 << 20}))
 	})
 
 	It("X15: should power-cycle hosts only if the flags say so", func() {
@@ -84,6 +85,7 @@ var _ = Describe("Options", func() {
 		Entry("no control kubeconfig", []string{"--control-kubeconfig="}, "--control-kubeconfig must be set"),
 		Entry("no target kubeconfig", []string{"--target-kubeconfig="}, "--target-kubeconfig must be set"),
 		Entry("no retention", []string{"--evidence-retention=0s"}, "--evidence-retention=0s must be greater than 0"),
+		Entry("next to no budget", []string{"--evidence-budget=1048575"}, "--evidence-budget=1048575 must be at least 1048576"),
 		Entry("no holder", []string{"--holder="}, `--holder="" must be preserve-expiry or health-timer`),
 		Entry("an unknown holder", []string{"--holder=mcm"}, `--holder="mcm" must be preserve-expiry or health-timer`),
 		Entry("P13: a time that is too short for any request", []string{"--max-machine-preserve-timeout=9s"}, "--max-machine-preserve-timeout=9s must be at least 10s"),

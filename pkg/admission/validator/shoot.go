@@ -7,6 +7,7 @@ package validator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
@@ -36,18 +37,18 @@ type Shoot struct {
 
 // ValidateCreate returns what is wrong with a new Shoot, or else what its owner should know.
 func (s Shoot) ValidateCreate(_ context.Context, shoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
-	return s.validate(shoot, false)
+	return s.validate(shoot, nil)
 }
 
 // ValidateUpdate returns what is wrong with a changed Shoot, or else what its owner should know. Nothing is wrong if
 // neither the configuration nor what it is validated against has changed: an owner, or Gardener's own maintenance, must be
-// able to change the rest of a Shoot that is older than a rule. For the same reason, evidence that operators no longer allow is
-// refused only to who has not asked for it before.
+// able to change the rest of a Shoot that is older than a rule. For the same reason, evidence that operators no longer allow, or
+// not for so long, is refused only to who has not asked for it before.
 func (s Shoot) ValidateUpdate(_ context.Context, oldShoot, newShoot *gardencorev1beta1.Shoot) (admission.Warnings, error) {
 	if newShoot.DeletionTimestamp != nil || apiequality.Semantic.DeepEqual(subjectOf(oldShoot), subjectOf(newShoot)) {
 		return nil, nil
 	}
-	return s.validate(newShoot, hasEvidence(oldShoot))
+	return s.validate(newShoot, evidenceOf(oldShoot))
 }
 
 // ValidateDelete returns nothing: the webhook is not registered for it.
@@ -55,7 +56,7 @@ func (Shoot) ValidateDelete(context.Context, *gardencorev1beta1.Shoot) (admissio
 	return nil, nil
 }
 
-func (s Shoot) validate(shoot *gardencorev1beta1.Shoot, hadEvidence bool) (admission.Warnings, error) {
+func (s Shoot) validate(shoot *gardencorev1beta1.Shoot, before *preservation.Evidence) (admission.Warnings, error) {
 	index := enabled(shoot)
 	if index < 0 {
 		return nil, nil
@@ -67,7 +68,11 @@ func (s Shoot) validate(shoot *gardencorev1beta1.Shoot, hadEvidence bool) (admis
 	if err != nil {
 		return nil, refusal(shoot, err)
 	}
-	if err := forbiddenEvidence(config, s.Limits, extensionPath.Child("providerConfig")); err != nil && !hadEvidence {
+	providerConfigPath := extensionPath.Child("providerConfig")
+	if err := forbiddenEvidence(config, s.Limits, providerConfigPath); err != nil && before == nil {
+		return nil, refusal(shoot, err)
+	}
+	if err := forbiddenRetention(config, s.Limits, providerConfigPath); err != nil && (before == nil || config.Evidence.Retention.Duration > before.Retention.Duration) {
 		return nil, refusal(shoot, err)
 	}
 	return warnings(shoot.Status.Gardener.Version, v1beta1helper.IsShootSelfHosted(shoot.Spec.Provider.Workers), pools, config, s.Limits, extensionPath), nil
@@ -81,14 +86,17 @@ func enabled(shoot *gardencorev1beta1.Shoot) int {
 	})
 }
 
-// hasEvidence returns whether a Shoot asks for evidence, as far as its configuration is valid.
-func hasEvidence(shoot *gardencorev1beta1.Shoot) bool {
+// evidenceOf returns what evidence a Shoot asks for, as far as its configuration is valid, nil for none.
+func evidenceOf(shoot *gardencorev1beta1.Shoot) *preservation.Evidence {
 	index := enabled(shoot)
 	if index < 0 {
-		return false
+		return nil
 	}
 	config, err := helper.ReadProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, share.PoolsOfShoot(shoot.Spec.Provider.Workers), field.NewPath("providerConfig"))
-	return err == nil && config.Evidence != nil && *config.Evidence.Enabled
+	if err != nil || config.Evidence == nil || !*config.Evidence.Enabled {
+		return nil
+	}
+	return config.Evidence
 }
 
 // forbiddenEvidence returns an error if evidence is asked for that operators do not allow, nil if nobody knows whether they do.
@@ -97,6 +105,18 @@ func forbiddenEvidence(config *preservation.MachinePreservationConfig, limits *c
 		return nil
 	}
 	return field.Invalid(fldPath.Child("evidence", "enabled"), true, "must be false, the operators have not enabled evidence")
+}
+
+// forbiddenRetention returns an error if evidence is asked for that is to be kept for longer than operators allow.
+func forbiddenRetention(config *preservation.MachinePreservationConfig, limits *configv1alpha1.ControllerConfiguration, fldPath *field.Path) error {
+	if config.Evidence == nil || !*config.Evidence.Enabled || limits == nil || limits.Evidence == nil || !limits.Evidence.Enabled || limits.Evidence.MaxRetention == nil {
+		return nil
+	}
+	retention, longest := config.Evidence.Retention.Duration, limits.Evidence.MaxRetention.Duration
+	if retention <= longest {
+		return nil
+	}
+	return field.Invalid(fldPath.Child("evidence", "retention"), retention.String(), fmt.Sprintf("must be at most %s, the operators do not allow more", longest))
 }
 
 // refusal makes errors about fields a status with a cause for each of them, which kubectl prints on lines of their own.

@@ -358,6 +358,9 @@ var _ = Describe("Shoot", func() {
 			warned  = `spec.extensions[1].providerConfig.evidence.enabled: true has no effect, the operators have not enabled evidence`
 		)
 		off, on := &configv1alpha1.ControllerConfiguration{}, &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{Enabled: true}}
+		atMost := func(retention time.Duration) *configv1alpha1.ControllerConfiguration {
+			return &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{Enabled: true, MaxRetention: &metav1.Duration{Duration: retention}}}
+		}
 		larger := pool(0, func(w *gardencorev1beta1.Worker) { w.Maximum++ })
 
 		DescribeTable("should be refused where operators have not enabled it", func(limits *configv1alpha1.ControllerConfiguration, fields, message string) {
@@ -374,6 +377,24 @@ var _ = Describe("Shoot", func() {
 			Entry("no longer enabled", &configv1alpha1.ControllerConfiguration{Evidence: &configv1alpha1.Evidence{}}, asks, refused),
 			Entry("enabled", on, asks, ""),
 			Entry("the landscape is not known", nil, asks, ""),
+			Entry("as long as it may be kept", atMost(200*time.Hour), "evidence: {enabled: true, retention: 200h}", ""),
+			Entry("longer", atMost(200*time.Hour), "evidence: {enabled: true, retention: 201h}", `evidence.retention: Invalid value: "201h0m0s": must be at most 200h0m0s, the operators do not allow more`),
+			Entry("longer by default", atMost(100*time.Hour), asks, `evidence.retention: Invalid value: "168h0m0s": must be at most 100h0m0s, the operators do not allow more`),
+		)
+
+		DescribeTable("should not be asked for anew for longer than operators allow, and those be warned that have asked before", func(before, after string, isRefused bool) {
+			warnings, err := validator.Shoot{Limits: atMost(100 * time.Hour)}.ValidateUpdate(ctx, newShoot(config(before)), newShoot(config(after), larger))
+			if isRefused {
+				Expect(err).To(MatchError(ContainSubstring("evidence.retention")))
+				return
+			}
+			Expect(err).NotTo(HaveOccurred())
+			Expect(warnings).To(HaveExactElements(HaveSuffix("0m0s counts as 100h0m0s, the operators do not allow more")))
+		},
+			Entry("unchanged", "evidence: {enabled: true, retention: 200h}", "evidence: {enabled: true, retention: 200h}", false),
+			Entry("shorter", "evidence: {enabled: true, retention: 200h}", "evidence: {enabled: true, retention: 101h}", false),
+			Entry("longer", "evidence: {enabled: true, retention: 200h}", "evidence: {enabled: true, retention: 201h}", true),
+			Entry("enabled anew", "evidence: {retention: 200h}", "evidence: {enabled: true, retention: 200h}", true),
 		)
 
 		DescribeTable("should be refused only to who has not asked for it before", func(oldShoot, newShoot *gardencorev1beta1.Shoot, message string) {

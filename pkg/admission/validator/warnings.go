@@ -261,6 +261,10 @@ func (w *collector) ofEvidence() {
 	if forbiddenEvidence(w.config, &w.limits, w.configPath) != nil {
 		w.add(w.configPath.Child("evidence", "enabled"), "true has no effect, the operators have not enabled evidence")
 	}
+	if forbiddenRetention(w.config, &w.limits, w.configPath) != nil {
+		longest := w.limits.Evidence.MaxRetention.Duration
+		w.add(w.configPath.Child("evidence", "retention"), "%s counts as %s, the operators do not allow more", w.config.Evidence.Retention.Duration, longest)
+	}
 }
 
 // settingsPath returns the path of the settings below that of what has them.

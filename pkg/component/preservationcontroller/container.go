@@ -78,6 +78,8 @@ type ContainerValues struct {
 	MaintenanceFlags []string
 	// Evidence is how evidence is stored, valid and with its defaults, nil for none.
 	Evidence *preservation.Evidence
+	// EvidenceBudget is how many bytes of it are stored.
+	EvidenceBudget int64
 	// Hosts are what the container power-cycles, valid and with their defaults, nil for nothing, and Seed the name by which they know this seed.
 	Hosts *configv1alpha1.Hosts
 	Seed  string
@@ -95,7 +97,7 @@ func Container(values ContainerValues) corev1.Container {
 	args = append(args, values.ProviderFlags...)
 	args = append(args, drainFlags(values.DrainStrategies)...)
 	args = append(args, values.MaintenanceFlags...)
-	args = append(args, evidenceFlags(values.Evidence)...)
+	args = append(args, evidenceFlags(values.Evidence, values.EvidenceBudget)...)
 	args = append(args, powerCycleFlags(values.Hosts, values.Seed)...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),
@@ -169,11 +171,11 @@ func MaintenanceFlags(maintenance *preservation.NodeMaintenance, maxOvertime tim
 	return flags
 }
 
-func evidenceFlags(evidence *preservation.Evidence) []string {
+func evidenceFlags(evidence *preservation.Evidence, budget int64) []string {
 	if evidence == nil {
 		return nil
 	}
-	return []string{"--evidence", "--evidence-retention=" + evidence.Retention.Duration.String()}
+	return []string{"--evidence", "--evidence-retention=" + evidence.Retention.Duration.String(), fmt.Sprintf("--evidence-budget=%d", budget)}
 }
 
 func powerCycleFlags(hosts *configv1alpha1.Hosts, seed string) []string {

@@ -60,10 +60,10 @@ func (p *preservationController) deleteEvidence(ctx context.Context, isOver func
 	// Only the metadata: a bundle has nearly a MiB.
 	stored := &metav1.PartialObjectMetadataList{}
 	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := p.client.List(ctx, stored, client.InNamespace(p.namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
+	if err := p.client.List(ctx, stored, client.InNamespace(p.namespace), client.HasLabels{evidence.LabelStored}); err != nil {
 		return fmt.Errorf("failed to list stored evidence: %w", err)
 	}
-	names := sets.New(evidence.StoredNames()...)
+	names := sets.New(evidence.StoredNames()...).Insert(evidence.StoredCapName)
 	for i := range stored.Items {
 		if !names.Has(stored.Items[i].Name) || !isOver(&stored.Items[i]) {
 			continue

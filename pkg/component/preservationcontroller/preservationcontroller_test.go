@@ -191,6 +191,7 @@ var _ = Describe("PreservationController", func() {
 		store(namespace, slot, ours)
 		store(namespace, "other", nil)
 		store(namespace, "labelled", ours)
+		store(namespace, "machine-preservation-evidence-cap", map[string]string{"machine-preservation.extensions.gardener.cloud/evidence": "cap"})
 		store("shoot--foo--other", slot, ours)
 		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
 		Expect(stored()).To(ContainElement(namespace + "/" + slot))

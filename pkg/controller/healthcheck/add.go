@@ -44,6 +44,10 @@ const (
 // deleted. None of the Shoot's conditions is about that: all nodes may be ready.
 const ConditionPreservedMachinesKept gardencorev1beta1.ConditionType = "PreservedMachinesKept"
 
+// ConditionEvidenceKept is the condition of the Extension that tells whether the control plane has less evidence than its own budget allows,
+// because that of the seed is used up. The control plane is as healthy as before.
+const ConditionEvidenceKept gardencorev1beta1.ConditionType = "EvidenceKept"
+
 // AddOptions are options for AddToManager.
 type AddOptions struct {
 	// Controller are the options of the controller.
@@ -56,6 +60,8 @@ type AddOptions struct {
 	Schemas *machinecrd.Schemas
 	// Hosts finds the hosts that are off, nil where there are none.
 	Hosts *hosts.Finder
+	// Evidence says that evidence is stored.
+	Evidence bool
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -77,6 +83,15 @@ func AddToManager(mgr manager.Manager, options AddOptions) error {
 			ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check((&Hosts{options.Hosts}).Check),
 		})
 	}
+	// Former versions wrote these. Gardener takes conditions for stale that nobody writes any more.
+	former := sets.New[gardencorev1beta1.ConditionType](gardencorev1beta1.ShootSystemComponentsHealthy, gardencorev1beta1.ShootEveryNodeReady)
+	if options.Evidence {
+		checks = append(checks, extensionshealthcheck.ConditionTypeToHealthCheck{
+			ConditionType: string(ConditionEvidenceKept), HealthCheck: check((&Evidence{APIReader: mgr.GetAPIReader()}).Check),
+		})
+	} else {
+		former.Insert(ConditionEvidenceKept)
+	}
 	return extensionshealthcheck.DefaultRegistration(
 		v1alpha1.ExtensionType,
 		extensionsv1alpha1.SchemeGroupVersion.WithKind(extensionsv1alpha1.ExtensionResource),
@@ -90,8 +105,7 @@ func AddToManager(mgr manager.Manager, options AddOptions) error {
 		},
 		nil,
 		checks,
-		// Former versions wrote these. Gardener takes conditions for stale that nobody writes any more.
-		sets.New[gardencorev1beta1.ConditionType](gardencorev1beta1.ShootSystemComponentsHealthy, gardencorev1beta1.ShootEveryNodeReady),
+		former,
 	)
 }
 

@@ -22,12 +22,14 @@ import (
 
 const (
 	// annotationFailedSince on a ConfigMap is the AnnotationFailedSince of the machine whose failure it is of.
-	annotationFailedSince = v1alpha1.GroupName + "/evidence-failed-since"
+	annotationFailedSince = evidence.AnnotationStoredFailedSince
 	// annotationIncomplete on a ConfigMap says that the shoot or the seed could not be asked, and when that was, in RFC 3339.
 	annotationIncomplete = v1alpha1.GroupName + "/evidence-incomplete"
 
 	// maxStored is how many ConfigMaps are kept of a control plane. The other names are for those that are being stored.
 	maxStored = evidence.MaxStoredNames - parallel
+	// minShare is what a bundle may always have of a budget that is not less: the machine and its Events.
+	minShare = 64 << 10
 )
 
 // failureOf returns the failure of a machine that there is to be evidence of, by the time since when it has failed; empty for
@@ -48,14 +50,14 @@ func isMarked(machine *machinev1alpha1.Machine) bool {
 // due returns when evidence of a failure is to be gathered; zero for never. Where the shoot or the seed could not be asked, it is
 // gathered again, as long as the machine is kept. What was stored once and is gone is gathered again if there is a place: it was
 // evicted otherwise, or would evict that of another machine.
-func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata, now time.Time) time.Time {
+func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata, budget int64, now time.Time) time.Time {
 	failure := failureOf(machine)
 	if failure == "" {
 		return time.Time{}
 	}
 	last := lastOf(machine.Name, stored)
 	if last == nil || last.Annotations[annotationFailedSince] != failure {
-		if isMarked(machine) && places(stored) >= maxStored {
+		if count, bytes := places(stored, machine.Name); isMarked(machine) && (count >= maxStored || share(bytes, budget) > budget-bytes) {
 			return time.Time{}
 		}
 		return now
@@ -121,15 +123,22 @@ func wasIncomplete(s *metav1.PartialObjectMetadata) bool {
 	return ok
 }
 
-// places returns how many ConfigMaps have a place: others go if there is none left.
-func places(stored []metav1.PartialObjectMetadata) int {
-	count := 0
+// places returns how many ConfigMaps of others than this machine have a place, and how many bytes they count: others go if there is
+// none left.
+func places(stored []metav1.PartialObjectMetadata, machine string) (count int, bytes int64) {
 	for i := range stored {
-		if lastOf(evidence.StoredMachine(&stored[i]), stored) == &stored[i] {
+		if name := evidence.StoredMachine(&stored[i]); name != machine && lastOf(name, stored) == &stored[i] {
 			count++
+			bytes += evidence.StoredSize(&stored[i])
 		}
 	}
-	return count
+	return count, bytes
+}
+
+// share returns how many bytes the next ConfigMap may count: an eighth of what is left of the budget, but always what each may have of
+// it where all places are taken. So bundles become smaller before others have to go.
+func share(used, budget int64) int64 {
+	return min(budget, evidence.MaxStoredBundle+evidence.StoredOverhead, max((budget-used)/8, budget/maxStored, minShare))
 }
 
 // upkeep is what is due for what is stored.
@@ -142,19 +151,21 @@ type upkeep struct {
 	Next time.Time
 }
 
-// decide returns what is due for the ConfigMaps of a control plane with these machines. A machine that is there again, as its
-// control plane was restored, is not gone.
-func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, retention time.Duration, now time.Time) upkeep {
+// decide returns what is due for the ConfigMaps of a control plane with these machines, which may count so many bytes. A machine that is
+// there again, as its control plane was restored, is not gone.
+func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, retention time.Duration, budget int64, now time.Time) upkeep {
 	type item struct {
 		name, failedSince string
 		// expires is zero for one whose machine is there.
 		expires time.Time
 		// before says that there is another one of the same failure, which has all.
 		before bool
+		size   int64
 	}
 	var (
-		todo = upkeep{Expire: map[string]time.Time{}}
-		kept []item
+		todo  = upkeep{Expire: map[string]time.Time{}}
+		kept  []item
+		bytes int64
 	)
 	for i := range stored {
 		s := &stored[i]
@@ -177,7 +188,8 @@ func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, re
 			todo.Delete = append(todo.Delete, s.Name)
 			continue
 		}
-		kept = append(kept, item{s.Name, s.Annotations[annotationFailedSince], expires, s != last})
+		kept = append(kept, item{s.Name, s.Annotations[annotationFailedSince], expires, s != last, evidence.StoredSize(s)})
+		bytes += evidence.StoredSize(s)
 	}
 	// First those whose machine has been gone for longest, then those of the oldest failures: both times sort as they are written.
 	slices.SortFunc(kept, func(a, b item) int {
@@ -189,19 +201,22 @@ func decide(machines sets.Set[string], stored []metav1.PartialObjectMetadata, re
 		}
 		return cmp.Or(a.expires.Compare(b.expires), cmp.Compare(a.failedSince, b.failedSince), cmp.Compare(a.name, b.name))
 	})
-	tooMany := len(kept) - maxStored
+	count := len(kept)
+	tooMany := func() bool { return count > maxStored || bytes > budget }
+	drop := func(i item) string {
+		delete(todo.Expire, i.name)
+		count, bytes = count-1, bytes-i.size
+		return i.name
+	}
 	kept = slices.DeleteFunc(kept, func(i item) bool {
-		if !i.before || tooMany <= 0 {
+		if !i.before || !tooMany() {
 			return false
 		}
-		todo.Delete = append(todo.Delete, i.name)
-		delete(todo.Expire, i.name)
-		tooMany--
+		todo.Delete = append(todo.Delete, drop(i))
 		return true
 	})
-	for len(kept) > maxStored {
-		todo.Evict = append(todo.Evict, kept[0].name)
-		delete(todo.Expire, kept[0].name)
+	for tooMany() {
+		todo.Evict = append(todo.Evict, drop(kept[0]))
 		kept = kept[1:]
 	}
 	if len(kept) > 0 {

@@ -32,6 +32,9 @@ var (
 	failure = stamp(Start.Add(time.Minute))
 )
 
+// plenty is a budget that the number of ConfigMaps uses up first.
+const plenty = 48 << 20
+
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // nameOf is the name of a ConfigMap here: that of its machine, so that it is seen which is which.
@@ -89,7 +92,7 @@ var _ = Describe("Decisions", func() {
 		if want != "" {
 			at = now
 		}
-		Expect(Due(machine, nil, now)).To(Equal(at))
+		Expect(Due(machine, nil, plenty, now)).To(Equal(at))
 		if want != "" {
 			Expect(FailureOf(machine)).To(Equal(want))
 		}
@@ -106,7 +109,7 @@ var _ = Describe("Decisions", func() {
 	)
 
 	DescribeTable("when it is to be gathered where there is some", func(have []metav1.PartialObjectMetadata, want time.Time, options ...MachineOption) {
-		Expect(Due(Machine("m", append([]MachineOption{failed, kept}, options...)...), have, now)).To(Equal(want))
+		Expect(Due(Machine("m", append([]MachineOption{failed, kept}, options...)...), have, plenty, now)).To(Equal(want))
 	},
 		Entry("never if it is stored", []metav1.PartialObjectMetadata{stored("m", Start.Add(time.Minute))}, time.Time{}),
 		Entry("also if the machine says so", []metav1.PartialObjectMetadata{stored("m", Start.Add(time.Minute))}, time.Time{}, Annotation(evidenceKey, failure)),
@@ -129,7 +132,7 @@ var _ = Describe("Decisions", func() {
 		if want.Expire == nil {
 			want.Expire = map[string]time.Time{}
 		}
-		Expect(Decide(sets.New(machines...), have, 24*time.Hour, now)).To(Equal(want))
+		Expect(Decide(sets.New(machines...), have, 24*time.Hour, plenty, now)).To(Equal(want))
 	},
 		Entry("nothing", nil, nil, Upkeep{}),
 		Entry("nothing while the machine is there", []string{"a"}, []metav1.PartialObjectMetadata{stored("a", Start)}, Upkeep{}),
@@ -166,10 +169,10 @@ var _ = Describe("Decisions", func() {
 			machines.Insert(fmt.Sprintf("other-%d", i))
 		}
 		have := append(many(MaxStored-2), incomplete("a", now), stored("a", Start.Add(time.Minute)))
-		Expect(Decide(machines, have, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}}))
-		Expect(Due(Machine("m", failed, kept, Annotation(evidenceKey, failure)), have, now)).To(Equal(now))
+		Expect(Decide(machines, have, time.Hour, plenty, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}}))
+		Expect(Due(Machine("m", failed, kept, Annotation(evidenceKey, failure)), have, plenty, now)).To(Equal(now))
 		have = append(have, stored("m", Start))
-		Expect(Decide(machines, have, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}, Delete: []string{nameOf("a-incomplete")}}))
+		Expect(Decide(machines, have, time.Hour, plenty, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}, Delete: []string{nameOf("a-incomplete")}}))
 	})
 
 	It("should evict those of machines that have been gone for longest, then those of the oldest failures", func() {
@@ -182,16 +185,16 @@ var _ = Describe("Decisions", func() {
 			have = append(have, stored(machines[i], Start.Add(time.Duration(i)*time.Minute)))
 		}
 		have = append(have, stored("gone-1", now, now.Add(2*time.Hour)))
-		Expect(Decide(sets.New(machines...), have, time.Hour, now).Evict).To(BeEmpty())
+		Expect(Decide(sets.New(machines...), have, time.Hour, plenty, now).Evict).To(BeEmpty())
 
 		have = append(have, stored("gone-2", now, now.Add(time.Hour)), stored("gone-3", Start))
-		todo := Decide(sets.New(machines...), have, 3*time.Hour, now)
+		todo := Decide(sets.New(machines...), have, 3*time.Hour, plenty, now)
 		Expect(todo.Evict).To(Equal([]string{nameOf("gone-2"), nameOf("gone-1")}))
 		Expect(todo.Next).To(Equal(now.Add(3 * time.Hour)))
 		Expect(todo.Expire).To(HaveKey(nameOf("gone-3")))
 
 		have = append(have, stored("new-1", now), stored("new-2", now))
-		todo = Decide(sets.New(append(machines, "new-1", "new-2")...), have, time.Hour, now)
+		todo = Decide(sets.New(append(machines, "new-1", "new-2")...), have, time.Hour, plenty, now)
 		Expect(todo.Evict).To(HaveLen(4))
 		Expect(todo.Evict).To(ContainElements(nameOf("gone-3"), nameOf("m-0")))
 		Expect(todo.Expire).To(BeEmpty(), "what is evicted is not written to")

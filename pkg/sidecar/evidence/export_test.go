@@ -13,6 +13,7 @@ var (
 	Decide         = decide
 	RequestsFor    = requestsFor
 	MachineChanged = machineChanged
+	ShareOf        = share
 	Bundles        = bundles
 )
 

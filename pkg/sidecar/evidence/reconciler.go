@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,8 +55,6 @@ const (
 	retryIncomplete = 5 * time.Minute
 	// callTimeout bounds each call to the API server of the seed.
 	callTimeout = 10 * time.Second
-	// maxSize is how many bytes a bundle has at most. A ConfigMap has a MiB at most, with its metadata.
-	maxSize = 900 << 10
 	// maxNamed is how many things are named that could not be had.
 	maxNamed = 5
 )
@@ -72,8 +71,10 @@ type Reconciler struct {
 	Args []string
 	// Retention is for how long evidence is kept after its machine is gone.
 	Retention time.Duration
-	Clock     clock.PassiveClock
-	Recorder  events.EventRecorder
+	// Budget is how many bytes of evidence are stored, if the extension does not say less.
+	Budget   int64
+	Clock    clock.PassiveClock
+	Recorder events.EventRecorder
 }
 
 // Reconcile stores the evidence of a machine if it is due, or looks after what is stored in a namespace if the request has no
@@ -90,12 +91,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if failure == "" {
 		return reconcile.Result{}, nil
 	}
-	stored, err := r.stored(ctx, machine.Namespace)
+	stored, budget, err := r.stored(ctx, machine.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	now, result, gathered := r.Clock.Now(), reconcile.Result{}, false
-	if at := due(machine, stored, now); now.Before(at) {
+	if at := due(machine, stored, budget, now); now.Before(at) {
 		result.RequeueAfter = at.Sub(now)
 	} else if !at.IsZero() {
 		if err := r.begin(ctx, machine); err != nil {
@@ -136,8 +137,14 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 	if err != nil {
 		return false, err
 	}
+	// Much may have been stored while it was gathered.
+	stored, budget, err := r.stored(ctx, machine.Namespace)
+	if err != nil {
+		return false, err
+	}
+	_, used := places(stored, machine.Name)
 	archive := &bytes.Buffer{}
-	size, err := bundle.WriteTo(archive, maxSize)
+	size, err := bundle.WriteTo(archive, share(used, budget)-evidence.StoredOverhead)
 	if err != nil {
 		return false, err
 	}
@@ -150,6 +157,7 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 				evidence.AnnotationStoredMachine: machine.Name,
 				evidence.AnnotationStoredNode:    machine.Labels[machinev1alpha1.NodeLabelKey],
 				annotationFailedSince:            failure,
+				evidence.AnnotationStoredBytes:   strconv.Itoa(size.Bytes),
 			},
 		},
 		Immutable:  new(true),
@@ -162,7 +170,7 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 	if !complete {
 		configMap.Annotations[annotationIncomplete] = bundle.Snapshot.Time.UTC().Format(time.RFC3339)
 	}
-	if err := r.create(ctx, configMap); err != nil {
+	if err := r.create(ctx, configMap, stored); err != nil {
 		return false, err
 	}
 	r.tellStored(machine, configMap.Name, bundle, size)
@@ -171,11 +179,7 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 
 // create creates a ConfigMap with the first name that is free. One may be taken without being listed: it has lost its label, or
 // another machine's was created just now.
-func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap) error {
-	stored, err := r.stored(ctx, configMap.Namespace)
-	if err != nil {
-		return err
-	}
+func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap, stored []metav1.PartialObjectMetadata) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for _, name := range evidence.StoredNames() {
@@ -253,7 +257,7 @@ func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Mach
 
 // lookAfter deletes what has had its time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
 func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile.Result, error) {
-	stored, err := r.stored(ctx, namespace)
+	stored, budget, err := r.stored(ctx, namespace)
 	if err != nil || len(stored) == 0 {
 		return reconcile.Result{}, err
 	}
@@ -267,7 +271,7 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 	}
 
 	now := r.Clock.Now()
-	todo := decide(names, stored, r.Retention, now)
+	todo := decide(names, stored, r.Retention, budget, now)
 	var errs []error
 	for i := range stored {
 		object := &stored[i]
@@ -282,7 +286,7 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 				break
 			}
 			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, EventEvicted, eventAction, "%s",
-				text.Note(fmt.Sprintf("The evidence of machine %s is deleted before its time: there may be that of %d machines.", evidence.StoredMachine(object), maxStored)))
+				text.Note(fmt.Sprintf("The evidence of machine %s is deleted before its time: there may be that of %d machines, and %d KiB.", evidence.StoredMachine(object), maxStored, budget>>10)))
 		case changes:
 			errs = append(errs, r.expire(call, object, expires))
 		}
@@ -295,16 +299,23 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 	return result, errors.Join(errs...)
 }
 
-// stored returns the ConfigMaps with evidence, without what is in them.
-func (r *Reconciler) stored(ctx context.Context, namespace string) ([]metav1.PartialObjectMetadata, error) {
+// stored returns the ConfigMaps with evidence, without what is in them, and how many bytes they may count: the extension may say less
+// than the budget.
+func (r *Reconciler) stored(ctx context.Context, namespace string) ([]metav1.PartialObjectMetadata, int64, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := r.Store.List(call, list, client.InNamespace(namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
-		return nil, fmt.Errorf("failed to list ConfigMaps: %w", err)
+	if err := r.Store.List(call, list, client.InNamespace(namespace), client.HasLabels{evidence.LabelStored}); err != nil {
+		return nil, 0, fmt.Errorf("failed to list ConfigMaps: %w", err)
 	}
-	return list.Items, nil
+	budget := r.Budget
+	return slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool {
+		if s.Name == evidence.StoredCapName {
+			budget = min(budget, evidence.StoredCapOf(&s))
+		}
+		return s.Labels[evidence.LabelStored] != "true"
+	}), budget, nil
 }
 
 // delete deletes a ConfigMap, unless it is another one by now.

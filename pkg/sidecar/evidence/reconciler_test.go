@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,7 +95,7 @@ func cmpError(err error, otherwise func() error) error {
 // restart throws the Reconciler away and makes a new one.
 func (e *environment) restart() {
 	e.controller = &Reconciler{
-		Source: e.seed, Store: e.seed, Retention: 168 * time.Hour, Clock: e.clock, Recorder: e.recorder,
+		Source: e.seed, Store: e.seed, Retention: 168 * time.Hour, Budget: 48 << 20, Clock: e.clock, Recorder: e.recorder,
 		Collect: func(ctx context.Context, machine string) (*evidence.Bundle, error) {
 			e.gathered++
 			deadline, ok := ctx.Deadline()
@@ -181,6 +182,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(configMap.Labels).To(Equal(map[string]string{evidenceKey: "true", prefix + "evidence-machine": "m"}))
 		Expect(configMap.Annotations).To(Equal(map[string]string{
 			prefix + "evidence-machine": "m", prefix + "evidence-node": "m", prefix + "evidence-failed-since": failure,
+			prefix + "evidence-bytes": strconv.Itoa(len(configMap.BinaryData["bundle.tar.gz"])),
 		}))
 		Expect(configMap.Immutable).To(HaveValue(BeTrue()))
 		Expect(configMap.BinaryData).To(HaveLen(1))
@@ -441,7 +443,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(names).To(HaveLen(MaxStored))
 			Expect(names).To(ContainElement(name))
 			Expect(names).NotTo(ContainElement(nameOf("gone-00")))
-			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted The evidence of machine gone-00 is deleted before its time: there may be that of 48 machines."}))
+			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted The evidence of machine gone-00 is deleted before its time: there may be that of 48 machines, and 49152 KiB."}))
 		})
 
 		It("should go on with the others if one cannot be deleted", func() {

@@ -119,10 +119,18 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	}
 
 	// It is on when the access secret says so, as the permissions are there by then, and as long as operators allow it.
-	var evidence *preservation.Evidence
+	var (
+		evidence       *preservation.Evidence
+		evidenceBudget int64
+	)
 	if e.config.Evidence != nil && e.config.Evidence.Enabled && secret.Annotations[preservationcontroller.AnnotationEvidence] == "true" {
 		if evidence, err = helper.ReadEvidence(extension); err != nil {
 			log.Info("Injecting without evidence, its settings are not valid", "reason", err.Error())
+		}
+		if evidence != nil {
+			// The Shoot may be older than the ceiling.
+			evidence.Retention.Duration = min(evidence.Retention.Duration, e.config.Evidence.MaxRetention.Duration)
+			evidenceBudget = e.config.Evidence.Budget.Value()
 		}
 	}
 
@@ -153,6 +161,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		DrainStrategies:           strategies,
 		MaintenanceFlags:          maintenanceFlags,
 		Evidence:                  evidence,
+		EvidenceBudget:            evidenceBudget,
 		Hosts:                     hosts,
 		Seed:                      secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed],
 	})

@@ -322,7 +322,7 @@ var _ = Describe("Ensurer", func() {
 		)
 
 		DescribeTable("should pass on valid settings of evidence, with their defaults, and nothing of others", func(fields string, want ...string) {
-			config.Evidence = &configv1alpha1.Evidence{Enabled: true}
+			config.Evidence = &configv1alpha1.Evidence{Enabled: true, Budget: new(resource.MustParse("4Mi")), MaxRetention: &metav1.Duration{Duration: 200 * time.Hour}}
 			secret.Annotations["machine-preservation.extensions.gardener.cloud/evidence"] = "true"
 			Expect(c.Update(ctx, secret)).To(Succeed())
 			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + fields + `}`)}
@@ -339,15 +339,18 @@ var _ = Describe("Ensurer", func() {
 			Entry("none", ``),
 			Entry("the defaults", `,"evidence":{}`),
 			Entry("disabled", `,"evidence":{"enabled":false,"retention":"24h"}`),
-			Entry("enabled", `,"evidence":{"enabled":true}`, "--evidence", "--evidence-retention=168h0m0s"),
-			Entry("another retention", `,"evidence":{"enabled":true,"retention":"24h"}`, "--evidence", "--evidence-retention=24h0m0s"),
+			Entry("enabled", `,"evidence":{"enabled":true}`, "--evidence", "--evidence-retention=168h0m0s", "--evidence-budget=4194304"),
+			Entry("another retention", `,"evidence":{"enabled":true,"retention":"24h"}`, "--evidence", "--evidence-retention=24h0m0s", "--evidence-budget=4194304"),
+			Entry("a longer retention than operators allow by now", `,"evidence":{"enabled":true,"retention":"201h"}`, "--evidence", "--evidence-retention=200h0m0s", "--evidence-budget=4194304"),
 			Entry("what is not valid", `,"evidence":{"enabled":true,"retention":"1s"}`),
 		)
 
 		DescribeTable("should have evidence stored only where the access secret says so, and operators allow it", func(annotation string, evidence *configv1alpha1.Evidence, expected bool) {
 			secret.Annotations["machine-preservation.extensions.gardener.cloud/evidence"] = annotation
 			Expect(c.Update(ctx, secret)).To(Succeed())
-			config.Evidence = evidence
+			if config.Evidence = evidence; evidence != nil {
+				configv1alpha1.SetDefaults_Evidence(evidence)
+			}
 			extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","evidence":{"enabled":true}}`)}
 			Expect(c.Update(ctx, extension)).To(Succeed())
 			ensure()

@@ -94,7 +94,7 @@ func start(ctx context.Context, s *sidecar.Server, retention time.Duration) func
 	Expect(err).NotTo(HaveOccurred())
 	clients, err := evidence.NewClients(seed, as(s, metav1.NamespaceSystem, sidecarAccount), false)
 	Expect(err).NotTo(HaveOccurred())
-	Expect((&evidence.Reconciler{Retention: retention, Args: []string{"--evidence", "--token=confidential"}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
+	Expect((&evidence.Reconciler{Retention: retention, Budget: 8 << 20, Args: []string{"--evidence", "--token=confidential"}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer GinkgoRecover()

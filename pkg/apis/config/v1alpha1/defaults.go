@@ -7,6 +7,7 @@ package v1alpha1
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -34,6 +35,19 @@ func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
 	}
 	if obj.InjectionMaxFailedPercent == nil {
 		obj.InjectionMaxFailedPercent = new(int32(10))
+	}
+}
+
+// SetDefaults_Evidence sets default values for Evidence.
+func SetDefaults_Evidence(obj *Evidence) {
+	if obj.Budget == nil {
+		obj.Budget = resource.NewQuantity(v1alpha1.DefaultEvidenceBudget, resource.BinarySI)
+	}
+	if obj.SeedBudget == nil {
+		obj.SeedBudget = resource.NewQuantity(v1alpha1.DefaultEvidenceSeedBudget, resource.BinarySI)
+	}
+	if obj.MaxRetention == nil {
+		obj.MaxRetention = &metav1.Duration{Duration: v1alpha1.MaxEvidenceRetention}
 	}
 }
 

@@ -5,6 +5,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -66,6 +67,18 @@ type Evidence struct {
 	// Enabled allows Shoots to have evidence stored. Set it to false, and wait for all Shoots to be reconciled, before evidence is
 	// taken away: that deletes what was stored.
 	Enabled bool `json:"enabled"`
+	// Budget is how many bytes of evidence a control plane has at most. What is stored becomes smaller, and then less, within it. At
+	// least 1Mi. It defaults to 8Mi.
+	// +optional
+	Budget *resource.Quantity `json:"budget,omitempty"`
+	// SeedBudget is how many bytes all control planes of a seed have. When they use it up, those that have most keep less. At least
+	// budget. It defaults to 512Mi.
+	// +optional
+	SeedBudget *resource.Quantity `json:"seedBudget,omitempty"`
+	// MaxRetention is for how long evidence is kept at most after its machine is gone, whatever a Shoot sets. Between 1h and 720h. It
+	// defaults to 720h.
+	// +optional
+	MaxRetention *metav1.Duration `json:"maxRetention,omitempty"`
 }
 
 // Hosts are what machines run on, and what may be done with them.

@@ -26,4 +26,7 @@ func SetObjectDefaults_ControllerConfiguration(in *ControllerConfiguration) {
 	if in.Hosts != nil {
 		SetDefaults_Hosts(in.Hosts)
 	}
+	if in.Evidence != nil {
+		SetDefaults_Evidence(in.Evidence)
+	}
 }

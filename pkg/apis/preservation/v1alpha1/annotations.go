@@ -205,3 +205,11 @@ const (
 	MinEvidenceRetention     = time.Hour
 	MaxEvidenceRetention     = 30 * 24 * time.Hour
 )
+
+// DefaultEvidenceBudget and DefaultEvidenceSeedBudget are how many bytes of evidence a control plane, and all of a seed, have, where
+// operators do not say otherwise, and MinEvidenceBudget is the least that they can say.
+const (
+	DefaultEvidenceBudget     = 8 << 20
+	DefaultEvidenceSeedBudget = 512 << 20
+	MinEvidenceBudget         = 1 << 20
+)

@@ -49,7 +49,9 @@ import (
 
 const (
 	namespace = "extension-machine-preservation"
-	sidecar   = "machine-preservation-controller"
+	// full is a control plane with more evidence than the budget of the seed.
+	full    = "shoot--test--full"
+	sidecar = "machine-preservation-controller"
 )
 
 var _ = Describe("The chart of the extension", Ordered, func() {
@@ -70,7 +72,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		rollout.CreateNamespace(ctx, env.Client, "garden")
 		rollout.CreateNamespace(ctx, env.Client, namespace)
 		release = rollout.Install(ctx, env.Client, charts.Extension, namespace, map[string]any{
-			"config":      map[string]any{"autoPreserveFailedMax": 1, "evidence": map[string]any{"enabled": true}},
+			"config":      map[string]any{"autoPreserveFailedMax": 1, "evidence": map[string]any{"enabled": true, "budget": "1Mi", "seedBudget": "1Mi"}},
 			"controllers": map[string]any{"heartbeat": map[string]any{"renewIntervalSeconds": 1}},
 		})
 		release.CreatePriorityClass(ctx, env.Client)
@@ -82,7 +84,21 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 			"managed-by":       "secrets-manager",
 			"manager-identity": "gardener-extension-machine-preservation-webhook",
 		}}})).To(Succeed())
+		// The budget of the seed is used up, and one has a cap that is too large for it by now.
+		rollout.CreateNamespace(ctx, env.Client, full)
+		Expect(env.Client.Create(ctx, storedEvidence(full, "machine-preservation-evidence-01", "true"))).To(Succeed())
+		Expect(env.Client.Create(ctx, storedEvidence(full, "machine-preservation-evidence-cap", "cap"))).To(Succeed())
 		start(ctx, env, release, account)
+	})
+
+	It("should cap the evidence of who has most of a budget of the seed that is used up", func() {
+		Eventually(func(g Gomega) {
+			limit := &corev1.ConfigMap{}
+			g.Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: full, Name: "machine-preservation-evidence-cap"}, limit)).To(Succeed())
+			g.Expect(limit.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/evidence-cap", "655360"))
+			g.Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: full, Name: "machine-preservation-evidence-01"}, &corev1.ConfigMap{})).
+				To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
 	})
 
 	It("should have pods that are admitted where nothing privileged is", func() {
@@ -146,6 +162,8 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		role := &rbacv1.Role{}
 		Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: shoot.namespace, Name: sidecar}, role)).To(Succeed())
 		granted = rollout.Permissions(shoot.namespace, role.Rules)
+		limit := storedEvidence(shoot.namespace, "machine-preservation-evidence-cap", "cap")
+		Expect(env.Client.Create(ctx, limit)).To(Succeed())
 
 		By("Reconciling what somebody else has changed")
 		managedResource := &resourcesv1alpha1.ManagedResource{}
@@ -160,6 +178,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		By("Enabling node maintenance, changing its limits, and disabling it")
 		shoot.grantMaintenance(ctx)
 		shoot.configure(ctx, `,"nodeMaintenance":{}`)
+		Expect(env.Client.Get(ctx, client.ObjectKeyFromObject(limit), limit)).To(MatchError(apierrors.IsNotFound, "IsNotFound"), "it goes with the evidence")
 		Eventually(shoot.arguments).WithArguments(ctx).WithTimeout(10 * time.Second).Should(ContainElement("--node-maintenance"))
 		shoot.configure(ctx, `,"nodeMaintenance":{"maxUnavailable":"10%"}`)
 		Expect(shoot.arguments(ctx)).To(ContainElement("--node-maintenance"))
@@ -458,4 +477,12 @@ func (s *shoot) reasons(ctx context.Context) ([]string, error) {
 		reasons = append(reasons, event.Reason)
 	}
 	return reasons, err
+}
+
+// storedEvidence is a ConfigMap with evidence that does not say how large it is, or with a cap.
+func storedEvidence(namespace, name, label string) *corev1.ConfigMap {
+	const key = "machine-preservation.extensions.gardener.cloud/evidence"
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: name, Labels: map[string]string{key: label}, Annotations: map[string]string{key + "-cap": "2097152"},
+	}}
 }

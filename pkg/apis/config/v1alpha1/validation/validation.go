@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -64,6 +65,10 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 		allErrs = append(allErrs, field.Invalid(field.NewPath("injectionMaxFailedPercent"), *percent, "must be between 0 and 100"))
 	}
 
+	if config.Evidence != nil {
+		allErrs = append(allErrs, validateEvidence(config.Evidence, field.NewPath("evidence"))...)
+	}
+
 	if config.Hosts != nil {
 		allErrs = append(allErrs, validateHosts(config.Hosts, field.NewPath("hosts"))...)
 		// A claim of a power cycle lasts no longer than that, either.
@@ -74,6 +79,21 @@ func ValidateControllerConfiguration(config *configv1alpha1.ControllerConfigurat
 		}
 	}
 
+	return allErrs
+}
+
+func validateEvidence(evidence *configv1alpha1.Evidence, fldPath *field.Path) field.ErrorList {
+	var allErrs field.ErrorList
+	if evidence.Budget.Value() < v1alpha1.MinEvidenceBudget {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("budget"), evidence.Budget.String(), fmt.Sprintf("must be at least %s", resource.NewQuantity(v1alpha1.MinEvidenceBudget, resource.BinarySI))))
+	}
+	if evidence.SeedBudget.Cmp(*evidence.Budget) < 0 {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("seedBudget"), evidence.SeedBudget.String(), fmt.Sprintf("must not be less than budget, which is %s", evidence.Budget)))
+	}
+	if retention := evidence.MaxRetention.Duration; retention < v1alpha1.MinEvidenceRetention || retention > v1alpha1.MaxEvidenceRetention {
+		detail := fmt.Sprintf("must be between %s and %s", v1alpha1.MinEvidenceRetention, v1alpha1.MaxEvidenceRetention)
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("maxRetention"), retention.String(), detail))
+	}
 	return allErrs
 }
 

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
@@ -89,6 +90,22 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 		Entry("X8: limits that let none through", configv1alpha1.Hosts{Kind: "BareMetalHost", MaxPerShoot: new(int32(0)), MaxPerSeed: new(int32(-1))}, 5*time.Hour,
 			`hosts.maxPerShoot: Invalid value: 0: must be at least 1. To have no limit, leave it out`,
 			`hosts.maxPerSeed: Invalid value: -1: must be at least 1. To have no limit, leave it out`),
+	)
+
+	DescribeTable("evidence", func(evidence configv1alpha1.Evidence, messages ...string) {
+		configv1alpha1.SetDefaults_Evidence(&evidence)
+		var actual []string
+		for _, err := range ValidateControllerConfiguration(&configv1alpha1.ControllerConfiguration{Evidence: &evidence}) {
+			actual = append(actual, err.Error())
+		}
+		Expect(actual).To(HaveExactElements(messages))
+	},
+		Entry("the defaults", configv1alpha1.Evidence{}),
+		Entry("the least", configv1alpha1.Evidence{Budget: new(resource.MustParse("1Mi")), SeedBudget: new(resource.MustParse("1Mi")), MaxRetention: &metav1.Duration{Duration: time.Hour}}),
+		Entry("too little", configv1alpha1.Evidence{Budget: new(resource.MustParse("1M"))}, `evidence.budget: Invalid value: "1M": must be at least 1Mi`),
+		Entry("less for all than for one", configv1alpha1.Evidence{SeedBudget: new(resource.MustParse("7Mi"))}, `evidence.seedBudget: Invalid value: "7Mi": must not be less than budget, which is 8Mi`),
+		Entry("too short", configv1alpha1.Evidence{MaxRetention: &metav1.Duration{Duration: time.Minute}}, `evidence.maxRetention: Invalid value: "1m0s": must be between 1h0m0s and 720h0m0s`),
+		Entry("too long", configv1alpha1.Evidence{MaxRetention: &metav1.Duration{Duration: 721 * time.Hour}}, `evidence.maxRetention: Invalid value: "721h0m0s": must be between 1h0m0s and 720h0m0s`),
 	)
 
 	DescribeTable("injection",

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package evidence bounds how many bytes of evidence there are in a seed, fairly: control planes that have most keep less, and those that
+// have little keep all. The replica that leads is the only one that looks.
+package evidence
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+const (
+	// ControllerName is the name of the controller.
+	ControllerName = "evidence"
+
+	// period is how often the seed is looked at. Until then, a control plane may have its own budget.
+	period = time.Minute
+
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it.
+func (r *Reconciler) AddToManager(mgr manager.Manager) error {
+	if r.Client == nil {
+		r.Client = mgr.GetClient()
+	}
+	if r.APIReader == nil {
+		r.APIReader = mgr.GetAPIReader()
+	}
+
+	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+		Named(ControllerName).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: "seed"}})
+			return nil
+		})).
+		WithOptions(controller.TypedOptions[reconcile.Request]{
+			MaxConcurrentReconciles: 1,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
+		Complete(r)
+}

@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/evidence"
+)
+
+const (
+	prefix = "machine-preservation.extensions.gardener.cloud/"
+	mib    = 1 << 20
+	budget = 512 * mib
+)
+
+var _ = Describe("Decisions", func() {
+	has := func(bytes int64, caps ...int64) Usage {
+		u := Usage{Bytes: bytes}
+		for i := range caps {
+			u.Cap = &caps[i]
+		}
+		return u
+	}
+	total := func(usage map[string]Usage, caps map[string]int64) (sum int64) {
+		for namespace, u := range usage {
+			if limit, ok := caps[namespace]; ok {
+				u.Bytes = min(u.Bytes, limit)
+			}
+			sum += u.Bytes
+		}
+		return sum
+	}
+
+	It("should keep 190 hostile shoots below the budget, and leave an honest one all that it has", func() {
+		usage := map[string]Usage{"honest": has(mib)}
+		for i := range 190 {
+			usage[fmt.Sprintf("hostile-%d", i)] = has(8 * mib)
+		}
+		Expect(total(usage, nil)).To(BeEquivalentTo(1521*mib), "so much it is without caps")
+		caps := Decide(usage, budget)
+		Expect(caps).To(HaveLen(190))
+		Expect(caps).NotTo(HaveKey("honest"))
+		Expect(total(usage, caps)).To(And(BeNumerically("<=", budget/8*5), BeNumerically(">", budget/8*5-mib)))
+
+		// What they have is what they may have by now: nothing changes, and nothing flaps.
+		for namespace, limit := range caps {
+			usage[namespace] = has(limit, limit)
+		}
+		Expect(Decide(usage, budget)).To(Equal(caps))
+	})
+
+	DescribeTable("who keeps what", func(usage map[string]Usage, want map[string]int64) {
+		Expect(Decide(usage, 8000)).To(Equal(want))
+	},
+		Entry("nobody has anything", nil, map[string]int64{}),
+		Entry("all that they have up to three quarters", map[string]Usage{"a": has(6000)}, map[string]int64{}),
+		Entry("one has it all", map[string]Usage{"a": has(6001)}, map[string]int64{"a": 5000}),
+		Entry("who has less than the fair share gives nothing up", map[string]Usage{"a": has(5000), "b": has(3000), "c": has(500)}, map[string]int64{"a": 2250, "b": 2250}),
+		Entry("what others do not want is shared", map[string]Usage{"a": has(5000), "b": has(2000), "c": has(500)}, map[string]int64{"a": 2500}),
+		Entry("a cap stays while half is used", map[string]Usage{"a": has(2000, 2250), "b": has(2000)}, map[string]int64{"a": 2250}),
+		Entry("no other is added then", map[string]Usage{"a": has(1000, 1000), "b": has(4900)}, map[string]int64{"a": 1000}),
+		Entry("it falls when it is too much again", map[string]Usage{"a": has(2250, 2250), "b": has(2250, 2250), "c": has(2000)}, map[string]int64{"a": 1666, "b": 1666, "c": 1666}),
+		Entry("it goes when less than half is used", map[string]Usage{"a": has(2000, 2250), "b": has(1999)}, map[string]int64{}),
+	)
+})
+
+var _ = Describe("Reconciler", func() {
+	var (
+		ctx    = context.Background()
+		limits []int64
+	)
+	stored := func(namespace string, number, bytes int, expires time.Time) *corev1.ConfigMap {
+		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: fmt.Sprintf("machine-preservation-evidence-%02d", number), UID: types.UID(fmt.Sprint(namespace, number)),
+			Labels:      map[string]string{prefix + "evidence": "true"},
+			Annotations: map[string]string{prefix + "evidence-bytes": strconv.Itoa(bytes - 4096), prefix + "evidence-failed-since": fmt.Sprintf("2026-03-01T12:00:%02dZ", number)},
+		}}
+		if !expires.IsZero() {
+			c.Annotations[prefix+"evidence-expires"] = expires.UTC().Format(time.RFC3339)
+		}
+		return c
+	}
+	newReconciler := func(objects ...client.Object) (*Reconciler, client.Client) {
+		scheme := runtime.NewScheme()
+		Expect(corev1.AddToScheme(scheme)).To(Succeed())
+		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+		limits = nil
+		reader := interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			limits = append(limits, (&client.ListOptions{}).ApplyOptions(opts).Limit)
+			Expect(list).To(BeAssignableToTypeOf(&metav1.PartialObjectMetadataList{}))
+			return c.List(ctx, list, opts...)
+		}})
+		return &Reconciler{Client: c, APIReader: reader, Budget: mib}, c
+	}
+	names := func(c client.Client) (names []string) {
+		list := &corev1.ConfigMapList{}
+		Expect(c.List(ctx, list)).To(Succeed())
+		for _, item := range list.Items {
+			names = append(names, item.Namespace+item.Name[len("machine-preservation-evidence"):])
+		}
+		return names
+	}
+	reconcileSeed := func(r *Reconciler) {
+		GinkgoHelper()
+		Expect(r.Reconcile(ctx, reconcile.Request{})).To(Equal(reconcile.Result{RequeueAfter: time.Minute}))
+	}
+
+	It("should cap who has most, delete what is above, also where no sidecar runs, and leave the others alone", func() {
+		var objects []client.Object
+		for i := range 8 {
+			objects = append(objects, stored("large", i+1, mib/8, time.Time{}))
+		}
+		objects[6] = stored("large", 7, mib/8, time.Now())
+		objects = append(objects, stored("small", 1, mib/16, time.Time{}))
+		other := stored("large", 51, mib/8, time.Time{})
+		r, c := newReconciler(append(objects, other)...)
+		reconcileSeed(r)
+		Expect(limits).To(HaveExactElements(BeNumerically(">", 0)))
+		// 5/8 MiB are left to all, 9/16 of them to the large one: four of its eight, the last ones of machines that are there.
+		Expect(names(c)).To(ConsistOf("large-cap", "large-04", "large-05", "large-06", "large-08", "large-51", "small-01"))
+		limit := &corev1.ConfigMap{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: "large", Name: "machine-preservation-evidence-cap"}, limit)).To(Succeed())
+		Expect(limit.Labels).To(Equal(map[string]string{prefix + "evidence": "cap"}))
+		Expect(limit.Annotations).To(Equal(map[string]string{prefix + "evidence-cap": strconv.Itoa(mib / 16 * 9)}))
+
+		reconcileSeed(r)
+		Expect(names(c)).To(HaveLen(7), "nothing flaps")
+
+		Expect(c.Delete(ctx, stored("large", 4, 0, time.Time{}))).To(Succeed())
+		reconcileSeed(r)
+		Expect(names(c)).To(ConsistOf("large-05", "large-06", "large-08", "large-51", "small-01"), "there is no cap while less than half is used")
+	})
+
+	It("should lower a cap", func() {
+		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{}), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "a", Name: "machine-preservation-evidence-cap", Labels: map[string]string{prefix + "evidence": "cap"}, Annotations: map[string]string{prefix + "evidence-cap": strconv.Itoa(mib)},
+		}})
+		reconcileSeed(r)
+		Expect(names(c)).To(ConsistOf("a-cap", "a-02"))
+	})
+})

@@ -1,0 +1,156 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// incompressible returns a pod with so many bytes of labels that nothing compresses.
+func incompressible(random *rand.ChaCha8, name string, size int) corev1.Pod {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{}}}
+	data := make([]byte, 90)
+	for written := 0; written < size; written += 120 {
+		_, _ = random.Read(data)
+		text := base64.RawURLEncoding.EncodeToString(data)
+		pod.Labels["x"+text[:58]+"x"] = "x" + text[60:] + "x"
+	}
+	return pod
+}
+
+// hostile has the Reconciler gather bundles with so many bytes of labels and of names that nothing compresses.
+func (e *environment) hostile(labels, names int) {
+	random := rand.NewChaCha8([32]byte{1})
+	e.controller.Collect = func(_ context.Context, machine string) (*evidence.Bundle, error) {
+		e.gathered++
+		pods := []corev1.Pod{incompressible(random, "hostile", labels)}
+		for written := 0; written < names; written += 120 {
+			data := make([]byte, 90)
+			_, _ = random.Read(data)
+			pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: base64.RawURLEncoding.EncodeToString(data)}})
+		}
+		return &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: snapshot.Snapshot{
+			Time:  e.clock.Now(),
+			Shoot: snapshot.Shoot{Pods: pods},
+			Seed:  &snapshot.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*Machine(machine)}},
+		}}, nil
+	}
+}
+
+// bytesStored returns how many bytes etcd has of the ConfigMaps of the control plane.
+func (e *environment) bytesStored(ctx context.Context) (bytes int) {
+	GinkgoHelper()
+	for _, configMap := range e.configMaps(ctx) {
+		bytes += configMap.Size()
+	}
+	return bytes
+}
+
+var _ = Describe("Budget", func() {
+	const budget = 1 << 20
+	ctx := context.Background()
+
+	DescribeTable("bounds what a shoot that does not compress has in etcd, also while more is stored, and gathers nothing in a loop", func(labels, names int) {
+		var objects []client.Object
+		for i := range 24 {
+			objects = append(objects, Machine(fmt.Sprintf("m-%d", i), Phase(machinev1alpha1.MachineFailed, Start.Add(time.Duration(i)*time.Second)), kept))
+		}
+		e := newEnvironment(objects...)
+		e.controller.Budget = budget
+		e.hostile(labels, names)
+		most := 0
+		for i := range 24 {
+			_, err := e.reconcile(ctx, fmt.Sprintf("m-%d", i))
+			Expect(err).NotTo(HaveOccurred())
+			most = max(most, e.bytesStored(ctx))
+		}
+		_, _ = fmt.Fprintf(GinkgoWriter, "%d bundles of %d KiB, %d KiB at most\n", len(e.configMaps(ctx)), e.bytesStored(ctx)>>10, most>>10)
+		Expect(most).To(BeNumerically("<=", budget))
+		Expect(len(e.configMaps(ctx))).To(BeNumerically(">=", 12), "they are made smaller before others have to go")
+
+		gathered := e.gathered
+		for range 3 {
+			for i := range 24 {
+				_, err := e.reconcile(ctx, fmt.Sprintf("m-%d", i))
+				Expect(err).NotTo(HaveOccurred())
+			}
+		}
+		Expect(e.gathered).To(Equal(gathered), "what was evicted is not gathered again")
+	},
+		Entry("labels, which are cut", 150<<10, 0),
+		Entry("names of pods as long as they fit, so that others have to go", 0, 55<<10),
+	)
+
+	It("should obey the cap of the extension at once, whatever its budget is", func() {
+		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
+			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "20000"},
+		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
+		e.hostile(100<<10, 0)
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.configMaps(ctx)).NotTo(HaveKey(nameOf("gone")), "it does not say its size, and counts as the largest")
+		configMap := e.configMaps(ctx)["machine-preservation-evidence-01"]
+		Expect(configMap.Size()).To(And(BeNumerically(">", 0), BeNumerically("<=", 20000)))
+		Expect(e.configMaps(ctx)).To(HaveKey("machine-preservation-evidence-cap"), "it is not evidence")
+	})
+
+	sized := func(machine string, bytes string, expires ...time.Time) metav1.PartialObjectMetadata {
+		s := stored(machine, Start, expires...)
+		s.Annotations[prefix+"evidence-bytes"] = bytes
+		return s
+	}
+
+	DescribeTable("evicts in the order of eviction by number until the rest fits", func(budget int64, want ...string) {
+		have := []metav1.PartialObjectMetadata{sized("a", "100000"), sized("b", "100000", now.Add(2*time.Hour)), sized("c", "100000", now.Add(time.Hour))}
+		todo := Decide(sets.New("a"), have, time.Hour, budget, now)
+		Expect(todo.Evict).To(HaveExactElements(want))
+	},
+		Entry("all fit", int64(3*104096)),
+		Entry("one byte less", int64(3*104096-1), nameOf("c")),
+		Entry("two", int64(104096), nameOf("c"), nameOf("b")),
+		Entry("none", int64(0), nameOf("c"), nameOf("b"), nameOf("a")),
+	)
+
+	DescribeTable("counts what does not say how large it is as the largest", func(bytes string) {
+		s := sized("a", bytes)
+		Expect(evidence.StoredSize(&s)).To(BeEquivalentTo(904 << 10))
+	},
+		Entry("nothing", ""), Entry("no number", "1k"), Entry("zero", "0"), Entry("less", "-1"), Entry("more than a bundle may have", "921601"),
+	)
+
+	DescribeTable("gives a bundle an eighth of what is left, and always what 48 may have each", func(used, budget, want int64) {
+		Expect(ShareOf(used, budget)).To(Equal(want))
+	},
+		Entry("all is left", int64(0), int64(16<<20), int64(904<<10)),
+		Entry("some", int64(4<<20), int64(8<<20), int64(512<<10)),
+		Entry("nothing", int64(8<<20), int64(8<<20), int64(8<<20)/48),
+		Entry("a small budget", int64(1<<20), int64(1<<20), int64(64<<10)),
+		Entry("a tiny one", int64(0), int64(1<<10), int64(1<<10)),
+	)
+
+	It("should not gather again what was evicted unless it fits without another eviction", func() {
+		machine := Machine("m", failed, kept, Annotation(evidenceKey, failure))
+		have := []metav1.PartialObjectMetadata{sized("a", "900000")}
+		Expect(Due(machine, have, 904096+64<<10, now)).To(Equal(now))
+		Expect(Due(machine, have, 904096+64<<10-1, now)).To(BeZero())
+	})
+})
