@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	nodeutil "k8s.io/component-helpers/node/util"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -215,16 +216,18 @@ func (s *step) deal(ctx context.Context, action Action) {
 	if p.Mirror {
 		return
 	}
-	if p.DaemonSet != "" && !p.Finished {
-		switch exists, err := s.daemonSetExists(ctx, p); {
-		case exists:
-			return
-		case err != nil:
-			s.count(action, err)
-			return
+	stays := false
+	err := panics.Catch(ctx, func() (err error) {
+		if p.DaemonSet != "" && !p.Finished {
+			if stays, err = s.daemonSetExists(ctx, p); stays || err != nil {
+				return err
+			}
 		}
+		return s.executor.execute(ctx, action)
+	})
+	if !stays {
+		s.count(action, err)
 	}
-	s.count(action, s.executor.execute(ctx, action))
 }
 
 func (s *step) count(action Action, err error) {

@@ -37,8 +37,8 @@ func TestDrain(t *testing.T) {
 	RunSpecs(t, "Drain Suite")
 }
 
-// errHang stands for an answer that never comes.
-var errHang = errors.New("no answer")
+// errHang stands for an answer that never comes, and errPanic for one that nobody has thought of.
+var errHang, errPanic = errors.New("no answer"), errors.New("what is this")
 
 // shoot is an API server that lists pods in pages, and evicts and deletes them. It answers in memory, so that a test may
 // turn the time.
@@ -53,6 +53,8 @@ type shoot struct {
 	// to lookups of DaemonSets.
 	refuse          map[string]error
 	listing, lookup error
+	// budgets, by namespace, is the answer to lists of PodDisruptionBudgets.
+	budgets map[string]error
 	// failPage is the number of the list that gets no connection, counted from 1.
 	failPage int
 	// evicted and deleted are the names of pods in the order of the calls, and options those of all these calls.
@@ -94,6 +96,9 @@ func (s *shoot) RoundTrip(request *http.Request) (*http.Response, error) {
 		<-request.Context().Done()
 		return nil, request.Context().Err()
 	}
+	if errors.Is(err, errPanic) {
+		panic(err)
+	}
 	code, header := http.StatusOK, http.Header{"Content-Type": {"application/json"}}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		answer := status.Status()
@@ -133,6 +138,8 @@ func (s *shoot) serve(request *http.Request) (any, error) {
 			return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "daemonsets"}, path[6])
 		}
 		return &appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}}, nil
+	case request.Method == http.MethodGet && path[len(path)-1] == "poddisruptionbudgets":
+		return &policyv1.PodDisruptionBudgetList{TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudgetList"}}, s.budgets[path[4]]
 	case request.Method == http.MethodPost && path[len(path)-1] == "eviction":
 		eviction := &policyv1.Eviction{}
 		if err := json.NewDecoder(request.Body).Decode(eviction); err != nil {

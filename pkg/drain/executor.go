@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -51,7 +52,7 @@ func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
 	defer cancel()
 	errs := slices.Repeat([]error{ErrNotReached}, len(actions))
 	forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
-		errs[i] = e.execute(ctx, actions[i])
+		errs[i] = panics.Catch(ctx, func() error { return e.execute(ctx, actions[i]) })
 		if apierrors.IsNotFound(errs[i]) || (actions[i].Verb == Delete || actions[i].Verb == Terminate) && apierrors.IsConflict(errs[i]) { // or another one has its name
 			errs[i] = nil
 		}
@@ -72,7 +73,10 @@ func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, e
 	known := make([]Budgets, len(namespaces))
 	errs := slices.Repeat([]error{ErrNotReached}, len(namespaces))
 	forEach(ctx, timed, len(namespaces), func(ctx context.Context, i int) {
-		known[i], errs[i] = e.budgetsOf(ctx, namespaces[i], maxBudgets/len(namespaces))
+		errs[i] = panics.Catch(ctx, func() (err error) {
+			known[i], err = e.budgetsOf(ctx, namespaces[i], maxBudgets/len(namespaces))
+			return err
+		})
 	})
 
 	budgets := Budgets{}
@@ -112,7 +116,8 @@ func (e *Executor) budgetsOf(ctx context.Context, namespace string, most int) (B
 }
 
 // forEach calls a function with the numbers below count, in their order and some at a time, until timed is over. Each has
-// the time for a call. It returns how many of the first numbers were reached; some behind them may have been as well.
+// the time for a call. It returns how many of the first numbers were reached; some behind them may have been as well. The
+// function must not panic, or the process ends.
 func forEach(ctx, timed context.Context, count int, deal func(ctx context.Context, i int)) int {
 	reached := make([]bool, count)
 	workqueue.ParallelizeUntil(timed, parallel, count, func(i int) {

@@ -54,6 +54,21 @@ var _ = Describe("Executor", func() {
 		Expect(s.deleted).To(ConsistOf("a", "gone", "other", "c"))
 	})
 
+	It("D6: should go on with the others when it panics on one, and say which", func(ctx SpecContext) {
+		s := newShoot()
+		s.refuse["a"] = errPanic
+		errs := (&Executor{Client: s}).Execute(ctx, []Action{act(Delete, "a"), act(Delete, "b")})
+		Expect(errs).To(HaveExactElements(MatchError("failed to deal with pod default/a: panic: what is this"), BeNil()))
+		Expect(s.deleted).To(ConsistOf("a", "b"))
+	})
+
+	It("D4: should not know of the budgets of a namespace on which it panics", func(ctx SpecContext) {
+		s := newShoot()
+		s.budgets = map[string]error{"a": errPanic}
+		_, err := (&Executor{Client: s}).Budgets(ctx, []string{"a", "b"})
+		Expect(err).To(MatchError("failed to list the PodDisruptionBudgets of namespace a: panic: what is this"))
+	})
+
 	It("should do nothing with pods that are waited for or kept", func(ctx SpecContext) {
 		s := newShoot()
 		Expect((&Executor{Client: s}).Execute(ctx, []Action{act(Wait, "a"), act(Keep, "b")})).To(Equal([]error{nil, nil}))

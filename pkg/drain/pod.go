@@ -45,7 +45,8 @@ type Pod struct {
 	Managed bool
 	// EmptyDir says that it has data which are lost with it.
 	EmptyDir bool
-	// Resources are the names of the resources that its containers request or limit, sorted.
+	// Resources are the first of the names of the resources that its containers request or limit, sorted. There are more than
+	// MaxResources only if there are more than those.
 	Resources []corev1.ResourceName
 	// AtRisk says that it may still be running, and write to these volumes, on a node that does not answer.
 	AtRisk bool
@@ -93,6 +94,9 @@ func ownerOf(p *corev1.Pod) string {
 	return p.Namespace + "/" + text.Cut(ref.Kind) + " " + text.Cut(ref.Name)
 }
 
+// MaxResources is how many resources of a pod are looked at: many times those that a node has.
+const MaxResources = 64
+
 func resourcesOf(p *corev1.Pod) []corev1.ResourceName {
 	var names []corev1.ResourceName
 	for _, containers := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -103,7 +107,8 @@ func resourcesOf(p *corev1.Pod) []corev1.ResourceName {
 		}
 	}
 	slices.Sort(names)
-	return slices.Compact(names)
+	names = slices.Compact(names)
+	return slices.Clone(names[:min(len(names), MaxResources+1)]) // the others are not to be kept in memory
 }
 
 // Belongs says that the pod stays with its node, or is over: a drain has nothing to do with it (D3).

@@ -30,49 +30,66 @@ const (
 	// MaxNamespacePatterns is how many patterns there may be.
 	MaxNamespacePatterns = 32
 
-	maxPattern, maxInstructions = 256, 1000
+	// maxInstructions is how many instructions the longest program has that package regexp does not run the slow way.
+	maxPattern, maxInstructions = 256, 500
 )
 
 // CompileNamespacePattern returns a regular expression that matches whole names of namespaces, or an error if the pattern
 // is not one by itself or is too large.
 func CompileNamespacePattern(pattern string) (*regexp.Regexp, error) {
-	if err := checkPattern(pattern); err != nil {
+	if _, err := checkPattern(pattern); err != nil {
 		return nil, err
 	}
 	return regexp.Compile("^(?:" + pattern + ")$")
 }
 
-// CompilePattern returns a regular expression, or an error if the pattern is not one or is too large.
-func CompilePattern(pattern string) (*regexp.Regexp, error) {
-	if err := checkPattern(pattern); err != nil {
-		return nil, err
+// CompilePattern returns a regular expression and how many instructions it has, each of which a match may carry out for each
+// byte, or an error if the pattern is not one or is too large.
+func CompilePattern(pattern string) (*regexp.Regexp, int, error) {
+	count, err := checkPattern(pattern)
+	if err != nil {
+		return nil, 0, err
 	}
-	return regexp.Compile(pattern)
+	compiled, err := regexp.Compile(pattern)
+	return compiled, count, err
 }
 
-func checkPattern(pattern string) error {
+func checkPattern(pattern string) (int, error) {
 	if len(pattern) > maxPattern {
-		return fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
+		return 0, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
 	}
 	// No name has what classes of Unicode are for, each of which takes kilobytes.
 	parsed, err := syntax.Parse(pattern, syntax.Perl&^syntax.UnicodeGroups)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if instructions(parsed) > maxInstructions {
-		return errors.New("it repeats too much")
+	// What it is compiled to may take megabytes.
+	if estimate(parsed) > 10*maxInstructions {
+		return 0, errTooMuch
 	}
-	return nil
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return 0, err
+	}
+	if len(program.Inst) > maxInstructions {
+		return 0, errTooMuch
+	}
+	return len(program.Inst), nil
 }
 
-// instructions returns about how many instructions an expression is compiled to.
-func instructions(expression *syntax.Regexp) int {
-	count := 1 + len(expression.Rune)
+var errTooMuch = errors.New("it repeats too much")
+
+// estimate returns about how many instructions an expression is compiled to, and rather more.
+func estimate(expression *syntax.Regexp) int {
+	count := 1 + len(expression.Sub)
+	if expression.Op == syntax.OpLiteral {
+		count = len(expression.Rune)
+	}
 	for _, sub := range expression.Sub {
-		count += instructions(sub)
+		count += estimate(sub)
 	}
 	if expression.Op == syntax.OpRepeat {
-		count *= max(expression.Min, expression.Max)
+		count *= max(1, expression.Min, expression.Max)
 	}
 	return count
 }

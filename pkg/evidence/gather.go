@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
@@ -106,8 +107,20 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 	}
 
 	var wait sync.WaitGroup
-	for _, gather := range []func(context.Context){c.shootObjects, c.seedEvents, c.nodeLogs, c.seedLogs} {
-		wait.Go(func() { gather(ctx) })
+	for _, of := range []struct {
+		what   string
+		gather func(context.Context)
+	}{
+		{snapshot.WhatShoot, c.shootObjects},
+		{snapshot.WhatMachineEvents, c.seedEvents},
+		{"logs of the node", c.nodeLogs},
+		{"logs of the seed", c.seedLogs},
+	} {
+		wait.Go(func() {
+			if err := panics.Catch(ctx, func() error { of.gather(ctx); return nil }); err != nil {
+				c.note(snapshot.WhatRest+of.what, err)
+			}
+		})
 	}
 	wait.Wait()
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -439,7 +452,7 @@ func (c *collector) call(ctx context.Context, timeout time.Duration, ask func(co
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := ask(limited)
+	err := panics.Catch(ctx, func() error { return ask(limited) })
 	switch {
 	case err == nil:
 		return nil

@@ -195,6 +195,11 @@ func names[T any](items []T, of func(*T) string) []string {
 	return names
 }
 
+// panickyError is one that is not prepared to be told.
+type panickyError struct{}
+
+func (panickyError) Error() string { panic("an error without words") }
+
 func reasonOf(s *snapshot.Snapshot, what string) string {
 	if i := slices.IndexFunc(s.Missing, func(m snapshot.Missing) bool { return m.What == what }); i >= 0 {
 		return s.Missing[i].Reason
@@ -440,6 +445,34 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("What", snapshot.WhatMaintenances)), "nothing is missing")
 		Expect(b.Snapshot.Shoot.HasMaintenances).To(BeFalse())
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
+	})
+
+	It("should note what could not be had because it panics, and have the rest", func(ctx SpecContext) {
+		s := sources()
+		s.Shoot = server(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*corev1.PodList); ok {
+				panic("a pod that nobody has thought of")
+			}
+			return c.List(ctx, list, opts...)
+		}}, shootObjects()...)
+		s.Seed = server(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, ok := list.(*eventsv1.EventList); ok {
+				return panickyError{}
+			}
+			return c.List(ctx, list, opts...)
+		}}, seedObjects()...)
+		s.NodeProxy = func(context.Context, string, string, url.Values, int64) (io.ReadCloser, error) { panic("a kubelet") }
+		s.PodLogs = func(context.Context, string, string, *corev1.PodLogOptions) (io.ReadCloser, error) {
+			return nil, panickyError{}
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatPods)).To(Equal("panic: a pod that nobody has thought of"))
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatRest+snapshot.WhatMachineEvents)).To(Equal("panic: an error without words"))
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatRest+"logs of the seed")).To(Equal("panic: an error without words"))
+		Expect(b.Snapshot.Missing).To(ContainElement(HaveField("Reason", "panic: a kubelet")))
+		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
+		Expect(b.Snapshot.Shoot.Events).NotTo(BeEmpty())
 	})
 
 	It("should note that the node could not be had though the shoot answers", func(ctx SpecContext) {

@@ -5,6 +5,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -172,16 +173,23 @@ func parseSelector(field, value string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// filter says which pods a drain concerns (M5).
+// filter says which pods a drain concerns (M5). It is for one round.
 type filter struct {
 	spec      *v1alpha1.DrainSpec
 	selector  labels.Selector
 	resources []*regexp.Regexp
+	// instructions are those of all regular expressions, steps what they may still take, and known what they have said of a name.
+	instructions, steps int
+	known               map[corev1.ResourceName]bool
 }
+
+// maxSteps is how many instructions of regular expressions a round carries out at most, which takes less than 100 ms. Both they
+// and what they are looked for in are the shoot's.
+const maxSteps = 5_000_000
 
 // newFilter returns the filter of a spec, or an error: on one that cannot be read nothing is evicted.
 func newFilter(spec *v1alpha1.DrainSpec) (*filter, error) {
-	f := &filter{spec: spec}
+	f := &filter{spec: spec, steps: maxSteps, known: map[corev1.ResourceName]bool{}}
 	var err error
 	if f.selector, err = parseSelector("spec.drainSpec.podSelector", spec.PodSelector); err != nil {
 		return nil, err
@@ -194,24 +202,35 @@ func newFilter(spec *v1alpha1.DrainSpec) (*filter, error) {
 		if entry.ByResourceNameRegex == "" {
 			return nil, errors.New(field + " must be set")
 		}
-		pattern, err := drain.CompilePattern(entry.ByResourceNameRegex)
+		pattern, instructions, err := drain.CompilePattern(entry.ByResourceNameRegex)
 		if err != nil {
 			return nil, fmt.Errorf("%s %q cannot be used: %s", field, text.Cut(entry.ByResourceNameRegex), text.Cut(err.Error()))
 		}
 		f.resources = append(f.resources, pattern)
+		f.instructions += instructions
 	}
 	return f, nil
 }
 
-// split returns which of a node's pods are to go, and which of these must not be evicted, with the reason.
+// split returns which of a node's pods are to go, and which of these must not be evicted, with the reason. The order of pods
+// does not matter: a cache has none, and what is said of them is not to change with it.
 func (f *filter) split(pods []drain.Pod) (selected []drain.Pod, blocked []string) {
+	pods = slices.SortedFunc(slices.Values(pods), func(a, b drain.Pod) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
 	for _, pod := range pods {
-		if pod.Belongs() || !f.selector.Matches(pod.Labels) || !f.hasResource(pod) {
+		if pod.Belongs() || !f.selector.Matches(pod.Labels) {
+			continue
+		}
+		has, known := f.hasResource(pod)
+		if known && !has {
 			continue
 		}
 		selected = append(selected, pod)
 		switch {
 		case !pod.GraceEnds.IsZero():
+		case !known: // nor is its node handed over with it
+			blocked = append(blocked, pod.Key()+" (has too many resources to look at, see spec.drainSpec.podEvictionFilters)")
 		case !pod.Managed && !f.spec.Force:
 			blocked = append(blocked, pod.Key()+" (has no controller, see spec.drainSpec.force)")
 		case pod.EmptyDir && !f.spec.DeleteEmptyDir:
@@ -222,10 +241,35 @@ func (f *filter) split(pods []drain.Pod) (selected []drain.Pod, blocked []string
 	return selected, blocked
 }
 
-func (f *filter) hasResource(pod drain.Pod) bool {
-	return len(f.resources) == 0 || slices.ContainsFunc(pod.Resources, func(name corev1.ResourceName) bool {
-		return slices.ContainsFunc(f.resources, func(pattern *regexp.Regexp) bool { return pattern.MatchString(string(name)) })
-	})
+// hasResource says whether a pod has a resource that is filtered for, and whether that is known.
+func (f *filter) hasResource(pod drain.Pod) (has, known bool) {
+	if len(f.resources) == 0 {
+		return true, true
+	}
+	known = len(pod.Resources) <= drain.MaxResources
+	for _, name := range pod.Resources[:min(len(pod.Resources), drain.MaxResources)] {
+		found, looked := f.find(name)
+		if found {
+			return true, true
+		}
+		known = known && looked
+	}
+	return false, known
+}
+
+// find says whether a name is filtered for, and whether there were steps left to look.
+func (f *filter) find(name corev1.ResourceName) (found, looked bool) {
+	if found, looked = f.known[name]; looked {
+		return found, true
+	}
+	steps := (len(name) + 1) * f.instructions
+	if steps > f.steps {
+		return false, false
+	}
+	f.steps -= steps
+	found = slices.ContainsFunc(f.resources, func(pattern *regexp.Regexp) bool { return pattern.MatchString(string(name)) })
+	f.known[name] = found
+	return found, true
 }
 
 // waitedFor returns which of a node's pods are waited for (M4).

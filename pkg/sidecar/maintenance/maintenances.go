@@ -31,6 +31,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -140,7 +141,7 @@ func (m *Maintenances) WhenKnown(ctx context.Context, call func()) {
 func whenSynced(ctx context.Context, informer cache.Informer, call func()) {
 	go func() {
 		if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			call()
+			_ = panics.Catch(ctx, func() error { call(); return nil })
 		}
 	}()
 }
@@ -176,7 +177,7 @@ func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMai
 				m.log.Error(err, "Failed to list the NodeMaintenances")
 			}
 			for i := range list.Items {
-				for _, request := range requestsOf(ctx, &list.Items[i]) {
+				for _, request := range shoot.Requests(ctx, requestsOf, &list.Items[i]) {
 					queue.Add(request)
 				}
 			}

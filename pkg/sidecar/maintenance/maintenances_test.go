@@ -49,6 +49,23 @@ var _ = Describe("Maintenances", func() {
 		Expect(again).To(Equal(request))
 	})
 
+	It("M1: should ask for all others once it is known where one panics", func(ctx SpecContext) {
+		informer := controllertest.NewFakeInformer()
+		m, err := NewFor(fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(maintenance("a", "Ready"), maintenance("b", "Ready")).Build(), informer, controllertest.NewFakeInformer())
+		Expect(err).NotTo(HaveOccurred())
+		queue := newQueue()
+		defer queue.ShutDown()
+		Expect(m.Source(func(_ context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
+			if nm.Name == "a" {
+				panic("what is this")
+			}
+			return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(nm)}}
+		}).Start(ctx, queue)).To(Succeed())
+		m.WhenKnown(ctx, func() { panic("what is this") })
+		informer.Synced()
+		Eventually(queue.Len).Should(Equal(1))
+	})
+
 	It("M9, M17: should ask once more when all configurations are known, because nobody knows the one that counts before", func(ctx SpecContext) {
 		counts := &v1alpha1.MaintenanceOperatorConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "default"}}
 		informer, queue := controllertest.NewFakeInformer(), newQueue()

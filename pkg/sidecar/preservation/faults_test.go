@@ -18,7 +18,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -49,6 +51,20 @@ func (e *environment) failingRound(ctx context.Context) time.Duration {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", 30*time.Second)))
 	return result.RequeueAfter
+}
+
+// panicky panics when something is told of a machine.
+type panicky struct {
+	events.EventRecorder
+	machine string
+	panics  *bool
+}
+
+func (p panicky) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	if *p.panics && regarding.(client.Object).GetName() == p.machine {
+		panic("what is this")
+	}
+	p.EventRecorder.Eventf(regarding, related, eventType, reason, action, note, args...)
 }
 
 // holdWrites is how many writes make a hold that comes at the last moment: the deadline is put off first (H3).
@@ -192,6 +208,45 @@ var _ = Describe("Faulty API", func() {
 				_, err := e.reconcile(ctx)
 				Expect(err).NotTo(HaveOccurred())
 				Expect(e.recorder.take()).To(BeEmpty())
+			})
+
+			for _, bad := range []string{"a write", "what is told of it"} {
+				It("P12: should not let one machine on which it panics keep the others waiting, and try it again: "+bad, func(ctx SpecContext) {
+					deployment := Deployment("pool", Share("2"))
+					set := Set("set", deployment)
+					e := newEnvironment(holder, deployment, set, Machine("bad", Of(set), failing(now)), Machine("good", Of(set), failing(now)))
+					panics := true
+					if bad == "a write" {
+						e.api.write = func(_ int, what string, do func() error) error {
+							if panics && strings.HasPrefix(what, "Machine/bad") {
+								panic("what is this")
+							}
+							return do()
+						}
+					} else {
+						e.Events.Source = panicky{e.recorder, "bad", &panics}
+					}
+					e.failingRound(ctx)
+					Expect(e.held(ctx)).To(ContainElement("good"))
+					panics = false
+					e.pass(time.Minute)
+					_, err := e.reconcile(ctx)
+					Expect(err).NotTo(HaveOccurred())
+					Expect(e.held(ctx)).To(ConsistOf("bad", "good"))
+				})
+			}
+
+			It("P12: should return an error when reading a node panics", func(ctx SpecContext) {
+				e := withMachine(holder, Machine("m", failing(now)), Node("m"))
+				e.api.read = func(cluster string) error {
+					if cluster == "shoot" {
+						panic("what is this")
+					}
+					return nil
+				}
+				_, err := e.reconcile(ctx)
+				Expect(err).To(MatchError("panic: what is this"))
+				Expect(e.api.written()).To(BeEmpty())
 			})
 
 			It("should not wait for the answer to a write for ever", func(ctx SpecContext) {

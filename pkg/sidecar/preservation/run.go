@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -128,9 +129,21 @@ func (r *run) uid() types.UID { return r.decision.Machine.UID }
 
 func (r *run) do(ctx context.Context, m *memory, lookAgain func()) {
 	defer close(r.ended)
-	r.hold(ctx)
+	// One that does not end is under way for ever: nothing else is written to its machine.
+	err := panics.Catch(ctx, func() error { r.hold(ctx); return nil })
 	close(r.held)
 	<-r.proceed
+	if err == nil {
+		err = panics.Catch(ctx, func() error { r.finish(ctx); return nil })
+	}
+	r.failed(r.machine, err)
+	if r.report(ctx, m).left {
+		lookAgain()
+	}
+}
+
+// finish runs the steps that are left.
+func (r *run) finish(ctx context.Context) {
 	if r.releases() {
 		r.readNode(ctx)
 		d := *r.decision
@@ -138,9 +151,6 @@ func (r *run) do(ctx context.Context, m *memory, lookAgain func()) {
 		r.steps = preservation.Steps(r.Holder, d, r.Timeouts, r.Clock.Now())
 	}
 	r.carry(ctx, r.steps)
-	if r.report(ctx, m).left {
-		lookAgain()
-	}
 }
 
 // hold runs the steps that make the hold: the first ones.
@@ -327,5 +337,5 @@ func (r *run) report(ctx context.Context, m *memory) outcome {
 func call(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return do(ctx)
+	return panics.Catch(ctx, func() error { return do(ctx) })
 }

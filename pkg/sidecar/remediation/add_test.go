@@ -5,13 +5,17 @@
 package remediation_test
 
 import (
+	"context"
+
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -89,5 +93,23 @@ var _ = Describe("Watches", func() {
 			e.edit(ctx, m, func() { builder.Annotation(phase, "Waiting")(m) })
 		}
 		Expect(Waiting(e.Reconciler, ctx)).To(ConsistOf(request2))
+	})
+})
+
+var _ = Describe("Hosts", func() {
+	It("X12: should have all know of a host where one panics", func(ctx SpecContext) {
+		hosts := &Hosts{}
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		defer queue.ShutDown()
+		for _, requestsOf := range []func(context.Context, client.Object, client.Object) []reconcile.Request{
+			func(context.Context, client.Object, client.Object) []reconcile.Request { panic("what is this") },
+			func(context.Context, client.Object, client.Object) []reconcile.Request {
+				return []reconcile.Request{request1}
+			},
+		} {
+			Expect(hosts.Source(requestsOf).Start(ctx, queue)).To(Succeed())
+		}
+		Notify(hosts, ctx, nil, nil)
+		Expect(queue.Len()).To(Equal(1))
 	})
 })

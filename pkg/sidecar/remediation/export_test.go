@@ -15,4 +15,5 @@ var (
 	NodeToDeployment    = (*Reconciler).nodeToDeployment
 	HostToDeployment    = (*Reconciler).hostToDeployment
 	Waiting             = (*Reconciler).waiting
+	Notify              = (*Hosts).notify
 )

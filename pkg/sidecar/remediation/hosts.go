@@ -29,6 +29,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 )
 
 // kubeconfigInterval is how often it is looked whether the kubeconfig for the hosts has come, or has been replaced.
@@ -74,12 +75,13 @@ func (h *Hosts) Source(requestsOf func(ctx context.Context, before, after client
 	})
 }
 
-func (h *Hosts) notify(before, after client.Object) {
+// notify has each handler know of a host. None of them keeps others from that, nor ends the process, when it panics.
+func (h *Hosts) notify(ctx context.Context, before, after client.Object) {
 	h.mutex.Lock()
 	handlers := slices.Clone(h.handlers)
 	h.mutex.Unlock()
 	for _, handle := range handlers {
-		handle(before, after)
+		_ = panics.Catch(ctx, func() error { handle(before, after); return nil })
 	}
 }
 
@@ -122,7 +124,7 @@ func (h *Hosts) Start(ctx context.Context) error {
 				h.known = h.driver(hosts, namespace)
 				h.mutex.Unlock()
 				log.Info("Hosts are known", "namespace", namespace)
-				h.notify(nil, nil)
+				h.notify(ctx, nil, nil)
 			}
 		})
 		return nil
@@ -172,17 +174,17 @@ func (h *Hosts) connect(ctx context.Context, config *rest.Config, namespace stri
 			return nil, nil, fmt.Errorf("failed to get the informer for hosts: %w", err)
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(obj any) { h.notify(nil, obj.(client.Object)) },
+			AddFunc: func(obj any) { h.notify(ctx, nil, obj.(client.Object)) },
 			UpdateFunc: func(o, n any) {
 				if before, after := o.(client.Object), n.(client.Object); differ(before, after) {
-					h.notify(before, after)
+					h.notify(ctx, before, after)
 				}
 			},
 			DeleteFunc: func(obj any) {
 				if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 					obj = gone.Obj
 				}
-				h.notify(obj.(client.Object), nil)
+				h.notify(ctx, obj.(client.Object), nil)
 			},
 		}); err != nil {
 			return nil, nil, fmt.Errorf("failed to watch hosts: %w", err)

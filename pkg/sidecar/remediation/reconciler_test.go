@@ -485,6 +485,35 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.host(ctx, "m")).To(beReleased())
 	})
 
+	It("P12: should try again later where it panics on one or on its node", func(ctx SpecContext) {
+		for _, bad := range []string{"patch Machine/m", "patch Node/m"} {
+			e := newEnvironment("m")
+			e.ask(ctx, "m")
+			panics := true
+			e.fail = func(call string, _ bool) error {
+				if panics && strings.HasPrefix(call, bad) {
+					panic("what is this")
+				}
+				return nil
+			}
+			for range 10 {
+				_, err := e.round(ctx)
+				if bad == "patch Machine/m" {
+					Expect(err).To(MatchError("failed to go on with machine m: panic: what is this"))
+				} else {
+					Expect(err).NotTo(HaveOccurred())
+				}
+			}
+			if bad == "patch Node/m" {
+				Expect(e.host(ctx, "m").GetAnnotations()).To(HaveKey(reboot), "nothing else waits for it")
+			}
+			panics = false
+			e.pass(time.Minute)
+			e.settle(ctx)
+			Expect(e.phase(ctx, "m")).To(Equal("PoweringOff"))
+		}
+	})
+
 	It("P14: should not write to a node again and again that cannot be written to", func(ctx SpecContext) {
 		e := newEnvironment("m")
 		e.ask(ctx, "m")

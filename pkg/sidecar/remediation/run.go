@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -52,7 +53,9 @@ func (r *Reconciler) writeMachines(ctx context.Context, decisions []remediation.
 	for i := range decisions {
 		runs[i] = run{Reconciler: r, Decision: &decisions[i]}
 	}
-	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].writeMachine(ctx) })
+	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) {
+		runs[i].failed(ctx, panics.Catch(ctx, func() error { runs[i].writeMachine(ctx); return nil }))
+	})
 	return runs
 }
 
@@ -137,13 +140,14 @@ func (r *run) writeNode(ctx context.Context, memory *memory) {
 		r.retry = at
 		return
 	}
-	var err error
-	for _, write := range r.WriteNode {
-		if _, err = shoot.Apply(ctx, r.Nodes, write); err != nil {
-			err = text.CutError(err)
-			break
+	err := panics.Catch(ctx, func() error {
+		for _, write := range r.WriteNode {
+			if _, err := shoot.Apply(ctx, r.Nodes, write); err != nil {
+				return text.CutError(err)
+			}
 		}
-	}
+		return nil
+	})
 	switch {
 	case err == nil:
 		r.told = true

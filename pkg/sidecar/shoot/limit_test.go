@@ -127,6 +127,25 @@ func TestLimit(t *testing.T) {
 	})
 }
 
+// TestEnqueuePanics has the function that makes requests panic, where nobody else recovers.
+func TestEnqueuePanics(t *testing.T) {
+	g := NewWithT(t)
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	handler := EnqueuePaced(func(_ context.Context, node *corev1.Node) []reconcile.Request {
+		if node.Name == "evil" {
+			panic("what is this")
+		}
+		return []reconcile.Request{RequestFor(node.Name)}
+	})
+	for _, name := range []string{"evil", "good"} {
+		handler.Create(t.Context(), event.CreateEvent{Object: builder.Node(name)}, queue)
+	}
+	g.Expect(queue.Len()).To(Equal(1))
+	request, _ := queue.Get()
+	g.Expect(request).To(Equal(RequestFor("good")))
+}
+
 // TestPace looks at what comes out of a workqueue.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -82,12 +83,19 @@ func (n *Nodes) Source(mapNode func(context.Context, *corev1.Node) []reconcile.R
 	}
 }
 
+// Requests returns the requests for an object, none if the function panics: it is called where nobody recovers.
+func Requests[T client.Object](ctx context.Context, requestsOf func(context.Context, T) []reconcile.Request, obj T) []reconcile.Request {
+	var requests []reconcile.Request
+	_ = panics.Catch(ctx, func() error { requests = requestsOf(ctx, obj); return nil })
+	return requests
+}
+
 // EnqueuePaced returns a handler that makes requests of objects. Those that come too often are put off, and become one
 // (P14).
 func EnqueuePaced[T client.Object](requestsOf func(context.Context, T) []reconcile.Request) handler.EventHandler {
 	paces := &pace.Pace[reconcile.Request]{Burst: changeBurst, Interval: changeInterval}
 	enqueue := func(ctx context.Context, obj client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		for _, request := range requestsOf(ctx, obj.(T)) {
+		for _, request := range Requests(ctx, requestsOf, obj.(T)) {
 			if wait := paces.Take(request, time.Now()); wait > 0 {
 				queue.AddAfter(request, wait)
 				continue
