@@ -33,9 +33,9 @@ func sizeOf(budgets []policyv1.PodDisruptionBudget) int {
 	size := 0
 	for i := range budgets {
 		if size += 128; budgets[i].Spec.Selector != nil {
-			size += budgets[i].Spec.Selector.Size()
+			size += budgets[i].Spec.Selector.Size() + 160*len(budgets[i].Spec.Selector.MatchLabels)
 			for _, expression := range budgets[i].Spec.Selector.MatchExpressions {
-				size += 16 * len(expression.Values)
+				size += 160 + 64*len(expression.Values)
 			}
 		}
 	}

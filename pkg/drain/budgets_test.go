@@ -174,6 +174,16 @@ var _ = Describe("Budgets", func() {
 		Expect(err).To(MatchError(ContainSubstring("failed to list the PodDisruptionBudgets of namespace shop: their selectors have more than 33554432 bytes")))
 		Expect(budgets).To(BeEmpty())
 	})
+
+	It("D4: should know no namespace with more of them than each pod can be compared with", func(ctx SpecContext) {
+		s := &budgetServer{count: 5001}
+		_, err := s.executor().Budgets(ctx, []string{"shop"})
+		Expect(err).To(MatchError(ContainSubstring("there are more than 5000")))
+		s = &budgetServer{count: 5000}
+		budgets, err := s.executor().Budgets(ctx, []string{"shop"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(budgets["shop"]).To(HaveLen(5000))
+	})
 })
 
 // largeBudgets is an API server with 400 PodDisruptionBudgets of 250 KiB, which take no memory before they are read.

@@ -35,8 +35,9 @@ const (
 	// Nobody waits longer than both together for what is slow to answer on another node.
 	callTimeout, stepTime = 5 * time.Second, 3 * time.Second
 	// budgetsPage is how many PodDisruptionBudgets of a namespace are in memory at a time. maxBudgets is how many bytes may be kept of
-	// those of all namespaces; each has the same part of it, so that none can take it from the others.
-	budgetsPage, maxBudgets = 20, 32 << 20
+	// those of all namespaces; each has the same part of it, so that none can take it from the others. maxBudgetsOf is how many a
+	// namespace may have: each pod is compared with all of them.
+	budgetsPage, maxBudgets, maxBudgetsOf = 20, 32 << 20, 5000
 )
 
 // ErrNotReached is the error of an action that there was no time left for.
@@ -109,6 +110,9 @@ func (e *Executor) budgetsOf(ctx context.Context, namespace string, most int) (B
 			return nil, fmt.Errorf("their selectors have more than %d bytes", most)
 		}
 		budgets.Know(namespace, page.Items)
+		if len(budgets[namespace]) > maxBudgetsOf {
+			return nil, fmt.Errorf("there are more than %d", maxBudgetsOf)
+		}
 		if next = page.Continue; next == "" {
 			return budgets, nil
 		}

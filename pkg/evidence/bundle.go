@@ -159,6 +159,9 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 		}
 		if len(texts) > 0 {
 			for i := range files {
+				if files[i].log {
+					continue
+				}
 				data, isCut := cutTexts(files[i].data, texts[0])
 				if !isCut {
 					continue

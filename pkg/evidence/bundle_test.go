@@ -310,6 +310,21 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		Expect(s.Missing).To(ContainElement(HaveField("What", "labels, annotations or messages in shoot/pods.json")))
 	})
 
+	It("should cut no message within a log, which are lines of JSON", func() {
+		b := exampleBundle()
+		log := `{"level":"info","message":"` + noise(200) + `"}` + "\n" + `{"level":"error","message":"the disk is full"}` + "\n"
+		b.AddLog("seed/logs/a.log", []byte(log))
+		for i := range 500 {
+			b.Snapshot.Shoot.Pods = append(b.Snapshot.Shoot.Pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("flood-", i), Labels: map[string]string{"x": noise(200)}}})
+		}
+		var out bytes.Buffer
+		size, err := b.WriteTo(&out, 170<<10)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(size.LeftOut).To(ConsistOf("labels, annotations or messages in shoot/pods.json"))
+		files, _ := unpacked(out.Bytes())
+		Expect(files).To(HaveKeyWithValue("seed/logs/a.log", log))
+	})
+
 	It("should have an index if there is place for nothing else, and say how much there was", func() {
 		b := exampleBundle()
 		whole := written(b, DefaultMaxSize)

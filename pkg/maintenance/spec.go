@@ -230,7 +230,7 @@ func (f *filter) split(pods []drain.Pod) (selected []drain.Pod, blocked []string
 		switch {
 		case !pod.GraceEnds.IsZero():
 		case !known: // nor is its node handed over with it
-			blocked = append(blocked, pod.Key()+" (has too many resources to look at, see spec.drainSpec.podEvictionFilters)")
+			blocked = append(blocked, pod.Key()+" (its resources were not all compared with spec.drainSpec.podEvictionFilters, because that takes too long)")
 		case !pod.Managed && !f.spec.Force:
 			blocked = append(blocked, pod.Key()+" (has no controller, see spec.drainSpec.force)")
 		case pod.EmptyDir && !f.spec.DeleteEmptyDir:

@@ -13,6 +13,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -110,31 +111,14 @@ const (
 	maxValue, maxConditions = 128, 32
 	// maxMessage is more than the message of a condition of ours has, or its reason.
 	maxMessage = 4 << 10
-	// annotationStripped stands for the annotations that were stripped. Without it, a patch that removes the last of the
-	// others would remove all that the Node has.
-	annotationStripped = v1alpha1.GroupName + "/stripped"
 )
 
 // readAnnotations returns those annotations of a Node that are read: what else is changed there causes no look at the
-// machine, and takes no memory (P14). A value that is too long stays one that is not valid.
+// machine, and takes no memory (P14).
 func readAnnotations(annotations map[string]string) map[string]string {
-	var read map[string]string
-	for _, key := range []string{
+	return shoot.ReadAnnotations(annotations,
 		v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout,
 		v1alpha1.AnnotationScaleDownDisabled, v1alpha1.AnnotationScaleDownDisabledByMCM,
 		v1alpha1.AnnotationMaintenance, v1alpha1.AnnotationMaintenanceCordon, v1alpha1.AnnotationPowerCycle,
-	} {
-		value, ok := annotations[key]
-		if !ok {
-			continue
-		}
-		if len(value) > maxValue {
-			value = strings.Clone(value[:maxValue]) + "..."
-		}
-		if read == nil {
-			read = map[string]string{annotationStripped: ""}
-		}
-		read[key] = value
-	}
-	return read
+	)
 }

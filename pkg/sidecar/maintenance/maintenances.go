@@ -9,7 +9,6 @@ package maintenance
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
@@ -29,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -62,14 +60,6 @@ func ByObject() map[client.Object]cache.ByObject {
 	}
 }
 
-const (
-	// maxValue is more than any annotation has that means something.
-	maxValue = 128
-	// annotationStripped stands for the annotations that were stripped. Without it, a patch that removes the last of the
-	// others would remove all that the NodeMaintenance has.
-	annotationStripped = preservationv1alpha1.GroupName + "/stripped"
-)
-
 // stripMaintenance keeps of a NodeMaintenance what is read. What is written are patches between two stripped objects, which leave
 // alone what was stripped. So nothing is taken from lists: a patch replaces finalizers, owners and conditions as a whole.
 func stripMaintenance(obj any) (any, error) {
@@ -78,24 +68,10 @@ func stripMaintenance(obj any) (any, error) {
 		return obj, nil
 	}
 	nm.ManagedFields, nm.Labels = nil, nil
-	var read map[string]string
-	for _, key := range []string{
+	nm.Annotations = shoot.ReadAnnotations(nm.Annotations,
 		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable,
 		v1alpha1.AnnotationIgnoreGarbageCollector, v1alpha1.AnnotationDrainStartTime, v1alpha1.AnnotationEnded,
-	} {
-		value, ok := nm.Annotations[key]
-		if !ok {
-			continue
-		}
-		if len(value) > maxValue { // one that means nothing, and still does
-			value = strings.Clone(value[:maxValue]) + "..."
-		}
-		if read == nil {
-			read = map[string]string{annotationStripped: ""}
-		}
-		read[key] = value
-	}
-	nm.Annotations = read
+	)
 	return nm, nil
 }
 

@@ -4,8 +4,11 @@
 
 package shoot
 
-// StripPod is what the tests look at beside the exported names.
-var StripPod = stripPod
+// What the tests look at beside the exported names.
+var (
+	StripPod = stripPod
+	Bounded  = bounded
+)
 
 // Answers says that the last request for nodes was answered.
 func (c *Connection) Answers() bool { return c.answers.Load() }

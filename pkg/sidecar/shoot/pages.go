@@ -6,6 +6,7 @@ package shoot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -14,13 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxListed is how many objects of a kind are listed, more than any shoot has: pages may be without an end.
-const maxListed = 200_000
+const (
+	// maxListed is how many objects of a kind are listed, more than any shoot has: pages may be without an end.
+	maxListed = 200_000
+	// listTime is for how long they are.
+	listTime = 5 * time.Minute
+)
 
 // newInformer returns a constructor of informers that never have more of a list in memory than a page, and what is kept of those
 // before. The reflector would have all of it: its own pages are from before what is not kept is stripped, and the API server answers
@@ -34,18 +40,47 @@ func newInformer(byObject map[client.Object]cache.ByObject) func(toolscache.List
 				transform = by.Transform
 			}
 		}
-		return toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+		return toolscache.NewSharedIndexInformer(pages{&toolscache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				return listPages(ctx, from.ListWithContext, opts, transform)
 			},
-			WatchFuncWithContext: from.WatchWithContext,
-		}, example, resync, indexers)
+			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				from, err := from.WatchWithContext(ctx, opts)
+				if err != nil {
+					return nil, err
+				}
+				return bounded(from, maxListed), nil
+			},
+		}}, example, resync, indexers)
 	}
 }
 
-// listPages returns a whole list, transformed, as of now: no older than whatever version is asked for. It begins once more if the
-// list is too old for its next page.
+// pages lists, and watches what comes after that.
+type pages struct{ *toolscache.ListWatch }
+
+// IsWatchListSemanticsUnSupported keeps the reflector from having the list streamed, which may be without an end.
+func (pages) IsWatchListSemanticsUnSupported() bool { return true }
+
+// bounded returns a watch that is expired when it has added that many objects: the list, which is bounded, is then read anew.
+func bounded(from watch.Interface, most int) watch.Interface {
+	added := 0
+	return watch.Filter(from, func(event watch.Event) (watch.Event, bool) {
+		if event.Type == watch.Added {
+			added++
+		}
+		if added > most {
+			status := apierrors.NewResourceExpired(fmt.Sprintf("more than %d objects were added", most)).Status()
+			return watch.Event{Type: watch.Error, Object: &status}, true
+		}
+		return event, true
+	})
+}
+
+// listPages returns a whole list, transformed, as of now: no older than whatever version is asked for. A page that is too large is asked
+// for again as smaller ones. It begins once more if the list is too old for its next page.
 func listPages(ctx context.Context, list func(context.Context, metav1.ListOptions) (runtime.Object, error), opts metav1.ListOptions, transform toolscache.TransformFunc) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
 	opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit, opts.Continue = "", "", pageSize, ""
 	var (
 		items []runtime.Object
@@ -57,9 +92,14 @@ func listPages(ctx context.Context, list func(context.Context, metav1.ListOption
 			again, items, opts.Continue = false, nil, ""
 			continue
 		}
+		if errors.Is(err, errTooLarge) && opts.Limit > 1 {
+			opts.Limit = max(1, opts.Limit/8)
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
+		before := len(items)
 		if err := meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
 			kept, err := transform(obj)
 			if err == nil {
@@ -79,6 +119,9 @@ func listPages(ctx context.Context, list func(context.Context, metav1.ListOption
 		if opts.Continue = accessor.GetContinue(); opts.Continue == "" {
 			accessor.SetRemainingItemCount(nil)
 			return page, meta.SetList(page, items)
+		}
+		if len(items) == before {
+			return nil, errors.New("there is a page without an object, and more to come")
 		}
 	}
 }

@@ -19,7 +19,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -42,7 +44,10 @@ type paged struct {
 
 	mutex          sync.Mutex
 	lists, watches int
+	streams        int
 	biggest        int
+	// empty has each page be one without a node.
+	empty bool
 }
 
 func newPaged(count int) *paged {
@@ -59,6 +64,7 @@ func (p *paged) RoundTrip(request *http.Request) (*http.Response, error) {
 	query := request.URL.Query()
 	switch {
 	case query.Get("sendInitialEvents") == "true":
+		p.streams++
 		return answer(http.StatusUnprocessableEntity, strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}`))
 	case query.Get("watch") != "":
 		p.watches++
@@ -69,6 +75,9 @@ func (p *paged) RoundTrip(request *http.Request) (*http.Response, error) {
 		return answer(http.StatusOK, never{request.Context()})
 	}
 	p.lists++
+	if p.empty {
+		return answer(http.StatusOK, strings.NewReader(`{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"1"},"items":[]}`))
+	}
 	from, _ := strconv.Atoi(query.Get("continue"))
 	if from > 0 && p.expire > 0 {
 		p.expire--
@@ -129,11 +138,50 @@ var _ = Describe("NewCache", func() {
 		defer p.mutex.Unlock()
 		Expect(p.biggest).To(Equal(100))
 		Expect(p.lists).To(Equal(3))
+		Expect(p.streams).To(BeZero(), "a stream has no end that anybody else decides on")
 	}, SpecTimeout(30*time.Second))
 
-	It("P14: should count nodes that are too large to be read as an API server that is away", func(ctx SpecContext) {
+	It("P14: should list nodes that are large in smaller pages", func(ctx SpecContext) {
 		p := newPaged(100)
 		p.node = `","annotations":{"large":"` + strings.Repeat("x", 400<<10) + `"}}}`
+		c, _, err := p.start(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(synced(ctx, c)).To(BeTrue())
+		nodes := &corev1.NodeList{}
+		Expect(c.List(ctx, nodes)).To(Succeed())
+		Expect(nodes.Items).To(HaveLen(100))
+	}, SpecTimeout(30*time.Second))
+
+	It("P14: should not list for ever where there are no nodes, but always more to come", func(ctx SpecContext) {
+		p := newPaged(250)
+		p.empty = true
+		c, _, err := p.start(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		timed, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		Expect(synced(timed, c)).To(BeFalse())
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
+		Expect(p.lists).To(BeNumerically("<", 10), "the reflector waits between them")
+	}, SpecTimeout(30*time.Second))
+
+	It("P14: should list anew when a watch has added more than any shoot has", func() {
+		from := watch.NewFakeWithChanSize(10, false)
+		w := Bounded(from, 2)
+		DeferCleanup(w.Stop)
+		from.Add(&corev1.Node{})
+		from.Modify(&corev1.Node{})
+		from.Add(&corev1.Node{})
+		from.Add(&corev1.Node{})
+		for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Added} {
+			Expect((<-w.ResultChan()).Type).To(Equal(want))
+		}
+		Expect(apierrors.IsResourceExpired(apierrors.FromObject((<-w.ResultChan()).Object))).To(BeTrue())
+	})
+
+	It("P14: should count nodes that are too large to be read as an API server that is away", func(ctx SpecContext) {
+		p := newPaged(1)
+		p.node = `","annotations":{"large":"` + strings.Repeat("x", 33<<20) + `"}}}`
 		c, connection, err := p.start(ctx)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = c.GetInformer(ctx, &corev1.Node{}, cache.BlockUntilSynced(false))

@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package shoot
+
+import (
+	"strings"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+const (
+	// annotationStripped stands for the annotations that were stripped. Without it, a patch that removes the last of the others
+	// would remove all that the object has.
+	annotationStripped = v1alpha1.GroupName + "/stripped"
+	// maxValue is more than any annotation has that means something.
+	maxValue = 128
+)
+
+// ReadAnnotations returns those annotations that are read, for a cache: the others take no memory there (P14). A value that is too long
+// stays one that is not valid.
+func ReadAnnotations(annotations map[string]string, keys ...string) map[string]string {
+	var read map[string]string
+	for _, key := range keys {
+		value, ok := annotations[key]
+		if !ok {
+			continue
+		}
+		if len(value) > maxValue {
+			value = strings.Clone(value[:maxValue]) + "..."
+		}
+		if read == nil {
+			read = map[string]string{annotationStripped: ""}
+		}
+		read[key] = value
+	}
+	return read
+}
