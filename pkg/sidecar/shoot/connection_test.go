@@ -27,8 +27,8 @@ import (
 // server is an API server with no nodes.
 type server struct {
 	*httptest.Server
-	// away says that it answers nothing but errors.
-	away atomic.Bool
+	// away says that it answers nothing but errors, watched that somebody watches.
+	away, watched atomic.Bool
 }
 
 // ServeHTTP implements http.Handler.
@@ -42,10 +42,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		_, _ = w.Write([]byte(`{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`))
 		return
 	}
-	if req.URL.Query().Get("sendInitialEvents") == "true" {
-		_, _ = w.Write([]byte(`{"type":"BOOKMARK","object":{"kind":"Node","apiVersion":"v1","metadata":{"resourceVersion":"1","annotations":{"k8s.io/initial-events-end":"true"}}}}`))
-	}
 	w.(http.Flusher).Flush()
+	s.watched.Store(true)
 	<-req.Context().Done()
 }
 
@@ -99,6 +97,7 @@ var _ = Describe("Nodes", func() {
 		Eventually(reported).WithTimeout(20 * time.Second).Should(Equal(1.0))
 		Expect(nodes.Back()).To(BeTemporally("==", Start.Add(time.Minute)), "X8: nobody knows for how long it was away before the start")
 
+		Eventually(api.watched.Load).WithTimeout(20 * time.Second).Should(BeTrue())
 		api.away.Store(true)
 		Expect(nodes.APIReader().List(ctx, &corev1.NodeList{})).NotTo(Succeed())
 		Expect(nodes.Synced()).To(BeTrue(), "X8: what somebody else asks for says nothing of the watch")
