@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// MaxStored is how many bundles are kept of a control plane, and MaxStoredNames how many ConfigMaps there are for them: the others are
-	// for those that are being stored.
-	MaxStored      = 48
+	// MaxStored is how many bundles are kept of a control plane.
+	MaxStored = 48
+	// MaxStoredNames is how many ConfigMaps with bundles it may have. The others are for those that are being stored.
 	MaxStoredNames = MaxStored + 2
 	// MaxStoredBundle is how many bytes a stored bundle has at most. A ConfigMap has a MiB at most, with its metadata.
 	MaxStoredBundle = 900 << 10
