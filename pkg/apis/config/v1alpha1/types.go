@@ -81,6 +81,9 @@ type Evidence struct {
 	MaxRetention *metav1.Duration `json:"maxRetention,omitempty"`
 }
 
+// IsEnabled says that Shoots may have evidence stored; nil allows none.
+func (e *Evidence) IsEnabled() bool { return e != nil && e.Enabled }
+
 // Hosts are what machines run on, and what may be done with them.
 type Hosts struct {
 	// Disabled says that nothing is power-cycled any more, and that what is in progress is ended. Set it, and wait for all Shoots
