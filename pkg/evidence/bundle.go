@@ -118,6 +118,9 @@ type Size struct {
 	Cut, LeftOut []string
 }
 
+// ErrTooLarge says that not even the least that a bundle has fits.
+var ErrTooLarge = errors.New("the evidence is too large")
+
 // WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then labels, annotations and messages
 // that do not compress, then what says the least is left out; the manifest says so. Two bundles with the same content are the same bytes.
 func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
@@ -181,7 +184,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 			rank = max(rank, rankOf(f))
 		}
 		if rank == 0 {
-			return Size{}, fmt.Errorf("the evidence has %d bytes at least, more than the %d that are allowed", len(archive), maxSize)
+			return Size{}, fmt.Errorf("%w: it has %d bytes at least, more than the %d that are allowed", ErrTooLarge, len(archive), maxSize)
 		}
 		longest = 0
 		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool {

@@ -224,7 +224,7 @@ var _ = Describe("Bundle", func() {
 		Expect(err).NotTo(HaveOccurred())
 
 		_, err = b.WriteTo(io.Discard, 100)
-		Expect(err).To(MatchError(MatchRegexp("the evidence has .* bytes at least, more than the 100 that are allowed")))
+		Expect(err).To(And(MatchError(ErrTooLarge), MatchError(MatchRegexp("it has .* bytes at least, more than the 100 that are allowed"))))
 	})
 })
 

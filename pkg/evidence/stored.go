@@ -16,12 +16,17 @@ import (
 )
 
 const (
-	// MaxStoredNames is how many ConfigMaps with bundles a control plane may have.
-	MaxStoredNames = 50
+	// MaxStored is how many bundles are kept of a control plane.
+	MaxStored = 48
+	// MaxStoredNames is how many ConfigMaps with bundles it may have. The others are for those that are being stored.
+	MaxStoredNames = MaxStored + 2
 	// MaxStoredBundle is how many bytes a stored bundle has at most. A ConfigMap has a MiB at most, with its metadata.
 	MaxStoredBundle = 900 << 10
 	// StoredOverhead is what else of a ConfigMap with a bundle is counted: its metadata.
 	StoredOverhead = 4 << 10
+	// MinStoredShare is what a ConfigMap with a bundle may always count of a budget that is not less: the machine and its Events. So no cap
+	// is less.
+	MinStoredShare = 64 << 10
 	// StoredCapName is the ConfigMap that has AnnotationStoredCap, and nothing else, where the budget of the seed is used up.
 	StoredCapName = "machine-preservation-evidence-cap"
 )
@@ -37,6 +42,8 @@ const (
 	AnnotationStoredBytes = v1alpha1.GroupName + "/evidence-bytes"
 	// AnnotationStoredFailedSince says of which failure it is: the annotation failed-since of the machine.
 	AnnotationStoredFailedSince = v1alpha1.GroupName + "/evidence-failed-since"
+	// AnnotationStoredIncomplete says that the shoot or the seed could not be asked, and when that was, in RFC 3339.
+	AnnotationStoredIncomplete = v1alpha1.GroupName + "/evidence-incomplete"
 	// AnnotationStoredMachine is the name of the machine.
 	AnnotationStoredMachine = v1alpha1.GroupName + "/evidence-machine"
 	// LabelStoredMachine is the name of the machine, too, where it is short enough for a label.
@@ -82,24 +89,12 @@ func StoredSize(stored metav1.Object) int64 {
 	return size + StoredOverhead
 }
 
-// StoredCapOf returns how many bytes a control plane may have stored by its ConfigMap StoredCapName; none if nobody can read it.
-func StoredCapOf(stored metav1.Object) int64 {
+// StoredCapOf returns how many bytes a control plane may have stored by its ConfigMap StoredCapName; nil if that is nothing that is ever
+// written. That is no cap: evidence would go for what somebody has mistyped.
+func StoredCapOf(stored metav1.Object) *int64 {
 	limit, err := strconv.ParseInt(stored.GetAnnotations()[AnnotationStoredCap], 10, 64)
-	if err != nil {
-		return 0
+	if err != nil || limit < MinStoredShare {
+		return nil
 	}
-	return max(limit, 0)
-}
-
-// CompareStored sorts what is evicted first to the front: that of the machines that have been gone for longest, then that of the oldest
-// failures. Both times sort as they are written.
-func CompareStored(a, b metav1.Object) int {
-	if there := StoredExpiry(a).IsZero(); there != StoredExpiry(b).IsZero() {
-		if there {
-			return 1
-		}
-		return -1
-	}
-	return cmp.Or(StoredExpiry(a).Compare(StoredExpiry(b)),
-		cmp.Compare(a.GetAnnotations()[AnnotationStoredFailedSince], b.GetAnnotations()[AnnotationStoredFailedSince]), cmp.Compare(a.GetName(), b.GetName()))
+	return &limit
 }

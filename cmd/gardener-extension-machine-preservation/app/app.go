@@ -198,7 +198,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 			}
 		}
 	}
-	if config := planner.Defaults.Evidence; config != nil && config.Enabled {
+	if config := planner.Defaults.Evidence; config.IsEnabled() {
 		if err := (&evidence.Reconciler{Budget: config.SeedBudget.Value()}).AddToManager(mgr); err != nil {
 			return fmt.Errorf("failed to add evidence controller: %w", err)
 		}
@@ -209,7 +209,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 		Planner:          planner,
 		Schemas:          schemas,
 		Hosts:            finder,
-		Evidence:         planner.Defaults.Evidence != nil && planner.Defaults.Evidence.Enabled,
+		Evidence:         planner.Defaults.Evidence.IsEnabled(),
 		ExtensionClasses: extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add health check controller: %w", err)

@@ -101,7 +101,7 @@ func evidenceOf(shoot *gardencorev1beta1.Shoot) *preservation.Evidence {
 
 // forbiddenEvidence returns an error if evidence is asked for that operators do not allow, nil if nobody knows whether they do.
 func forbiddenEvidence(config *preservation.MachinePreservationConfig, limits *configv1alpha1.ControllerConfiguration, fldPath *field.Path) error {
-	if config.Evidence == nil || !*config.Evidence.Enabled || limits == nil || limits.Evidence != nil && limits.Evidence.Enabled {
+	if config.Evidence == nil || !*config.Evidence.Enabled || limits == nil || limits.Evidence.IsEnabled() {
 		return nil
 	}
 	return field.Invalid(fldPath.Child("evidence", "enabled"), true, "must be false, the operators have not enabled evidence")
@@ -109,7 +109,8 @@ func forbiddenEvidence(config *preservation.MachinePreservationConfig, limits *c
 
 // forbiddenRetention returns an error if evidence is asked for that is to be kept for longer than operators allow.
 func forbiddenRetention(config *preservation.MachinePreservationConfig, limits *configv1alpha1.ControllerConfiguration, fldPath *field.Path) error {
-	if config.Evidence == nil || !*config.Evidence.Enabled || limits == nil || limits.Evidence == nil || !limits.Evidence.Enabled || limits.Evidence.MaxRetention == nil {
+	isAsked := config.Evidence != nil && *config.Evidence.Enabled
+	if !isAsked || limits == nil || !limits.Evidence.IsEnabled() || limits.Evidence.MaxRetention == nil {
 		return nil
 	}
 	retention, longest := config.Evidence.Retention.Duration, limits.Evidence.MaxRetention.Duration

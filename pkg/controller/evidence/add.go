@@ -38,6 +38,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 	if r.APIReader == nil {
 		r.APIReader = mgr.GetAPIReader()
 	}
+	if r.Recorder == nil {
+		r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
+	}
 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).

@@ -7,10 +7,15 @@ package evidence
 import (
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 )
+
+// Of the budget of the seed, so much is in use when caps begin, what they leave in use, and below which they go. The first leaves a quarter
+// for what is stored until the next look. The second is less, because control planes without a cap go on storing: caps would fall each
+// minute otherwise. The last is less again, because caps would come back at once otherwise.
+func beginning(budget int64) int64 { return budget / 4 * 3 }
+func target(budget int64) int64    { return budget / 8 * 5 }
+func end(budget int64) int64       { return budget / 2 }
 
 // Usage is what a control plane has stored.
 type Usage struct {
@@ -18,36 +23,39 @@ type Usage struct {
 	Bytes int64
 	// Cap is how many bytes it may have, nil while that is its own budget.
 	Cap *int64
+	// Broken says that there is a cap that nobody can read. It is obeyed by nobody.
+	Broken bool
 }
 
-// Decide returns the caps that control planes are to have, by namespace. There are none until three quarters of the budget of the seed are
-// used. Then those that have more than the fair share may have that: as many bytes as leave five eighths in use, which is room until the
-// next look. Caps only fall, until less than half is used: then all go. So nothing is raised that would have to fall at once.
-func Decide(usage map[string]Usage, budget int64) map[string]int64 {
+// Decide returns the caps that control planes are to have, by namespace, and how many bytes they count together. Once much of the budget of
+// the seed is used, those that have more than the fair share may have that, but always one bundle. Caps only fall, until little is used:
+// then all go. So nothing is raised that would have to fall at once. Where a cap cannot be read, it becomes what is there.
+func Decide(usage map[string]Usage, budget int64) (map[string]int64, int64) {
 	total, isCapped := int64(0), false
 	sizes := make([]int64, 0, len(usage))
 	for _, u := range usage {
 		total += u.Bytes
 		sizes = append(sizes, u.Bytes)
-		isCapped = isCapped || u.Cap != nil
+		isCapped = isCapped || u.Cap != nil || u.Broken
 	}
 	caps := map[string]int64{}
-	if !isCapped && total <= budget/4*3 || total < budget/2 {
-		return caps
+	tooMuch := total > beginning(budget)
+	if !tooMuch && (!isCapped || total < end(budget)) {
+		return caps, total
 	}
-	share := fairShare(sizes, budget/8*5)
+	share := max(fairShare(sizes, target(budget)), evidence.MinStoredShare)
 	for namespace, u := range usage {
-		if u.Cap != nil {
+		switch {
+		case u.Cap != nil:
 			caps[namespace] = *u.Cap
+		case u.Broken:
+			caps[namespace] = max(u.Bytes, evidence.MinStoredShare)
 		}
-		if total <= budget/4*3 || u.Bytes <= share {
-			continue
-		}
-		if u.Cap == nil || share < *u.Cap {
+		if limit, ok := caps[namespace]; tooMuch && u.Bytes > share && (!ok || share < limit) {
 			caps[namespace] = share
 		}
 	}
-	return caps
+	return caps, total
 }
 
 // fairShare returns how much each may have so that all have no more than the budget, and nobody who wants less gives any of it up for
@@ -65,15 +73,4 @@ func fairShare(sizes []int64, budget int64) int64 {
 		return budget
 	}
 	return sizes[len(sizes)-1]
-}
-
-// above returns which ConfigMaps of a control plane go so that the others count no more than its cap.
-func above(stored []metav1.PartialObjectMetadata, limit int64) []metav1.PartialObjectMetadata {
-	stored = slices.SortedFunc(slices.Values(stored), func(a, b metav1.PartialObjectMetadata) int { return evidence.CompareStored(&a, &b) })
-	for i := len(stored) - 1; i >= 0; i-- {
-		if limit -= evidence.StoredSize(&stored[i]); limit < 0 {
-			return stored[:i+1]
-		}
-	}
-	return nil
 }

@@ -16,15 +16,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-// pageSize is of how many ConfigMaps the metadata is asked for at a time.
-const pageSize = 500
+const (
+	// pageSize is of how many ConfigMaps the metadata is asked for at a time.
+	pageSize = 500
+
+	eventAction = "BoundEvidence"
+)
 
 // Reconciler counts the evidence of all control planes of the seed, and caps those that have most when it becomes too much.
 type Reconciler struct {
@@ -34,6 +40,8 @@ type Reconciler struct {
 	APIReader client.Reader
 	// Budget is how many bytes there may be.
 	Budget int64
+	// Recorder tells on a ConfigMap that it was deleted early.
+	Recorder events.EventRecorder
 }
 
 // Reconcile looks at the whole seed, whatever the request is.
@@ -42,25 +50,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	total := int64(0)
-	for _, u := range usage {
-		total += u.Bytes
-	}
-	caps := Decide(usage, r.Budget)
+	caps, total := Decide(usage, r.Budget)
 	used.Set(float64(total))
 	allowed.Set(float64(r.Budget))
 	capped.Set(float64(len(caps)))
 
 	var errs []error
 	for _, namespace := range slices.Sorted(maps.Keys(usage)) {
-		limit, isCapped := caps[namespace]
+		var limit *int64
+		if bytes, isCapped := caps[namespace]; isCapped {
+			limit = &bytes
+		}
 		// What is deleted before nobody may store so much any more would come back.
-		if err := r.limit(ctx, namespace, usage[namespace].Cap, limit, isCapped); err != nil {
+		if err := r.limit(ctx, namespace, usage[namespace], limit); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if isCapped {
-			errs = append(errs, r.deleteAbove(ctx, namespace, stored[namespace], limit))
+		if limit != nil {
+			errs = append(errs, r.deleteAbove(ctx, stored[namespace], *limit))
 		}
 	}
 	return reconcile.Result{RequeueAfter: period}, errors.Join(errs...)
@@ -85,7 +92,8 @@ func (r *Reconciler) list(ctx context.Context) (map[string][]metav1.PartialObjec
 			u := usage[s.Namespace]
 			switch {
 			case s.Name == evidence.StoredCapName:
-				u.Cap = new(evidence.StoredCapOf(s))
+				u.Cap = evidence.StoredCapOf(s)
+				u.Broken = u.Cap == nil
 			case names.Has(s.Name): // others are not ours to delete
 				u.Bytes += evidence.StoredSize(s)
 				stored[s.Namespace] = append(stored[s.Namespace], *s)
@@ -100,43 +108,66 @@ func (r *Reconciler) list(ctx context.Context) (map[string][]metav1.PartialObjec
 	}
 }
 
-// limit has the cap of a control plane be as it is to be.
-func (r *Reconciler) limit(ctx context.Context, namespace string, before *int64, limit int64, isCapped bool) error {
+// limit has the cap of a control plane be as it is to be, nil for none.
+func (r *Reconciler) limit(ctx context.Context, namespace string, before Usage, limit *int64) error {
+	log := logf.FromContext(ctx).WithValues("namespace", namespace)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: evidence.StoredCapName}}
-	var err error
+	isThere := before.Cap != nil || before.Broken
 	switch {
-	case !isCapped && before == nil, isCapped && before != nil && *before == limit:
+	case limit == nil && !isThere, limit != nil && before.Cap != nil && *before.Cap == *limit:
 		return nil
-	case !isCapped:
-		err = client.IgnoreNotFound(r.Client.Delete(ctx, configMap))
-	case before == nil:
-		configMap.Labels = map[string]string{evidence.LabelStored: evidence.StoredCap}
-		configMap.Annotations = map[string]string{evidence.AnnotationStoredCap: strconv.FormatInt(limit, 10)}
-		err = r.Client.Create(ctx, configMap)
-	default:
-		after := configMap.DeepCopy()
-		after.Annotations = map[string]string{evidence.AnnotationStoredCap: strconv.FormatInt(limit, 10)}
+	case limit == nil:
+		if err := r.Client.Delete(ctx, configMap); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("failed to delete the cap of evidence in namespace %q: %w", namespace, err)
+		}
+		log.Info("Deleted the cap of stored evidence, because less of the budget of the seed is used")
+		return nil
+	}
+	after := configMap.DeepCopy()
+	after.Labels = map[string]string{evidence.LabelStored: evidence.StoredCap}
+	after.Annotations = map[string]string{evidence.AnnotationStoredCap: strconv.FormatInt(*limit, 10)}
+	var err error
+	if !isThere {
+		err = r.Client.Create(ctx, after.DeepCopy())
+	}
+	// One that has lost its label is not listed, and nobody obeys it.
+	if isThere || apierrors.IsAlreadyExists(err) {
 		err = r.Client.Patch(ctx, after, client.MergeFrom(configMap))
 	}
 	// Nobody stores anything in a namespace that is being deleted.
-	if err != nil && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("failed to write the cap of evidence in namespace %q: %w", namespace, err)
 	}
-	logf.FromContext(ctx).Info("Changed the cap of stored evidence, because of the budget of the seed", "namespace", namespace, "capped", isCapped, "bytes", limit)
+	log.Info("Wrote the cap of stored evidence, because the budget of the seed is used up", "bytes", *limit)
 	return nil
 }
 
-// deleteAbove deletes what is above the cap of a control plane, also where no sidecar runs.
-func (r *Reconciler) deleteAbove(ctx context.Context, namespace string, stored []metav1.PartialObjectMetadata, limit int64) error {
+// deleteAbove deletes what is above the cap of a control plane, also where no sidecar runs. Those that are being stored have a place.
+func (r *Reconciler) deleteAbove(ctx context.Context, stored []metav1.PartialObjectMetadata, limit int64) error {
+	followed, evicted := evidence.Evict(stored, evidence.MaxStoredNames, limit)
 	var errs []error
-	for _, s := range above(stored, limit) {
-		configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.Name}}
-		// The sidecar may have stored something else by that name since.
-		if err := r.Client.Delete(ctx, configMap, client.Preconditions{UID: &s.UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("failed to delete stored evidence: %w", err))
+	for _, s := range followed {
+		errs = append(errs, r.delete(ctx, &s))
+	}
+	for _, s := range evicted {
+		if err := r.delete(ctx, &s); err != nil {
+			errs = append(errs, err)
 			continue
 		}
-		logf.FromContext(ctx).Info("Deleted evidence before its time, because the budget of the seed is used up", "namespace", namespace, "configMap", s.Name, "machine", evidence.StoredMachine(&s))
+		r.Recorder.Eventf(&corev1.ConfigMap{ObjectMeta: s.ObjectMeta}, nil, corev1.EventTypeWarning, evidence.EventEvicted, eventAction, "%s", text.Note(evidence.EvictedNote(&s, limit, true)))
 	}
 	return errors.Join(errs...)
+}
+
+// delete deletes a ConfigMap, unless it is another one by now: the sidecar may have stored something else by that name since.
+func (r *Reconciler) delete(ctx context.Context, s *metav1.PartialObjectMetadata) error {
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
+	if err := r.Client.Delete(ctx, configMap, client.Preconditions{UID: &s.UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("failed to delete stored evidence: %w", err)
+	}
+	logf.FromContext(ctx).Info("Deleted evidence early, because the budget of the seed is used up", "namespace", s.Namespace, "configMap", s.Name, "machine", evidence.StoredMachine(s))
+	return nil
 }

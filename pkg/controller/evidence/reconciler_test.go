@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -54,7 +55,8 @@ var _ = Describe("Decisions", func() {
 			usage[fmt.Sprintf("hostile-%d", i)] = has(8 * mib)
 		}
 		Expect(total(usage, nil)).To(BeEquivalentTo(1521*mib), "so much it is without caps")
-		caps := Decide(usage, budget)
+		caps, sum := Decide(usage, budget)
+		Expect(sum).To(BeEquivalentTo(1521 * mib))
 		Expect(caps).To(HaveLen(190))
 		Expect(caps).NotTo(HaveKey("honest"))
 		Expect(total(usage, caps)).To(And(BeNumerically("<=", budget/8*5), BeNumerically(">", budget/8*5-mib)))
@@ -63,11 +65,32 @@ var _ = Describe("Decisions", func() {
 		for namespace, limit := range caps {
 			usage[namespace] = has(limit, limit)
 		}
-		Expect(Decide(usage, budget)).To(Equal(caps))
+		again, _ := Decide(usage, budget)
+		Expect(again).To(Equal(caps))
 	})
 
-	DescribeTable("who keeps what", func(usage map[string]Usage, want map[string]int64) {
-		Expect(Decide(usage, 8000)).To(Equal(want))
+	It("should leave each at least what one bundle may have", func() {
+		usage := map[string]Usage{}
+		for i := range 1000 {
+			usage[fmt.Sprint(i)] = has(mib)
+		}
+		caps, _ := Decide(usage, 16*mib)
+		Expect(caps).To(And(HaveLen(1000), HaveEach(BeEquivalentTo(64<<10))))
+	})
+
+	DescribeTable("who keeps what, in KiB", func(usage map[string]Usage, want map[string]int64) {
+		for namespace, u := range usage {
+			u.Bytes <<= 10
+			if u.Cap != nil {
+				u.Cap = new(*u.Cap << 10)
+			}
+			usage[namespace] = u
+		}
+		caps, _ := Decide(usage, 8000<<10)
+		for namespace := range caps {
+			caps[namespace] >>= 10
+		}
+		Expect(caps).To(Equal(want))
 	},
 		Entry("nobody has anything", nil, map[string]int64{}),
 		Entry("all that they have up to three quarters", map[string]Usage{"a": has(6000)}, map[string]int64{}),
@@ -83,8 +106,9 @@ var _ = Describe("Decisions", func() {
 
 var _ = Describe("Reconciler", func() {
 	var (
-		ctx    = context.Background()
-		limits []int64
+		ctx      = context.Background()
+		limits   []int64
+		recorder *events.FakeRecorder
 	)
 	stored := func(namespace string, number, bytes int, expires time.Time) *corev1.ConfigMap {
 		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -97,17 +121,23 @@ var _ = Describe("Reconciler", func() {
 		}
 		return c
 	}
+	isCap := map[string]string{prefix + "evidence": "cap"}
+	capOf := func(namespace, value string, labels map[string]string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: "machine-preservation-evidence-cap", Labels: labels, Annotations: map[string]string{prefix + "evidence-cap": value},
+		}}
+	}
 	newReconciler := func(objects ...client.Object) (*Reconciler, client.Client) {
 		scheme := runtime.NewScheme()
 		Expect(corev1.AddToScheme(scheme)).To(Succeed())
 		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-		limits = nil
+		limits, recorder = nil, events.NewFakeRecorder(100)
 		reader := interceptor.NewClient(c, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			limits = append(limits, (&client.ListOptions{}).ApplyOptions(opts).Limit)
 			Expect(list).To(BeAssignableToTypeOf(&metav1.PartialObjectMetadataList{}))
 			return c.List(ctx, list, opts...)
 		}})
-		return &Reconciler{Client: c, APIReader: reader, Budget: mib}, c
+		return &Reconciler{Client: c, APIReader: reader, Budget: mib, Recorder: recorder}, c
 	}
 	names := func(c client.Client) (names []string) {
 		list := &corev1.ConfigMapList{}
@@ -148,10 +178,50 @@ var _ = Describe("Reconciler", func() {
 		Expect(names(c)).To(ConsistOf("large-05", "large-06", "large-08", "large-51", "small-01"), "there is no cap while less than half is used")
 	})
 
+	It("should delete the incomplete bundle that a complete one has followed first, as the sidecar does", func() {
+		complete, before := stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{})
+		for _, s := range []*corev1.ConfigMap{complete, before} {
+			s.Annotations[prefix+"evidence-machine"], s.Annotations[prefix+"evidence-failed-since"] = "m", "2026-03-01T12:00:00Z"
+		}
+		before.Annotations[prefix+"evidence-incomplete"] = "2026-03-01T12:00:01Z"
+		r, c := newReconciler(complete, before)
+		reconcileSeed(r)
+		Expect(names(c)).To(ConsistOf("a-cap", "a-01"))
+		Expect(recorder.Events).To(BeEmpty(), "it was followed, and not evicted")
+	})
+
+	It("should tell on what it deletes early why", func() {
+		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{}))
+		reconcileSeed(r)
+		Expect(names(c)).To(ConsistOf("a-cap", "a-02"))
+		Expect(recorder.Events).To(HaveLen(1))
+		Expect(<-recorder.Events).To(Equal("Warning EvidenceEvicted Evidence of machine machine-preservation-evidence-01 was deleted early, " +
+			"because this control plane may keep 48 bundles and 640 KiB. It may not keep more, because the seed's budget for evidence is used up."))
+	})
+
+	It("should write a cap that has lost its label, and delete what is above it", func() {
+		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{}), capOf("a", "1", nil))
+		reconcileSeed(r)
+		Expect(names(c)).To(ConsistOf("a-cap", "a-02"))
+		limit := &corev1.ConfigMap{}
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(capOf("a", "", nil)), limit)).To(Succeed())
+		Expect(limit.Labels).To(Equal(map[string]string{prefix + "evidence": "cap"}))
+		Expect(limit.Annotations).To(Equal(map[string]string{prefix + "evidence-cap": strconv.Itoa(mib / 8 * 5)}))
+	})
+
+	DescribeTable("should delete nothing for a cap that nobody can read, and write it anew", func(value string) {
+		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("b", 1, mib/8, time.Time{}), capOf("a", value, isCap))
+		reconcileSeed(r)
+		Expect(names(c)).To(ConsistOf("a-cap", "a-01", "b-01"))
+		limit := &corev1.ConfigMap{}
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(capOf("a", "", nil)), limit)).To(Succeed())
+		Expect(limit.Annotations).To(Equal(map[string]string{prefix + "evidence-cap": strconv.Itoa(mib / 2)}), "it keeps what it has")
+	},
+		Entry("no number", "x"), Entry("nothing", ""), Entry("less than one bundle may have", "1000"), Entry("negative", "-1"),
+	)
+
 	It("should lower a cap", func() {
-		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{}), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "a", Name: "machine-preservation-evidence-cap", Labels: map[string]string{prefix + "evidence": "cap"}, Annotations: map[string]string{prefix + "evidence-cap": strconv.Itoa(mib)},
-		}})
+		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{}), capOf("a", strconv.Itoa(mib), isCap))
 		reconcileSeed(r)
 		Expect(names(c)).To(ConsistOf("a-cap", "a-02"))
 	})

@@ -30,8 +30,11 @@ func (e *Evidence) Check(ctx context.Context, namespace string) (*extensionsheal
 		return nil, fmt.Errorf("failed to list ConfigMaps: %w", err)
 	}
 	for i := range caps.Items {
-		if caps.Items[i].Name == evidence.StoredCapName {
-			return unhealthy(fmt.Sprintf("the budget of the seed for evidence is used up: this control plane, which has more than others, keeps %d KiB of it", evidence.StoredCapOf(&caps.Items[i])>>10)), nil
+		if caps.Items[i].Name != evidence.StoredCapName {
+			continue
+		}
+		if limit := evidence.StoredCapOf(&caps.Items[i]); limit != nil {
+			return unhealthy(fmt.Sprintf("The seed's budget for evidence is used up. This control plane keeps at most %d KiB, because it stores more than others.", *limit>>10)), nil
 		}
 	}
 	return healthy(), nil

@@ -32,7 +32,7 @@ const (
 	// What failed is tried again after minRetry at first, and never later than after maxRetry: it is gathered anew then.
 	minRetry, maxRetry = time.Second, 5 * time.Minute
 	// parallel is of how many machines evidence is gathered at a time. Each takes memory.
-	parallel = 2
+	parallel = evidence.MaxStoredNames - evidence.MaxStored
 )
 
 // AddToManager adds the Reconciler to a manager of a control-plane namespace.

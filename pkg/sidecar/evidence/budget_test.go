@@ -103,14 +103,45 @@ var _ = Describe("Budget", func() {
 	It("should obey the cap of the extension at once, whatever its budget is", func() {
 		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
-			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "20000"},
+			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "70000"},
 		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
 		e.hostile(100<<10, 0)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.configMaps(ctx)).NotTo(HaveKey(nameOf("gone")), "it does not say its size, and counts as the largest")
 		configMap := e.configMaps(ctx)["machine-preservation-evidence-01"]
-		Expect(configMap.Size()).To(And(BeNumerically(">", 0), BeNumerically("<=", 20000)))
+		Expect(configMap.Size()).To(And(BeNumerically(">", 0), BeNumerically("<=", 70000)))
 		Expect(e.configMaps(ctx)).To(HaveKey("machine-preservation-evidence-cap"), "it is not evidence")
+	})
+
+	DescribeTable("should not take a cap that nobody can read for its budget", func(value string) {
+		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
+			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": value},
+		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
+		_, err := e.reconcile(ctx, "m")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(e.configMaps(ctx)).To(And(HaveKey(nameOf("gone")), HaveKey("machine-preservation-evidence-01")))
+	},
+		Entry("no number", "x"), Entry("less than one bundle may have", "1000"),
+	)
+
+	It("should store nothing for now, and not fail, where no bundle fits", func() {
+		e := newEnvironment(Machine("m", failed, kept))
+		e.controller.Budget = 4 << 10
+		Expect(e.reconcile(ctx, "m")).To(Equal(5 * time.Minute))
+		Expect(e.configMaps(ctx)).To(BeEmpty())
+		Expect(e.told()).To(ConsistOf(HavePrefix("Warning EvidenceFailed There is no place for the evidence of the failure now: ")))
+		Expect(counted("failed")).To(BeZero())
+		Expect(e.evidence(ctx)).NotTo(Equal(failure), "none is stored")
+	})
+
+	It("should say that the budget of the seed is why evidence goes early", func() {
+		e := newEnvironment(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
+			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "102400"},
+		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
+		Expect(e.reconcile(ctx, "")).To(BeZero())
+		Expect(e.told()).To(Equal([]string{"Warning EvidenceEvicted Evidence of machine gone was deleted early, because this control plane may keep 48 bundles and 100 KiB. It may not keep more, because the seed's budget for evidence is used up."}))
 	})
 
 	sized := func(machine string, bytes string, expires ...time.Time) metav1.PartialObjectMetadata {

@@ -22,8 +22,8 @@ type Upkeep = upkeep
 
 // What ConfigMaps say.
 const (
-	AnnotationFailedSince = annotationFailedSince
-	AnnotationIncomplete  = annotationIncomplete
+	AnnotationFailedSince = evidence.AnnotationStoredFailedSince
+	AnnotationIncomplete  = evidence.AnnotationStoredIncomplete
 	AnnotationExpires     = evidence.AnnotationStoredExpires
-	MaxStored             = maxStored
+	MaxStored             = evidence.MaxStored
 )

@@ -42,8 +42,6 @@ const (
 	EventIncomplete = "EvidenceIncomplete"
 	// EventFailed says why nothing could be stored. It is tried again.
 	EventFailed = "EvidenceFailed"
-	// EventEvicted is on a ConfigMap that is deleted before its time, as there are too many.
-	EventEvicted = "EvidenceEvicted"
 
 	eventAction = "StoreEvidence"
 )
@@ -51,7 +49,7 @@ const (
 const (
 	// gatherTime is how long evidence is gathered. With storing it, that is a minute at most (X9).
 	gatherTime = 50 * time.Second
-	// retryIncomplete is when it is gathered again if the shoot or the seed could not be asked.
+	// retryIncomplete is when it is gathered again if the shoot or the seed could not be asked, or there was no place.
 	retryIncomplete = 5 * time.Minute
 	// callTimeout bounds each call to the API server of the seed.
 	callTimeout = 10 * time.Second
@@ -102,8 +100,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if err := r.begin(ctx, machine); err != nil {
 			return reconcile.Result{}, err
 		}
-		last := lastOf(machine.Name, stored)
-		complete, err := r.store(ctx, machine, failure, last != nil && last.Annotations[annotationFailedSince] == failure)
+		last := evidence.LastStored(machine.Name, stored)
+		complete, err := r.store(ctx, machine, failure, last != nil && last.Annotations[evidence.AnnotationStoredFailedSince] == failure)
+		if errors.Is(err, evidence.ErrTooLarge) {
+			r.tell(machine, corev1.EventTypeWarning, EventFailed, "There is no place for the evidence of the failure now: "+err.Error())
+			return reconcile.Result{RequeueAfter: retryIncomplete}, nil
+		}
 		if err != nil {
 			bundles.WithLabelValues(outcomeFailed).Inc()
 			r.tell(machine, corev1.EventTypeWarning, EventFailed, "The evidence of the failure could not be stored: "+err.Error())
@@ -154,10 +156,10 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 			Namespace: machine.Namespace,
 			Labels:    map[string]string{evidence.LabelStored: "true"},
 			Annotations: map[string]string{
-				evidence.AnnotationStoredMachine: machine.Name,
-				evidence.AnnotationStoredNode:    machine.Labels[machinev1alpha1.NodeLabelKey],
-				annotationFailedSince:            failure,
-				evidence.AnnotationStoredBytes:   strconv.Itoa(size.Bytes),
+				evidence.AnnotationStoredMachine:     machine.Name,
+				evidence.AnnotationStoredNode:        machine.Labels[machinev1alpha1.NodeLabelKey],
+				evidence.AnnotationStoredFailedSince: failure,
+				evidence.AnnotationStoredBytes:       strconv.Itoa(size.Bytes),
 			},
 		},
 		Immutable:  new(true),
@@ -168,7 +170,7 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 	}
 	complete := !isIncomplete(&bundle.Snapshot)
 	if !complete {
-		configMap.Annotations[annotationIncomplete] = bundle.Snapshot.Time.UTC().Format(time.RFC3339)
+		configMap.Annotations[evidence.AnnotationStoredIncomplete] = bundle.Snapshot.Time.UTC().Format(time.RFC3339)
 	}
 	if err := r.create(ctx, configMap, stored); err != nil {
 		return false, err
@@ -261,6 +263,7 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 	if err != nil || len(stored) == 0 {
 		return reconcile.Result{}, err
 	}
+	isCapped := budget < r.Budget
 	machines := &machinev1alpha1.MachineList{}
 	if err := r.Source.List(ctx, machines, client.InNamespace(namespace)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("failed to list the machines: %w", err)
@@ -285,8 +288,7 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 				errs = append(errs, err)
 				break
 			}
-			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, EventEvicted, eventAction, "%s",
-				text.Note(fmt.Sprintf("The evidence of machine %s is deleted before its time: there may be that of %d machines, and %d KiB.", evidence.StoredMachine(object), maxStored, budget>>10)))
+			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, evidence.EventEvicted, eventAction, "%s", text.Note(evidence.EvictedNote(object, budget, isCapped)))
 		case changes:
 			errs = append(errs, r.expire(call, object, expires))
 		}
@@ -312,7 +314,9 @@ func (r *Reconciler) stored(ctx context.Context, namespace string) ([]metav1.Par
 	budget := r.Budget
 	return slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool {
 		if s.Name == evidence.StoredCapName {
-			budget = min(budget, evidence.StoredCapOf(&s))
+			if limit := evidence.StoredCapOf(&s); limit != nil {
+				budget = min(budget, *limit)
+			}
 		}
 		return s.Labels[evidence.LabelStored] != "true"
 	}), budget, nil

@@ -443,7 +443,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(names).To(HaveLen(MaxStored))
 			Expect(names).To(ContainElement(name))
 			Expect(names).NotTo(ContainElement(nameOf("gone-00")))
-			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted The evidence of machine gone-00 is deleted before its time: there may be that of 48 machines, and 49152 KiB."}))
+			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted Evidence of machine gone-00 was deleted early, because this control plane may keep 48 bundles and 49152 KiB."}))
 		})
 
 		It("should go on with the others if one cannot be deleted", func() {

@@ -123,7 +123,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		evidence       *preservation.Evidence
 		evidenceBudget int64
 	)
-	if e.config.Evidence != nil && e.config.Evidence.Enabled && secret.Annotations[preservationcontroller.AnnotationEvidence] == "true" {
+	if e.config.Evidence.IsEnabled() && secret.Annotations[preservationcontroller.AnnotationEvidence] == "true" {
 		if evidence, err = helper.ReadEvidence(extension); err != nil {
 			log.Info("Injecting without evidence, its settings are not valid", "reason", err.Error())
 		}

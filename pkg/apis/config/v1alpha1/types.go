@@ -72,7 +72,7 @@ type Evidence struct {
 	// +optional
 	Budget *resource.Quantity `json:"budget,omitempty"`
 	// SeedBudget is how many bytes all control planes of a seed have. When they use it up, those that have most keep less. At least
-	// budget. It defaults to 512Mi.
+	// budget, and 16Mi. It defaults to 512Mi.
 	// +optional
 	SeedBudget *resource.Quantity `json:"seedBudget,omitempty"`
 	// MaxRetention is for how long evidence is kept at most after its machine is gone, whatever a Shoot sets. Between 1h and 720h. It
@@ -80,6 +80,9 @@ type Evidence struct {
 	// +optional
 	MaxRetention *metav1.Duration `json:"maxRetention,omitempty"`
 }
+
+// IsEnabled says that Shoots may have evidence stored; nil allows none.
+func (e *Evidence) IsEnabled() bool { return e != nil && e.Enabled }
 
 // Hosts are what machines run on, and what may be done with them.
 type Hosts struct {

@@ -207,9 +207,11 @@ const (
 )
 
 // DefaultEvidenceBudget and DefaultEvidenceSeedBudget are how many bytes of evidence a control plane, and all of a seed, have, where
-// operators do not say otherwise, and MinEvidenceBudget is the least that they can say.
+// operators do not say otherwise, and MinEvidenceBudget and MinEvidenceSeedBudget are the least that they can say. The latter has a place
+// for one bundle of each of 256 control planes.
 const (
 	DefaultEvidenceBudget     = 8 << 20
 	DefaultEvidenceSeedBudget = 512 << 20
 	MinEvidenceBudget         = 1 << 20
+	MinEvidenceSeedBudget     = 16 << 20
 )

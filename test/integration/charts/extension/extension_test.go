@@ -42,6 +42,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/charts/rollout"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
@@ -72,7 +73,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		rollout.CreateNamespace(ctx, env.Client, "garden")
 		rollout.CreateNamespace(ctx, env.Client, namespace)
 		release = rollout.Install(ctx, env.Client, charts.Extension, namespace, map[string]any{
-			"config":      map[string]any{"autoPreserveFailedMax": 1, "evidence": map[string]any{"enabled": true, "budget": "1Mi", "seedBudget": "1Mi"}},
+			"config":      map[string]any{"autoPreserveFailedMax": 1, "evidence": map[string]any{"enabled": true, "budget": "1Mi", "seedBudget": "16Mi"}},
 			"controllers": map[string]any{"heartbeat": map[string]any{"renewIntervalSeconds": 1}},
 		})
 		release.CreatePriorityClass(ctx, env.Client)
@@ -86,7 +87,9 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		}}})).To(Succeed())
 		// The budget of the seed is used up, and one has a cap that is too large for it by now.
 		rollout.CreateNamespace(ctx, env.Client, full)
-		Expect(env.Client.Create(ctx, storedEvidence(full, "machine-preservation-evidence-01", "true"))).To(Succeed())
+		for _, name := range evidence.StoredNames()[:14] { // they count 904 KiB each
+			Expect(env.Client.Create(ctx, storedEvidence(full, name, "true"))).To(Succeed())
+		}
 		Expect(env.Client.Create(ctx, storedEvidence(full, "machine-preservation-evidence-cap", "cap"))).To(Succeed())
 		start(ctx, env, release, account)
 	})
@@ -95,9 +98,12 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		Eventually(func(g Gomega) {
 			limit := &corev1.ConfigMap{}
 			g.Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: full, Name: "machine-preservation-evidence-cap"}, limit)).To(Succeed())
-			g.Expect(limit.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/evidence-cap", "655360"))
+			g.Expect(limit.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/evidence-cap", "10485760"))
 			g.Expect(env.Client.Get(ctx, client.ObjectKey{Namespace: full, Name: "machine-preservation-evidence-01"}, &corev1.ConfigMap{})).
 				To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+			told := &eventsv1.EventList{}
+			g.Expect(env.Client.List(ctx, told, client.InNamespace(full))).To(Succeed())
+			g.Expect(told.Items).To(ContainElement(HaveField("Reason", evidence.EventEvicted)))
 		}).WithTimeout(10 * time.Second).Should(Succeed())
 	})
 
@@ -483,6 +489,6 @@ func (s *shoot) reasons(ctx context.Context) ([]string, error) {
 func storedEvidence(namespace, name, label string) *corev1.ConfigMap {
 	const key = "machine-preservation.extensions.gardener.cloud/evidence"
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: name, Labels: map[string]string{key: label}, Annotations: map[string]string{key + "-cap": "2097152"},
+		Namespace: namespace, Name: name, Labels: map[string]string{key: label}, Annotations: map[string]string{key + "-cap": "16777216"},
 	}}
 }

@@ -87,7 +87,10 @@ func validateEvidence(evidence *configv1alpha1.Evidence, fldPath *field.Path) fi
 	if evidence.Budget.Value() < v1alpha1.MinEvidenceBudget {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("budget"), evidence.Budget.String(), fmt.Sprintf("must be at least %s", resource.NewQuantity(v1alpha1.MinEvidenceBudget, resource.BinarySI))))
 	}
-	if evidence.SeedBudget.Cmp(*evidence.Budget) < 0 {
+	if evidence.SeedBudget.Value() < v1alpha1.MinEvidenceSeedBudget {
+		allErrs = append(allErrs, field.Invalid(fldPath.Child("seedBudget"), evidence.SeedBudget.String(),
+			fmt.Sprintf("must be at least %s, because each of its control planes may keep at least 64Ki", resource.NewQuantity(v1alpha1.MinEvidenceSeedBudget, resource.BinarySI))))
+	} else if evidence.SeedBudget.Cmp(*evidence.Budget) < 0 {
 		allErrs = append(allErrs, field.Invalid(fldPath.Child("seedBudget"), evidence.SeedBudget.String(), fmt.Sprintf("must not be less than budget, which is %s", evidence.Budget)))
 	}
 	if retention := evidence.MaxRetention.Duration; retention < v1alpha1.MinEvidenceRetention || retention > v1alpha1.MaxEvidenceRetention {

@@ -101,9 +101,11 @@ var _ = Describe("#ValidateControllerConfiguration", func() {
 		Expect(actual).To(HaveExactElements(messages))
 	},
 		Entry("the defaults", configv1alpha1.Evidence{}),
-		Entry("the least", configv1alpha1.Evidence{Budget: new(resource.MustParse("1Mi")), SeedBudget: new(resource.MustParse("1Mi")), MaxRetention: &metav1.Duration{Duration: time.Hour}}),
+		Entry("the least", configv1alpha1.Evidence{Budget: new(resource.MustParse("1Mi")), SeedBudget: new(resource.MustParse("16Mi")), MaxRetention: &metav1.Duration{Duration: time.Hour}}),
 		Entry("too little", configv1alpha1.Evidence{Budget: new(resource.MustParse("1M"))}, `evidence.budget: Invalid value: "1M": must be at least 1Mi`),
-		Entry("less for all than for one", configv1alpha1.Evidence{SeedBudget: new(resource.MustParse("7Mi"))}, `evidence.seedBudget: Invalid value: "7Mi": must not be less than budget, which is 8Mi`),
+		Entry("too little for a seed", configv1alpha1.Evidence{SeedBudget: new(resource.MustParse("15Mi"))},
+			`evidence.seedBudget: Invalid value: "15Mi": must be at least 16Mi, because each of its control planes may keep at least 64Ki`),
+		Entry("less for all than for one", configv1alpha1.Evidence{Budget: new(resource.MustParse("18Mi")), SeedBudget: new(resource.MustParse("17Mi"))}, `evidence.seedBudget: Invalid value: "17Mi": must not be less than budget, which is 18Mi`),
 		Entry("too short", configv1alpha1.Evidence{MaxRetention: &metav1.Duration{Duration: time.Minute}}, `evidence.maxRetention: Invalid value: "1m0s": must be between 1h0m0s and 720h0m0s`),
 		Entry("too long", configv1alpha1.Evidence{MaxRetention: &metav1.Duration{Duration: 721 * time.Hour}}, `evidence.maxRetention: Invalid value: "721h0m0s": must be between 1h0m0s and 720h0m0s`),
 	)
