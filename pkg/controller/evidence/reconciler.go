@@ -150,24 +150,29 @@ func (r *Reconciler) deleteAbove(ctx context.Context, stored []metav1.PartialObj
 	followed, evicted := evidence.Evict(stored, evidence.MaxStoredNames, limit)
 	var errs []error
 	for _, s := range followed {
-		errs = append(errs, r.delete(ctx, &s))
+		_, err := r.delete(ctx, &s)
+		errs = append(errs, err)
 	}
 	for _, s := range evicted {
-		if err := r.delete(ctx, &s); err != nil {
-			errs = append(errs, err)
-			continue
+		isDeleted, err := r.delete(ctx, &s)
+		errs = append(errs, err)
+		if isDeleted {
+			r.Recorder.Eventf(&corev1.ConfigMap{ObjectMeta: s.ObjectMeta}, nil, corev1.EventTypeWarning, evidence.EventEvicted, eventAction, "%s", text.Note(evidence.EvictedNote(&s, limit, true)))
 		}
-		r.Recorder.Eventf(&corev1.ConfigMap{ObjectMeta: s.ObjectMeta}, nil, corev1.EventTypeWarning, evidence.EventEvicted, eventAction, "%s", text.Note(evidence.EvictedNote(&s, limit, true)))
 	}
 	return errors.Join(errs...)
 }
 
-// delete deletes a ConfigMap, unless it is another one by now: the sidecar may have stored something else by that name since.
-func (r *Reconciler) delete(ctx context.Context, s *metav1.PartialObjectMetadata) error {
+// delete deletes a ConfigMap, and returns whether it did: the sidecar may have deleted it, or stored something else by that name since.
+func (r *Reconciler) delete(ctx context.Context, s *metav1.PartialObjectMetadata) (bool, error) {
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
-	if err := r.Client.Delete(ctx, configMap, client.Preconditions{UID: &s.UID}); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-		return fmt.Errorf("failed to delete stored evidence: %w", err)
+	err := r.Client.Delete(ctx, configMap, client.Preconditions{UID: &s.UID})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("failed to delete stored evidence: %w", err)
 	}
 	logf.FromContext(ctx).Info("Deleted evidence early, because the budget of the seed is used up", "namespace", s.Namespace, "configMap", s.Name, "machine", evidence.StoredMachine(s))
-	return nil
+	return true, nil
 }

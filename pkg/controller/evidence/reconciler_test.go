@@ -6,6 +6,7 @@ package evidence_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -13,6 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -197,6 +199,15 @@ var _ = Describe("Reconciler", func() {
 		Expect(recorder.Events).To(HaveLen(1))
 		Expect(<-recorder.Events).To(Equal("Warning EvidenceEvicted Evidence of machine machine-preservation-evidence-01 was deleted early, " +
 			"because this control plane may keep 48 bundles and 640 KiB. It may not keep more, because the seed's budget for evidence is used up."))
+	})
+
+	It("should tell nothing of what somebody else has deleted or replaced meanwhile", func() {
+		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{}))
+		r.Client = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, obj client.Object, _ ...client.DeleteOption) error {
+			return apierrors.NewConflict(corev1.Resource("configmaps"), obj.GetName(), errors.New("another UID"))
+		}})
+		reconcileSeed(r)
+		Expect(recorder.Events).To(BeEmpty())
 	})
 
 	It("should write a cap that has lost its label, and delete what is above it", func() {
