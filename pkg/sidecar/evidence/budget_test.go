@@ -139,8 +139,11 @@ var _ = Describe("Budget", func() {
 		e := newEnvironment(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "102400"},
-		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
-		Expect(e.reconcile(ctx, "")).To(BeZero())
+		}},
+			&corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta},
+			&corev1.ConfigMap{ObjectMeta: stored("later", Start, now.Add(2*time.Hour)).ObjectMeta},
+		)
+		Expect(e.reconcile(ctx, "")).To(Equal(2 * time.Hour))
 		Expect(e.told()).To(Equal([]string{"Warning EvidenceEvicted Evidence of machine gone was deleted early, because this control plane may keep 48 bundles and 100 KiB. It may not keep more, because the seed's budget for evidence is used up."}))
 	})
 
@@ -158,7 +161,7 @@ var _ = Describe("Budget", func() {
 		Entry("all fit", int64(3*104096)),
 		Entry("one byte less", int64(3*104096-1), nameOf("c")),
 		Entry("two", int64(104096), nameOf("c"), nameOf("b")),
-		Entry("none", int64(0), nameOf("c"), nameOf("b"), nameOf("a")),
+		Entry("none but the last one", int64(0), nameOf("c"), nameOf("b")),
 	)
 
 	DescribeTable("counts what does not say how large it is as the largest", func(bytes string) {
