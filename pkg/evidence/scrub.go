@@ -129,9 +129,16 @@ func sparedValue(line []byte, _, value, end int) bool {
 // sparedField says that a field is no credential.
 func sparedField(line []byte, begin, value, end int) bool {
 	begin = nameOf(line, begin)
-	return end-begin <= maxSpared && (plainValue.Match(line[value:end]) || plainField.Match(line[begin:end]) ||
-		bytes.HasSuffix(line[:value], []byte(`": `)) && isWord(rune(line[value])) && inURL(line[max(0, begin-maxSpared):begin]) ||
-		bytes.HasSuffix(line[:value], []byte(`" : `)) && bytes.HasSuffix(bytes.TrimRight(line[max(0, begin-16):begin], `\"`), []byte("volume ")))
+	if end-begin > maxSpared {
+		return false
+	}
+	if plainValue.Match(line[value:end]) || plainField.Match(line[begin:end]) {
+		return true
+	}
+	// Only a word has nothing in it that begins like this once more, and would be read again and again.
+	return isWord(rune(line[value])) &&
+		(bytes.HasSuffix(line[:value], []byte(`": `)) && inURL(line[max(0, begin-maxSpared):begin]) ||
+			bytes.HasSuffix(line[:value], []byte(`" : `)) && bytes.HasSuffix(bytes.TrimRight(line[max(0, begin-16):begin], `\"`), []byte("volume ")))
 }
 
 // inURL says that what follows is in a URL in quotes. What comes after these is what became of the request.
