@@ -56,7 +56,7 @@ var saidHints = []string{"word ", "wd ", "phrase ", "code ", "pw ", "secret ", "
 
 // credentials are what looks like one, after and before what stays of it, in lines that have one of some words in small letters. A
 // cookie goes on to the end of its line, and so does how one is authorized: each scheme has its own parts. What is spared stays, but
-// what looks like a credential may begin in it.
+// what looks like a credential may begin in it: only what has a name is, in lines that have one of credentialHints.
 var credentials = []struct {
 	hints   []string
 	pattern *regexp.Regexp
@@ -76,8 +76,8 @@ var credentials = []struct {
 	{[]string{"$"}, regexp.MustCompile(`()\$(?:[156y]|2[abxy]?)\$[\w./$=,+-]{8,}`), nil},
 	{[]string{"cookie"}, regexp.MustCompile(`(?i)(\bcookie["'\]\\]*[ \t]*[:=][ \t]*).+`), nil},
 	{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization["'\]\\]*[ \t]*[:=][ \t]*)(?:` + enclosed + `|.+)`), nil},
-	{credentialHints, regexp.MustCompile(`(?i)(` + name + is + `(?:[ \t]|\\{1,4}n)*)` + value), sparedField},
-	{credentialHints, regexp.MustCompile(`(?i)(` + flag + `(?:\\*["']?,?[ \t]+|\\*["'],))` +
+	{nil, regexp.MustCompile(`(?i)(` + name + is + `(?:[ \t]|\\{1,4}n)*)` + value), sparedField},
+	{nil, regexp.MustCompile(`(?i)(` + flag + `(?:\\*["']?,?[ \t]+|\\*["'],))` +
 		`(?:\[redacted\]|\\+"[^"\\\n-][^"\n]*"?|"[^"\\\n-](?:[^"\\\n]|\\.)*"?|'[^'\n-][^'\n]*'?|[^\s"'&;\\-][^\s"'&;]*)`), sparedValue},
 	{saidHints, regexp.MustCompile(`(?i)(` + said + `)[\w!#$%*+./?@^~][^\s"'&;,]*`), sparedWord},
 	{[]string{"valuefrom:"}, regexp.MustCompile(`(?i)(\bname:` + credentialed + `[, ]value:).*?([, ]valuefrom:)`), nil},
@@ -221,10 +221,10 @@ func scrubFrom(data []byte, from int) ([]byte, int) {
 // lower has letters be small, and tabs be blanks. What is no ASCII stays, so that what is found is where it is in the line.
 func lower(text []byte) {
 	for i, c := range text {
-		if 'A' <= c && c <= 'Z' {
+		switch {
+		case 'A' <= c && c <= 'Z':
 			text[i] = c + 'a' - 'A'
-		}
-		if c == '\t' {
+		case c == '\t':
 			text[i] = ' '
 		}
 	}
@@ -232,8 +232,10 @@ func lower(text []byte) {
 
 // scrubLine appends a line without what looks like a credential.
 func scrubLine(to, line, small []byte, found *int) []byte {
-	for _, credential := range credentials {
-		if !hasAny(small, credential.hints) {
+	named := hasAny(small, credentialHints)
+	for i := range credentials {
+		credential := &credentials[i]
+		if credential.spared != nil && !named || credential.hints != nil && !hasAny(small, credential.hints) {
 			continue
 		}
 		var scrubbed []byte
