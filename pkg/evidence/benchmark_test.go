@@ -158,6 +158,8 @@ time="2026-11-23T19:45:34.123456789Z" level=info msg="PullImage \"registry.examp
 	"base64":   "LS0tLS1CRUdJTi ",
 	"commands": "curl mysql login ",
 	"fields":   "Name:token,Value: value=x,",
+	"spared":   "auth=ok password is v1 ",
+	"nested":   strings.Repeat(`volume "token" : {`, 12) + "}\n",
 }
 
 // BenchmarkScrub measures how long it takes to look for credentials in 1 MiB.

@@ -95,7 +95,8 @@ func seedObjects() []client.Object {
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "mcm"}},
 			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "machine-controller-manager", Args: []string{"--v=3"}}, {
 				Name: "machine-preservation-controller", Env: []corev1.EnvVar{{Name: "A", Value: "hunter2"}},
-				Args: []string{"--holder=health-timer", "--registry-password=hunter2", "--token", "hunter2", "--url=https://a:hunter2@b", "--power-cycle"},
+				Args: []string{"--holder=health-timer", "--registry-password=hunter2", "--token", "hunter2", "--url=https://a:hunter2@b",
+					"--token-ttl=24h", "--token-file", "/etc/token", "--authorization-mode=RBAC", "--power-cycle"},
 			}}}},
 		}},
 		pod(namespace, "mcm-0", "", map[string]string{"role": "mcm"}, "machine-controller-manager", "machine-controller-manager-provider-local", "machine-preservation-controller", "vpn"),
@@ -229,7 +230,8 @@ var _ = Describe("#Collect", func() {
 		Expect(names(s.Seed.MachineDeployments, func(o *machinev1alpha1.MachineDeployment) string { return o.Name })).To(Equal([]string{"d"}))
 		Expect(names(s.Seed.Events, func(o *eventsv1.Event) string { return o.Name })).To(Equal([]string{"of-machine"}))
 		Expect(s.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{
-			"--holder=health-timer", "--registry-password=[redacted]", "--token", "[redacted]", "--url=https://[redacted]@b", "--power-cycle"}}))
+			"--holder=health-timer", "--registry-password=[redacted]", "--token", "[redacted]", "--url=https://[redacted]@b",
+			"--token-ttl=24h", "--token-file", "/etc/token", "--authorization-mode=RBAC", "--power-cycle"}}))
 		Expect(s.Missing).To(ConsistOf(And(
 			HaveField("What", "log of container machine-controller-manager of pod mcm-0"), HaveField("Reason", ContainSubstring("forbidden")))))
 

@@ -207,9 +207,7 @@ func (c *collector) nodeLogs(ctx context.Context) {
 		return
 	}
 	if err == nil {
-		c.mu.Lock()
-		config, err = redactConfigz(config, c.redacted)
-		c.mu.Unlock()
+		c.set(func() { config, err = redactConfigz(config, c.redacted) })
 	}
 	if err == nil {
 		c.addFile("node/configz.json", append(config, '\n'))
@@ -362,11 +360,11 @@ func (c *collector) seedLogs(ctx context.Context) {
 	if len(machinePods) == 0 {
 		return
 	}
-	c.mu.Lock()
-	for i := range machinePods {
-		redactPod(&machinePods[i], c.redacted)
-	}
-	c.mu.Unlock()
+	c.set(func() {
+		for i := range machinePods {
+			redactPod(&machinePods[i], c.redacted)
+		}
+	})
 	if data, err := encode("v1", "PodList", machinePods); err == nil {
 		c.addFile("seed/machine-pods.json", data)
 	}
@@ -376,9 +374,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 			if err != nil {
 				return err
 			}
-			c.mu.Lock()
-			c.bundle.Snapshot.Seed.Events = append(c.bundle.Snapshot.Seed.Events, events...)
-			c.mu.Unlock()
+			c.set(func() { c.bundle.Snapshot.Seed.Events = append(c.bundle.Snapshot.Seed.Events, events...) })
 		}
 		return nil
 	})

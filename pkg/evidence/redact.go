@@ -271,9 +271,9 @@ func redactArgs(args []string, c counts) {
 		scrubbed, n := scrub([]byte(arg))
 		found := credentialFlag.FindStringSubmatch(arg)
 		switch {
-		case secret && !strings.HasPrefix(arg, "-"):
+		case secret && !strings.HasPrefix(arg, "-") && !plainValue.MatchString(arg):
 			args[i], n = redacted, 1
-		case found != nil && found[2] == "=":
+		case found != nil && found[2] == "=" && !plainValue.MatchString(arg[len(found[0]):]) && !plainField.MatchString(arg):
 			args[i], n = found[1]+"="+redacted, 1
 		default:
 			args[i] = string(scrubbed)

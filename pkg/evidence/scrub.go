@@ -15,11 +15,13 @@ import (
 const redacted = "[redacted]"
 
 // credentialWords are what the names of credentials have in them.
-const credentialWords = `(?:pass(?:word|wd|phrase)|pwd|secret|token|credential|authorization|signature|` +
-	`(?:api|access|account|private|secret|signing|encryption|shared|client|ssh|auth)[_ -]?key)`
+const credentialWords = `(?:pass(?:word|wd|phrase|code)|pwd|secret|token|credential|authorization|signature|` +
+	credentialKeys + `)`
 
-// credentialHints are in small letters what credentialWords begin or end with.
-var credentialHints = []string{"pass", "pwd", "secret", "token", "credential", "auth", "sig", "key"}
+const credentialKeys = `(?:api|access|account|private|secret|signing|encryption|shared|client|ssh|auth)[_ -]?key`
+
+// credentialHints are in small letters what credentialWords and short names begin or end with.
+var credentialHints = []string{"pass", "pw", "psk", "secret", "token", "credential", "auth", "sig", "key"}
 
 const (
 	// escaped is a value in the quotes of a text in quotes, and enclosed one in any quotes, or in brackets. What was cut has no end.
@@ -29,9 +31,11 @@ const (
 	value = `(?:` + enclosed + `|[|>][-+0-9]*\\+n[^"\n]*|(?:(?:basic|bearer|digest|negotiate)[ \t]+)?[^\s"'&;]+)`
 	// credentialed is the name of a credential, and name what is between it and its value as well, also as URLs and JSON have it.
 	credentialed = `[\w.-]*` + credentialWords + `[\w.-]*`
-	name         = `(?:` + credentialWords + `[\w.-]*|(?:\b|_|%26|%3f|u0026)(?:sig|auth|pass))(?:["'\]\\]|u0022|%(?:25)?22)*[ \t]*`
+	name         = `(?:` + credentialWords + `[\w.-]*|(?:\b|_|%26|%3f|u0026)(?:sig|auth|pass|psk|(?:db|root|user|bind)?pw))(?:["'\]\\]|u0022|%(?:25)?22)*[ \t]*`
 	// is is between a name and its value.
 	is = `(?::=|=>|[:=]|\\+u003[ad]|%(?:25)?3[ad])`
+	// said is what is before a value that follows after a blank.
+	said = `(?:pass(?:word|wd|phrase|code)|pwd|(?:db|root|user|bind)pw|secret|token|` + credentialKeys + `)[ \t]+(?:is[ \t]+)?\\*["']?`
 	// flag is one whose value is a credential.
 	flag = `(?:^|[\s"'=,(\[])--?` + credentialed
 	// quotes may be around what a field is called, and field is between it and its value. next is between two fields.
@@ -41,42 +45,120 @@ const (
 	// item is the value of a field among others, and userinfo one with a password after a colon.
 	item     = `(?:` + enclosed + `|[^\s,}"']+)`
 	userinfo = `(?:\\+"[^":\n]*:[^"\n]+"?|"[^":\n]*:[^"\n]+"?|'[^':\n]*:[^'\n]+'?|[^\s"':]+:[^\s"'/][^\s"']*)`
-	// encoded is base64 of PEM, wherever that begins, or of access to a cluster or a registry.
+	// encoded is base64 of PEM, wherever that begins, of access to a cluster or a registry, or of what a machine is started with.
 	encoded = `(?:[A-Za-z0-9+/_-]*(?:LS0tLS1CRUdJTi|LS0tQkVHSU4g|LS0tLUJFR0lO)|` +
-		`\b(?:YXBpVmVyc2lvbj|a2luZDog|eyJhcGlWZXJzaW9uI|eyJraW5kI|eyJhdXRocyI6|ewogICJhdXRocyI6|ewoJImF1dGhzIj))[A-Za-z0-9+/_-]*={0,2}`
+		`\b(?:YXBpVmVyc2lvbj|a2luZDog|eyJhcGlWZXJzaW9uI|eyJraW5kI|eyJhdXRocyI6|ewogICJhdXRocyI6|ewoJImF1dGhzIj|I2Nsb3VkLWNvbmZpZ|IyEvYmlu))[A-Za-z0-9+/_-]*={0,2}`
 )
 
-var encodedHints = []string{"ls0t", "yxbpvmvyc2lvbj", "a2luzdog", "eyjh", "eyjr", "ewog", "ewoj"}
+var encodedHints = []string{"ls0t", "yxbpvmvyc2lvbj", "a2luzdog", "eyjh", "eyjr", "ewog", "ewoj", "i2nsb3vklwnvbmzpz", "iyevymlu"}
+
+var saidHints = []string{"word ", "wd ", "phrase ", "code ", "pw ", "secret ", "token ", "key "}
 
 // credentials are what looks like one, after and before what stays of it, in lines that have one of some words in small letters. A
-// cookie goes on to the end of its line, and so does how one is authorized: each scheme has its own parts.
+// cookie goes on to the end of its line, and so does how one is authorized: each scheme has its own parts. What is spared stays, but
+// what looks like a credential may begin in it: only what has a name is, in lines that have one of credentialHints.
 var credentials = []struct {
 	hints   []string
 	pattern *regexp.Regexp
+	spared  func(line []byte, begin, value, end int) bool
 }{
-	{encodedHints, regexp.MustCompile(`()` + encoded)},
-	{[]string{"eyj"}, regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?`)},
-	{[]string{"."}, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)},
+	{encodedHints, regexp.MustCompile(`()` + encoded), nil},
+	{[]string{"eyj"}, regexp.MustCompile(`()\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?`), nil},
+	{[]string{"."}, regexp.MustCompile(`()\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), nil},
 	{
-		[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "ya29.", "ltai", "gaaaaa", "hvs."},
+		[]string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "akia", "asia", "aiza", "ya29.", "ltai", "gaaaaa", "hvs.",
+			"sk-ant-", "sk-proj-", "k_live_", "k_test_", "npm_", "dckr_pat_"},
 		regexp.MustCompile(`()\b(?:gh[oprsu]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[a-z]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}\b|` +
-			`AIza[\w-]{30,}|ya29\.[\w-]{10,}|LTAI[A-Za-z0-9]{12,}|gAAAAA[\w-]{20,}={0,2}|hvs\.[\w-]{20,})`),
+			`AIza[\w-]{30,}|ya29\.[\w-]{10,}|LTAI[A-Za-z0-9]{12,}|gAAAAA[\w-]{20,}={0,2}|hvs\.[\w-]{20,}|` +
+			`sk-(?:ant|proj)-[\w-]{10,}|[rs]k_(?:live|test)_\w{10,}|npm_[A-Za-z0-9]{30,}|dckr_pat_[\w-]{10,})`),
+		nil,
 	},
-	{[]string{"cookie"}, regexp.MustCompile(`(?i)(\bcookie["'\]\\]*[ \t]*[:=][ \t]*).+`)},
-	{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization["'\]\\]*[ \t]*[:=][ \t]*)(?:` + enclosed + `|.+)`)},
-	{credentialHints, regexp.MustCompile(`(?i)(` + name + is + `(?:[ \t]|\\{1,4}n)*)` + value)},
-	{credentialHints, regexp.MustCompile(`(?i)(` + flag + `(?:\\*["']?,?[ \t]+|\\*["'],))` +
-		`(?:\[redacted\]|\\+"[^"\\\n-][^"\n]*"?|"[^"\\\n-](?:[^"\\\n]|\\.)*"?|'[^'\n-][^'\n]*'?|[^\s"'&;\\-][^\s"'&;]*)`)},
-	{[]string{"valuefrom:"}, regexp.MustCompile(`(?i)(\bname:` + credentialed + `[, ]value:).*?([, ]valuefrom:)`)},
-	{[]string{"value"}, regexp.MustCompile(`(?i)(\bname` + field + quotes + credentialed + next + `value` + field + `)` + item)},
-	{[]string{"value"}, regexp.MustCompile(`(?i)(\bvalue` + field + `)` + item + `(` + next + `name` + field + quotes + credentialed + `)`)},
-	{[]string{"bearer "}, regexp.MustCompile(`(?i)(\bbearer +)[A-Za-z0-9._~+/=-]{16,}`)},
-	{[]string{"curl", "ctr"}, regexp.MustCompile(`(\b(?:curl|ctr)\b[^;|\n]*?\s(?:-[uU][ \t]*|--(?:proxy-)?user[ \t=]+))` + userinfo)},
-	{[]string{"creds"}, regexp.MustCompile(`(--(?:[a-z]+-)?creds[ \t=]+)` + userinfo)},
-	{[]string{"mysql", "mariadb"}, regexp.MustCompile(`(\b(?:mysql|mariadb)[\w-]*\b[^;|\n]*?\s-p)[^\s"'&;=-][^\s"'&;]*`)},
-	{[]string{"sshpass", "login"}, regexp.MustCompile(`(\b(?:sshpass|(?:docker|podman|nerdctl|helm|oras|crane|skopeo)\b[^;|\n]*?\blogin)\b[^;|\n]*?\s-p[ \t]*)[^\s&;-][^\s&;]*`)},
+	{[]string{"$"}, regexp.MustCompile(`()\$(?:[156y]|2[abxy]?)\$[\w./$=,+-]{8,}`), nil},
+	{[]string{"cookie"}, regexp.MustCompile(`(?i)(\bcookie["'\]\\]*[ \t]*[:=][ \t]*).+`), nil},
+	{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization["'\]\\]*[ \t]*[:=][ \t]*)(?:` + enclosed + `|.+)`), nil},
+	{nil, regexp.MustCompile(`(?i)(` + name + is + `(?:[ \t]|\\{1,4}n)*)` + value), sparedField},
+	{nil, regexp.MustCompile(`(?i)(` + flag + `(?:\\*["']?,?[ \t]+|\\*["'],))` +
+		`(?:\[redacted\]|\\+"[^"\\\n-][^"\n]*"?|"[^"\\\n-](?:[^"\\\n]|\\.)*"?|'[^'\n-][^'\n]*'?|[^\s"'&;\\-][^\s"'&;]*)`), sparedValue},
+	{saidHints, regexp.MustCompile(`(?i)(` + said + `)[\w!#$%*+./?@^~][^\s"'&;,]*`), sparedWord},
+	{[]string{"valuefrom:"}, regexp.MustCompile(`(?i)(\bname:` + credentialed + `[, ]value:).*?([, ]valuefrom:)`), nil},
+	{[]string{"value"}, regexp.MustCompile(`(?i)(\bname` + field + quotes + credentialed + next + `value` + field + `)` + item), nil},
+	{[]string{"value"}, regexp.MustCompile(`(?i)(\bvalue` + field + `)` + item + `(` + next + `name` + field + quotes + credentialed + `)`), nil},
+	{[]string{"bearer "}, regexp.MustCompile(`(?i)(\bbearer +)[A-Za-z0-9._~+/=-]{16,}`), nil},
+	{[]string{"curl", "ctr"}, regexp.MustCompile(`(\b(?:curl|ctr)\b[^;|\n]*?\s(?:-[uU][ \t]*|--(?:proxy-)?user[ \t=]+))` + userinfo), nil},
+	{[]string{"creds"}, regexp.MustCompile(`(--(?:[a-z]+-)?creds[ \t=]+)` + userinfo), nil},
+	{[]string{"mysql", "mariadb"}, regexp.MustCompile(`(\b(?:mysql|mariadb)[\w-]*\b[^;|\n]*?\s-p)[^\s"'&;=-][^\s"'&;]*`), nil},
+	{[]string{"sshpass", "login"}, regexp.MustCompile(`(\b(?:sshpass|(?:docker|podman|nerdctl|helm|oras|crane|skopeo)\b[^;|\n]*?\blogin)\b[^;|\n]*?\s-p[ \t]*)[^\s&;-][^\s&;]*`), nil},
 	// What are only digits before a / is a port.
-	{[]string{"://"}, regexp.MustCompile(`(://)[^\s/:"\\]*:(?:[0-9]*[^\s/0-9"\\][^\s"\\]*|[0-9]+)(@)`)},
+	{[]string{"://"}, regexp.MustCompile(`(://)[^\s/:"\\]*:(?:[0-9]*[^\s/0-9"\\][^\s"\\]*|[0-9]+)(@)`), nil},
+	{[]string{"http"}, regexp.MustCompile(`(https?://)(?:[^\s/:@"'\\]{8,}|[^\s/:@"'\\0-9]*[0-9][^\s/:@"'\\]*)(@)`), nil},
+}
+
+// maxSpared is how many bytes what is spared has at most. They are read once more.
+const maxSpared = 256
+
+const (
+	// plain is a value that is no credential: whether something is so, a time, or a path.
+	plain = `(?:true|false|yes|no|ok|none|null|nil|(?:[0-9.]{1,6}(?:[num]?s|[mhd])){1,3}|` +
+		`/(?:etc|var|run|srv|opt|usr|home|root|tmp|mnt|proc|sys|dev)/[\w./-]*)`
+	// after is what may be between a value and the next one.
+	after = `\\*["']?[,.:)\]}]*$`
+)
+
+var (
+	plainValue = regexp.MustCompile(`^\\*["']?` + plain + after)
+	// plainField is one that is no credential: the name of an object, a line of code, how one is authorized, what the kernel tells of
+	// hardware, or why there is no credential.
+	plainField = regexp.MustCompile(`^(?:(?i:secret)=\\*"[a-z0-9-]+/[a-z0-9.-]+` + after +
+		`|(?i:secret)\\*":[ ]?\{(?:\\*"(?:name|namespace)\\*":[ ]?\\*"[\w.-]*\\*",?)+` + after +
+		`|[\w-]+\.go:[0-9]{1,6}` + after +
+		`|-*authorization-mode[=:][ ]?(?:(?:Webhook|RBAC|Node|ABAC|AlwaysAllow|AlwaysDeny),?)+` + after +
+		`|sig(?:nature)?[=:][ ]?0x[0-9a-f]{1,16}` + after +
+		`|\w+: (?:unexpected|failed|unable|invalid|Get|Head|Post|Put|Patch|Delete)$)`)
+	// ordinary is what is said of a credential.
+	ordinary = regexp.MustCompile(`^(?:[0-9]{1,3}|v[0-9](?:(?:alpha|beta)[0-9])?|https?://.*|` + plain + `|[^0-9]{1,7}|[a-z][A-Za-z_.-]{0,15}=|` +
+		`[A-Za-z]?[a-z]{1,14}(?:ed|ing|ions?|ers?|ors?|ment|ly|[ai]ble|[ae]nce|ity|ive|al|ate|ies|ness|ful|less|[ae]nts?|ory|ary|ous|ure)|` +
+		`because|between|bootstrap|complexity|database|directory|endpoints?|incorrect|kubeconfig|lifetime|mismatch|registry|` +
+		`requests?|response|security|services?|together|username|whatever)[.:!?)\]}]*$`)
+	capital = regexp.MustCompile(`[A-Z].*[0-9]|[0-9].*[A-Z]`)
+)
+
+func sparedValue(line []byte, _, value, end int) bool {
+	return end-value <= maxSpared && plainValue.Match(line[value:end])
+}
+
+// sparedField says that a field is no credential.
+func sparedField(line []byte, begin, value, end int) bool {
+	begin = nameOf(line, begin)
+	if end-begin > maxSpared {
+		return false
+	}
+	if plainValue.Match(line[value:end]) || plainField.Match(line[begin:end]) {
+		return true
+	}
+	// Only a word has nothing in it that begins like this once more, and would be read again and again.
+	return isWord(rune(line[value])) &&
+		(bytes.HasSuffix(line[:value], []byte(`": `)) && inURL(line[max(0, begin-maxSpared):begin]) ||
+			bytes.HasSuffix(line[:value], []byte(`" : `)) && bytes.HasSuffix(bytes.TrimRight(line[max(0, begin-16):begin], `\"`), []byte("volume ")))
+}
+
+// inURL says that what follows is in a URL in quotes. What comes after these is what became of the request.
+func inURL(before []byte) bool {
+	scheme, rest, found := bytes.Cut(before[bytes.LastIndexByte(before, '"')+1:], []byte("://"))
+	return found && bytes.HasPrefix(scheme, []byte("http")) && !bytes.ContainsAny(rest, " \t")
+}
+
+// sparedWord says that what follows the name of a credential is no value. A secret may also be an object with a name.
+func sparedWord(line []byte, begin, value, end int) bool {
+	word := line[value:end]
+	name := line[nameOf(line, begin):value]
+	return end-value <= maxSpared && (ordinary.Match(word) ||
+		(bytes.HasPrefix(name, []byte("secret ")) || bytes.HasPrefix(name, []byte("Secret "))) && !capital.Match(word))
+}
+
+// nameOf returns where a name begins that has a word in it.
+func nameOf(line []byte, word int) int {
+	before := line[max(0, word-maxSpared):word]
+	return word - len(before) + len(bytes.TrimRightFunc(before, func(r rune) bool { return isWord(r) || r == '_' || r == '.' || r == '-' }))
 }
 
 func hasAny(small []byte, hints []string) bool {
@@ -136,38 +218,51 @@ func scrubFrom(data []byte, from int) ([]byte, int) {
 	return scrubbed, found
 }
 
-// lower has letters be small. What is no ASCII stays, so that what is found is where it is in the line.
+// lower has letters be small, and tabs be blanks. What is no ASCII stays, so that what is found is where it is in the line.
 func lower(text []byte) {
 	for i, c := range text {
-		if 'A' <= c && c <= 'Z' {
+		switch {
+		case 'A' <= c && c <= 'Z':
 			text[i] = c + 'a' - 'A'
+		case c == '\t':
+			text[i] = ' '
 		}
 	}
 }
 
 // scrubLine appends a line without what looks like a credential.
 func scrubLine(to, line, small []byte, found *int) []byte {
-	for _, credential := range credentials {
-		if !hasAny(small, credential.hints) {
-			continue
-		}
-		matches := credential.pattern.FindAllSubmatchIndex(line, -1)
-		if matches == nil {
+	named := hasAny(small, credentialHints)
+	for i := range credentials {
+		credential := &credentials[i]
+		if credential.spared != nil && !named || credential.hints != nil && !hasAny(small, credential.hints) {
 			continue
 		}
 		var scrubbed []byte
-		last := 0
-		for _, match := range matches {
-			begin, end := match[3], match[1]
-			if len(match) > 4 {
-				end = match[4]
+		last, at := 0, 0
+		for at < len(line) {
+			match := credential.pattern.FindSubmatchIndex(line[at:])
+			if match == nil {
+				break
 			}
+			begin, end, next := at+match[3], at+match[1], at+match[1]
+			if len(match) > 4 {
+				end = at + match[4]
+			}
+			if credential.spared != nil && credential.spared(line, at+match[0], begin, end) {
+				at = begin
+				continue
+			}
+			at = next
 			if begin == end || string(line[begin:end]) == redacted {
 				continue
 			}
 			scrubbed = append(append(scrubbed, line[last:begin]...), redacted...)
 			last = end
 			*found++
+		}
+		if scrubbed == nil {
+			continue
 		}
 		line = append(scrubbed, line[last:]...)
 	}
