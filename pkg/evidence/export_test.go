@@ -36,8 +36,15 @@ func Scrub(text string) string {
 
 func RedactNode(node *corev1.Node) { redactNode(node, counts{}) }
 
-// ReadLog, Naming, Steps and RedactConfigz are for tests.
+// ScrubJSON is for tests.
+func ScrubJSON(text string) string {
+	data, _ := scrubJSON([]byte(text))
+	return string(data)
+}
+
+// Line, ReadLog, Naming, Steps and RedactConfigz are for tests.
 var (
+	Line    = line
 	Steps   = steps
 	ReadLog = readLog
 	Naming  = naming

@@ -6,6 +6,7 @@ package evidence
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -283,6 +284,9 @@ func redactArgs(args []string, c counts) {
 	}
 }
 
+// maxDepth is how deeply a kubelet's configuration may be nested, many times more than one is: each line of it is indented.
+const maxDepth = 32
+
 // redactConfigz returns a kubelet's configuration without the headers that it sends. What is no JSON is an error, since
 // nobody knows then what it says.
 func redactConfigz(data []byte, c counts) ([]byte, error) {
@@ -290,8 +294,10 @@ func redactConfigz(data []byte, c counts) ([]byte, error) {
 	if err := json.Unmarshal(data, &config); err != nil {
 		return nil, err
 	}
-	var walk func(any)
-	walk = func(value any) {
+	deepest := 0
+	var walk func(any, int)
+	walk = func(value any, depth int) {
+		deepest = max(deepest, depth)
 		switch value := value.(type) {
 		case map[string]any:
 			for key := range value {
@@ -302,15 +308,18 @@ func redactConfigz(data []byte, c counts) ([]byte, error) {
 					}
 					continue
 				}
-				walk(value[key])
+				walk(value[key], depth+1)
 			}
 		case []any:
 			for _, item := range value {
-				walk(item)
+				walk(item, depth+1)
 			}
 		}
 	}
-	walk(config)
+	walk(config, 0)
+	if deepest > maxDepth {
+		return nil, fmt.Errorf("it is nested more than %d times", maxDepth)
+	}
 	return json.MarshalIndent(config, "", "  ")
 }
 
