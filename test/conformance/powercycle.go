@@ -39,6 +39,8 @@ const (
 	// quietTime is for how long a node has to be healthy before its power cycle is asked for: for a minute, it has just recovered, as
 	// far as anybody knows.
 	quietTime = 70 * time.Second
+	// answerTime is more than it takes until a request for a power cycle is taken or dropped.
+	answerTime = 20 * time.Second
 	// longCycle is what each step of a cycle may take, unless its deadline is what is tried. Kubernetes gives up the pods of a
 	// node within 20 seconds, and a host that is late has as many.
 	longCycle = 3 * time.Minute
@@ -339,12 +341,18 @@ func (p *Pool) askForCycle(machine *machinev1alpha1.Machine) {
 			healthy = ready.Status == corev1.ConditionTrue
 			g.Expect(!healthy || time.Since(ready.LastTransitionTime.Time) > quietTime).To(BeTrue())
 		})
-		before := len(p.events(machine, "PowerCycleRecovered"))
+		before, phase, isDropped := len(p.events(machine, "PowerCycleRecovered")), p.fresh(p, machine).Annotations[v1alpha1.AnnotationPowerCyclePhase], false
 		p.annotateMachine(machine, v1alpha1.AnnotationNeedsRemediation, "")
-		isDropped := func(context.Context) (bool, error) {
-			return len(p.events(machine, "PowerCycleRecovered")) > before, nil
+		if !healthy {
+			return
 		}
-		if !healthy || wait.PollUntilContextTimeout(p.ctx, pollInterval, shortly, true, isDropped) != nil {
+		// One that is refused for another reason is neither.
+		_ = wait.PollUntilContextTimeout(p.ctx, pollInterval, answerTime, true, func(context.Context) (bool, error) {
+			now := p.fresh(p, machine).Annotations[v1alpha1.AnnotationPowerCyclePhase]
+			isDropped = len(p.events(machine, "PowerCycleRecovered")) > before
+			return isDropped || now != "" && now != phase, nil
+		})
+		if !isDropped {
 			return
 		}
 		p.t.Logf("Machine %s: asking again in %s", machine.Name, quietTime)
