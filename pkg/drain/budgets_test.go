@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -29,6 +28,7 @@ import (
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/memory"
 )
 
 // budgetServer is an API server with as many PodDisruptionBudgets in each namespace, of which the last selects app=web.
@@ -217,37 +217,11 @@ func BenchmarkBudgets(b *testing.B) {
 	e := &Executor{Client: kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://shoot", Transport: l, QPS: -1})}
 	most := uint64(0)
 	for range b.N {
-		most = max(most, peak(func() {
+		most = max(most, memory.Peak(func() {
 			if budgets, err := e.Budgets(context.Background(), []string{"shop"}); err != nil || len(budgets["shop"]) != 400 {
 				b.Error(err)
 			}
 		}))
 	}
 	b.ReportMetric(float64(most)/(1<<20), "peak-MiB")
-}
-
-// peak returns the most bytes of the heap that were in use at a time during a function, more than before it.
-func peak(during func()) uint64 {
-	var stats runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&stats)
-	before, most := stats.HeapAlloc, stats.HeapAlloc
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for ticker := time.NewTicker(5 * time.Millisecond); ; {
-			select {
-			case <-stop:
-				return
-			case <-ticker.C:
-				var stats runtime.MemStats
-				runtime.ReadMemStats(&stats)
-				most = max(most, stats.HeapAlloc)
-			}
-		}
-	}()
-	during()
-	close(stop)
-	<-stopped
-	return most - before
 }

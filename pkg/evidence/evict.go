@@ -26,7 +26,8 @@ func EvictedNote(stored metav1.Object, limit int64, isCapped bool) string {
 
 // Evict returns which ConfigMaps of a control plane go so that the others are no more, and count no more bytes, than it may have. First go
 // those that another one of the same machine has followed, which has what matters. Then go those of machines that have been
-// gone for longest, then those of the oldest failures. The last one stays, whatever it counts. The sidecar and the extension both ask here: what one keeps, the other keeps.
+// gone for longest, then those of the oldest failures. The last one stays, whatever it counts. The sidecar and the extension both ask
+// here: what one keeps, the other keeps.
 func Evict(stored []metav1.PartialObjectMetadata, maxCount int, maxBytes int64) (followed, evicted []metav1.PartialObjectMetadata) {
 	count, bytes := len(stored), int64(0)
 	isFollowed := make(map[string]bool, len(stored))

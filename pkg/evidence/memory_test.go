@@ -8,11 +8,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -23,6 +21,7 @@ import (
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/test/memory"
 )
 
 // large is a shoot's API server with many large objects, which are there as long as a page of them is.
@@ -81,32 +80,6 @@ var shoots = map[string]large{
 	"events":      {events: 50000, note: func(i int) string { return strings.Repeat(strconv.Itoa(i), 200) }},
 }
 
-// peak returns the most bytes of the heap that were in use at a time during a function, more than before it.
-func peak(during func()) uint64 {
-	var stats runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&stats)
-	before, most := stats.HeapAlloc, stats.HeapAlloc
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for ticker := time.NewTicker(5 * time.Millisecond); ; {
-			select {
-			case <-stop:
-				return
-			case <-ticker.C:
-				var stats runtime.MemStats
-				runtime.ReadMemStats(&stats)
-				most = max(most, stats.HeapAlloc)
-			}
-		}
-	}()
-	during()
-	close(stop)
-	<-stopped
-	return most - before
-}
-
 // BenchmarkCollectLarge gathers and writes evidence as the sidecar does.
 func BenchmarkCollectLarge(b *testing.B) {
 	for name, shoot := range shoots {
@@ -114,7 +87,7 @@ func BenchmarkCollectLarge(b *testing.B) {
 			b.ReportAllocs()
 			most := uint64(0)
 			for range b.N {
-				most = max(most, peak(func() {
+				most = max(most, memory.Peak(func() {
 					bundle, err := Collect(context.Background(), shoot.sources())
 					if err == nil {
 						_, err = bundle.WriteTo(io.Discard, 900<<10)

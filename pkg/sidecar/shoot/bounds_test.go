@@ -27,6 +27,7 @@ import (
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/memory"
 )
 
 // megabyte is what answers are made of.
@@ -209,7 +210,7 @@ func BenchmarkEndless(b *testing.B) {
 			most := uint64(0)
 			for b.Loop() {
 				h.read.Store(0)
-				most = max(most, peak(func() {
+				most = max(most, memory.Peak(func() {
 					if what == "list" {
 						_, _ = c.CoreV1().Nodes().List(b.Context(), metav1.ListOptions{})
 						return

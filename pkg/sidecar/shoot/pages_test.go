@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/test/memory"
 )
 
 const expired = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old"}`
@@ -240,7 +241,7 @@ func BenchmarkNodes(b *testing.B) {
 	most := uint64(0)
 	for b.Loop() {
 		ctx, cancel := context.WithCancel(b.Context())
-		most = max(most, peak(func() {
+		most = max(most, memory.Peak(func() {
 			c, _, err := p.start(ctx)
 			if err != nil || !synced(ctx, c) {
 				b.Fatal(err)

@@ -2,15 +2,16 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package shoot_test
+// Package memory measures memory.
+package memory
 
 import (
 	"runtime"
 	"time"
 )
 
-// peak returns the most bytes of the heap that were in use at a time during a function, more than before it.
-func peak(during func()) uint64 {
+// Peak returns the most bytes of the heap that were in use at a time during a function, more than before it.
+func Peak(during func()) uint64 {
 	var stats runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
