@@ -26,7 +26,7 @@ RUNS ?= 100
 FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
 INTEGRATION_TIMEOUT ?= 15m
-E2E_TIMEOUT ?= 60m
+E2E_TIMEOUT ?= 45m
 LONG_TIMEOUT ?= 2h
 
 SHELL := /usr/bin/env bash
@@ -71,12 +71,12 @@ test-integration: ## Run the tests against a real kube-apiserver
 .PHONY: test-e2e
 test-e2e: ## Run the stories on the local landscape, with both generations of the machine-controller-manager
 	@$(LANDSCAPE) assets >/dev/null
-	@go test -count=1 -p 1 -parallel 12 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
+	@go test -count=1 -p 1 -parallel 8 -v -timeout $(E2E_TIMEOUT) -skip '^TestLong' ./test/e2e/...
 
 .PHONY: test-long
 test-long: ## Run what takes too long for `test`: long outages, machines that are updated in place
 	@$(LANDSCAPE) assets >/dev/null
-	@go test -count=1 -p 1 -parallel 12 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
+	@go test -count=1 -p 1 -parallel 8 -v -timeout $(LONG_TIMEOUT) -run '^TestLong' ./test/e2e/... -landscapes 2
 
 .PHONY: fuzz
 fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)

@@ -458,8 +458,7 @@ func (p *Pool) waitForEvent(c client.Reader, namespace, regarding, reason, text 
 	p.t.Helper()
 	p.eventually(func(g Gomega) {
 		events := &eventsv1.EventList{}
-		g.Expect(c.List(p.ctx, events, client.InNamespace(namespace))).To(Succeed())
-		events.Items = slices.DeleteFunc(events.Items, func(e eventsv1.Event) bool { return e.Regarding.Name != regarding })
+		g.Expect(c.List(p.ctx, events, client.InNamespace(namespace), client.MatchingFields{"regarding.name": regarding})).To(Succeed())
 		g.Expect(events.Items).To(ContainElement(And(HaveField("Reason", reason), HaveField("Note", ContainSubstring(text)))))
 	})
 }
