@@ -17,6 +17,9 @@ const PollInterval = 5 * time.Second
 
 // advance goes on with a cycle.
 func (d *decision) advance() {
+	if d.to.record.catchUp(d.stamp()) { // it is decided again when that is written
+		return
+	}
 	if d.stands() {
 		return
 	}
@@ -90,14 +93,18 @@ func (d *decision) isServiced() bool {
 // count from when the cycle began, which is the time of the request on the host, each later one from when it began itself (X5).
 func (d *decision) deadline() (time.Time, string) {
 	s, r := d.group.Settings, d.is.record
-	switch d.is.phase {
+	began := r.Began
+	if r.Since.Before(began) { // the clock was set back
+		began = r.Since
+	}
+	switch safe := began.Add(s.PowerOff + r.Paused); d.is.phase {
 	case v1alpha1.PowerCyclePoweringOff:
 		if !d.isClaimed() && !d.ownsHost() {
-			return r.Began.Add(s.PowerOff + r.Paused), fmt.Sprintf("The machine was not kept for the power cycle within %s.", s.PowerOff)
+			return safe, fmt.Sprintf("The machine was not kept for the power cycle within %s.", s.PowerOff)
 		}
-		return r.Began.Add(s.PowerOff + r.Paused), fmt.Sprintf("The host was not off within %s.%s", s.PowerOff, d.hostError())
+		return safe, fmt.Sprintf("The host was not off within %s.%s", s.PowerOff, d.hostError())
 	case v1alpha1.PowerCycleMakingNodeSafe:
-		return r.Began.Add(s.PowerOff + r.Paused), fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.remains())
+		return safe, fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.remains())
 	case v1alpha1.PowerCyclePoweringOn:
 		return r.Since.Add(s.PowerOn), fmt.Sprintf("The host was not on within %s.%s", s.PowerOn, d.hostError())
 	}

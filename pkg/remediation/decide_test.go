@@ -419,10 +419,13 @@ var _ = Describe("Decide", func() {
 				Expect(w.last[0].Next).To(Or(BeZero(), BeTemporally(">", w.now.Add(time.Hour))))
 			},
 			Entry("X5: the host does not go off", func() {}, 10*time.Minute),
+			Entry("X5: the host does not go off, and the clock is set back", func() { w.now = w.now.Add(-time.Hour); w.run() }, 10*time.Minute),
 			Entry("X5: its power is not reported", func() { m.host.broken = true }, 10*time.Minute),
 			Entry("X5: pods are left", func() { m.remains.Pods = 1; w.act(m) }, 10*time.Minute),
 			Entry("X5: the shoot is away", func() { w.setShootAway(true); w.act(m) }, 10*time.Minute),
 			Entry("X5: the host does not come on", func() { w.act(m); m.host.other = true }, 10*time.Minute),
+			Entry("X5: the host does not come on, and the clock is set back",
+				func() { w.act(m); m.host.other = true; w.now = w.now.Add(-time.Hour); w.run() }, 10*time.Minute),
 			Entry("X5: the node does not come back", func() { w.act(m); w.act(m) }, 10*time.Minute),
 		)
 		It("X5: comes before a wait", func() {

@@ -55,6 +55,19 @@ type record struct {
 	Cycles []time.Time `json:"cycles,omitempty"`
 }
 
+// catchUp has what a clock that was ahead has dated into the future begin now: nothing is waited for an hour longer because the clock
+// was set back by an hour (X5). It returns whether there was anything.
+func (r *record) catchUp(now time.Time) bool {
+	ahead := r.Since.After(now) || r.Servicing.After(now)
+	if r.Since.After(now) {
+		r.Since = now
+	}
+	if r.Servicing.After(now) {
+		r.Servicing = now
+	}
+	return ahead
+}
+
 // state is all that is on a Machine because of power cycles.
 type state struct {
 	needs     bool

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
@@ -90,20 +89,21 @@ func refusedEviction(p *Pool) {
 	for _, machine := range machines {
 		p.fail(machine, NodeCondition)
 	}
+	// They need not fail at the same time. After the drain timeout pods are deleted by force: those that are refused are there
+	// when the others have gone, if these were not held up.
+	refusedStay := map[string]bool{}
+	p.eventually(func(g Gomega) {
+		for i, machine := range machines {
+			if _, seen := refusedStay[machine.Name]; !seen && !p.exists(others[2*i]) && !p.exists(others[2*i+1]) {
+				refusedStay[machine.Name] = p.exists(refused[2*i]) && p.exists(refused[2*i+1])
+			}
+		}
+		g.Expect(refusedStay).To(HaveLen(len(machines)))
+	})
+	p.Expect(refusedStay).To(HaveEach(true))
 	for _, machine := range machines {
 		p.preserved(machine, failedPreserved, "auto")
 		p.eventually(func(g Gomega) { g.Expect(p.node(g, machine)).To(tainted()) })
-	}
-	// Long before the drain timeout, after which pods are deleted by force.
-	p.Eventually(func(g Gomega) {
-		for _, pod := range others {
-			g.Expect(p.exists(pod)).To(BeFalse(), pod.Name)
-		}
-	}).WithContext(p.ctx).WithTimeout(min(p.settings.Drain/2, time.Minute)).WithPolling(pollInterval).Should(Succeed())
-	for _, pod := range refused {
-		p.Expect(p.exists(pod)).To(BeTrue(), pod.Name)
-	}
-	for _, machine := range machines {
 		p.drained(machine)
 	}
 }

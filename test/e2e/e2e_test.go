@@ -104,9 +104,13 @@ func run(t *testing.T, generation string) {
 	report := conformance.Run(ctx, t, environment)
 	defer func() { fmt.Fprint(t.Output(), report.Markdown()) }()
 
-	report.Run(t, "drain-calls", []string{"D3"}, func(t *testing.T) {
-		(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l}).drainCalls()
-	})
+	afterwards := func(look func(*life)) func(*testing.T) {
+		return func(t *testing.T) {
+			look(&life{Environment: environment, WithT: NewWithT(t), t: t, ctx: ctx, landscape: l})
+		}
+	}
+	report.Run(t, "drain-calls", []string{"D3"}, afterwards((*life).drainCalls))
+	report.Run(t, "grants", nil, afterwards((*life).usedGrants))
 }
 
 // startLandscape starts a landscape in a directory of that name, and ends it with the test.
