@@ -61,7 +61,7 @@ func TestLifecycle062(t *testing.T) { runLifecycle(t, "0.62") }
 func TestGarden(t *testing.T)       { runGarden(t) }
 
 var (
-	landscapes = flag.Int("landscapes", 3, "how many landscapes run at the same time")
+	landscapes = flag.Int("landscapes", 4, "how many landscapes run at the same time")
 	// slots has an entry for each landscape that runs.
 	slots = sync.OnceValue(func() chan struct{} { return make(chan struct{}, *landscapes) })
 	// turn is closed when the test before has started.
