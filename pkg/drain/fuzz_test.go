@@ -15,7 +15,7 @@ import (
 // FuzzCompilePattern looks for anything in anything (M17).
 func FuzzCompilePattern(f *testing.F) {
 	for _, pattern := range []string{
-		"", "nvidia.com/rdma*", "^(nvidia|amd)[.]com/(gpu|mig-[1-7]g[.][0-9]+gb)$", "(a", ")|(", `\pL`, "(?i)k", "(?U)a+?", "[^a]", `\Q.\E\z\b`,
+		"", "nvidia.com/rdma*", "^(nvidia|amd)[.]com/(gpu|mig-[1-7]g[.][0-9]+gb)$", "(a", ")|(", `\pL`, "(?i)k", "(?U)a+?", "[^a]", `\Q.\E\z\b`, `\Qa`,
 		"(.*.*.*.*.*.*.*.*.*.*){30}Z", "(.*.*.*.*.*.*.*.*.*.*){22}Z", "((a{10}){10}){10}", "((a{0,}){0,}){1000}", "(?:(?:aaaaaaaaaa){0,}){1000}", "(?:){1000}", "x{0}", "\xff",
 		strings.Repeat("a", 257),
 	} {

@@ -37,16 +37,17 @@ const (
 // CompileNamespacePattern returns a regular expression that matches whole names of namespaces, or an error if the pattern
 // is not one by itself or is too large.
 func CompileNamespacePattern(pattern string) (*regexp.Regexp, error) {
-	if _, err := checkPattern(pattern); err != nil {
+	parsed, _, err := checkPattern(pattern)
+	if err != nil {
 		return nil, err
 	}
-	return regexp.Compile("^(?:" + pattern + ")$")
+	return regexp.Compile("^(?:" + parsed.String() + ")$") // the pattern itself may have a quotation without an end
 }
 
 // CompilePattern returns a regular expression and how many instructions it has, each of which a match may carry out for each
 // byte, or an error if the pattern is not one or is too large.
 func CompilePattern(pattern string) (*regexp.Regexp, int, error) {
-	count, err := checkPattern(pattern)
+	_, count, err := checkPattern(pattern)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -54,27 +55,27 @@ func CompilePattern(pattern string) (*regexp.Regexp, int, error) {
 	return compiled, count, err
 }
 
-func checkPattern(pattern string) (int, error) {
+func checkPattern(pattern string) (*syntax.Regexp, int, error) {
 	if len(pattern) > maxPattern {
-		return 0, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
+		return nil, 0, fmt.Errorf("it has %d bytes, may not have more than %d", len(pattern), maxPattern)
 	}
 	// No name has what classes of Unicode are for, each of which takes kilobytes.
 	parsed, err := syntax.Parse(pattern, syntax.Perl&^syntax.UnicodeGroups)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	// What it is compiled to may take megabytes.
 	if estimate(parsed) > 10*maxInstructions {
-		return 0, errTooMuch
+		return nil, 0, errTooMuch
 	}
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	if len(program.Inst) > maxInstructions {
-		return 0, errTooMuch
+		return nil, 0, errTooMuch
 	}
-	return len(program.Inst), nil
+	return parsed, len(program.Inst), nil
 }
 
 var errTooMuch = errors.New("it repeats too much")
