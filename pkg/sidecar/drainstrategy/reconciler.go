@@ -32,17 +32,10 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
-
-// Pods knows the pods of nodes that are drained.
-type Pods interface {
-	// Of returns the pods of a node, and false as long as they are not known. From the first call on they are watched.
-	Of(node string) ([]drain.Pod, bool)
-	// Forget ends the watch.
-	Forget(node string)
-}
 
 // Executor reads budgets and deals with pods.
 type Executor interface {
@@ -56,7 +49,7 @@ type Reconciler struct {
 	Source client.Reader
 	// Nodes is the shoot.
 	Nodes    client.Client
-	Pods     Pods
+	Pods     drainer.Pods
 	Executor Executor
 	// Strategies are those of the Shoot.
 	Strategies drain.Strategies

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package shoot_test
+package drainer_test
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
