@@ -8,7 +8,6 @@ import "context"
 
 // What the tests look at beside the exported names.
 var (
-	CauseOf           = causeOf
 	NodeChanged       = nodeChanged
 	MachineChanged    = machineChanged
 	MachineSetChanged = machineSetChanged
