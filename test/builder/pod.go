@@ -10,7 +10,7 @@ import (
 )
 
 // PodOption changes a Pod.
-type PodOption = func(*corev1.Pod)
+type PodOption func(*corev1.Pod)
 
 // Pod returns a pod of a ReplicaSet on node "n".
 func Pod(name string, opts ...PodOption) *corev1.Pod {
