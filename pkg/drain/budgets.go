@@ -28,20 +28,6 @@ func (b Budgets) Know(namespace string, budgets []policyv1.PodDisruptionBudget) 
 	b[namespace] = selectors
 }
 
-// sizeOf returns about how many bytes it takes to know budgets.
-func sizeOf(budgets []policyv1.PodDisruptionBudget) int {
-	size := 0
-	for i := range budgets {
-		if size += 128; budgets[i].Spec.Selector != nil {
-			size += budgets[i].Spec.Selector.Size() + 160*len(budgets[i].Spec.Selector.MatchLabels)
-			for _, expression := range budgets[i].Spec.Selector.MatchExpressions {
-				size += 160 + 64*len(expression.Values)
-			}
-		}
-	}
-	return size
-}
-
 // protect says whether a budget of the pod's own namespace selects it (D4), and whether that is known.
 func (b Budgets) protect(pod Pod) (protected, known bool) {
 	selectors, known := b[pod.Namespace]

@@ -78,12 +78,20 @@ type Stage struct {
 	Verb     Verb
 }
 
+// evict is the stage of those that empty a node by themselves (P7, M5).
+var evict = Stage{Name: "evict", Selector: Selector{AllPods, NotTerminating}, Verb: Evict}
+
 // Policy says how a drain goes about and when it has failed.
 type Policy struct {
 	// Stages are in the order in which they act. Of those that select a pod, the last one decides.
 	Stages []Stage
 	// Timeout is how long a drain has at least before it has failed, and ExpectedDrainTime how long a stage has for its pods.
 	Timeout, ExpectedDrainTime time.Duration
+}
+
+// EvictionPolicy returns the policy of a drain that does nothing but to evict, and has failed after the timeout (M5).
+func EvictionPolicy(timeout time.Duration) Policy {
+	return Policy{Timeout: timeout, Stages: []Stage{evict}}
 }
 
 // Plan returns what is to be done with each of the pods now, in their order, when to look again, and whether the drain

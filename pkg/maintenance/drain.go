@@ -133,13 +133,9 @@ func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (l
 	if timeout > 0 {
 		timeout = max(timeout, minDrainTimeout)
 	}
-	policy := drain.Policy{
-		Timeout: timeout,
-		Stages:  []drain.Stage{{Name: "evict", Selector: drain.Selector{Group: drain.AllPods, State: drain.NotTerminating}, Verb: drain.Evict}},
-	}
-	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, nil, policy)
+	actions, next, failed := drain.Plan(d.now, attempt, selected, nil, nil, drain.EvictionPolicy(timeout))
 	obstacles := slices.Concat(blocked, d.stuck(selected), d.Refused)
-	if failed && policy.Timeout > 0 {
+	if failed && timeout > 0 {
 		note := fmt.Sprintf("The node is not drained after %s, which is tried anew. Left: %s.", d.now.Sub(began).Round(time.Second), first(keysOf(selected)))
 		if len(obstacles) > 0 {
 			note += " In the way: " + first(obstacles) + "."
@@ -155,7 +151,7 @@ func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (l
 		left += " In the way: " + first(obstacles) + "."
 	}
 
-	if policy.Timeout > 0 && !next.IsZero() {
+	if timeout > 0 && !next.IsZero() {
 		d.wake(next)
 	}
 	actions = slices.DeleteFunc(actions, func(a drain.Action) bool { return a.Verb == drain.Wait })

@@ -22,6 +22,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -42,7 +43,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		r.Nodes = nodes
 	}
 	if r.Drainer == nil {
-		r.Drainer = &drain.Drainer{Client: pods}
+		r.Drainer = &drainer.Drainer{Client: pods}
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -70,22 +70,14 @@ type Reconciler struct {
 // Reconcile takes a step if the node is that of a machine in Failed:Preserved, is not drained yet, and nobody else drains
 // it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	log := logf.FromContext(ctx)
-
-	node := &corev1.Node{}
-	if err := r.Nodes.Get(ctx, req.NamespacedName, node); err != nil {
-		if apierrors.IsNotFound(err) {
-			log.V(1).Info("Object is gone, stop reconciling")
-			r.Drainer.Forget(req.Name)
-			return reconcile.Result{}, nil
-		}
-		return reconcile.Result{}, fmt.Errorf("failed to read the node: %w", err)
+	node, err := shoot.ReadNode(ctx, r.Nodes, req.Name)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	if !isDraining(node) {
-		r.Drainer.Forget(node.Name)
+	if node == nil || !isDraining(node) {
+		r.Drainer.Forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-
 	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -128,7 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.tell(node, corev1.EventTypeWarning, EventPodsCameBack, drain.ReturnsText(progress.NewReturns))
 	}
 	if progress.Incomplete != nil {
-		log.Error(progress.Incomplete, "Drain step was incomplete")
+		logf.FromContext(ctx).Error(progress.Incomplete, "Drain step was incomplete")
 	}
 	if err := r.report(ctx, node, progress, now); err != nil {
 		return reconcile.Result{}, err
@@ -155,9 +147,7 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 	if before.Reason == after.Reason && before.Message == after.Message {
 		return nil
 	}
-	writeCtx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
-	defer cancel()
-	if err := r.Nodes.Status().Patch(writeCtx, edited, client.StrategicMergeFrom(node)); err != nil {
+	if _, err := shoot.Apply(ctx, r.Nodes, change.Write{Before: node, After: edited, Status: true}); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", text.CutError(err)))
 	}
 

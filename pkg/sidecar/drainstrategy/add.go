@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -30,12 +30,8 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "drainstrategy"
 
-const (
-	// What failed is tried again after minRetry at first, and never later than after maxRetry (D6).
-	minRetry, maxRetry = time.Second, 30 * time.Second
-	// settling is how long changes of pods wait to be looked at: those that come together are looked at together.
-	settling = time.Second
-)
+// What failed is tried again after minRetry at first, and never later than after maxRetry (D6).
+const minRetry, maxRetry = time.Second, 30 * time.Second
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface) error {
@@ -46,7 +42,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		r.Nodes = nodes
 	}
 	if r.Executor == nil {
-		r.Executor = &drain.Executor{Client: pods}
+		r.Executor = &drainer.Executor{Client: pods}
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
@@ -61,9 +57,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.Pods = shoot.NewPods(ctx, pods,
-				func(node string) { queue.Add(shoot.RequestFor(node)) },
-				func(node string) { queue.AddAfter(shoot.RequestFor(node), settling) })
+			r.Pods = drainer.WatchPods(ctx, pods, queue)
 			return nil
 		})).
 		WatchesRawSource(nodes.Source(shoot.RequestsForNode, nodeChanged())).

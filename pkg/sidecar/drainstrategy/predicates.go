@@ -12,6 +12,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -20,7 +21,7 @@ import (
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	type view struct{ selected, reachable, controlPlane bool }
 	of := func(node *corev1.Node) view {
-		return view{preservation.IsSelectedForUpdate(node), drain.IsReachable(node), isControlPlane(node)}
+		return view{preservation.IsSelectedForUpdate(node), drain.IsReachable(node), update.IsControlPlane(node)}
 	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return of(e.ObjectOld) != of(e.ObjectNew)

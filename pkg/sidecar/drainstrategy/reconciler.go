@@ -9,20 +9,14 @@
 package drainstrategy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
-	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
@@ -30,19 +24,13 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
-
-// Pods knows the pods of nodes that are drained.
-type Pods interface {
-	// Of returns the pods of a node, and false as long as they are not known. From the first call on they are watched.
-	Of(node string) ([]drain.Pod, bool)
-	// Forget ends the watch.
-	Forget(node string)
-}
 
 // Executor reads budgets and deals with pods.
 type Executor interface {
@@ -56,7 +44,7 @@ type Reconciler struct {
 	Source client.Reader
 	// Nodes is the shoot.
 	Nodes    client.Client
-	Pods     Pods
+	Pods     drainer.Pods
 	Executor Executor
 	// Strategies are those of the Shoot.
 	Strategies drain.Strategies
@@ -65,221 +53,124 @@ type Reconciler struct {
 	// Backoff puts off what failed on a node.
 	Backoff *flowcontrol.Backoff
 
-	// failures are, by the name of a node, how often what is due failed on its pods.
-	failures sync.Map
-	// deletions are, by the name of a node, what was deleted there by force.
-	deletions sync.Map
-	// selections are the times of selections that were yet to come.
-	selections selections
+	memories sync.Map // *memory by the name of a node
+}
+
+// memory is what is remembered of a node.
+type memory struct {
+	ahead     update.Ahead
+	deletions drain.Deletions
+	failures  map[types.UID]int
 }
 
 // Reconcile does what is due on a node that is drained because of an update, and forgets any other.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	node := &corev1.Node{}
-	if err := r.Nodes.Get(ctx, req.NamespacedName, node); err != nil {
-		if apierrors.IsNotFound(err) {
-			r.forget(req.Name)
-			return reconcile.Result{}, nil
-		}
-		return reconcile.Result{}, fmt.Errorf("failed to read the node: %w", err)
-	}
-	machine, because, since, err := r.cause(ctx, node)
+	node, err := shoot.ReadNode(ctx, r.Nodes, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if because == causeNone {
+	if node == nil {
+		r.forget(req.Name)
+		return reconcile.Result{}, nil
+	}
+	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	missed := shoot.Update{}
+	if update.MayConcern(machine, node) {
+		if missed, err = shoot.UpdateOf(ctx, r.Source, machine); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	value, _ := r.memories.LoadOrStore(node.Name, &memory{deletions: drain.Deletions{}})
+	var (
+		m     = value.(*memory)
+		now   = r.Clock.Now()
+		facts = update.Facts{Node: node, Strategies: &r.Strategies, Deletions: m.deletions, Failures: m.failures}
+	)
+	facts.Drain, m.ahead = update.DrainOf(machine, node, update.Missed(missed), m.ahead, now)
+	if facts.Drain == (update.Drain{}) {
 		r.forget(node.Name)
-		return reconcile.Result{}, r.setCondition(ctx, node, nil)
+		return reconcile.Result{}, r.write(ctx, update.Show(node, nil, now))
 	}
 
-	pods, known := r.Pods.Of(node.Name)
-	if !known {
+	var known bool
+	if facts.Pods, known = r.Pods.Of(node.Name); !known {
 		return reconcile.Result{}, nil // it is called when they are
 	}
-	forceVolumes, err := shoot.ForcesVolumes(ctx, r.Source, machine)
-	if err != nil {
+	if facts.ForceVolumes, err = shoot.ForcesVolumes(ctx, r.Source, machine); err != nil {
 		return reconcile.Result{}, err
 	}
-	pods = r.concerned(pods, !forceVolumes && !drain.IsReachable(node))
-	return r.drain(ctx, &nodeDrain{node: node, pods: pods, because: because, since: since, now: r.Clock.Now(), policy: r.Strategies.Policy()})
-}
-
-// cause returns the machine of a node, and because of what and since when that is drained.
-func (r *Reconciler) cause(ctx context.Context, node *corev1.Node) (*machinev1alpha1.Machine, cause, time.Time, error) {
-	machine, err := shoot.MachineOf(ctx, r.Source, node.Name)
-	if err != nil || machine == nil || machine.DeletionTimestamp == nil && !preservation.IsSelectedForUpdate(node) {
-		return nil, causeNone, time.Time{}, err
+	var budgetsErr error
+	if namespaces := facts.NeedsBudgets(now); len(namespaces) > 0 {
+		facts.Budgets, budgetsErr = r.Executor.Budgets(ctx, namespaces)
 	}
-	update, err := shoot.UpdateOf(ctx, r.Source, machine)
-	if err != nil {
-		return nil, causeNone, time.Time{}, err
-	}
-	because, since := causeOf(machine, node, update)
-	if because == causeInPlaceUpdate {
-		since = r.selections.bound(node, since, notBefore(machine, update), r.Clock.Now())
-	}
-	return machine, because, since, nil
-}
-
-// concerned returns the pods that a drain waits for (D3), with what is known of them here.
-func (r *Reconciler) concerned(pods []drain.Pod, silent bool) []drain.Pod {
-	var concerned []drain.Pod
-	for _, pod := range pods {
-		if pod.Belongs() {
-			continue
-		}
-		pod.AtRisk = silent && pod.Volumes
-		pod.Ignored = r.Strategies.Ignores(pod.Namespace)
-		concerned = append(concerned, pod)
-	}
-	return concerned
-}
-
-// nodeDrain is the drain of a node as it is now.
-type nodeDrain struct {
-	node       *corev1.Node
-	pods       []drain.Pod
-	because    cause
-	since, now time.Time
-	policy     drain.Policy
-}
-
-// drain does what is due, and shows how the drain goes.
-func (r *Reconciler) drain(ctx context.Context, d *nodeDrain) (reconcile.Result, error) {
-	budgets, budgetsErr := r.budgets(ctx, d)
-	actions, next, failed := drain.Plan(d.now, d.since, d.pods, budgets, r.deletionsOf(d.node.Name), d.policy)
-	actErr := errors.Join(budgetsErr, r.act(ctx, d, actions))
-
-	// Once failed, it stays so until the drain ends, also across a restart.
-	before := conditionOf(d.node)
-	failedBefore := d.hasFailed(before)
-	failed = len(d.pods) > 0 && (failed || failedBefore)
-	if failed {
-		timedOut.WithLabelValues(d.node.Name).Set(1)
+	decision := update.Decide(facts, now)
+	outcome := decision.Outcome(r.Executor.Execute(ctx, decision.Due))
+	m.failures = outcome.Failures
+	r.tell(node, outcome.Events...)
+	if decision.Failed {
+		timedOut.WithLabelValues(node.Name).Set(1)
 	} else {
-		timedOut.DeleteLabelValues(d.node.Name)
+		timedOut.DeleteLabelValues(node.Name)
 	}
-	if err := r.setCondition(ctx, d.node, d.condition(actions, failed, before)); err != nil {
+	if err := r.write(ctx, decision.Write); err != nil {
 		return reconcile.Result{}, err
 	}
-	if failed && !failedBefore {
-		r.tell(d.node, corev1.EventTypeWarning, EventDrainTimedOut, "%s", d.leftText())
+	if decision.JustFailed {
+		r.tell(node, decision.TimedOut())
 	}
 
 	result := reconcile.Result{}
-	if !next.IsZero() {
-		result.RequeueAfter = next.Sub(d.now)
+	if !decision.Next.IsZero() {
+		result.RequeueAfter = decision.Next.Sub(now)
 	}
-	if actErr == nil {
-		r.Backoff.DeleteEntry(d.node.Name)
-		return result, nil
+	failure := errors.Join(budgetsErr, outcome.Err)
+	if failure == nil || outcome.Progress {
+		r.Backoff.DeleteEntry(node.Name)
 	}
-	logf.FromContext(ctx).Error(actErr, "Not everything could be done that was due")
-	r.Backoff.Next(d.node.Name, d.now)
-	if retry := r.Backoff.Get(d.node.Name); result.RequeueAfter == 0 || retry < result.RequeueAfter {
-		result.RequeueAfter = retry
+	if failure != nil {
+		logf.FromContext(ctx).Error(failure, "Not everything could be done that was due")
+		r.Backoff.Next(node.Name, now)
+		if retry := r.Backoff.Get(node.Name); result.RequeueAfter == 0 || retry < result.RequeueAfter {
+			result.RequeueAfter = retry
+		}
 	}
 	return result, nil
 }
 
-// budgets returns those of the namespaces of pods that something may be due for, and nothing before that.
-func (r *Reconciler) budgets(ctx context.Context, d *nodeDrain) (drain.Budgets, error) {
-	if !slices.ContainsFunc(d.policy.Stages, func(s drain.Stage) bool { return !d.now.Before(d.since.Add(s.After)) }) {
-		return nil, nil
-	}
-	namespaces := sets.New[string]()
-	for _, pod := range d.pods {
-		if !pod.Ignored {
-			namespaces.Insert(pod.Namespace)
-		}
-	}
-	return r.Executor.Budgets(ctx, sets.List(namespaces))
-}
-
-// act carries out what is due, in the order of the stages, and tells what was done. A pod on which it fails does not stop
-// it.
-func (r *Reconciler) act(ctx context.Context, d *nodeDrain, actions []drain.Action) error {
-	var due []drain.Action
-	for i := range d.policy.Stages {
-		for _, action := range actions {
-			if action.Stage == &d.policy.Stages[i] && action.Verb != drain.Keep {
-				due = append(due, action)
-			}
-		}
-	}
-	if len(due) == 0 {
-		r.failures.Delete(d.node.Name)
+func (r *Reconciler) write(ctx context.Context, write change.Write) error {
+	if !write.Changes() {
 		return nil
 	}
-	// Pods that hang, as a webhook does, must not take the time of those that do not.
-	before, after := r.failuresOf(d.node.Name), map[types.UID]int{}
-	slices.SortStableFunc(due, func(a, b drain.Action) int { return cmp.Compare(before[a.Pod.UID], before[b.Pod.UID]) })
-
-	var (
-		errs    = r.Executor.Execute(ctx, due)
-		done    = map[*drain.Stage][]drain.Pod{}
-		carried []drain.Action
-	)
-	for i, action := range due {
-		after[action.Pod.UID] = before[action.Pod.UID]
-		switch {
-		case errs[i] == nil:
-			if carried = append(carried, action); action.Returned {
-				continue // of these, one Event tells for all
-			}
-			done[action.Stage] = append(done[action.Stage], action.Pod)
-			r.tellPod(d, action)
-		case !errors.Is(errs[i], drain.ErrNotReached):
-			after[action.Pod.UID]++
-		}
-	}
-	r.failures.Store(d.node.Name, after)
-	if owners := r.deletionsOf(d.node.Name).Note(carried, d.now); len(owners) > 0 {
-		r.tell(d.node, corev1.EventTypeWarning, EventPodsCameBack, "%s", drain.ReturnsText(owners))
-	}
-	if len(carried) > 0 {
-		r.Backoff.DeleteEntry(d.node.Name)
-	}
-	for i := range d.policy.Stages {
-		if pods := done[&d.policy.Stages[i]]; len(pods) > 0 {
-			r.tellStage(d, &d.policy.Stages[i], pods)
-		}
-	}
-	err := utilerrors.NewAggregate(firstOf(errs))
-	if err != nil && slices.ContainsFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, drain.ErrNotReached) }) {
-		r.tell(d.node, corev1.EventTypeWarning, EventStrategyFailed, "%s", err)
-	}
-	return err
-}
-
-func (r *Reconciler) failuresOf(node string) map[types.UID]int {
-	if failures, ok := r.failures.Load(node); ok {
-		return failures.(map[types.UID]int)
+	if _, err := shoot.Apply(ctx, r.Nodes, write); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("failed to write the condition of the node: %w", text.CutError(err))
 	}
 	return nil
 }
 
-// deletionsOf returns what was deleted on a node. Only the one who looks at the node uses it.
-func (r *Reconciler) deletionsOf(node string) drain.Deletions {
-	deletions, _ := r.deletions.LoadOrStore(node, drain.Deletions{})
-	return deletions.(drain.Deletions)
-}
-
-// firstOf returns the first errors. Each is short, and there may be as many as pods.
-func firstOf(errs []error) []error {
-	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
-	if more := len(errs) - maxNamed; more > 0 {
-		return append(errs[:maxNamed], errors.New(text.More(more)))
+func (r *Reconciler) tell(node *corev1.Node, told ...update.Event) {
+	for _, event := range told {
+		var regarding client.Object = node
+		if p := event.Pod; p != nil {
+			regarding = &corev1.Pod{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+			}
+		}
+		eventType := corev1.EventTypeNormal
+		if event.Warning {
+			eventType = corev1.EventTypeWarning
+		}
+		r.Recorder.Eventf(regarding, nil, eventType, event.Reason, event.Action, "%s", text.Note(event.Note))
 	}
-	return errs
 }
 
 // forget drops what is known of a node that is not drained, or not any more.
 func (r *Reconciler) forget(node string) {
 	r.Pods.Forget(node)
 	r.Backoff.DeleteEntry(node)
-	r.failures.Delete(node)
-	r.deletions.Delete(node)
-	r.selections.forget(node)
+	r.memories.Delete(node)
 	timedOut.DeleteLabelValues(node)
 }

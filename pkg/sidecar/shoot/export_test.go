@@ -5,10 +5,7 @@
 package shoot
 
 // What the tests look at beside the exported names.
-var (
-	StripPod = stripPod
-	Bounded  = bounded
-)
+var Bounded = bounded
 
 // Answers says that the last request for nodes was answered.
 func (c *Connection) Answers() bool { return c.answers.Load() }

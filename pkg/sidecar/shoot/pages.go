@@ -19,6 +19,8 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 )
 
 const (
@@ -77,51 +79,41 @@ func bounded(from watch.Interface, most int) watch.Interface {
 }
 
 // listPages returns a whole list, transformed, as of now: no older than whatever version is asked for. A page that is too large is asked
-// for again as smaller ones. It begins once more if the list is too old for its next page.
+// for again as smaller ones.
 func listPages(ctx context.Context, list func(context.Context, metav1.ListOptions) (runtime.Object, error), opts metav1.ListOptions, transform toolscache.TransformFunc) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
-	opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit, opts.Continue = "", "", pageSize, ""
+	opts.ResourceVersion, opts.ResourceVersionMatch, opts.Continue = "", "", ""
 	var (
 		items []runtime.Object
-		again = true
+		last  runtime.Object
+		limit = int64(pageSize)
 	)
-	for {
-		page, err := list(ctx, opts)
-		if apierrors.IsResourceExpired(err) && opts.Continue != "" && again {
-			again, items, opts.Continue = false, nil, ""
-			continue
+	if err := paging.Each(ctx, opts, maxListed, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		for {
+			opts.Limit = limit
+			page, err := list(ctx, opts)
+			if !errors.Is(err, errTooLarge) || limit == 1 {
+				return page, err
+			}
+			limit = max(1, limit/8)
 		}
-		if errors.Is(err, errTooLarge) && opts.Limit > 1 {
-			opts.Limit = max(1, opts.Limit/8)
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		before := len(items)
-		if err := meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
+	}, func() { items = nil }, func(page runtime.Object) error {
+		last = page
+		return meta.EachListItemWithAlloc(page, func(obj runtime.Object) error {
 			kept, err := transform(obj)
 			if err == nil {
 				items = append(items, kept.(runtime.Object))
 			}
 			return err
-		}); err != nil {
-			return nil, err
-		}
-		if len(items) > maxListed {
-			return nil, fmt.Errorf("there are more than %d objects", maxListed)
-		}
-		accessor, err := meta.ListAccessor(page)
-		if err != nil {
-			return nil, err
-		}
-		if opts.Continue = accessor.GetContinue(); opts.Continue == "" {
-			accessor.SetRemainingItemCount(nil)
-			return page, meta.SetList(page, items)
-		}
-		if len(items) == before {
-			return nil, errors.New("there is a page without an object, and more to come")
-		}
+		})
+	}); err != nil {
+		return nil, err
 	}
+	accessor, err := meta.ListAccessor(last)
+	if err != nil {
+		return nil, err
+	}
+	accessor.SetRemainingItemCount(nil)
+	return last, meta.SetList(last, items)
 }

@@ -13,10 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -52,27 +54,19 @@ func Apply(ctx context.Context, c client.Client, write change.Write) (client.Obj
 // EndEach does something to each object of the empty list's kind, for a shoot that is to do without. It returns the errors of all
 // objects, which do not keep others waiting, and none of objects that are gone or of a kind that the shoot does not know.
 func EndEach(ctx context.Context, c client.Client, empty client.ObjectList, end func(context.Context, client.Client, client.Object) error) error {
-	var (
-		errs []error
-		next string
-	)
-	for {
+	var errs []error
+	if err := paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, maxListed, func(ctx context.Context, opts metav1.ListOptions) (client.ObjectList, error) {
 		list := empty.DeepCopyObject().(client.ObjectList)
-		if err := c.List(ctx, list, client.Limit(pageSize), client.Continue(next)); err != nil {
-			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				return errors.Join(errs...)
-			}
-			return errors.Join(append(errs, fmt.Errorf("failed to list objects: %w", text.CutError(err)))...)
-		}
-		// Only objects of the API are in these lists.
-		_ = meta.EachListItem(list, func(obj runtime.Object) error {
+		return list, c.List(ctx, list, &client.ListOptions{Limit: opts.Limit, Continue: opts.Continue})
+	}, func() { errs = nil }, func(list client.ObjectList) error {
+		return meta.EachListItem(list, func(obj runtime.Object) error {
 			if err := end(ctx, c, obj.(client.Object)); client.IgnoreNotFound(err) != nil {
 				errs = append(errs, fmt.Errorf("failed to set %s back: %w", client.ObjectKeyFromObject(obj.(client.Object)), text.CutError(err)))
 			}
 			return nil
 		})
-		if next = list.GetContinue(); next == "" {
-			return errors.Join(errs...)
-		}
+	}); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		errs = append(errs, fmt.Errorf("failed to list objects: %w", text.CutError(err)))
 	}
+	return errors.Join(errs...)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -44,8 +45,6 @@ const (
 	// it is away pods get in: machine-controller-manager 0.62.1 takes it away a few times as the maintenance begins, of which the
 	// first times are to cost seconds, and then no more often than every ten minutes.
 	minCordon, maxCordon = time.Second, time.Minute
-	// settling is how long changes of pods wait to be looked at: those that come together are looked at together.
-	settling = time.Second
 )
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
@@ -66,10 +65,10 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		r.Live = nodes.APIReader()
 	}
 	if r.ReadPods == nil {
-		r.ReadPods = func(ctx context.Context, node string) ([]drain.Pod, error) { return shoot.ListPods(ctx, pods, node) }
+		r.ReadPods = func(ctx context.Context, node string) ([]drain.Pod, error) { return drainer.ListPods(ctx, pods, node) }
 	}
 	if r.Executor == nil {
-		r.Executor = &drain.Executor{Client: pods}
+		r.Executor = &drainer.Executor{Client: pods}
 	}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}
@@ -89,9 +88,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(shoot.RequestsForMachine), builder.WithPredicates(maintenance.HoldChanged())).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.Pods = shoot.NewPods(ctx, pods,
-				func(node string) { queue.Add(shoot.RequestFor(node)) },
-				func(node string) { queue.AddAfter(shoot.RequestFor(node), settling) })
+			r.Pods = drainer.WatchPods(ctx, pods, queue)
 			// Nodes that still have marks of a maintenance that is gone.
 			maintenances.WhenKnown(ctx, func() {
 				for _, request := range r.markedNodes(ctx) {

@@ -30,6 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -38,14 +39,6 @@ import (
 
 // maxSteps is more than there are steps from one end of a maintenance to the other.
 const maxSteps = 40
-
-// Pods knows the pods of nodes.
-type Pods interface {
-	// Of returns the pods of a node, and false as long as they are not known. From the first call on they are watched.
-	Of(node string) ([]drain.Pod, bool)
-	// Forget ends the watch.
-	Forget(node string)
-}
 
 // Executor deals with pods.
 type Executor interface {
@@ -62,7 +55,7 @@ type Reconciler struct {
 	Config func(context.Context) (*v1alpha1.MaintenanceOperatorConfig, error)
 	// Nodes reads nodes from a cache, and Live from the API server.
 	Nodes, Live client.Reader
-	Pods        Pods
+	Pods        drainer.Pods
 	// ReadPods reads the pods of a node from the API server.
 	ReadPods func(ctx context.Context, node string) ([]drain.Pod, error)
 	Executor Executor

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain_test
+package drainer_test
 
 import (
 	"bytes"
@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/memory"
 )
@@ -210,7 +211,7 @@ func (l largeBudgets) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // BenchmarkBudgets is of a namespace whose list has 98 MiB, nearly all of it in annotations:
 //
-//	go test -run '^$' -bench Budgets -benchtime 5x ./pkg/drain
+//	go test -run '^$' -bench Budgets -benchtime 5x ./pkg/sidecar/drainer
 func BenchmarkBudgets(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(25)) // that of the sidecar
 	l := largeBudgets{`{"metadata":{"annotations":{"large":"` + strings.Repeat("x", 250<<10) + `"}},"spec":{"selector":{"matchLabels":{"app":"web"}}}}`}

@@ -2,9 +2,10 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package shoot_test
+package drainer_test
 
 import (
+	"fmt"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -14,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -63,3 +64,23 @@ var _ = It("P14: should keep little of a pod, however many owners and finalizers
 	got.Finalizers, got.DaemonSet = want.Finalizers, want.DaemonSet
 	Expect(got).To(Equal(want))
 })
+
+var _ = DescribeTable("P14: should list no more pods of a node than fit, and keep the first of them", func(ctx SpecContext, count, labels int, want string) {
+	s := newShoot()
+	for i := range count {
+		s.pods = append(s.pods, Pod(fmt.Sprintf("p-%04d", i), func(p *corev1.Pod) { p.Labels = map[string]string{"large": strings.Repeat("x", labels)} }))
+	}
+	pods, err := ListPods(ctx, s, "n")
+	if want == "" {
+		Expect(err).NotTo(HaveOccurred())
+		Expect(pods).To(HaveLen(count))
+		return
+	}
+	Expect(err).To(MatchError(want))
+	Expect(pods).NotTo(BeEmpty())
+	Expect(len(pods)).To(BeNumerically("<", count))
+},
+	Entry("as many as there may be", 5000, 1, ""),
+	Entry("more", 5001, 1, "failed to list the pods of node n: there are more than 5000 objects"),
+	Entry("large ones", 60, 1<<20, "failed to list the pods of node n: their labels have more than 33554432 bytes"),
+)

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain
+package drainer
 
 import (
 	"context"
@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -34,32 +36,32 @@ const (
 	// callTimeout is how long an answer may take. stepTime after its pods are known, a step begins with no more of them.
 	// Nobody waits longer than both together for what is slow to answer on another node.
 	callTimeout, stepTime = 5 * time.Second, 3 * time.Second
+	// podsPage is how many pods of a node are in memory at a time. Of maxPods, more than any node has, a few words are kept, and their
+	// labels, which may have maxLabels bytes.
+	podsPage, maxPods, maxLabels = 50, 5000, 32 << 20
 	// budgetsPage is how many PodDisruptionBudgets of a namespace are in memory at a time. maxBudgets is how many bytes may be kept of
 	// those of all namespaces; each has the same part of it, so that none can take it from the others. maxBudgetsOf is how many a
 	// namespace may have: each pod is compared with all of them.
 	budgetsPage, maxBudgets, maxBudgetsOf = 20, 32 << 20, 5000
 )
 
-// ErrNotReached is the error of an action that there was no time left for.
-var ErrNotReached = errors.New("others took too long to be answered")
-
 // Executor carries actions out.
 type Executor struct{ Client kubernetes.Interface }
 
 // Execute carries actions out, begins them in their order, and returns the error of each, nil for those that succeeded
 // and those whose pod was gone. It returns within seconds, whatever the shoot does (D6).
-func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
+func (e *Executor) Execute(ctx context.Context, actions []drain.Action) []error {
 	timed, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	errs := slices.Repeat([]error{ErrNotReached}, len(actions))
+	errs := slices.Repeat([]error{drain.ErrNotReached}, len(actions))
 	forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
 		errs[i] = panics.Catch(ctx, func() error { return e.execute(ctx, actions[i]) })
-		if apierrors.IsNotFound(errs[i]) || (actions[i].Verb == Delete || actions[i].Verb == Terminate) && apierrors.IsConflict(errs[i]) { // or another one has its name
+		if apierrors.IsNotFound(errs[i]) || (actions[i].Verb == drain.Delete || actions[i].Verb == drain.Terminate) && apierrors.IsConflict(errs[i]) { // or another one has its name
 			errs[i] = nil
 		}
 	})
 	for i, err := range errs {
-		if err != nil && !errors.Is(err, ErrNotReached) {
+		if err != nil && !errors.Is(err, drain.ErrNotReached) {
 			errs[i] = fmt.Errorf("failed to deal with pod %s: %s", actions[i].Pod.Key(), reasonOf(err))
 		}
 	}
@@ -68,11 +70,11 @@ func (e *Executor) Execute(ctx context.Context, actions []Action) []error {
 
 // Budgets returns the PodDisruptionBudgets of namespaces. An error says of which they are not known. It returns within
 // seconds, like Execute.
-func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, error) {
+func (e *Executor) Budgets(ctx context.Context, namespaces []string) (drain.Budgets, error) {
 	timed, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
-	known := make([]Budgets, len(namespaces))
-	errs := slices.Repeat([]error{ErrNotReached}, len(namespaces))
+	known := make([]drain.Budgets, len(namespaces))
+	errs := slices.Repeat([]error{drain.ErrNotReached}, len(namespaces))
 	forEach(ctx, timed, len(namespaces), func(ctx context.Context, i int) {
 		errs[i] = panics.Catch(ctx, func() (err error) {
 			known[i], err = e.budgetsOf(ctx, namespaces[i], maxBudgets/len(namespaces))
@@ -80,7 +82,7 @@ func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, e
 		})
 	})
 
-	budgets := Budgets{}
+	budgets := drain.Budgets{}
 	for i, namespace := range namespaces {
 		if errs[i] != nil {
 			errs[i] = fmt.Errorf("failed to list the PodDisruptionBudgets of namespace %s: %s", namespace, reasonOf(errs[i]))
@@ -91,32 +93,37 @@ func (e *Executor) Budgets(ctx context.Context, namespaces []string) (Budgets, e
 	return budgets, utilerrors.NewAggregate(errs)
 }
 
-// budgetsOf returns the budgets of a namespace, all of them or an error, for which it takes no more than that many bytes to know them. It
-// begins once more if the list is too old for its next page.
-func (e *Executor) budgetsOf(ctx context.Context, namespace string, most int) (Budgets, error) {
-	budgets, size, next, again := Budgets{}, 0, "", true
-	for {
+// budgetsOf returns the budgets of a namespace, all of them or an error, for which it takes no more than that many bytes to know them.
+func (e *Executor) budgetsOf(ctx context.Context, namespace string, most int) (drain.Budgets, error) {
+	var (
+		budgets drain.Budgets
+		size    int
+	)
+	err := paging.Each(ctx, metav1.ListOptions{Limit: budgetsPage}, maxBudgetsOf, func(ctx context.Context, opts metav1.ListOptions) (*policyv1.PodDisruptionBudgetList, error) {
 		page := &policyv1.PodDisruptionBudgetList{}
-		err := once(e.Client.PolicyV1().RESTClient().Get()).Namespace(namespace).Resource("poddisruptionbudgets").
-			VersionedParams(&metav1.ListOptions{Limit: budgetsPage, Continue: next}, scheme.ParameterCodec).Do(ctx).Into(page)
-		if apierrors.IsResourceExpired(err) && next != "" && again {
-			budgets, size, next, again = Budgets{}, 0, "", false
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
+		return page, once(e.Client.PolicyV1().RESTClient().Get()).Namespace(namespace).Resource("poddisruptionbudgets").VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Into(page)
+	}, func() { budgets, size = drain.Budgets{}, 0 }, func(page *policyv1.PodDisruptionBudgetList) error {
 		if size += sizeOf(page.Items); size > most {
-			return nil, fmt.Errorf("their selectors have more than %d bytes", most)
+			return fmt.Errorf("their selectors have more than %d bytes", most)
 		}
 		budgets.Know(namespace, page.Items)
-		if len(budgets[namespace]) > maxBudgetsOf {
-			return nil, fmt.Errorf("there are more than %d", maxBudgetsOf)
-		}
-		if next = page.Continue; next == "" {
-			return budgets, nil
+		return nil
+	})
+	return budgets, err
+}
+
+// sizeOf returns about how many bytes it takes to know budgets.
+func sizeOf(budgets []policyv1.PodDisruptionBudget) int {
+	size := 0
+	for i := range budgets {
+		if size += 128; budgets[i].Spec.Selector != nil {
+			size += budgets[i].Spec.Selector.Size() + 160*len(budgets[i].Spec.Selector.MatchLabels)
+			for _, expression := range budgets[i].Spec.Selector.MatchExpressions {
+				size += 160 + 64*len(expression.Values)
+			}
 		}
 	}
+	return size
 }
 
 // forEach calls a function with the numbers below count, in their order and some at a time, until timed is over. Each has
@@ -136,22 +143,22 @@ func forEach(ctx, timed context.Context, count int, deal func(ctx context.Contex
 	return count
 }
 
-func (e *Executor) execute(ctx context.Context, action Action) error {
+func (e *Executor) execute(ctx context.Context, action drain.Action) error {
 	switch action.Verb {
-	case Evict:
+	case drain.Evict:
 		return e.evict(ctx, action.Pod)
-	case Delete:
+	case drain.Delete:
 		return e.delete(ctx, action.Pod, new(int64(0)))
-	case Terminate:
+	case drain.Terminate:
 		return e.delete(ctx, action.Pod, nil)
-	case RemoveFinalizers:
+	case drain.RemoveFinalizers:
 		return e.removeFinalizers(ctx, action.Pod)
 	}
 	return nil
 }
 
 // evict does what the generated client does, but once.
-func (e *Executor) evict(ctx context.Context, p Pod) error {
+func (e *Executor) evict(ctx context.Context, p drain.Pod) error {
 	return once(e.Client.PolicyV1().RESTClient().Post()).
 		AbsPath("/api/v1").
 		Namespace(p.Namespace).
@@ -167,7 +174,7 @@ func (e *Executor) evict(ctx context.Context, p Pod) error {
 }
 
 // delete leaves a pod that many seconds, nil for its own grace period.
-func (e *Executor) delete(ctx context.Context, p Pod, grace *int64) error {
+func (e *Executor) delete(ctx context.Context, p drain.Pod, grace *int64) error {
 	return once(e.Client.CoreV1().RESTClient().Delete()).
 		Namespace(p.Namespace).
 		Resource("pods").
@@ -179,7 +186,7 @@ func (e *Executor) delete(ctx context.Context, p Pod, grace *int64) error {
 
 // removeFinalizers is refused if the pod is another one, or has changed since it was looked at: whoever works on it in
 // the meantime may be about to be done with it.
-func (e *Executor) removeFinalizers(ctx context.Context, p Pod) error {
+func (e *Executor) removeFinalizers(ctx context.Context, p drain.Pod) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": p.UID, "resourceVersion": p.ResourceVersion, "finalizers": nil,
 	}})
@@ -196,14 +203,17 @@ func (e *Executor) removeFinalizers(ctx context.Context, p Pod) error {
 }
 
 // thisPod keeps a pod of the same name from being removed that was started elsewhere since the pods were listed.
-func thisPod(p Pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &p.UID} }
+func thisPod(p drain.Pod) *metav1.Preconditions { return &metav1.Preconditions{UID: &p.UID} }
 
 // once makes a request without client-go's own repetitions. These would wait for as long as the answer says: the server,
 // or a webhook behind it, would say how long everybody else waits.
 func once(request *rest.Request) *rest.Request { return request.MaxRetries(0) }
 
-// reasonOf returns in few words why a call failed.
+// reasonOf returns in few words why a call failed, nothing if it did not.
 func reasonOf(err error) string {
+	if err == nil {
+		return ""
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Sprintf("no answer within %s", callTimeout)
 	}

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain_test
+package drainer_test
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain_test
+package drainer_test
 
 import (
 	"errors"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 )
 
 // act returns an action on a pod of that name.

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package shoot
+package drainer
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -19,28 +20,41 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
-// Pods watches the pods of single nodes, from when they are asked for (D3, M4).
-type Pods struct {
-	client kubernetes.Interface
+// settling is how long changes of pods wait to be looked at: those that come together are looked at together.
+const settling = time.Second
+
+// Pods knows the pods of nodes.
+type Pods interface {
+	// Of returns the pods of a node, and false as long as they are not known. From the first call on they are watched.
+	Of(node string) ([]drain.Pod, bool)
+	// Forget ends the watch.
+	Forget(node string)
+}
+
+// WatchPods returns the pods of a shoot, which are watched node by node, from when they are asked for (D3, M4). All watches end with
+// the context. It has a node be looked at when its pods are known, and when they have changed since.
+func WatchPods(ctx context.Context, c kubernetes.Interface, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) Pods {
+	return &podWatches{ctx: ctx, client: c, queue: queue, byNode: map[string]*podWatch{}}
+}
+
+type podWatches struct {
 	// ctx ends all watches.
-	ctx context.Context
-	// known is called when the pods of a node are known, and changed when they have changed since.
-	known, changed func(node string)
+	ctx    context.Context
+	client kubernetes.Interface
+	queue  workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 	mutex  sync.Mutex
 	byNode map[string]*podWatch
-}
-
-// NewPods returns the pods of a shoot. All watches end with the context. It calls known with the name of a node when its
-// pods are known, and changed when they have changed since.
-func NewPods(ctx context.Context, c kubernetes.Interface, known, changed func(node string)) *Pods {
-	return &Pods{client: c, ctx: ctx, known: known, changed: changed, byNode: map[string]*podWatch{}}
 }
 
 type podWatch struct {
@@ -49,8 +63,7 @@ type podWatch struct {
 	end       context.CancelFunc
 }
 
-// Of returns the pods of a node, and false as long as they are not known. From the first call on they are watched.
-func (w *Pods) Of(node string) ([]drain.Pod, bool) {
+func (w *podWatches) Of(node string) ([]drain.Pod, bool) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	watched, ok := w.byNode[node]
@@ -68,8 +81,7 @@ func (w *Pods) Of(node string) ([]drain.Pod, bool) {
 	return pods, true
 }
 
-// Forget ends the watch of a node.
-func (w *Pods) Forget(node string) {
+func (w *podWatches) Forget(node string) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if watched, ok := w.byNode[node]; ok {
@@ -78,7 +90,8 @@ func (w *Pods) Forget(node string) {
 	}
 }
 
-func (w *Pods) begin(node string) *podWatch {
+func (w *podWatches) begin(node string) *podWatch {
+	changed := func() { w.queue.AddAfter(shoot.RequestFor(node), settling) }
 	ofNode := func(opts metav1.ListOptions) metav1.ListOptions {
 		opts.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 		return opts
@@ -98,22 +111,22 @@ func (w *Pods) begin(node string) *podWatch {
 		Handler: toolscache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(_ any, isInInitialList bool) {
 				if !isInInitialList {
-					w.changed(node)
+					changed()
 				}
 			},
 			UpdateFunc: func(o, n any) {
 				if changesPlan(o.(*corev1.Pod), n.(*corev1.Pod)) {
-					w.changed(node)
+					changed()
 				}
 			},
-			DeleteFunc: func(any) { w.changed(node) },
+			DeleteFunc: func(any) { changed() },
 		},
 	})
 	ctx, end := context.WithCancel(w.ctx)
 	go informer.RunWithContext(ctx)
 	go func() {
 		if toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			w.known(node)
+			w.queue.Add(shoot.RequestFor(node))
 		}
 	}()
 	return &podWatch{store: store, hasSynced: informer.HasSynced, end: end}
@@ -186,23 +199,34 @@ func shortened(names []string) []string {
 	return short
 }
 
-// podsPage is how many pods are in memory at a time when they are listed, however many a node has.
-const podsPage = 50
-
-// ListPods returns the pods of a node as the API server has them.
+// ListPods returns the pods of a node as the API server has them, in the order of their keys, and only the first of them with an error.
+// kubectl's own list of pods to drain keeps all pages, and fails as a whole when it cannot look one DaemonSet up.
 func ListPods(ctx context.Context, c kubernetes.Interface, node string) ([]drain.Pod, error) {
-	var pods []drain.Pod
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var (
+		pods []drain.Pod
+		size int
+	)
 	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), Limit: podsPage}
-	for {
-		list, err := c.CoreV1().Pods(metav1.NamespaceAll).List(ctx, opts)
-		if err != nil {
-			return nil, fmt.Errorf("failed to list the pods of node %s: %w", node, text.CutError(err))
+	if err := paging.Each(ctx, opts, maxPods, func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+		page := &corev1.PodList{}
+		return page, once(c.CoreV1().RESTClient().Get()).Resource("pods").VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Into(page)
+	}, func() { pods, size = nil, 0 }, func(page *corev1.PodList) error {
+		for i := range page.Items {
+			pod := drain.NewPod(&page.Items[i])
+			pod.Finalizers = shortened(pod.Finalizers)
+			for key, value := range pod.Labels {
+				size += 64 + len(key) + len(value)
+			}
+			if size > maxLabels {
+				return fmt.Errorf("their labels have more than %d bytes", maxLabels)
+			}
+			pods = append(pods, pod)
 		}
-		for i := range list.Items {
-			pods = append(pods, drain.NewPod(&list.Items[i]))
-		}
-		if opts.Continue = list.Continue; opts.Continue == "" {
-			return pods, nil
-		}
+		return nil
+	}); err != nil {
+		return pods, fmt.Errorf("failed to list the pods of node %s: %s", node, reasonOf(err))
 	}
+	return pods, nil
 }

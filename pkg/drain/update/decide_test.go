@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package update_test
+
+import (
+	"errors"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Decide", func() {
+	const (
+		since   = "Drained by machine-controller-manager for a rolling update since 2026-03-01T13:00:00Z."
+		waiting = since + " Pods that no PodDisruptionBudget protects are deleted by force from 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."
+		first   = since + " Pods that no PodDisruptionBudget protects have been deleted by force since 2026-03-01T13:45:00Z. Protected pods are deleted by force from 2026-03-01T14:08:00Z."
+		kept    = " Kept, as the VM may still run them with their volumes: shop/data."
+	)
+	var (
+		plain    = drain.Pod{Namespace: "shop", Name: "plain", UID: "1"}
+		web      = drain.Pod{Namespace: "shop", Name: "web", UID: "2", Labels: map[string]string{"app": "web"}}
+		stays    = drain.Pod{Namespace: "shop", Name: "stays", UID: "3", GraceEnds: began, Finalizers: []string{"example.com/finalizer"}}
+		data     = drain.Pod{Namespace: "shop", Name: "data", UID: "4", Volumes: true}
+		agent    = drain.Pod{Namespace: "shop", Name: "agent", UID: "5", DaemonSet: "agent"}
+		defaults = drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour}
+		shown    = func(reason, message string) NodeOption {
+			return Condition("NodeDrain", corev1.ConditionTrue, reason, message)
+		}
+		at      = func(minutes int) time.Time { return began.Add(time.Duration(minutes) * time.Minute) }
+		budgets = drain.Budgets{}
+	)
+	budgets.Know("shop", []policyv1.PodDisruptionBudget{{Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: web.Labels}}}})
+
+	// facts are those of a node with the pods, that is drained for a rolling update.
+	facts := func(node *corev1.Node, pods ...drain.Pod) Facts {
+		strategies := defaults
+		return Facts{Drain: Drain{Cause: "a rolling update", Since: began}, Node: node, Pods: pods, Budgets: budgets, Strategies: &strategies, Deletions: drain.Deletions{}}
+	}
+	due := func(d Decision) []string {
+		var due []string
+		for _, action := range d.Due {
+			due = append(due, action.Stage.Name+" "+action.Pod.Name)
+		}
+		return due
+	}
+	message := func(d Decision) string {
+		for _, c := range d.Write.After.(*corev1.Node).Status.Conditions {
+			if c.Type == "NodeDrain" {
+				return c.Message
+			}
+		}
+		return ""
+	}
+
+	DescribeTable("D3, D5, D7, D10, D11: what is done and shown, and when to look again", func(facts Facts, minutes int, want []string, failed bool, shows string, next time.Duration) {
+		d := Decide(facts, at(minutes))
+		Expect(due(d)).To(Equal(want))
+		Expect(d.Failed).To(Equal(failed))
+		Expect(message(d)).To(Equal(shows))
+		if next == 0 {
+			Expect(d.Next).To(BeZero())
+		} else {
+			Expect(d.Next).To(Equal(at(minutes).Add(next)))
+		}
+	},
+		Entry("nothing with no pods", facts(Node("m", shown("DrainUnderWay", waiting))), 100, nil, false, "", time.Duration(0)),
+		Entry("nothing with those that belong to the node", facts(Node("m"), agent), 100, nil, false, "", time.Duration(0)),
+		Entry("nothing before the first deadline", facts(Node("m"), plain, web, stays), 44, nil, false, waiting, time.Minute),
+		Entry("strategies in their order at the first", facts(Node("m"), stays, plain, web), 45, []string{"delete plain", "finalizers stays"}, false, first, 23*time.Minute),
+		Entry("protected pods at the second, and not before", facts(Node("m"), web), 67, nil, false, first, time.Minute),
+		Entry("pods that are kept are named", facts(Node("m", NotReady), data), 45, nil, false, first+kept, 8*time.Minute+time.Nanosecond),
+		Entry("a drain that has failed just now", facts(Node("m"), plain), 54, []string{"delete plain"}, true, since+" It has failed. Pods that were left: shop/plain.", time.Duration(0)),
+		Entry("one that failed before tells of the pods that were left then", facts(Node("m", shown("DrainTimedOut", since+" It has failed. Pods that were left: shop/old.")), web), 60, nil, true,
+			since+" It has failed. Pods that were left: shop/old.", 8*time.Minute),
+		Entry("not one of which an earlier drain is shown", facts(Node("m", shown("DrainTimedOut", "Drained by machine-controller-manager for a rolling update since 2026-02-01T13:00:00Z. It has failed.")), plain), 1, nil, false, waiting, 44*time.Minute),
+	)
+
+	It("D6: should begin with the pods on which it failed least often", func() {
+		f := facts(Node("m"), plain, drain.Pod{Namespace: "shop", Name: "other", UID: "6"}, stays)
+		f.Failures = map[types.UID]int{"1": 2, "6": 1}
+		Expect(due(Decide(f, at(45)))).To(Equal([]string{"finalizers stays", "delete other", "delete plain"}))
+	})
+
+	DescribeTable("D4: of which namespaces the budgets need to be known", func(minutes int, disabled bool, want ...string) {
+		f := facts(Node("m"), plain, web, drain.Pod{Namespace: "free", Name: "p"}, agent, drain.Pod{Namespace: "system", Name: "ds", DaemonSet: "ds"})
+		f.Strategies.Disabled = disabled
+		Expect(f.NeedsBudgets(at(minutes))).To(ConsistOf(want))
+	},
+		Entry("none before the first deadline", 44, false),
+		Entry("those of pods from then on", 45, false, "free", "shop"),
+		Entry("none while the strategies are disabled", 45, true),
+	)
+
+	It("D6, D11: should tell of each pod that something was done with, of all others once, and remember on which it failed", func() {
+		back := drain.Pod{Namespace: "shop", Name: "back", UID: "7", Owner: "shop/Agent a", Created: at(44)}
+		f := facts(Node("m"), plain, back, stays, web)
+		f.Failures = map[types.UID]int{"1": 3, "gone": 1}
+		f.Deletions["shop/Agent a"] = drain.Deletion{First: at(40), Last: at(40)}
+		d := Decide(f, at(100))
+		Expect(due(d)).To(Equal([]string{"delete back", "finalizers stays", "PDB delete web", "delete plain"}))
+		o := d.Outcome([]error{nil, nil, drain.ErrNotReached, errors.New("denied")})
+		Expect(o.Progress).To(BeTrue())
+		Expect(o.Err).To(MatchError(And(ContainSubstring("denied"), ContainSubstring(drain.ErrNotReached.Error()))))
+		Expect(o.Failures).To(Equal(map[types.UID]int{"1": 4, "2": 0, "3": 0, "7": 0}))
+		Expect(f.Deletions["shop/Agent a"].Returns).To(Equal(1))
+		var told []string
+		for _, event := range o.Events {
+			on := "node"
+			if event.Pod != nil {
+				on = event.Pod.Name
+			}
+			told = append(told, on+" "+event.Reason)
+		}
+		Expect(told).To(Equal([]string{"stays FinalizersRemoved", "node PodsCameBack", "node DrainStrategyActed", "node DrainStrategyFailed"}))
+	})
+
+	It("D6: should tell of no failure where nothing was tried, and of nothing where nothing was due", func() {
+		d := Decide(facts(Node("m"), plain), at(45))
+		o := d.Outcome([]error{drain.ErrNotReached})
+		Expect(o).To(And(HaveField("Events", BeEmpty()), HaveField("Progress", false), HaveField("Err", HaveOccurred())))
+		o = Decide(facts(Node("m"), plain), at(1)).Outcome(nil)
+		Expect(o).To(And(HaveField("Events", BeEmpty()), HaveField("Progress", false), HaveField("Err", Not(HaveOccurred()))))
+	})
+
+	It("D11: should change nothing where the node shows it already, and keep since when it does", func() {
+		node := Node("m", shown("DrainUnderWay", waiting))
+		node.Status.Conditions[len(node.Status.Conditions)-1].LastTransitionTime = metav1.NewTime(began)
+		Expect(Decide(facts(node, plain), at(1)).Write.Changes()).To(BeFalse())
+		d := Decide(facts(node, plain), at(45))
+		Expect(d.Write.Changes()).To(BeTrue())
+		Expect(d.Write.Status).To(BeTrue())
+		conditions := d.Write.After.(*corev1.Node).Status.Conditions
+		Expect(conditions[len(conditions)-1].LastTransitionTime.Time).To(Equal(began))
+		Expect(Show(Node("m"), nil, at(1)).Changes()).To(BeFalse())
+		Expect(Show(node, nil, at(1)).Changes()).To(BeTrue())
+	})
+})

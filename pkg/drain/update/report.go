@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package update
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+)
+
+// Reasons of the Events on Nodes and Pods (D11).
+const (
+	// EventStrategyActed says which strategy dealt with which pods of a node.
+	EventStrategyActed = "DrainStrategyActed"
+	// EventStrategyFailed says with which pods of a node that was not possible, and why.
+	EventStrategyFailed = "DrainStrategyFailed"
+	// EventPodsCameBack says whose pods came back after they were deleted by force.
+	EventPodsCameBack = "PodsCameBack"
+	// EventDrainTimedOut says that the drain of a node has failed, and which pods are left.
+	EventDrainTimedOut = "DrainTimedOut"
+	// EventDeletedByForce is on a pod that was deleted without a grace period.
+	EventDeletedByForce = "DeletedByForce"
+	// EventFinalizersRemoved is on a pod whose finalizers were removed.
+	EventFinalizersRemoved = "FinalizersRemoved"
+
+	// eventAction is the action of Events that are not a strategy's.
+	eventAction = "Drain"
+)
+
+// Event is to be told on the node, or on a pod if there is one.
+type Event struct {
+	Pod                  *drain.Pod
+	Warning              bool
+	Reason, Action, Note string
+}
+
+// condition returns what is to be shown of the drain, nil for nothing: then no pods are left. It changes with deadlines,
+// not with each pod that goes.
+func (d *Decision) condition(actions []drain.Action) *corev1.NodeCondition {
+	if len(d.pods) == 0 {
+		return nil
+	}
+	c := &corev1.NodeCondition{Type: v1alpha1.ConditionNodeDrain, Status: corev1.ConditionTrue, Reason: v1alpha1.ReasonDrainUnderWay}
+	switch {
+	case d.JustFailed:
+		c.Reason, c.Message = v1alpha1.ReasonDrainTimedOut, d.leftText()
+	case d.Failed: // the pods are those that were left when it failed
+		c.Reason = v1alpha1.ReasonDrainTimedOut
+		c.Message, _, _ = strings.Cut(conditionOf(d.facts.Node).Message, keptPrefix)
+	default:
+		c.Message = d.deadlinesText()
+	}
+	var kept []drain.Pod
+	for _, action := range actions {
+		if action.Verb == drain.Keep {
+			kept = append(kept, action.Pod)
+		}
+	}
+	if len(kept) > 0 {
+		c.Message += keptPrefix + namesOf(kept) + "."
+	}
+	return c
+}
+
+// hasFailed says that the condition tells that this very drain has failed. What an earlier one has left there, while nobody
+// looked, does not.
+func (d *Decision) hasFailed(c *corev1.NodeCondition) bool {
+	return c != nil && c.Reason == v1alpha1.ReasonDrainTimedOut && strings.HasPrefix(c.Message, d.facts.text())
+}
+
+// keptPrefix is before the names of the pods that are kept.
+const keptPrefix = " Kept, as the VM may still run them with their volumes: "
+
+// deadlinesText says what is being waited for, and until when.
+func (d *Decision) deadlinesText() string {
+	if len(d.stages) == 0 {
+		return d.facts.text() + " Nothing is done with its pods, as drain strategies are disabled."
+	}
+	result := d.facts.text()
+	for _, group := range []struct {
+		group drain.Group
+		text  string
+	}{
+		{drain.UnprotectedPods, "Pods that no PodDisruptionBudget protects"},
+		{drain.ProtectedPods, "Protected pods"},
+	} {
+		i := slices.IndexFunc(d.stages, func(s drain.Stage) bool { return s.Selector.Group == group.group })
+		at, verb := d.facts.Since.Add(d.stages[i].After), "are deleted by force from"
+		if !d.now.Before(at) {
+			verb = "have been deleted by force since"
+		}
+		result += fmt.Sprintf(" %s %s %s.", group.text, verb, formatTime(at))
+	}
+	return result
+}
+
+// leftText says that the drain has failed, and which pods are left.
+func (d *Decision) leftText() string {
+	var names []string
+	for _, pod := range d.pods {
+		names = append(names, pod.NameAt(d.now))
+	}
+	return d.facts.text() + " It has failed. Pods that were left: " + firstNames(names) + "."
+}
+
+// namesOf returns the first names of pods, and how many more there are.
+func namesOf(pods []drain.Pod) string {
+	var names []string
+	for _, pod := range pods {
+		names = append(names, pod.Key())
+	}
+	return firstNames(names)
+}
+
+func firstNames(names []string) string {
+	slices.Sort(names)
+	return strings.Join(text.First(names, maxNamed), ", ")
+}
+
+func conditionOf(node *corev1.Node) *corev1.NodeCondition {
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionNodeDrain })
+	if i < 0 {
+		return nil
+	}
+	return &node.Status.Conditions[i]
+}
+
+// Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so.
+func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) change.Write {
+	before, edited := conditionOf(node), node.DeepCopy()
+	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message {
+		edited.Status.Conditions = slices.DeleteFunc(edited.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionNodeDrain })
+		if wanted != nil {
+			wanted.LastHeartbeatTime, wanted.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
+			if before != nil && before.Status == wanted.Status {
+				wanted.LastTransitionTime = before.LastTransitionTime
+			}
+			edited.Status.Conditions = append(edited.Status.Conditions, *wanted)
+		}
+	}
+	return change.Write{Before: node, After: edited, Status: true}
+}
+
+// TimedOut returns the Event that a drain has failed.
+func (d Decision) TimedOut() Event {
+	return Event{Warning: true, Reason: EventDrainTimedOut, Action: eventAction, Note: d.leftText()}
+}
+
+// ofStage tells which strategy dealt with which pods, and on whose behalf.
+func (d Decision) ofStage(stage *drain.Stage, pods []drain.Pod) Event {
+	what := "deleted by force"
+	if stage.Verb == drain.RemoveFinalizers {
+		what = "rid of their finalizers"
+	}
+	// The action tells them apart: Events that differ in nothing but their notes become one, with the first note.
+	return Event{Reason: EventStrategyActed, Action: stage.Name, Note: fmt.Sprintf("Strategy %q, %s after machine-controller-manager began to drain the node for %s: %d %s: %s",
+		stage.Name, d.now.Sub(d.facts.Since).Round(time.Second), d.facts.Cause, len(pods), what, namesOf(pods))}
+}
+
+// ofPod tells a pod's owner what became of it.
+func (d Decision) ofPod(action drain.Action) Event {
+	reason, what := EventDeletedByForce, "Deleted without a grace period"
+	if action.Verb == drain.RemoveFinalizers {
+		reason, what = EventFinalizersRemoved, "Finalizers removed"
+	}
+	return Event{Pod: &action.Pod, Warning: true, Reason: reason, Action: action.Stage.Name, Note: fmt.Sprintf("%s by drain strategy %q, as it held up the drain of node %s since %s",
+		what, action.Stage.Name, d.facts.Node.Name, formatTime(d.facts.Since))}
+}

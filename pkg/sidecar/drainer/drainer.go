@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drainer carries out what the plans of drains say: it reads pods and PodDisruptionBudgets, evicts and deletes pods, and
+// removes their finalizers. Nothing waits but for answers, and for these not long, so that a handful of goroutines drain any number of
+// nodes at the same time (P7).
+package drainer
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
+)
+
+// Drainer empties failed nodes step by step.
+type Drainer struct {
+	Client kubernetes.Interface
+
+	// positions are the key of the last pod that was dealt with, by the name of a node whose last step did not reach all. Without one,
+	// after a restart for example, a step begins with the first pod.
+	positions sync.Map
+	// deletions are what was deleted by force, by the name of a node.
+	deletions sync.Map
+}
+
+// Forget drops what is known of a node that is no longer drained.
+func (d *Drainer) Forget(node string) {
+	d.positions.Delete(node)
+	d.deletions.Delete(node)
+}
+
+// Step brings the drain of a node forward. Evictions respect PodDisruptionBudgets; what is still there after the timeout
+// is deleted by force. It returns within seconds, whatever the shoot does: what was not reached comes first in the next
+// step. An error means that nothing was done, because the pods could not be listed.
+func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts drain.Options, now time.Time) (drain.Progress, error) {
+	after := ""
+	if v, ok := d.positions.LoadAndDelete(node.Name); ok {
+		after = v.(string)
+	}
+	pods, listErr := ListPods(ctx, d.Client, node.Name)
+	pods = slices.DeleteFunc(pods, func(p drain.Pod) bool { return p.Key() <= after })
+	if listErr != nil && len(pods) == 0 {
+		return drain.Progress{}, listErr
+	}
+
+	deletions, _ := d.deletions.LoadOrStore(node.Name, drain.Deletions{})
+	step := &drain.Step{Options: opts, Now: now, Reachable: drain.IsReachable(node), Resumed: after != "", Deletions: deletions.(drain.Deletions)}
+	if listErr != nil {
+		step.Fail(listErr)
+	}
+	timed, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	var (
+		actions = step.Plan(pods)
+		mutex   sync.Mutex
+	)
+	reached := forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
+		stays, err := d.deal(ctx, actions[i])
+		mutex.Lock()
+		defer mutex.Unlock()
+		if !stays {
+			step.Count(actions[i], err, reasonOf(err))
+		}
+	})
+	unfinished := listErr != nil || reached < len(actions)
+	if unfinished {
+		if reached > 0 {
+			after = actions[reached-1].Pod.Key()
+		}
+		d.positions.Store(node.Name, after)
+	}
+	progress := step.End(unfinished)
+	if progress.Done {
+		d.deletions.Delete(node.Name)
+	}
+	return progress, nil
+}
+
+// deal leaves alone what belongs to its node: mirror pods, and those of a DaemonSet that exists and will not replace them
+// because they have not ended. It returns whether it is such a pod.
+func (d *Drainer) deal(ctx context.Context, action drain.Action) (stays bool, err error) {
+	p := action.Pod
+	if p.Mirror {
+		return true, nil
+	}
+	err = panics.Catch(ctx, func() (err error) {
+		if p.DaemonSet != "" && !p.Finished {
+			if stays, err = d.daemonSetExists(ctx, p); stays || err != nil {
+				return err
+			}
+		}
+		return (&Executor{d.Client}).execute(ctx, action)
+	})
+	return stays, err
+}
+
+func (d *Drainer) daemonSetExists(ctx context.Context, p drain.Pod) (bool, error) {
+	err := once(d.Client.AppsV1().RESTClient().Get()).Namespace(p.Namespace).Resource("daemonsets").Name(p.DaemonSet).Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
