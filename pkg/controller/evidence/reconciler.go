@@ -15,8 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -52,7 +54,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	caps, total := retention.Caps(usage, r.Budget)
 	used.Set(float64(total))
-	allowed.Set(float64(r.Budget))
+	budget.Set(float64(r.Budget))
 	capped.Set(float64(len(caps)))
 
 	var errs []error
@@ -70,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			errs = append(errs, r.deleteAbove(ctx, stored[namespace], *limit))
 		}
 	}
-	return reconcile.Result{RequeueAfter: period}, errors.Join(errs...)
+	return reconcile.Result{RequeueAfter: retention.LookAgain(total, r.Budget)}, errors.Join(errs...)
 }
 
 // list returns what is stored by namespace, without what is in it, and how much that is.
@@ -79,33 +81,33 @@ func (r *Reconciler) list(ctx context.Context) (map[string][]metav1.PartialObjec
 		names  = sets.New(retention.StoredNames()...)
 		stored = map[string][]metav1.PartialObjectMetadata{}
 		usage  = map[string]retention.Usage{}
-		next   = ""
 	)
-	for {
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-		if err := r.APIReader.List(ctx, page, client.HasLabels{retention.LabelStored}, client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, nil, fmt.Errorf("failed to list stored evidence: %w", err)
+		return page, r.APIReader.List(ctx, page, client.HasLabels{retention.LabelStored}, client.Limit(opts.Limit), client.Continue(opts.Continue))
+	})
+	pages.PageSize, pages.PageBufferSize = pageSize, 0
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		s := obj.(*metav1.PartialObjectMetadata)
+		u := usage[s.Namespace]
+		switch {
+		case s.Name == retention.StoredCapName:
+			u.Cap = retention.StoredCapOf(s)
+			u.Broken = u.Cap == nil
+		case names.Has(s.Name): // others are not ours to delete
+			u.Bytes += retention.StoredSize(s)
+			stored[s.Namespace] = append(stored[s.Namespace], *s)
+		default:
+			return nil
 		}
-		for i := range page.Items {
-			s := &page.Items[i]
-			u := usage[s.Namespace]
-			switch {
-			case s.Name == retention.StoredCapName:
-				u.Cap = retention.StoredCapOf(s)
-				u.Broken = u.Cap == nil
-			case names.Has(s.Name): // others are not ours to delete
-				u.Bytes += retention.StoredSize(s)
-				stored[s.Namespace] = append(stored[s.Namespace], *s)
-			default:
-				continue
-			}
-			usage[s.Namespace] = u
-		}
-		if next = page.Continue; next == "" {
-			return stored, usage, nil
-		}
+		usage[s.Namespace] = u
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to list stored evidence: %w", err)
 	}
+	return stored, usage, nil
 }
 
 // limit has the cap of a control plane be as it is to be, nil for none.

@@ -102,7 +102,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(names(c)).To(HaveLen(7), "nothing flaps")
 
 		Expect(c.Delete(ctx, stored("large", 4, 0, time.Time{}))).To(Succeed())
-		reconcileSeed(r)
+		Expect(r.Reconcile(ctx, reconcile.Request{})).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Minute}))
 		Expect(names(c)).To(ConsistOf("large-05", "large-06", "large-08", "large-51", "small-01"), "there is no cap while less than half is used")
 	})
 
@@ -156,6 +156,22 @@ var _ = Describe("Reconciler", func() {
 	},
 		Entry("no number", "x"), Entry("nothing", ""), Entry("less than one bundle may have", "1000"), Entry("negative", "-1"),
 	)
+
+	It("should count what is on all pages", func() {
+		r, c := newReconciler()
+		r.APIReader = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			page, number := list.(*metav1.PartialObjectMetadataList), 1
+			if next := (&client.ListOptions{}).ApplyOptions(opts).Continue; next == "" {
+				page.Continue = "next"
+			} else {
+				number = 2
+			}
+			page.Items = []metav1.PartialObjectMetadata{{ObjectMeta: stored("a", number, mib/2, time.Time{}).ObjectMeta}}
+			return nil
+		}})
+		reconcileSeed(r)
+		Expect(names(c)).To(ConsistOf("a-cap"))
+	})
 
 	It("should lower a cap", func() {
 		r, c := newReconciler(stored("a", 1, mib/2, time.Time{}), stored("a", 2, mib/2, time.Time{}), capOf("a", strconv.Itoa(mib), isCap))
