@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 // That these are all permissions that the processes use is shown by test/integration/charts.
@@ -190,7 +190,7 @@ var _ = Describe("Permissions", func() {
 			}
 			return verbs
 		}
-		names := append(evidence.StoredNames(), evidence.StoredCapName)
+		names := append(retention.StoredNames(), retention.StoredCapName)
 		Expect(verbs(nil)).To(ConsistOf("create"), "for the dashboards")
 		Expect(verbs(nil, names...)).To(BeEmpty())
 		Expect(verbs(map[string]any{"enabled": false})).To(ConsistOf("create", "list"))

@@ -21,7 +21,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 // setting is a value of a chart that is not the default, and all that it changes in what the chart renders.
@@ -190,7 +190,7 @@ func set(values map[string]any, path string, value any) {
 
 // evidenceKeys adds the rule for ConfigMaps with evidence.
 func evidenceKeys(keys Keys) Keys {
-	names := append(evidence.StoredNames(), evidence.StoredCapName)
+	names := append(retention.StoredNames(), retention.StoredCapName)
 	rule := "ClusterRole.rules[configmaps" + strings.Join(names, "") + "]."
 	keys[rule+"apiGroups[]"] = BeEmpty()
 	keys[rule+"resources[configmaps]"] = Equal("configmaps")

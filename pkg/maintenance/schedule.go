@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -27,9 +28,24 @@ type ScheduledNode struct {
 	// Unavailable says that it is unschedulable or not ready.
 	Unavailable bool
 	// Excluded says that no maintenance may begin on it (M15, M17).
-	Excluded bool
+	Excluded     bool
+	machineKnown bool
+	// UpdatedInPlace says that the node itself shows that: the shoot may write it as well.
+	UpdatedInPlace bool
 	// CordonedFor is for which NodeMaintenance it is cordoned, empty for none.
 	CordonedFor types.UID
+}
+
+// NewScheduledNode returns a node as scheduling sees it, without what its machine decides.
+func NewScheduledNode(node *corev1.Node) ScheduledNode {
+	return ScheduledNode{
+		Name: node.Name, UID: node.UID, Unavailable: IsUnavailable(node), UpdatedInPlace: IsUpdatedInPlace(node), CordonedFor: CordonedFor(node),
+	}
+}
+
+// SetMachine has its machine decide as well.
+func (n *ScheduledNode) SetMachine(machine Machine) {
+	n.Excluded, n.machineKnown = machine.Excludes(), true
 }
 
 // Request is a NodeMaintenance as scheduling sees it.

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -255,7 +256,7 @@ func (o *Options) storedEvidence(ctx context.Context) (client.Client, []metav1.P
 func storedIn(ctx context.Context, seed client.Client, namespace string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := seed.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{evidence.LabelStored: "true"}); err != nil {
+	if err := seed.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{retention.LabelStored: "true"}); err != nil {
 		return nil, fmt.Errorf("cannot list stored evidence in namespace %s of the seed: %w", namespace, err)
 	}
 	slices.SortStableFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int {
@@ -280,7 +281,7 @@ func (o *Options) printStored(stored []metav1.PartialObjectMetadata) error {
 	lines := []line{head("MACHINE", "NODE", "STORED", "AGE")}
 	for _, item := range stored {
 		at := item.CreationTimestamp.Time
-		lines = append(lines, line{cells: []string{evidence.StoredMachine(&item), item.Annotations[evidence.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
+		lines = append(lines, line{cells: []string{retention.StoredMachine(&item), item.Annotations[retention.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
 	}
 	return write(o.Out, o.table(lines...))
 }
@@ -302,7 +303,7 @@ func (o *evidenceOptions) runStored(ctx context.Context) error {
 func readStored(ctx context.Context, seed client.Client, stored []metav1.PartialObjectMetadata, name string) ([]byte, error) {
 	key := client.ObjectKey{}
 	for _, item := range stored {
-		if evidence.StoredMachine(&item) == name || item.Annotations[evidence.AnnotationStoredNode] == name {
+		if retention.StoredMachine(&item) == name || item.Annotations[retention.AnnotationStoredNode] == name {
 			key = client.ObjectKeyFromObject(&item)
 		}
 	}
@@ -316,7 +317,7 @@ func readStored(ctx context.Context, seed client.Client, stored []metav1.Partial
 		}
 		return nil, err
 	}
-	archive := configMap.BinaryData[evidence.StoredKey]
+	archive := configMap.BinaryData[retention.StoredKey]
 	if _, err := evidence.Read(bytes.NewReader(archive)); err != nil {
 		return nil, fmt.Errorf("ConfigMap %s: %w", key, err)
 	}

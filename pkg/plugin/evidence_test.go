@@ -34,6 +34,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -131,10 +132,10 @@ $`))
 			return &corev1.ConfigMap{
 				ObjectMeta: metav1.ObjectMeta{
 					Namespace: "shoot--a--b", Name: "evidence-of-" + machine, CreationTimestamp: metav1.NewTime(now.Add(-age)),
-					Labels:      map[string]string{evidence.LabelStored: "true"},
-					Annotations: map[string]string{evidence.AnnotationStoredMachine: machine, evidence.AnnotationStoredNode: node},
+					Labels:      map[string]string{retention.LabelStored: "true"},
+					Annotations: map[string]string{retention.AnnotationStoredMachine: machine, retention.AnnotationStoredNode: node},
 				},
-				BinaryData: map[string][]byte{evidence.StoredKey: archive},
+				BinaryData: map[string][]byte{retention.StoredKey: archive},
 			}
 		}
 
@@ -145,8 +146,8 @@ $`))
 			_, err = bundle.WriteTo(&archive, 1<<20)
 			Expect(err).NotTo(HaveOccurred())
 			unnamed := stored("m-0", "node-1", 60*time.Hour, archive.Bytes())
-			unnamed.Name = evidence.StoredNames()[0]
-			delete(unnamed.Annotations, evidence.AnnotationStoredMachine)
+			unnamed.Name = retention.StoredNames()[0]
+			delete(unnamed.Annotations, retention.AnnotationStoredMachine)
 			seed := apiServer(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}}).Build()
 
@@ -252,8 +253,8 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			archive, err := os.ReadFile(name)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(p.options.seed.Create(context.Background(), &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: evidence.StoredNames()[0], CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{evidence.LabelStored: "true"}, Annotations: map[string]string{evidence.AnnotationStoredMachine: "m"}},
-				BinaryData: map[string][]byte{evidence.StoredKey: archive},
+				ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: retention.StoredNames()[0], CreationTimestamp: metav1.NewTime(Start), Labels: map[string]string{retention.LabelStored: "true"}, Annotations: map[string]string{retention.AnnotationStoredMachine: "m"}},
+				BinaryData: map[string][]byte{retention.StoredKey: archive},
 			})).To(Succeed())
 			p.out.Reset()
 			Expect(p.runs("evidence list")).To(Succeed())

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 // evidenceLeft is the value of AnnotationEvidence where nothing more is stored, and what was stored could not be deleted.
@@ -34,7 +34,7 @@ func (p *preservationController) leaveEvidence(ctx context.Context) (string, err
 		// The container does, too, but machine-controller-manager does not run in a hibernated shoot.
 		now := time.Now()
 		return "true", p.deleteEvidence(ctx, func(stored *metav1.PartialObjectMetadata) bool {
-			expires := evidence.StoredExpiry(stored)
+			expires := retention.StoredExpiry(stored)
 			return !expires.IsZero() && !now.Before(expires)
 		})
 	}
@@ -60,10 +60,10 @@ func (p *preservationController) deleteEvidence(ctx context.Context, isOver func
 	// Only the metadata: a bundle has nearly a MiB.
 	stored := &metav1.PartialObjectMetadataList{}
 	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := p.client.List(ctx, stored, client.InNamespace(p.namespace), client.HasLabels{evidence.LabelStored}); err != nil {
+	if err := p.client.List(ctx, stored, client.InNamespace(p.namespace), client.HasLabels{retention.LabelStored}); err != nil {
 		return fmt.Errorf("failed to list stored evidence: %w", err)
 	}
-	names := sets.New(evidence.StoredNames()...).Insert(evidence.StoredCapName)
+	names := sets.New(retention.StoredNames()...).Insert(retention.StoredCapName)
 	for i := range stored.Items {
 		if !names.Has(stored.Items[i].Name) || !isOver(&stored.Items[i]) {
 			continue
@@ -92,7 +92,7 @@ func evidenceRules(enabled bool) []rbacv1.PolicyRule {
 		{
 			APIGroups:     []string{corev1.GroupName},
 			Resources:     []string{"configmaps"},
-			ResourceNames: evidence.StoredNames(),
+			ResourceNames: retention.StoredNames(),
 			Verbs:         []string{"patch", "delete"},
 		},
 	}

@@ -33,7 +33,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 var _ = Describe("PreservationController", func() {
@@ -183,7 +183,7 @@ var _ = Describe("PreservationController", func() {
 		})))
 		Expect(inSeed()).To(Equal(slices.Concat(withoutInSeed, []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "list"}},
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: evidence.StoredNames(), Verbs: []string{"patch", "delete"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: retention.StoredNames(), Verbs: []string{"patch", "delete"}},
 		})))
 
 		const slot = "machine-preservation-evidence-07"
@@ -218,7 +218,7 @@ var _ = Describe("PreservationController", func() {
 		expires := func(at time.Time) map[string]string {
 			return map[string]string{"machine-preservation.extensions.gardener.cloud/evidence-expires": at.UTC().Format(time.RFC3339)}
 		}
-		names := evidence.StoredNames()
+		names := retention.StoredNames()
 		store(names[0], expires(time.Now().Add(-time.Minute)))
 		store(names[1], expires(time.Now().Add(time.Hour)))
 		store(names[2], nil)

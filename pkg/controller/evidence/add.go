@@ -23,9 +23,6 @@ const (
 	// ControllerName is the name of the controller.
 	ControllerName = "evidence"
 
-	// period is how often the seed is looked at. Until then, a control plane may have its own budget.
-	period = time.Minute
-
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )

@@ -11,9 +11,9 @@ import (
 
 // They are of the whole seed, and only the replica that leads has other values than 0.
 var (
-	used    = newGauge("used_bytes", "Bytes of evidence of failed machines that all control planes have stored.")
-	allowed = newGauge("allowed_bytes", "Bytes of evidence of failed machines that all control planes may have stored.")
-	capped  = newGauge("capped", "Control planes that may have less evidence stored than their own budget, because that of the seed is used up.")
+	used   = newGauge("used_bytes", "Bytes of evidence of failed machines that all control planes have stored.")
+	budget = newGauge("budget_bytes", "Bytes of evidence of failed machines that all control planes may have stored.")
+	capped = newGauge("capped", "Control planes that may have less evidence stored than their own budget, because that of the seed is used up.")
 )
 
 func newGauge(name, help string) prometheus.Gauge {

@@ -15,13 +15,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -50,9 +52,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	caps, total := Decide(usage, r.Budget)
+	caps, total := retention.Caps(usage, r.Budget)
 	used.Set(float64(total))
-	allowed.Set(float64(r.Budget))
+	budget.Set(float64(r.Budget))
 	capped.Set(float64(len(caps)))
 
 	var errs []error
@@ -70,48 +72,48 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			errs = append(errs, r.deleteAbove(ctx, stored[namespace], *limit))
 		}
 	}
-	return reconcile.Result{RequeueAfter: period}, errors.Join(errs...)
+	return reconcile.Result{RequeueAfter: retention.LookAgain(total, r.Budget)}, errors.Join(errs...)
 }
 
 // list returns what is stored by namespace, without what is in it, and how much that is.
-func (r *Reconciler) list(ctx context.Context) (map[string][]metav1.PartialObjectMetadata, map[string]Usage, error) {
+func (r *Reconciler) list(ctx context.Context) (map[string][]metav1.PartialObjectMetadata, map[string]retention.Usage, error) {
 	var (
-		names  = sets.New(evidence.StoredNames()...)
+		names  = sets.New(retention.StoredNames()...)
 		stored = map[string][]metav1.PartialObjectMetadata{}
-		usage  = map[string]Usage{}
-		next   = ""
+		usage  = map[string]retention.Usage{}
 	)
-	for {
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-		if err := r.APIReader.List(ctx, page, client.HasLabels{evidence.LabelStored}, client.Limit(pageSize), client.Continue(next)); err != nil {
-			return nil, nil, fmt.Errorf("failed to list stored evidence: %w", err)
+		return page, r.APIReader.List(ctx, page, client.HasLabels{retention.LabelStored}, client.Limit(opts.Limit), client.Continue(opts.Continue))
+	})
+	pages.PageSize, pages.PageBufferSize = pageSize, 0
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		s := obj.(*metav1.PartialObjectMetadata)
+		u := usage[s.Namespace]
+		switch {
+		case s.Name == retention.StoredCapName:
+			u.Cap = retention.StoredCapOf(s)
+			u.Broken = u.Cap == nil
+		case names.Has(s.Name): // others are not ours to delete
+			u.Bytes += retention.StoredSize(s)
+			stored[s.Namespace] = append(stored[s.Namespace], *s)
+		default:
+			return nil
 		}
-		for i := range page.Items {
-			s := &page.Items[i]
-			u := usage[s.Namespace]
-			switch {
-			case s.Name == evidence.StoredCapName:
-				u.Cap = evidence.StoredCapOf(s)
-				u.Broken = u.Cap == nil
-			case names.Has(s.Name): // others are not ours to delete
-				u.Bytes += evidence.StoredSize(s)
-				stored[s.Namespace] = append(stored[s.Namespace], *s)
-			default:
-				continue
-			}
-			usage[s.Namespace] = u
-		}
-		if next = page.Continue; next == "" {
-			return stored, usage, nil
-		}
+		usage[s.Namespace] = u
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to list stored evidence: %w", err)
 	}
+	return stored, usage, nil
 }
 
 // limit has the cap of a control plane be as it is to be, nil for none.
-func (r *Reconciler) limit(ctx context.Context, namespace string, before Usage, limit *int64) error {
+func (r *Reconciler) limit(ctx context.Context, namespace string, before retention.Usage, limit *int64) error {
 	log := logf.FromContext(ctx).WithValues("namespace", namespace)
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: evidence.StoredCapName}}
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: retention.StoredCapName}}
 	isThere := before.Cap != nil || before.Broken
 	switch {
 	case limit == nil && !isThere, limit != nil && before.Cap != nil && *before.Cap == *limit:
@@ -124,8 +126,8 @@ func (r *Reconciler) limit(ctx context.Context, namespace string, before Usage, 
 		return nil
 	}
 	after := configMap.DeepCopy()
-	after.Labels = map[string]string{evidence.LabelStored: evidence.StoredCap}
-	after.Annotations = map[string]string{evidence.AnnotationStoredCap: strconv.FormatInt(*limit, 10)}
+	after.Labels = map[string]string{retention.LabelStored: retention.StoredCap}
+	after.Annotations = map[string]string{retention.AnnotationStoredCap: strconv.FormatInt(*limit, 10)}
 	var err error
 	if !isThere {
 		err = r.Client.Create(ctx, after.DeepCopy())
@@ -147,7 +149,7 @@ func (r *Reconciler) limit(ctx context.Context, namespace string, before Usage, 
 
 // deleteAbove deletes what is above the cap of a control plane, also where no sidecar runs. Those that are being stored have a place.
 func (r *Reconciler) deleteAbove(ctx context.Context, stored []metav1.PartialObjectMetadata, limit int64) error {
-	followed, evicted := evidence.Evict(stored, evidence.MaxStoredNames, limit)
+	followed, evicted := retention.Evict(stored, retention.MaxStoredNames, limit)
 	var errs []error
 	for _, s := range followed {
 		_, err := r.delete(ctx, &s)
@@ -157,7 +159,7 @@ func (r *Reconciler) deleteAbove(ctx context.Context, stored []metav1.PartialObj
 		isDeleted, err := r.delete(ctx, &s)
 		errs = append(errs, err)
 		if isDeleted {
-			r.Recorder.Eventf(&corev1.ConfigMap{ObjectMeta: s.ObjectMeta}, nil, corev1.EventTypeWarning, evidence.EventEvicted, eventAction, "%s", text.Note(evidence.EvictedNote(&s, limit, true)))
+			r.Recorder.Eventf(&corev1.ConfigMap{ObjectMeta: s.ObjectMeta}, nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", text.Note(retention.EvictedNote(&s, limit, true)))
 		}
 	}
 	return errors.Join(errs...)
@@ -173,6 +175,6 @@ func (r *Reconciler) delete(ctx context.Context, s *metav1.PartialObjectMetadata
 	if err != nil {
 		return false, fmt.Errorf("failed to delete stored evidence: %w", err)
 	}
-	logf.FromContext(ctx).Info("Deleted evidence early, because the budget of the seed is used up", "namespace", s.Namespace, "configMap", s.Name, "machine", evidence.StoredMachine(s))
+	logf.FromContext(ctx).Info("Deleted evidence early, because the budget of the seed is used up", "namespace", s.Namespace, "configMap", s.Name, "machine", retention.StoredMachine(s))
 	return true, nil
 }

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 // Evidence checks that a control plane may have as much evidence stored as its own budget allows.
@@ -26,14 +26,14 @@ type Evidence struct {
 func (e *Evidence) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
 	caps := &metav1.PartialObjectMetadataList{}
 	caps.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := e.APIReader.List(ctx, caps, client.InNamespace(namespace), client.MatchingLabels{evidence.LabelStored: evidence.StoredCap}); err != nil {
+	if err := e.APIReader.List(ctx, caps, client.InNamespace(namespace), client.MatchingLabels{retention.LabelStored: retention.StoredCap}); err != nil {
 		return nil, fmt.Errorf("failed to list ConfigMaps: %w", err)
 	}
 	for i := range caps.Items {
-		if caps.Items[i].Name != evidence.StoredCapName {
+		if caps.Items[i].Name != retention.StoredCapName {
 			continue
 		}
-		if limit := evidence.StoredCapOf(&caps.Items[i]); limit != nil {
+		if limit := retention.StoredCapOf(&caps.Items[i]); limit != nil {
 			return unhealthy(fmt.Sprintf("The seed's budget for evidence is used up. This control plane keeps at most %d KiB, because it stores more than others.", *limit>>10)), nil
 		}
 	}

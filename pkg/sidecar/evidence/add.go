@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
@@ -32,7 +33,7 @@ const (
 	// What failed is tried again after minRetry at first, and never later than after maxRetry: it is gathered anew then.
 	minRetry, maxRetry = time.Second, 5 * time.Minute
 	// parallel is of how many machines evidence is gathered at a time. Each takes memory.
-	parallel = evidence.MaxStoredNames - evidence.MaxStored
+	parallel = retention.MaxStoredNames - retention.MaxStored
 )
 
 // AddToManager adds the Reconciler to a manager of a control-plane namespace.
@@ -82,7 +83,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 // it may have to go.
 func requestsFor(_ context.Context, obj client.Object) []reconcile.Request {
 	requests := []reconcile.Request{upkeepOf(obj.GetNamespace())}
-	if failureOf(obj.(*machinev1alpha1.Machine)) != "" {
+	if retention.FailureOf(obj.(*machinev1alpha1.Machine)) != "" {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)})
 	}
 	return requests

@@ -16,11 +16,9 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -104,10 +102,10 @@ var _ = Describe("Budget", func() {
 		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "70000"},
-		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
+		}}, &corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, now.Add(time.Hour)).ObjectMeta})
 		e.hostile(100<<10, 0)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.configMaps(ctx)).NotTo(HaveKey(nameOf("gone")), "it does not say its size, and counts as the largest")
+		Expect(e.configMaps(ctx)).NotTo(HaveKey(EvidenceName("gone")), "it does not say its size, and counts as the largest")
 		configMap := e.configMaps(ctx)["machine-preservation-evidence-01"]
 		Expect(configMap.Size()).To(And(BeNumerically(">", 0), BeNumerically("<=", 70000)))
 		Expect(e.configMaps(ctx)).To(HaveKey("machine-preservation-evidence-cap"), "it is not evidence")
@@ -117,10 +115,10 @@ var _ = Describe("Budget", func() {
 		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": value},
-		}}, &corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta})
+		}}, &corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, now.Add(time.Hour)).ObjectMeta})
 		_, err := e.reconcile(ctx, "m")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(e.configMaps(ctx)).To(And(HaveKey(nameOf("gone")), HaveKey("machine-preservation-evidence-01")))
+		Expect(e.configMaps(ctx)).To(And(HaveKey(EvidenceName("gone")), HaveKey("machine-preservation-evidence-01")))
 	},
 		Entry("no number", "x"), Entry("less than one bundle may have", "1000"),
 	)
@@ -140,51 +138,10 @@ var _ = Describe("Budget", func() {
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "102400"},
 		}},
-			&corev1.ConfigMap{ObjectMeta: stored("gone", Start, now.Add(time.Hour)).ObjectMeta},
-			&corev1.ConfigMap{ObjectMeta: stored("later", Start, now.Add(2*time.Hour)).ObjectMeta},
+			&corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, now.Add(time.Hour)).ObjectMeta},
+			&corev1.ConfigMap{ObjectMeta: Evidence("later", Start, now.Add(2*time.Hour)).ObjectMeta},
 		)
 		Expect(e.reconcile(ctx, "")).To(Equal(2 * time.Hour))
 		Expect(e.told()).To(Equal([]string{"Warning EvidenceEvicted Evidence of machine gone was deleted early, because this control plane may keep 48 bundles and 100 KiB. It may not keep more, because the seed's budget for evidence is used up."}))
-	})
-
-	sized := func(machine string, bytes string, expires ...time.Time) metav1.PartialObjectMetadata {
-		s := stored(machine, Start, expires...)
-		s.Annotations[prefix+"evidence-bytes"] = bytes
-		return s
-	}
-
-	DescribeTable("evicts in the order of eviction by number until the rest fits", func(budget int64, want ...string) {
-		have := []metav1.PartialObjectMetadata{sized("a", "100000"), sized("b", "100000", now.Add(2*time.Hour)), sized("c", "100000", now.Add(time.Hour))}
-		todo := Decide(sets.New("a"), have, time.Hour, budget, now)
-		Expect(todo.Evict).To(HaveExactElements(want))
-	},
-		Entry("all fit", int64(3*104096)),
-		Entry("one byte less", int64(3*104096-1), nameOf("c")),
-		Entry("two", int64(104096), nameOf("c"), nameOf("b")),
-		Entry("none but the last one", int64(0), nameOf("c"), nameOf("b")),
-	)
-
-	DescribeTable("counts what does not say how large it is as the largest", func(bytes string) {
-		s := sized("a", bytes)
-		Expect(evidence.StoredSize(&s)).To(BeEquivalentTo(904 << 10))
-	},
-		Entry("nothing", ""), Entry("no number", "1k"), Entry("zero", "0"), Entry("less", "-1"), Entry("more than a bundle may have", "921601"),
-	)
-
-	DescribeTable("gives a bundle an eighth of what is left, and always what 48 may have each", func(used, budget, want int64) {
-		Expect(ShareOf(used, budget)).To(Equal(want))
-	},
-		Entry("all is left", int64(0), int64(16<<20), int64(904<<10)),
-		Entry("some", int64(4<<20), int64(8<<20), int64(512<<10)),
-		Entry("nothing", int64(8<<20), int64(8<<20), int64(8<<20)/48),
-		Entry("a small budget", int64(1<<20), int64(1<<20), int64(64<<10)),
-		Entry("a tiny one", int64(0), int64(1<<10), int64(1<<10)),
-	)
-
-	It("should not gather again what was evicted unless it fits without another eviction", func() {
-		machine := Machine("m", failed, kept, Annotation(evidenceKey, failure))
-		have := []metav1.PartialObjectMetadata{sized("a", "900000")}
-		Expect(Due(machine, have, 904096+64<<10, now)).To(Equal(now))
-		Expect(Due(machine, have, 904096+64<<10-1, now)).To(BeZero())
 	})
 })

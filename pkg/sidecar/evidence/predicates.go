@@ -9,12 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 // machineChanged is for machines that come and go, that fail, and whose evidence was stored.
 func machineChanged() predicate.Predicate {
 	return shoot.OnUpdate(func(o, n *machinev1alpha1.Machine) bool {
-		return failureOf(o) != failureOf(n) || o.Annotations[v1alpha1.AnnotationEvidence] != n.Annotations[v1alpha1.AnnotationEvidence]
+		return retention.FailureOf(o) != retention.FailureOf(n) || o.Annotations[v1alpha1.AnnotationEvidence] != n.Annotations[v1alpha1.AnnotationEvidence]
 	})
 }

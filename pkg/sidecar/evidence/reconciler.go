@@ -30,6 +30,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -49,8 +50,6 @@ const (
 const (
 	// gatherTime is how long evidence is gathered. With storing it, that is a minute at most (X9).
 	gatherTime = 50 * time.Second
-	// retryIncomplete is when it is gathered again if the shoot or the seed could not be asked, or there was no place.
-	retryIncomplete = 5 * time.Minute
 	// callTimeout bounds each call to the API server of the seed.
 	callTimeout = 10 * time.Second
 	// maxNamed is how many things are named that could not be had.
@@ -85,26 +84,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Source.Get(ctx, req.NamespacedName, machine); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	failure := failureOf(machine)
+	failure := retention.FailureOf(machine)
 	if failure == "" {
 		return reconcile.Result{}, nil
 	}
-	stored, budget, err := r.stored(ctx, machine.Namespace)
+	shelf, err := r.shelf(ctx, machine.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	now, result, gathered := r.Clock.Now(), reconcile.Result{}, false
-	if at := due(machine, stored, budget, now); now.Before(at) {
+	if at := shelf.Due(machine, now); now.Before(at) {
 		result.RequeueAfter = at.Sub(now)
 	} else if !at.IsZero() {
 		if err := r.begin(ctx, machine); err != nil {
 			return reconcile.Result{}, err
 		}
-		last := evidence.LastStored(machine.Name, stored)
-		complete, err := r.store(ctx, machine, failure, last != nil && last.Annotations[evidence.AnnotationStoredFailedSince] == failure)
+		complete, err := r.store(ctx, machine, failure, shelf.Last(machine.Name, failure) != nil)
 		if errors.Is(err, evidence.ErrTooLarge) {
 			r.tell(machine, corev1.EventTypeWarning, EventFailed, "There is no place for the evidence of the failure now: "+err.Error())
-			return reconcile.Result{RequeueAfter: retryIncomplete}, nil
+			return reconcile.Result{RequeueAfter: retention.RetryIncomplete}, nil
 		}
 		if err != nil {
 			bundles.WithLabelValues(outcomeFailed).Inc()
@@ -112,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, fmt.Errorf("failed to store evidence: %w", err)
 		}
 		if gathered = true; !complete {
-			result.RequeueAfter = retryIncomplete
+			result.RequeueAfter = retention.RetryIncomplete
 		}
 	}
 	if err := r.mark(ctx, machine, failure); err != nil {
@@ -140,13 +138,12 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 		return false, err
 	}
 	// Much may have been stored while it was gathered.
-	stored, budget, err := r.stored(ctx, machine.Namespace)
+	shelf, err := r.shelf(ctx, machine.Namespace)
 	if err != nil {
 		return false, err
 	}
-	_, used := places(stored, machine.Name)
 	archive := &bytes.Buffer{}
-	size, err := bundle.WriteTo(archive, share(used, budget)-evidence.StoredOverhead)
+	size, err := bundle.WriteTo(archive, shelf.Share(machine.Name))
 	if err != nil {
 		return false, err
 	}
@@ -154,25 +151,25 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 	configMap := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: machine.Namespace,
-			Labels:    map[string]string{evidence.LabelStored: "true"},
+			Labels:    map[string]string{retention.LabelStored: "true"},
 			Annotations: map[string]string{
-				evidence.AnnotationStoredMachine:     machine.Name,
-				evidence.AnnotationStoredNode:        machine.Labels[machinev1alpha1.NodeLabelKey],
-				evidence.AnnotationStoredFailedSince: failure,
-				evidence.AnnotationStoredBytes:       strconv.Itoa(size.Bytes),
+				retention.AnnotationStoredMachine:     machine.Name,
+				retention.AnnotationStoredNode:        machine.Labels[machinev1alpha1.NodeLabelKey],
+				retention.AnnotationStoredFailedSince: failure,
+				retention.AnnotationStoredBytes:       strconv.Itoa(size.Bytes),
 			},
 		},
 		Immutable:  new(true),
-		BinaryData: map[string][]byte{evidence.StoredKey: archive.Bytes()},
+		BinaryData: map[string][]byte{retention.StoredKey: archive.Bytes()},
 	}
 	if len(machine.Name) <= validation.LabelValueMaxLength {
-		configMap.Labels[evidence.LabelStoredMachine] = machine.Name
+		configMap.Labels[retention.LabelStoredMachine] = machine.Name
 	}
 	complete := !isIncomplete(&bundle.Snapshot)
 	if !complete {
-		configMap.Annotations[evidence.AnnotationStoredIncomplete] = bundle.Snapshot.Time.UTC().Format(time.RFC3339)
+		configMap.Annotations[retention.AnnotationStoredIncomplete] = bundle.Snapshot.Time.UTC().Format(time.RFC3339)
 	}
-	if err := r.create(ctx, configMap, stored); err != nil {
+	if err := r.create(ctx, configMap, shelf.Stored); err != nil {
 		return false, err
 	}
 	r.tellStored(machine, configMap.Name, bundle, size)
@@ -184,7 +181,7 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap, stored []metav1.PartialObjectMetadata) error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	for _, name := range evidence.StoredNames() {
+	for _, name := range retention.StoredNames() {
 		if slices.ContainsFunc(stored, func(s metav1.PartialObjectMetadata) bool { return s.Name == name }) {
 			continue
 		}
@@ -196,7 +193,7 @@ func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap, st
 			return nil
 		}
 	}
-	return fmt.Errorf("there is no place for a ConfigMap: all %d from %s on are there", evidence.MaxStoredNames, evidence.StoredNames()[0])
+	return fmt.Errorf("there is no place for a ConfigMap: all %d from %s on are there", retention.MaxStoredNames, retention.StoredNames()[0])
 }
 
 func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, bundle *evidence.Bundle, size evidence.Size) {
@@ -239,7 +236,7 @@ func (r *Reconciler) mark(ctx context.Context, before *machinev1alpha1.Machine, 
 	if err := r.Source.Get(ctx, client.ObjectKeyFromObject(before), machine); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if machine.UID != before.UID || failureOf(machine) != failure || isMarked(machine) {
+	if machine.UID != before.UID || retention.FailureOf(machine) != failure || retention.IsMarked(machine) {
 		return nil
 	}
 	if err := r.annotate(ctx, machine, failure); err != nil {
@@ -259,11 +256,10 @@ func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Mach
 
 // lookAfter deletes what has had its time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
 func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile.Result, error) {
-	stored, budget, err := r.stored(ctx, namespace)
-	if err != nil || len(stored) == 0 {
+	shelf, err := r.shelf(ctx, namespace)
+	if err != nil || len(shelf.Stored) == 0 {
 		return reconcile.Result{}, err
 	}
-	isCapped := budget < r.Budget
 	machines := &machinev1alpha1.MachineList{}
 	if err := r.Source.List(ctx, machines, client.InNamespace(namespace)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("failed to list the machines: %w", err)
@@ -274,10 +270,10 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 	}
 
 	now := r.Clock.Now()
-	todo := decide(names, stored, r.Retention, budget, now)
+	todo := shelf.Upkeep(names, r.Retention, now)
 	var errs []error
-	for i := range stored {
-		object := &stored[i]
+	for i := range shelf.Stored {
+		object := &shelf.Stored[i]
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		switch expires, changes := todo.Expire[object.Name]; {
 		case slices.Contains(todo.Delete, object.Name):
@@ -288,7 +284,7 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 				errs = append(errs, err)
 				break
 			}
-			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, evidence.EventEvicted, eventAction, "%s", text.Note(evidence.EvictedNote(object, budget, isCapped)))
+			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", text.Note(retention.EvictedNote(object, shelf.Budget, shelf.IsCapped)))
 		case changes:
 			errs = append(errs, r.expire(call, object, expires))
 		}
@@ -301,25 +297,16 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 	return result, errors.Join(errs...)
 }
 
-// stored returns the ConfigMaps with evidence, without what is in them, and how many bytes they may count: the extension may say less
-// than the budget.
-func (r *Reconciler) stored(ctx context.Context, namespace string) ([]metav1.PartialObjectMetadata, int64, error) {
+// shelf returns what is stored, without what is in it.
+func (r *Reconciler) shelf(ctx context.Context, namespace string) (retention.Shelf, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := r.Store.List(call, list, client.InNamespace(namespace), client.HasLabels{evidence.LabelStored}); err != nil {
-		return nil, 0, fmt.Errorf("failed to list ConfigMaps: %w", err)
+	if err := r.Store.List(call, list, client.InNamespace(namespace), client.HasLabels{retention.LabelStored}); err != nil {
+		return retention.Shelf{}, fmt.Errorf("failed to list ConfigMaps: %w", err)
 	}
-	budget := r.Budget
-	return slices.DeleteFunc(list.Items, func(s metav1.PartialObjectMetadata) bool {
-		if s.Name == evidence.StoredCapName {
-			if limit := evidence.StoredCapOf(&s); limit != nil {
-				budget = min(budget, *limit)
-			}
-		}
-		return s.Labels[evidence.LabelStored] != "true"
-	}), budget, nil
+	return retention.NewShelf(list.Items, r.Budget), nil
 }
 
 // delete deletes a ConfigMap, unless it is another one by now.
@@ -335,9 +322,9 @@ func (r *Reconciler) expire(ctx context.Context, object *metav1.PartialObjectMet
 	before := configMap(object)
 	after := before.DeepCopy()
 	if at.IsZero() {
-		delete(after.Annotations, evidence.AnnotationStoredExpires)
+		delete(after.Annotations, retention.AnnotationStoredExpires)
 	} else {
-		metav1.SetMetaDataAnnotation(&after.ObjectMeta, evidence.AnnotationStoredExpires, at.UTC().Format(time.RFC3339))
+		metav1.SetMetaDataAnnotation(&after.ObjectMeta, retention.AnnotationStoredExpires, at.UTC().Format(time.RFC3339))
 	}
 	if err := r.Store.Patch(ctx, after, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("failed to write down when evidence is to be deleted: %w", err)

@@ -31,11 +31,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
+
+const (
+	prefix      = "machine-preservation.extensions.gardener.cloud/"
+	evidenceKey = prefix + "evidence"
+)
+
+var (
+	now     = Start.Add(time.Hour)
+	failed  = Phase(machinev1alpha1.MachineFailed, Start.Add(time.Minute))
+	kept    = Preserved("Failed:Preserved", "auto", now.Add(time.Hour))
+	failure = stamp(Start.Add(time.Minute))
+)
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // environment is a Reconciler of a control plane.
 type environment struct {
@@ -217,16 +232,16 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	It("should replace the evidence of a failure before", func() {
-		former := &corev1.ConfigMap{ObjectMeta: stored("m", Start).ObjectMeta}
+		former := &corev1.ConfigMap{ObjectMeta: Evidence("m", Start).ObjectMeta}
 		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, stamp(Start))), former)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.configMaps(ctx)).To(HaveLen(1))
-		Expect(e.configMaps(ctx)[name].Annotations).To(HaveKeyWithValue(AnnotationFailedSince, failure))
+		Expect(e.configMaps(ctx)[name].Annotations).To(HaveKeyWithValue(retention.AnnotationStoredFailedSince, failure))
 		Expect(e.configMaps(ctx)[name].BinaryData).To(HaveLen(1))
 	})
 
 	It("should keep the evidence of a failure before until that of the next one is there", func() {
-		former := &corev1.ConfigMap{ObjectMeta: stored("m", Start).ObjectMeta}
+		former := &corev1.ConfigMap{ObjectMeta: Evidence("m", Start).ObjectMeta}
 		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, stamp(Start))), former)
 		e.denied = []string{"create"}
 		_, err := e.reconcile(ctx, "m")
@@ -268,7 +283,7 @@ var _ = Describe("Reconciler", func() {
 		e.missing, e.noSeed, e.noMachine = nil, false, false
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.told()).To(ConsistOf(HavePrefix("Normal EvidenceStored")))
-		Expect(e.configMaps(ctx)).To(And(HaveLen(2), HaveKeyWithValue(name, first), HaveKey(evidence.StoredNames()[1])), "the Events of the failure may be gone by now")
+		Expect(e.configMaps(ctx)).To(And(HaveLen(2), HaveKeyWithValue(name, first), HaveKey(retention.StoredNames()[1])), "the Events of the failure may be gone by now")
 		Expect(e.evidence(ctx)).To(Equal(failure))
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.gathered).To(Equal(4))
@@ -299,7 +314,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.configMaps(ctx)).To(HaveKey(name))
 
 		objects := []client.Object{Machine("m", failed, kept, Annotation(evidenceKey, failure))}
-		for _, s := range many(MaxStored) {
+		for _, s := range EvidenceOfOthers(retention.MaxStored) {
 			objects = append(objects, &corev1.ConfigMap{ObjectMeta: s.ObjectMeta})
 		}
 		e = newEnvironment(objects...)
@@ -346,17 +361,17 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	It("should not touch a ConfigMap that has lost its label, and store evidence beside it", func() {
-		lost := &corev1.ConfigMap{ObjectMeta: stored("m", Start).ObjectMeta}
+		lost := &corev1.ConfigMap{ObjectMeta: Evidence("m", Start).ObjectMeta}
 		lost.Name, lost.Labels = name, nil
 		e := newEnvironment(Machine("m", failed, kept), lost)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.configMaps(ctx)[name].BinaryData).To(BeEmpty())
-		Expect(e.configMaps(ctx)[evidence.StoredNames()[1]].BinaryData).NotTo(BeEmpty())
+		Expect(e.configMaps(ctx)[retention.StoredNames()[1]].BinaryData).NotTo(BeEmpty())
 	})
 
 	It("should say why nothing is stored if all names are taken", func() {
 		objects := []client.Object{Machine("m", failed, kept)}
-		for _, name := range evidence.StoredNames() {
+		for _, name := range retention.StoredNames() {
 			lost := &corev1.ConfigMap{}
 			lost.Name, lost.Namespace = name, Namespace
 			objects = append(objects, lost)
@@ -410,7 +425,7 @@ var _ = Describe("Reconciler", func() {
 			Expect(e.seed.Delete(ctx, machine)).To(Succeed())
 
 			Expect(e.reconcile(ctx, "")).To(Equal(168 * time.Hour))
-			Expect(e.configMaps(ctx)[name].Annotations).To(HaveKeyWithValue(AnnotationExpires, stamp(now.Add(168*time.Hour))))
+			Expect(e.configMaps(ctx)[name].Annotations).To(HaveKeyWithValue(retention.AnnotationStoredExpires, stamp(now.Add(168*time.Hour))))
 			Expect(e.configMaps(ctx)[name].BinaryData).NotTo(BeEmpty())
 			e.clock.SetTime(now.Add(167 * time.Hour))
 			e.restart()
@@ -424,7 +439,7 @@ var _ = Describe("Reconciler", func() {
 		It("should leave what is not ours", func() {
 			other := &corev1.ConfigMap{}
 			other.Name, other.Namespace = "other", Namespace
-			elsewhere := &corev1.ConfigMap{ObjectMeta: stored("gone", Start, Start).ObjectMeta}
+			elsewhere := &corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, Start).ObjectMeta}
 			elsewhere.Namespace = "shoot--test--two"
 			e := newEnvironment(other, elsewhere)
 			Expect(e.reconcile(ctx, "")).To(BeZero())
@@ -433,27 +448,27 @@ var _ = Describe("Reconciler", func() {
 
 		It("should not become too much, and tell of what had to go", func() {
 			objects := []client.Object{Machine("m", failed, kept)}
-			for i := range MaxStored {
-				objects = append(objects, &corev1.ConfigMap{ObjectMeta: stored(fmt.Sprintf("gone-%02d", i), Start, now.Add(time.Duration(i+1)*time.Hour)).ObjectMeta})
+			for i := range retention.MaxStored {
+				objects = append(objects, &corev1.ConfigMap{ObjectMeta: Evidence(fmt.Sprintf("gone-%02d", i), Start, now.Add(time.Duration(i+1)*time.Hour)).ObjectMeta})
 			}
 			e := newEnvironment(objects...)
 			Expect(e.reconcile(ctx, "m")).To(BeZero())
 			Expect(e.reconcile(ctx, "")).To(Equal(2 * time.Hour))
 			names := slices.Collect(maps.Keys(e.configMaps(ctx)))
-			Expect(names).To(HaveLen(MaxStored))
+			Expect(names).To(HaveLen(retention.MaxStored))
 			Expect(names).To(ContainElement(name))
-			Expect(names).NotTo(ContainElement(nameOf("gone-00")))
+			Expect(names).NotTo(ContainElement(EvidenceName("gone-00")))
 			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted Evidence of machine gone-00 was deleted early, because this control plane may keep 48 bundles and 49152 KiB."}))
 		})
 
 		It("should go on with the others if one cannot be deleted", func() {
 			e := newEnvironment(
-				&corev1.ConfigMap{ObjectMeta: stored("a", Start, Start).ObjectMeta},
-				&corev1.ConfigMap{ObjectMeta: stored("b", Start).ObjectMeta})
+				&corev1.ConfigMap{ObjectMeta: Evidence("a", Start, Start).ObjectMeta},
+				&corev1.ConfigMap{ObjectMeta: Evidence("b", Start).ObjectMeta})
 			e.denied = []string{"delete"}
 			_, err := e.reconcile(ctx, "")
 			Expect(err).To(MatchError(ContainSubstring("failed to delete ConfigMap")))
-			Expect(e.configMaps(ctx)[nameOf("b")].Annotations).To(HaveKey(AnnotationExpires))
+			Expect(e.configMaps(ctx)[EvidenceName("b")].Annotations).To(HaveKey(retention.AnnotationStoredExpires))
 		})
 	})
 

@@ -34,6 +34,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	bundle "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -81,7 +82,7 @@ func grant(ctx context.Context, s *sidecar.Server) {
 }
 
 // start starts a manager with the controller of evidence alone, until the function that is returned is called.
-func start(ctx context.Context, s *sidecar.Server, retention time.Duration) func() {
+func start(ctx context.Context, s *sidecar.Server, keep time.Duration) func() {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	seed := as(s, builder.Namespace, mcm)
@@ -94,7 +95,7 @@ func start(ctx context.Context, s *sidecar.Server, retention time.Duration) func
 	Expect(err).NotTo(HaveOccurred())
 	clients, err := evidence.NewClients(seed, as(s, metav1.NamespaceSystem, sidecarAccount), false)
 	Expect(err).NotTo(HaveOccurred())
-	Expect((&evidence.Reconciler{Retention: retention, Budget: 8 << 20, Args: []string{"--evidence", "--token=confidential"}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
+	Expect((&evidence.Reconciler{Retention: keep, Budget: 8 << 20, Args: []string{"--evidence", "--token=confidential"}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer GinkgoRecover()
@@ -110,7 +111,7 @@ func start(ctx context.Context, s *sidecar.Server, retention time.Duration) func
 
 var _ = Describe("Evidence", func() {
 	It("should store all that the API servers know of a failed machine, and delete it when its time is over, with the permissions that there are", func(ctx SpecContext) {
-		const retention = 6 * time.Second
+		const keep = 6 * time.Second
 		s := sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
 		grant(ctx, s)
 		set := sidecar.Pool(ctx, s, "pool")
@@ -145,10 +146,10 @@ var _ = Describe("Evidence", func() {
 			}
 			Expect(s.Create(ctx, object)).To(Succeed())
 		}
-		key := client.ObjectKey{Namespace: builder.Namespace, Name: bundle.StoredNames()[0]}
+		key := client.ObjectKey{Namespace: builder.Namespace, Name: retention.StoredNames()[0]}
 		stored := func() error { return s.Get(ctx, key, &corev1.ConfigMap{}) }
 
-		stop := start(ctx, s, retention)
+		stop := start(ctx, s, keep)
 		Consistently(stored, time.Second).ShouldNot(Succeed(), "it has not failed yet")
 		patch := client.MergeFrom(machine.DeepCopy())
 		machine.Annotations[prefix+"phase"] = "Failed:Preserved"
@@ -196,8 +197,8 @@ var _ = Describe("Evidence", func() {
 			return err
 		}).Should(Succeed())
 		stop()
-		start(ctx, s, retention)
-		Consistently(func() bool { return stored() == nil || !time.Now().Before(expires) }, retention-2*time.Second).Should(BeTrue(), "not before its time")
+		start(ctx, s, keep)
+		Consistently(func() bool { return stored() == nil || !time.Now().Before(expires) }, keep-2*time.Second).Should(BeTrue(), "not before its time")
 		Eventually(stored, 10*time.Second).ShouldNot(Succeed())
 		Expect(time.Now()).To(BeTemporally(">=", expires))
 

@@ -73,13 +73,9 @@ var all = reconcile.Request{NamespacedName: maintenance.ConfigKey}
 
 func everything(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{all} }
 
-// nodeChanged selects changes of whether a node is unavailable, or may be chosen.
+// nodeChanged selects changes of what scheduling sees of a node.
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
-	type view struct{ unavailable, updated bool }
-	of := func(node *corev1.Node) view {
-		return view{domain.IsUnavailable(node), domain.IsUpdatedInPlace(node)}
-	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return of(e.ObjectOld) != of(e.ObjectNew)
+		return domain.NewScheduledNode(e.ObjectOld) != domain.NewScheduledNode(e.ObjectNew)
 	}}
 }

@@ -34,10 +34,10 @@ func init() {
 const phaseNone = "New"
 
 // tell sets the gauges.
-func (r *round) tell() {
+func tell(s domain.Scheduling) {
 	for _, phase := range append([]string{""}, domain.Phases...) {
-		maintenancesByPhase.WithLabelValues(cmp.Or(phase, phaseNone)).Set(float64(r.phases[phase]))
+		maintenancesByPhase.WithLabelValues(cmp.Or(phase, phaseNone)).Set(float64(s.Phases[phase]))
 	}
-	slots.WithLabelValues("used").Set(float64(r.slots.Used))
-	slots.WithLabelValues("free").Set(float64(r.slots.Free))
+	slots.WithLabelValues("used").Set(float64(s.Slots.Used))
+	slots.WithLabelValues("free").Set(float64(s.Slots.Free))
 }

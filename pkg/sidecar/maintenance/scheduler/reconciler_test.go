@@ -278,12 +278,12 @@ var _ = Describe("Reconcile", func() {
 		config := &v1alpha1.MaintenanceOperatorConfig{}
 		key := client.ObjectKey{Namespace: "kube-system", Name: "default"}
 		Expect(e.shoot.Get(ctx, key, config)).To(Succeed())
-		config.Annotations = map[string]string{AnnotationRound: strings.Repeat(",:x", 1000)}
+		config.Annotations = map[string]string{domain.AnnotationRound: strings.Repeat(",:x", 1000)}
 		Expect(e.shoot.Update(ctx, config)).To(Succeed())
 		Expect(round(ctx, e.replica())).To(Succeed())
 		Expect(e.inPhase(ctx, "Scheduled")).To(HaveLen(10))
 		Expect(e.shoot.Get(ctx, key, config)).To(Succeed())
-		Expect(len(config.Annotations[AnnotationRound])).To(BeNumerically("<", 200))
+		Expect(len(config.Annotations[domain.AnnotationRound])).To(BeNumerically("<", 200))
 	})
 
 	DescribeTable("M10, M15: should take a promise back that a crash has left, and not keep it", func(ctx SpecContext, spoil func(context.Context, *environment), want ...string) {

@@ -42,7 +42,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/charts"
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/gardener-extension-machine-preservation/app"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/charts/rollout"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
@@ -87,7 +87,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 		}}})).To(Succeed())
 		// The budget of the seed is used up, and one has a cap that is too large for it by now.
 		rollout.CreateNamespace(ctx, env.Client, full)
-		for _, name := range evidence.StoredNames()[:14] { // they count 904 KiB each
+		for _, name := range retention.StoredNames()[:14] { // they count 904 KiB each
 			Expect(env.Client.Create(ctx, storedEvidence(full, name, "true"))).To(Succeed())
 		}
 		Expect(env.Client.Create(ctx, storedEvidence(full, "machine-preservation-evidence-cap", "cap"))).To(Succeed())
@@ -103,7 +103,7 @@ var _ = Describe("The chart of the extension", Ordered, func() {
 				To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 			told := &eventsv1.EventList{}
 			g.Expect(env.Client.List(ctx, told, client.InNamespace(full))).To(Succeed())
-			g.Expect(told.Items).To(ContainElement(HaveField("Reason", evidence.EventEvicted)))
+			g.Expect(told.Items).To(ContainElement(HaveField("Reason", retention.EventEvicted)))
 		}).WithTimeout(10 * time.Second).Should(Succeed())
 	})
 

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package evidence_test
+package retention_test
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 var _ = Describe("#Evict", func() {

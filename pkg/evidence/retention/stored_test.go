@@ -2,14 +2,14 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package evidence_test
+package retention_test
 
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 var _ = DescribeTable("#StoredMachine", func(annotations map[string]string, want string) {

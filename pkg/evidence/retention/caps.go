@@ -2,12 +2,11 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package evidence
+package retention
 
 import (
 	"slices"
-
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"time"
 )
 
 // Of the budget of the seed, so much is in use when caps begin, what they leave in use, and below which they go. The first leaves a quarter
@@ -16,6 +15,15 @@ import (
 func beginning(budget int64) int64 { return budget / 4 * 3 }
 func target(budget int64) int64    { return budget / 8 * 5 }
 func end(budget int64) int64       { return budget / 2 }
+
+// LookAgain returns after what time to look at the seed again. Where less than half of its budget is used, nobody has a cap, and much can be
+// stored before anybody has to have one.
+func LookAgain(used, budget int64) time.Duration {
+	if used < end(budget) {
+		return 5 * time.Minute
+	}
+	return time.Minute
+}
 
 // Usage is what a control plane has stored.
 type Usage struct {
@@ -27,10 +35,10 @@ type Usage struct {
 	Broken bool
 }
 
-// Decide returns the caps that control planes are to have, by namespace, and how many bytes they count together. Once much of the budget of
+// Caps returns the caps that control planes are to have, by namespace, and how many bytes they count together. Once much of the budget of
 // the seed is used, those that have more than the fair share may have that, but always one bundle. Caps only fall, until little is used:
 // then all go. So nothing is raised that would have to fall at once. Where a cap cannot be read, it becomes what is there.
-func Decide(usage map[string]Usage, budget int64) (map[string]int64, int64) {
+func Caps(usage map[string]Usage, budget int64) (map[string]int64, int64) {
 	total, isCapped := int64(0), false
 	sizes := make([]int64, 0, len(usage))
 	for _, u := range usage {
@@ -43,13 +51,13 @@ func Decide(usage map[string]Usage, budget int64) (map[string]int64, int64) {
 	if !tooMuch && (!isCapped || total < end(budget)) {
 		return caps, total
 	}
-	share := max(fairShare(sizes, target(budget)), evidence.MinStoredShare)
+	share := max(fairShare(sizes, target(budget)), MinStoredShare)
 	for namespace, u := range usage {
 		switch {
 		case u.Cap != nil:
 			caps[namespace] = *u.Cap
 		case u.Broken:
-			caps[namespace] = max(u.Bytes, evidence.MinStoredShare)
+			caps[namespace] = max(u.Bytes, MinStoredShare)
 		}
 		if limit, ok := caps[namespace]; tooMuch && u.Bytes > share && (!ok || share < limit) {
 			caps[namespace] = share

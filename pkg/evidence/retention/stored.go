@@ -2,7 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package evidence
+// Package retention decides which evidence control planes keep, for how long, and what of it goes first. It depends on nothing but its
+// arguments: no client, no clock.
+package retention
 
 import (
 	"cmp"
