@@ -46,16 +46,11 @@ func Show(node *corev1.Node, progress drain.Progress, now time.Time) (change.Wri
 	}
 	edited := node.DeepCopy()
 	preservation.SetDrainProgress(edited, reason, progress.String(), now)
-	before, after := preservation.PreservedCondition(node), preservation.PreservedCondition(edited)
-	if before.Reason == after.Reason && before.Message == after.Message {
-		return change.Write{Before: node, After: node, Status: true}, nil
-	}
-
 	var told []Event
 	if progress.Forced > 0 {
 		told = append(told, Event{corev1.EventTypeWarning, EventDrainForced, "Drain timeout has passed: " + progress.String()})
 	}
-	if before.Reason != after.Reason {
+	if preservation.PreservedCondition(node).Reason != reason {
 		switch reason {
 		case v1alpha1.ReasonDrained:
 			told = append(told, Event{corev1.EventTypeNormal, EventDrained, "Node of a preserved machine is drained: " + progress.String()})
