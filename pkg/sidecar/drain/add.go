@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
@@ -63,7 +64,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 }
 
 func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
-	if !isDraining(node) {
+	if !failure.IsDraining(node) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKeyFromObject(node)}}
@@ -74,9 +75,9 @@ func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 func drainChanges() predicate.TypedPredicate[*corev1.Node] {
 	type view struct{ draining, reachable, selected, maintained bool }
 	of := func(node *corev1.Node) view {
-		return view{isDraining(node), drain.IsReachable(node), preservation.IsSelectedForUpdate(node), isMaintained(node)}
+		return view{failure.IsDraining(node), drain.IsReachable(node), preservation.IsSelectedForUpdate(node), failure.IsMaintained(node)}
 	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return isDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew)
+		return failure.IsDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew)
 	}}
 }

@@ -8,5 +8,4 @@ package drain
 var (
 	RequestOf    = requestOf
 	DrainChanges = drainChanges
-	OwnerOf      = ownerOf
 )

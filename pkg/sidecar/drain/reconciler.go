@@ -18,32 +18,15 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
-// Reasons of the Events on Nodes (P11).
-const (
-	// EventDrained says that nothing is left to be evicted.
-	EventDrained = "PreservedNodeDrained"
-	// EventDrainBlocked says which PodDisruptionBudget holds evictions up.
-	EventDrainBlocked = "PreservedNodeDrainBlocked"
-	// EventPodsKept says that the drain timeout has passed and all that is left are pods that are not deleted by force.
-	EventPodsKept = "PreservedNodePodsKept"
-	// EventDrainForced says that the drain timeout has passed and pods are deleted by force.
-	EventDrainForced = "PreservedNodeDrainForced"
-	// EventPodsCameBack says whose pods came back after they were deleted by force.
-	EventPodsCameBack = "PreservedNodePodsCameBack"
-
-	eventAction = "Drain"
-
-	// markInterval is when to look again at a node whose mark and whose machine do not agree.
-	markInterval = 5 * time.Second
-)
+// markInterval is when to look again at a node whose mark and whose machine do not agree.
+const markInterval = 5 * time.Second
 
 // Drainer takes one step of a drain, and forgets the node when there is none to take.
 type Drainer interface {
@@ -74,7 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if node == nil || !isDraining(node) {
+	if node == nil || !failure.IsDraining(node) {
 		r.Drainer.Forget(req.Name)
 		return reconcile.Result{}, nil
 	}
@@ -90,9 +73,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	switch ownerOf(machine, node, update.Outdated, r.Maintenance && isMaintained(node)) {
-	case ownerPreservation:
-	case ownerMCM, ownerMaintenance:
+	switch failure.OwnerOf(machine, node, update.Outdated, r.Maintenance && failure.IsMaintained(node)) {
+	case failure.Preservation:
+	case failure.MCM, failure.Maintenance:
 		r.Drainer.Forget(node.Name)
 		return reconcile.Result{}, nil
 	default:
@@ -117,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	pods.WithLabelValues("forced").Add(float64(progress.Forced))
 	pods.WithLabelValues("again").Add(float64(progress.Again))
 	if len(progress.NewReturns) > 0 {
-		r.tell(node, corev1.EventTypeWarning, EventPodsCameBack, drain.ReturnsText(progress.NewReturns))
+		r.tell(node, failure.Event{Type: corev1.EventTypeWarning, Reason: failure.EventPodsCameBack, Note: drain.ReturnsText(progress.NewReturns)})
 	}
 	if progress.Incomplete != nil {
 		logf.FromContext(ctx).Error(progress.Incomplete, "Drain step was incomplete")
@@ -130,43 +113,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // report writes the progress into the node's condition if it differs from what is there.
 func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress drain.Progress, now time.Time) error {
-	reason := v1alpha1.ReasonDraining
-	switch {
-	case progress.Done:
-		reason = v1alpha1.ReasonDrained
-	case progress.OnlyKept():
-		reason = v1alpha1.ReasonPodsKept
-	case len(progress.BlockedBy) > 0:
-		reason = v1alpha1.ReasonDrainBlocked
-	}
-
-	before := preservation.PreservedCondition(node).DeepCopy()
-	edited := node.DeepCopy()
-	preservation.SetDrainProgress(edited, reason, progress.String(), now)
-	after := preservation.PreservedCondition(edited)
-	if before.Reason == after.Reason && before.Message == after.Message {
+	write, told := failure.Show(node, progress, now)
+	if !write.Changes() {
 		return nil
 	}
-	if _, err := shoot.Apply(ctx, r.Nodes, change.Write{Before: node, After: edited, Status: true}); err != nil {
+	if _, err := shoot.Apply(ctx, r.Nodes, write); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", text.CutError(err)))
 	}
-
-	if progress.Forced > 0 {
-		r.tell(node, corev1.EventTypeWarning, EventDrainForced, "Drain timeout has passed: "+progress.String())
-	}
-	if before.Reason != after.Reason {
-		switch reason {
-		case v1alpha1.ReasonDrained:
-			r.tell(node, corev1.EventTypeNormal, EventDrained, "Node of a preserved machine is drained: "+progress.String())
-		case v1alpha1.ReasonPodsKept:
-			r.tell(node, corev1.EventTypeWarning, EventPodsKept, "Drain timeout has passed: "+progress.String())
-		case v1alpha1.ReasonDrainBlocked:
-			r.tell(node, corev1.EventTypeWarning, EventDrainBlocked, progress.String())
-		}
+	for _, event := range told {
+		r.tell(node, event)
 	}
 	return nil
 }
 
-func (r *Reconciler) tell(node *corev1.Node, eventType, reason, note string) {
-	r.Recorder.Eventf(node, nil, eventType, reason, eventAction, "%s", text.Note(note))
+func (r *Reconciler) tell(node *corev1.Node, event failure.Event) {
+	r.Recorder.Eventf(node, nil, event.Type, event.Reason, "Drain", "%s", text.Note(event.Note))
 }

@@ -2,9 +2,10 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain_test
+package failure_test
 
 import (
+	"testing"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -12,9 +13,16 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
+
+func TestFailure(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Failure Suite")
+}
+
+const until = "Machine preserved until 2026-03-04T13:00:00Z."
 
 var _ = Describe("Owner", func() {
 	var (

@@ -2,7 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain
+// Package failure decides who empties the node of a preserved machine that has failed, and what is told of how that goes. It knows no
+// client and no clock.
+package failure
 
 import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -12,41 +14,42 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
-// owner is who empties a node.
-type owner string
+// Owner is who empties a node.
+type Owner string
 
+// Those who empty nodes.
 const (
-	ownerNobody       owner = ""
-	ownerMCM          owner = "machine-controller-manager"
-	ownerMaintenance  owner = "maintenance"
-	ownerPreservation owner = "preservation"
+	Nobody       Owner = ""
+	MCM          Owner = "machine-controller-manager"
+	Maintenance  Owner = "maintenance"
+	Preservation Owner = "preservation"
 )
 
-// ownerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
+// OwnerOf returns who empties a machine's node. It is one at a time: machine-controller-manager when the node is to go or
 // is updated in place, else a maintenance of the node, also one for which the machine is kept no longer (M12), else the
 // preservation of a failed machine. That a node was selected for an update is the shoot's to write: it counts for a machine
 // that is not of the newest MachineSet.
-func ownerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated, maintained bool) owner {
+func OwnerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated, maintained bool) Owner {
 	record := preservation.ReadRecord(machine)
 	switch {
 	case machine.DeletionTimestamp != nil, outdated && preservation.IsSelectedForUpdate(node):
-		return ownerMCM
+		return MCM
 	case maintained:
-		return ownerMaintenance
-	case record != nil && record.Drains() && isDraining(node):
-		return ownerPreservation
+		return Maintenance
+	case record != nil && record.Drains() && IsDraining(node):
+		return Preservation
 	}
-	return ownerNobody
+	return Nobody
 }
 
-// isMaintained says that a node is under maintenance, where maintenances are enabled.
-func isMaintained(node *corev1.Node) bool {
+// IsMaintained says that a node is under maintenance, where maintenances are enabled.
+func IsMaintained(node *corev1.Node) bool {
 	_, ok := node.Annotations[v1alpha1.AnnotationMaintenance]
 	return ok
 }
 
-// isDraining says that the node is marked as that of a failed, preserved machine, and that pods are left on it.
-func isDraining(node *corev1.Node) bool {
+// IsDraining says that the node is marked as that of a failed, preserved machine, and that pods are left on it.
+func IsDraining(node *corev1.Node) bool {
 	if _, tainted := preservation.TaintedSince(node); !tainted {
 		return false
 	}

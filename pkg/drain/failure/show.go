@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package failure
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// Reasons of the Events on Nodes (P11).
+const (
+	// EventDrained says that nothing is left to be evicted.
+	EventDrained = "PreservedNodeDrained"
+	// EventDrainBlocked says which PodDisruptionBudget holds evictions up.
+	EventDrainBlocked = "PreservedNodeDrainBlocked"
+	// EventPodsKept says that the drain timeout has passed and all that is left are pods that are not deleted by force.
+	EventPodsKept = "PreservedNodePodsKept"
+	// EventDrainForced says that the drain timeout has passed and pods are deleted by force.
+	EventDrainForced = "PreservedNodeDrainForced"
+	// EventPodsCameBack says whose pods came back after they were deleted by force.
+	EventPodsCameBack = "PreservedNodePodsCameBack"
+)
+
+// Event is to be told on the node.
+type Event struct{ Type, Reason, Note string }
+
+// Show returns the write by which a node that is drained shows how that goes, which changes nothing where it shows that already, and
+// what is told once it is made.
+func Show(node *corev1.Node, progress drain.Progress, now time.Time) (change.Write, []Event) {
+	reason := v1alpha1.ReasonDraining
+	switch {
+	case progress.Done:
+		reason = v1alpha1.ReasonDrained
+	case progress.OnlyKept():
+		reason = v1alpha1.ReasonPodsKept
+	case len(progress.BlockedBy) > 0:
+		reason = v1alpha1.ReasonDrainBlocked
+	}
+	edited := node.DeepCopy()
+	preservation.SetDrainProgress(edited, reason, progress.String(), now)
+	var told []Event
+	if progress.Forced > 0 {
+		told = append(told, Event{corev1.EventTypeWarning, EventDrainForced, "Drain timeout has passed: " + progress.String()})
+	}
+	if preservation.PreservedCondition(node).Reason != reason {
+		switch reason {
+		case v1alpha1.ReasonDrained:
+			told = append(told, Event{corev1.EventTypeNormal, EventDrained, "Node of a preserved machine is drained: " + progress.String()})
+		case v1alpha1.ReasonPodsKept:
+			told = append(told, Event{corev1.EventTypeWarning, EventPodsKept, "Drain timeout has passed: " + progress.String()})
+		case v1alpha1.ReasonDrainBlocked:
+			told = append(told, Event{corev1.EventTypeWarning, EventDrainBlocked, progress.String()})
+		}
+	}
+	return change.Write{Before: node, After: edited, Status: true}, told
+}
