@@ -295,7 +295,7 @@ func (d *decision) refuse(nm *v1alpha1.NodeMaintenance, reason string) {
 }
 
 // release takes from a maintenance what it had while it was under way. One that is deleted is gone with that.
-func (d *decision) release(nm *v1alpha1.NodeMaintenance) { d.editMaintenance(nm, Release) }
+func (d *decision) release(nm *v1alpha1.NodeMaintenance) { d.editMaintenance(nm, release) }
 
 // prepare writes on a maintenance what must be there before something is done to its node (M2, M3). It returns whether
 // there was something to write.

@@ -72,6 +72,10 @@ func waiting(spec v1alpha1.WaitForPodCompletionSpec) maintenanceOption {
 	return func(nm *v1alpha1.NodeMaintenance) { nm.Spec.WaitForPodCompletion = &spec }
 }
 
+func inPhase(phase string) maintenanceOption {
+	return func(nm *v1alpha1.NodeMaintenance) { SetPhase(&nm.Status, phase, "", 0, begin) }
+}
+
 func uncordoned(nm *v1alpha1.NodeMaintenance) { nm.Spec.Cordon = new(false) }
 
 // schedule does what the scheduler does.
@@ -1289,3 +1293,32 @@ var _ = Describe("Decide", func() {
 		Expect(w.Node).To(beCordonedFor(two))
 	})
 })
+
+var _ = DescribeTable("M7: how a shoot that is to do without is left", func(edit maintenanceOption, want ...string) {
+	nm := maintenance("a", func(nm *v1alpha1.NodeMaintenance) {
+		nm.Finalizers, nm.Annotations = []string{"other", finalizer}, map[string]string{v1alpha1.AnnotationReadyTime: "x", "other": "stays"}
+		nm.Status.Drain = &v1alpha1.DrainStatus{}
+	}, edit)
+	steps := []string{}
+	for write := CleanMaintenance(nm, begin); write != nil; write = CleanMaintenance(nm, begin) {
+		Expect(write.Before).To(BeIdenticalTo(nm))
+		nm = write.After.(*v1alpha1.NodeMaintenance)
+		if write.Status {
+			Expect(nm.Status.Drain).To(BeNil())
+			steps = append(steps, PhaseOf(nm))
+			continue
+		}
+		Expect(nm.Finalizers).To(Equal([]string{"other"}))
+		Expect(nm.Annotations).To(Equal(map[string]string{"other": "stays"}))
+		steps = append(steps, "released")
+	}
+	Expect(steps).To(HaveExactElements(want))
+},
+	Entry("one that is under way is pending before it is released", inPhase("Ready"), "Pending", "released"),
+	Entry("one that is deleted is released", maintenanceOption(func(nm *v1alpha1.NodeMaintenance) {
+		inPhase("Ready")(nm)
+		nm.DeletionTimestamp = new(metav1.NewTime(begin))
+	}), "released"),
+	Entry("one that is pending and has been under way as well", inPhase("Pending"), "released"),
+	Entry("one that never was is left alone", maintenanceOption(func(nm *v1alpha1.NodeMaintenance) { nm.Finalizers = nil })),
+)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -49,18 +50,28 @@ func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generati
 	})
 }
 
-// SetBack makes a NodeMaintenance a pending one, with a message that says why.
-func SetBack(s *v1alpha1.NodeMaintenanceStatus, message string, generation int64, now time.Time) {
-	clearProgress(s)
-	SetPhase(s, v1alpha1.PhasePending, message, generation, now)
+// CleanMaintenance returns the next write by which a NodeMaintenance is set back in a shoot that is to do without, nil if nothing is left
+// of it. One that is deleted is gone with that.
+func CleanMaintenance(nm *v1alpha1.NodeMaintenance, now time.Time) *change.Write {
+	after := nm.DeepCopy()
+	switch {
+	case InProgress(nm) && nm.DeletionTimestamp == nil:
+		clearProgress(&after.Status)
+		SetPhase(&after.Status, v1alpha1.PhasePending, "Maintenances are switched off.", nm.Generation, now)
+		return &change.Write{Before: nm, After: after, Status: true}
+	case slices.Contains(nm.Finalizers, v1alpha1.Finalizer):
+		release(after)
+		return &change.Write{Before: nm, After: after}
+	}
+	return nil
 }
 
 func clearProgress(status *v1alpha1.NodeMaintenanceStatus) {
 	status.WaitForCompletion, status.Drain = nil, nil
 }
 
-// Release takes the finalizer from a NodeMaintenance, and the annotations of what was under way.
-func Release(nm *v1alpha1.NodeMaintenance) {
+// release takes the finalizer from a NodeMaintenance, and the annotations of what was under way.
+func release(nm *v1alpha1.NodeMaintenance) {
 	nm.Finalizers = slices.DeleteFunc(nm.Finalizers, func(f string) bool { return f == v1alpha1.Finalizer })
 	for _, key := range []string{
 		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable, v1alpha1.AnnotationDrainStartTime,

@@ -8,14 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -64,20 +62,12 @@ func endNode(ctx context.Context, c client.Client, obj client.Object) error {
 }
 
 func endMaintenance(ctx context.Context, c client.Client, nm *v1alpha1.NodeMaintenance) error {
-	if maintenance.InProgress(nm) && nm.DeletionTimestamp == nil {
-		after := nm.DeepCopy()
-		maintenance.SetBack(&after.Status, "Maintenances are switched off.", nm.Generation, time.Now())
-		written, err := shoot.Apply(ctx, c, change.Write{Before: nm, After: after, Status: true})
+	for write := maintenance.CleanMaintenance(nm, time.Now()); write != nil; write = maintenance.CleanMaintenance(nm, time.Now()) {
+		written, err := shoot.Apply(ctx, c, *write)
 		if err != nil {
 			return err
 		}
 		nm = written.(*v1alpha1.NodeMaintenance)
 	}
-	if !slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
-		return nil
-	}
-	after := nm.DeepCopy()
-	maintenance.Release(after)
-	_, err := shoot.Apply(ctx, c, change.Write{Before: nm, After: after})
-	return err
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -68,7 +69,10 @@ var _ = Describe("What is kept of a NodeMaintenance", func() {
 
 	It("P14: should take nothing from others when it is written", func(ctx SpecContext) {
 		for _, edit := range []func(*v1alpha1.NodeMaintenance){
-			domain.Release, // which removes the last of the annotations that are read
+			func(nm *v1alpha1.NodeMaintenance) { // which removes the last of the annotations that are read
+				meta.RemoveStatusCondition(&nm.Status.Conditions, "Ready")
+				*nm = *domain.CleanMaintenance(nm, Start).After.(*v1alpha1.NodeMaintenance)
+			},
 			func(nm *v1alpha1.NodeMaintenance) {
 				metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationEnded, "true")
 			},
@@ -86,7 +90,8 @@ var _ = Describe("What is kept of a NodeMaintenance", func() {
 			written, err := shoot.Apply(ctx, c, change.Write{Before: before, After: after})
 			Expect(err).NotTo(HaveOccurred())
 			before, after = written.(*v1alpha1.NodeMaintenance), written.DeepCopyObject().(*v1alpha1.NodeMaintenance)
-			domain.SetBack(&after.Status, "", 1, Start)
+			after.Status.WaitForCompletion, after.Status.Drain = nil, nil
+			domain.SetPhase(&after.Status, "Pending", "", 1, Start)
 			_, err = shoot.Apply(ctx, c, change.Write{Before: before, After: after, Status: true})
 			Expect(err).NotTo(HaveOccurred())
 
