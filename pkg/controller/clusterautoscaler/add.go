@@ -2,9 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterautoscaler has the cluster-autoscaler go on scaling while failed machines are kept. Their nodes are
-// unready, and with more than 45 % and more than three of these it stops all scaling. Gardener >= 1.147 lifts that for its
-// own preservation, and only for that.
+// Package clusterautoscaler gives the cluster-autoscaler of a shoot the flag with which it goes on scaling while failed machines
+// are kept, and takes it away.
 package clusterautoscaler
 
 import (

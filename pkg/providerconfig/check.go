@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package helper
+package providerconfig
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig/validation"
 )
 
 // check returns what is wrong with the JSON value of a field.

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package helper_test
+package providerconfig_test
 
 import (
 	"testing"
