@@ -9,140 +9,130 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig/validation"
 )
 
-// check returns what is wrong with the JSON value of a field.
-type check func(value any, fldPath *field.Path) field.ErrorList
+// fields are the types of the fields of each object of the API, by their names. They are looked up once: a document may have
+// thousands of objects.
+var fields = map[reflect.Type]map[string]reflect.Type{}
 
-func checkConfig(value any, fldPath *field.Path) field.ErrorList {
-	version, kind := v1alpha1.SchemeGroupVersion.String(), "MachinePreservationConfig"
-	allErrs := checkObject(value, fldPath, map[string]check{
-		"apiVersion":               checkOneOf(version),
-		"kind":                     checkOneOf(kind),
-		"machineControllerManager": checkSettings,
-		"workers":                  checkWorkers,
-		"drainStrategies":          checkDrainStrategies,
-		"nodeMaintenance":          checkNodeMaintenance,
-		"evidence":                 checkEvidence,
-	})
-	if object, ok := value.(map[string]any); ok {
-		if object["apiVersion"] == nil {
-			allErrs = append(allErrs, field.Required(fldPath.Child("apiVersion"), fmt.Sprintf("must be %q", version)))
-		}
-		if object["kind"] == nil {
-			allErrs = append(allErrs, field.Required(fldPath.Child("kind"), fmt.Sprintf("must be %q", kind)))
+var configType = reflect.TypeFor[v1alpha1.MachinePreservationConfig]()
+
+func init() { addFields(configType) }
+
+func addFields(of reflect.Type) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		addFields(of.Elem())
+	case reflect.Struct:
+		fields[of] = map[string]reflect.Type{}
+		for _, f := range reflect.VisibleFields(of) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+				fields[of][name] = f.Type
+				addFields(f.Type)
+			}
 		}
 	}
-	return allErrs
 }
 
-func checkWorkers(value any, fldPath *field.Path) field.ErrorList {
-	items, ok := value.([]any)
+// checkConfig returns what is wrong with a JSON document for it to become a MachinePreservationConfig, as far as there is not
+// Enough.
+func checkConfig(document any, fldPath *field.Path) field.ErrorList {
+	allErrs := check(document, configType, fldPath)
+	object, ok := document.(map[string]any)
 	if !ok {
-		return invalid(value, fldPath, "must be a list")
+		return allErrs
 	}
-
-	var allErrs field.ErrorList
-	for i, item := range items {
-		if validation.Enough(allErrs) {
-			break
+	for _, of := range []struct{ name, valid string }{
+		{"apiVersion", v1alpha1.SchemeGroupVersion.String()},
+		{"kind", "MachinePreservationConfig"},
+	} {
+		switch text, isText := object[of.name].(string); {
+		case object[of.name] == nil:
+			allErrs = append(allErrs, field.Required(fldPath.Child(of.name), fmt.Sprintf("must be %q", of.valid)))
+		case isText && text != of.valid:
+			allErrs = append(allErrs, field.NotSupported(fldPath.Child(of.name), text, []string{of.valid}))
 		}
-		allErrs = append(allErrs, checkObject(item, fldPath.Index(i), map[string]check{
-			"name":                     checkString,
-			"machineControllerManager": checkSettings,
-			"powerCycle":               checkPowerCycle,
-		})...)
 	}
 	return allErrs
 }
 
-func checkSettings(value any, fldPath *field.Path) field.ErrorList {
-	return checkObject(value, fldPath, map[string]check{
-		"autoPreserveFailedMax":      checkNumber,
-		"machinePreserveTimeout":     checkDuration,
-		"forceDeletePodsWithVolumes": checkBool,
-	})
-}
-
-func checkPowerCycle(value any, fldPath *field.Path) field.ErrorList {
-	return checkObject(value, fldPath, map[string]check{
-		"automatic":          checkAutomatic,
-		"fencing":            checkString,
-		"maxAttempts":        checkNumber,
-		"maxConcurrent":      checkNumber,
-		"powerOffTimeout":    checkDuration,
-		"powerOnTimeout":     checkDuration,
-		"nodeStartupTimeout": checkDuration,
-	})
-}
-
-func checkDrainStrategies(value any, fldPath *field.Path) field.ErrorList {
-	return checkObject(value, fldPath, map[string]check{
-		"disabled":                 checkBool,
-		"timeout":                  checkDuration,
-		"expectedDrainTime":        checkDuration,
-		"pdbForceDrainTimeout":     checkDuration,
-		"ignoredNamespacePatterns": checkStrings,
-	})
-}
-
-func checkNodeMaintenance(value any, fldPath *field.Path) field.ErrorList {
-	return checkObject(value, fldPath, map[string]check{
-		"maxParallelOperations":  checkNumberOfNodes,
-		"maxUnavailable":         checkNumberOfNodes,
-		"maxNodeMaintenanceTime": checkDuration,
-		"logLevel":               checkString,
-		"maxHoldTime":            checkDuration,
-		"namespaces":             checkStrings,
-	})
-}
-
-func checkEvidence(value any, fldPath *field.Path) field.ErrorList {
-	return checkObject(value, fldPath, map[string]check{
-		"enabled":   checkBool,
-		"retention": checkDuration,
-	})
+// check returns what is wrong with a value for it to become one of a type of the API. What it says is valid is what is so for
+// all fields of the type, which can be less than what can be decoded.
+func check(value any, to reflect.Type, fldPath *field.Path) field.ErrorList {
+	var (
+		text, isText = value.(string)
+		_, isBool    = value.(bool)
+		ok           bool
+		must         string
+	)
+	switch to {
+	case reflect.TypeFor[metav1.Duration]():
+		_, err := time.ParseDuration(text)
+		ok, must = isText && err == nil, `must be a positive duration with units, for example "72h" or "90m"`
+	case reflect.TypeFor[intstr.IntOrString]():
+		ok, must = isText || isNumber(value), fmt.Sprintf(`must be a whole number between 0 and %d, or a percentage from "0%%" to "100%%"`, math.MaxInt32)
+	case reflect.TypeFor[v1alpha1.AutomaticPowerCycle]():
+		ok, must = isBool || value == string(v1alpha1.AutomaticDryRun), "must be "+v1alpha1.ValidAutomatic
+	default:
+		switch to.Kind() {
+		case reflect.Pointer:
+			return check(value, to.Elem(), fldPath)
+		case reflect.Struct:
+			return checkObject(value, to, fldPath)
+		case reflect.Slice:
+			return checkList(value, to.Elem(), fldPath)
+		case reflect.String:
+			ok, must = isText, "must be a string"
+		case reflect.Bool:
+			ok, must = isBool, "must be true or false"
+		case reflect.Int32:
+			ok, must = isNumber(value), fmt.Sprintf("must be a whole number between 0 and %d", math.MaxInt32)
+		default:
+			ok = true // the decoder says what is wrong with it
+		}
+	}
+	if ok {
+		return nil
+	}
+	return invalid(value, fldPath, must)
 }
 
 // checkObject checks the fields of an object. A null is as good as an absent field.
-func checkObject(value any, fldPath *field.Path, known map[string]check) field.ErrorList {
+func checkObject(value any, to reflect.Type, fldPath *field.Path) field.ErrorList {
 	object, ok := value.(map[string]any)
 	if !ok {
 		return invalid(value, fldPath, "must be an object")
 	}
 
+	known := fields[to]
 	var allErrs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		if validation.Enough(allErrs) {
 			break
 		}
 		child := fldPath.Child(name)
-		if checkField, ok := known[name]; !ok {
+		if to, ok := known[name]; !ok {
 			valid := strings.Join(slices.Sorted(maps.Keys(known)), ", ")
 			allErrs = append(allErrs, invalid(object[name], child, "unknown field, valid fields are "+valid)...)
 		} else if object[name] != nil {
-			allErrs = append(allErrs, checkField(object[name], child)...)
+			allErrs = append(allErrs, check(object[name], to, child)...)
 		}
 	}
 	return allErrs
 }
 
-func checkString(value any, fldPath *field.Path) field.ErrorList {
-	if _, ok := value.(string); !ok {
-		return invalid(value, fldPath, "must be a string")
-	}
-	return nil
-}
-
-func checkStrings(value any, fldPath *field.Path) field.ErrorList {
+func checkList(value any, to reflect.Type, fldPath *field.Path) field.ErrorList {
 	items, ok := value.([]any)
 	if !ok {
 		return invalid(value, fldPath, "must be a list")
@@ -153,57 +143,14 @@ func checkStrings(value any, fldPath *field.Path) field.ErrorList {
 		if validation.Enough(allErrs) {
 			break
 		}
-		allErrs = append(allErrs, checkString(item, fldPath.Index(i))...)
+		allErrs = append(allErrs, check(item, to, fldPath.Index(i))...)
 	}
 	return allErrs
 }
 
-func checkOneOf(valid ...string) check {
-	return func(value any, fldPath *field.Path) field.ErrorList {
-		if text, ok := value.(string); ok && !slices.Contains(valid, text) {
-			return field.ErrorList{field.NotSupported(fldPath, text, valid)}
-		}
-		return checkString(value, fldPath)
-	}
-}
-
-func checkNumber(value any, fldPath *field.Path) field.ErrorList {
-	if number, ok := value.(float64); !ok || number != math.Trunc(number) || number < math.MinInt32 || number > math.MaxInt32 {
-		return invalid(value, fldPath, fmt.Sprintf("must be a whole number between 0 and %d", math.MaxInt32))
-	}
-	return nil
-}
-
-// checkNumberOfNodes lets any string pass: which are percentages is said where numbers are validated.
-func checkNumberOfNodes(value any, fldPath *field.Path) field.ErrorList {
-	if _, ok := value.(string); ok || len(checkNumber(value, fldPath)) == 0 {
-		return nil
-	}
-	return invalid(value, fldPath, fmt.Sprintf(`must be a whole number between 0 and %d, or a percentage from "0%%" to "100%%"`, math.MaxInt32))
-}
-
-func checkBool(value any, fldPath *field.Path) field.ErrorList {
-	if _, ok := value.(bool); !ok {
-		return invalid(value, fldPath, "must be true or false")
-	}
-	return nil
-}
-
-func checkAutomatic(value any, fldPath *field.Path) field.ErrorList {
-	if _, ok := value.(bool); !ok && value != string(v1alpha1.AutomaticDryRun) {
-		return invalid(value, fldPath, "must be "+v1alpha1.ValidAutomatic)
-	}
-	return nil
-}
-
-func checkDuration(value any, fldPath *field.Path) field.ErrorList {
-	text, ok := value.(string)
-	if ok {
-		if _, err := time.ParseDuration(text); err == nil {
-			return nil
-		}
-	}
-	return invalid(value, fldPath, `must be a positive duration with units, for example "72h" or "90m"`)
+func isNumber(value any) bool {
+	number, ok := value.(float64)
+	return ok && number == math.Trunc(number) && number >= math.MinInt32 && number <= math.MaxInt32
 }
 
 // invalid shows the value as it was written, not as Go prints it.

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestHelper(t *testing.T) {
+func TestProviderConfig(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Provider Config Helper Suite")
+	RunSpecs(t, "Provider Config Suite")
 }
