@@ -94,6 +94,7 @@ func PoolOf(deployment *machinev1alpha1.MachineDeployment) string {
 	)
 }
 
+// ZoneOf returns the zone of the machines of a MachineClass, empty if it names none.
 func ZoneOf(class *machinev1alpha1.MachineClass) string {
 	if class.NodeTemplate == nil {
 		return ""
