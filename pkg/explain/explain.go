@@ -16,7 +16,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
@@ -426,7 +425,7 @@ func (e *explanation) worked(node *corev1.Node) {
 		e.say(Why, preservation.RuleMaintenance, "NodeMaintenance %s/%s of %s is in phase %s.", nm.Namespace, nm.Name, printable(nm.Spec.RequestorID), printable(phase))
 	}
 	if preservation.IsPowerCycled(node) {
-		_, c := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle)
+		c := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle)
 		e.say(Why, "X12", "%s", strings.TrimSpace(fmt.Sprintf("The power cycle of its host is in phase %s. %s", printable(c.Reason), printable(c.Message))))
 	}
 }

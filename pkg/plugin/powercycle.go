@@ -132,7 +132,8 @@ func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *wri
 			}
 			confirmed = true
 		}
-		if before = conditionOf(node, v1alpha1.ConditionPowerCycle); w.dryRun == "client" {
+		before = conditionOf(node, v1alpha1.ConditionPowerCycle)
+		if w.dryRun == "client" {
 			return nil
 		}
 		return annotate(ctx, shoot, name, node.ResourceVersion, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())

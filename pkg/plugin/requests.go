@@ -110,7 +110,8 @@ func (r *requestFlags) parse(flags *pflag.FlagSet, takesUntil bool) error {
 		return nil
 	}
 	d, err := time.ParseDuration(r.forText)
-	switch r.duration = d; {
+	r.duration = d
+	switch {
 	case err != nil, d < v1alpha1.MinMachinePreserveTimeout, d > v1alpha1.DefaultMaxMachinePreserveTimeout && !takesUntil:
 		return fmt.Errorf("--for=%s: must be a duration %s, for example 6h or 90m", r.forText, howLong(takesUntil))
 	}
@@ -180,7 +181,8 @@ func (o *Options) request(ctx context.Context, v *verb, r *requestFlags, names [
 				says, err := waitForOne(ctx, shoot, v, r, name, done)
 				writing.Lock()
 				defer writing.Unlock()
-				if vain[i] = err; err == nil {
+				vain[i] = err
+				if err == nil {
 					vain[i] = write(o.Out, says)
 				}
 			})
@@ -296,7 +298,8 @@ func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name strin
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
 	look := func(node *corev1.Node) (bool, error) {
-		if shown = (time.Time{}); node != nil && isConditionTrue(node, v1alpha1.ConditionPreserved) {
+		shown = time.Time{}
+		if node != nil && isConditionTrue(node, v1alpha1.ConditionPreserved) {
 			shown = shownUntil(node)
 		}
 		return c.arrived(node)

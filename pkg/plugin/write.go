@@ -165,7 +165,8 @@ func errNoNode(name string) error {
 func annotate(ctx context.Context, c client.Client, name, version string, annotations map[string]string, options client.PatchOption) error {
 	values := map[string]any{}
 	for key, value := range annotations {
-		if values[key] = value; value == "" {
+		values[key] = value
+		if value == "" {
 			values[key] = nil
 		}
 	}

@@ -161,16 +161,7 @@ func setReleased(node *corev1.Node, now time.Time) {
 
 // PreservedCondition returns the condition Preserved of a node, or nil.
 func PreservedCondition(node *corev1.Node) *corev1.NodeCondition {
-	return conditionOf(node, v1alpha1.ConditionPreserved)
-}
-
-func conditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == conditionType {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
+	return v1alpha1.ConditionOf(node, v1alpha1.ConditionPreserved)
 }
 
 func setCondition(node *corev1.Node, status corev1.ConditionStatus, reason, message string, now time.Time) {

@@ -30,7 +30,7 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 	if !IsHealthy(Member{Machine: machine, Node: node}, DefaultNodeConditions) {
 		status := &machine.Status.CurrentStatus
 		status.Phase, status.LastUpdateTime = machinev1alpha1.MachineUnknown, metav1.NewTime(now)
-		if ready := conditionOf(node, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
+		if ready := v1alpha1.ConditionOf(node, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
 			status.LastUpdateTime = ready.LastTransitionTime
 		}
 		failed = failed || !now.Before(status.LastUpdateTime.Add(DefaultTimeouts.Health))
@@ -88,7 +88,7 @@ func shownClaims(node *corev1.Node, failed bool, until time.Time) []Claim {
 
 // IsPowerCycled says that a node shows a power cycle of its host that is under way, or that waits for its turn.
 func IsPowerCycled(node *corev1.Node) bool {
-	c := conditionOf(node, v1alpha1.ConditionPowerCycle)
+	c := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle)
 	return c != nil && (c.Status == corev1.ConditionTrue || c.Reason == v1alpha1.PowerCycleWaiting)
 }
 

@@ -39,7 +39,8 @@ func (d *decision) advance() {
 	d.wake(deadline)
 	switch {
 	case d.isStopped():
-		if d.Release = d.ownsHost(); d.isReleased() {
+		d.Release = d.ownsHost()
+		if d.isReleased() {
 			d.conclude(v1alpha1.PowerCycleCancelled, "The machine is not to be kept any more.")
 		}
 	case d.is.keepsOff():

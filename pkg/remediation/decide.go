@@ -196,7 +196,8 @@ func (d *decision) drop() {
 func (d *decision) rest() {
 	if !d.is.record.Ended.IsZero() {
 		if at, ok := d.settledAt(); ok && !d.now.Before(at) { // X6
-			if d.clean = true; !d.isClean() && !d.NodeDenied {
+			d.clean = true
+			if !d.isClean() && !d.NodeDenied {
 				return
 			}
 			tainted := d.is.record.Tainted && !d.isClean()
@@ -321,7 +322,8 @@ func (d *decision) ask() {
 		d.wake(slices.MinFunc(cycles, time.Time.Compare).Add(CyclePeriod))
 		return
 	}
-	if r.Asked = preserved.FailedSince; s.DryRun {
+	r.Asked = preserved.FailedSince
+	if s.DryRun {
 		r.DryRun = d.stamp()
 		d.Outcome = DryRunOutcome
 		d.tell(false, EventDryRun, "The host would be power-cycled as soon as nothing is in the way. Nothing is done, because automatic is DryRun.")
@@ -349,7 +351,8 @@ func (d *decision) wait(reason string) {
 		d.wake(until)
 	}
 	d.to.record.AwaitsGrant = reason == reasonGrant
-	if d.to.record.Wait = reason; reason != d.is.record.Wait {
+	d.to.record.Wait = reason
+	if reason != d.is.record.Wait {
 		d.tell(false, EventPrefix+v1alpha1.PowerCycleWaiting, reason)
 	}
 }

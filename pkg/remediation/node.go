@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
@@ -81,7 +80,7 @@ func (d *decision) hasRun() bool {
 		return false
 	}
 	until := d.now
-	if _, ready := nodeutil.GetNodeCondition(&d.Node.Status, corev1.NodeReady); ready == nil {
+	if ready := v1alpha1.ConditionOf(d.Node, corev1.NodeReady); ready == nil {
 		return false
 	} else if ready.Status != corev1.ConditionTrue && ready.LastTransitionTime.Time.Before(until) {
 		until = ready.LastTransitionTime.Time
@@ -124,7 +123,7 @@ func (d *decision) editNode() {
 
 // editCondition shows the phase on the node (X12).
 func (d *decision) editCondition() {
-	_, is := nodeutil.GetNodeCondition(&d.Node.Status, v1alpha1.ConditionPowerCycle)
+	is := v1alpha1.ConditionOf(d.Node, v1alpha1.ConditionPowerCycle)
 	if d.clean || d.is.phase == "" {
 		d.WriteNode = append(d.WriteNode, Clean(d.Node, false)...)
 		return
@@ -138,7 +137,7 @@ func (d *decision) editCondition() {
 		return
 	}
 	after := d.Node.DeepCopy()
-	_, to := nodeutil.GetNodeCondition(&after.Status, v1alpha1.ConditionPowerCycle)
+	to := v1alpha1.ConditionOf(after, v1alpha1.ConditionPowerCycle)
 	if to == nil {
 		after.Status.Conditions = append(after.Status.Conditions, corev1.NodeCondition{Type: v1alpha1.ConditionPowerCycle})
 		to = &after.Status.Conditions[len(after.Status.Conditions)-1]
@@ -152,6 +151,6 @@ func (d *decision) editCondition() {
 
 // IsReady says that a node is ready.
 func IsReady(node *corev1.Node) bool {
-	_, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady)
+	ready := v1alpha1.ConditionOf(node, corev1.NodeReady)
 	return ready != nil && ready.Status == corev1.ConditionTrue
 }

@@ -10,7 +10,6 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	nodeutil "k8s.io/component-helpers/node/util"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
@@ -65,7 +64,7 @@ func Clean(node *corev1.Node, tainted bool) []change.Write {
 			writes = append(writes, change.Write{Before: node, After: after})
 		}
 	}
-	if _, shown := nodeutil.GetNodeCondition(&node.Status, v1alpha1.ConditionPowerCycle); shown != nil {
+	if shown := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle); shown != nil {
 		after := node.DeepCopy()
 		after.Status.Conditions = slices.DeleteFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle })
 		writes = append(writes, change.Write{Before: node, After: after, Status: true})

@@ -6,10 +6,13 @@
 package share
 
 import (
+	"cmp"
+
 	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
@@ -78,4 +81,23 @@ func PoolsOfWorker(worker *extensionsv1alpha1.Worker) []Pool {
 		})
 	}
 	return pools
+}
+
+// PoolOf returns the name of the worker pool that a MachineDeployment belongs to, empty if it belongs to none. Gardener
+// labels the MachineDeployment (extensions/pkg/controller/worker/genericactuator), but with an empty value if the provider
+// extension does not tell it the pool, and older versions do not at all. Its nodes are always labelled, through its
+// template.
+func PoolOf(deployment *machinev1alpha1.MachineDeployment) string {
+	return cmp.Or(
+		deployment.Labels[v1beta1constants.LabelWorkerPool],
+		deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[v1beta1constants.LabelWorkerPool],
+	)
+}
+
+// ZoneOf returns the zone of the machines of a MachineClass, empty if it names none.
+func ZoneOf(class *machinev1alpha1.MachineClass) string {
+	if class.NodeTemplate == nil {
+		return ""
+	}
+	return class.NodeTemplate.Zone
 }

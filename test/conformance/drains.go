@@ -23,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 )
 
 const (
@@ -40,11 +40,11 @@ const (
 
 // needsDrainStrategies returns why drain strategies cannot be tried: the Shoot has none that act.
 func needsDrainStrategies(e *Environment) string {
-	extension, err := worker.FindExtension(context.Background(), e.Seed, e.Namespace)
+	extension, err := controlplane.FindExtension(context.Background(), e.Seed, e.Namespace)
 	if err != nil || extension == nil {
 		return "there is no Extension"
 	}
-	if strategies, err := helper.ReadDrainStrategies(extension); err != nil || strategies == nil || *strategies.Disabled {
+	if strategies, err := providerconfig.ReadDrainStrategies(extension); err != nil || strategies == nil || *strategies.Disabled {
 		return "the Shoot has no drain strategies, or they are disabled"
 	}
 	return ""
@@ -55,7 +55,7 @@ func (p *Pool) drainStrategies() *preservation.DrainStrategies {
 	p.t.Helper()
 	extension, err := p.extension(p.ctx)
 	p.Expect(err).NotTo(HaveOccurred())
-	strategies, err := helper.ReadDrainStrategies(extension)
+	strategies, err := providerconfig.ReadDrainStrategies(extension)
 	p.Expect(err).NotTo(HaveOccurred())
 	return strategies
 }
@@ -104,7 +104,7 @@ func timedDrain(p *Pool) {
 	p.t.Logf("The rolling update of 2 machines took %s", time.Since(begun).Round(time.Second))
 	for _, machine := range machines {
 		p.acted(machine, "finalizers", starts[machine.Name].Add(strategies.Timeout.Duration))
-		p.acted(machine, "PDB delete", starts[machine.Name].Add(helper.PDBDeadline(strategies)))
+		p.acted(machine, "PDB delete", starts[machine.Name].Add(providerconfig.PDBDeadline(strategies)))
 	}
 	p.waitForEvent(p.Shoot, metav1.NamespaceDefault, fmt.Sprintf("%s-0-finalizer", p.scenario), "FinalizersRemoved", `drain strategy "finalizers"`)
 	p.Expect(p.strategiesOf(failing, ignoredNamespace)).To(BeEmpty())
@@ -161,7 +161,7 @@ func cordonedByPerson(p *Pool) {
 	pod := p.pod(machine, metav1.NamespaceDefault, p.scenario, func(pod *corev1.Pod) { pod.Finalizers = []string{finalizer} })
 	p.Expect(p.Shoot.Patch(p.ctx, p.node(p, machine), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`)))).To(Succeed())
 	p.Expect(p.Shoot.Delete(p.ctx, pod.DeepCopy())).To(Succeed())
-	p.consistently(max(strategies.Timeout.Duration, helper.PDBDeadline(strategies))+punctuality, func(g Gomega) {
+	p.consistently(max(strategies.Timeout.Duration, providerconfig.PDBDeadline(strategies))+punctuality, func(g Gomega) {
 		g.Expect(p.exists(pod)).To(BeTrue())
 		g.Expect(p.node(g, machine).Status.Conditions).NotTo(ContainElement(HaveField("Type", BeEquivalentTo("NodeDrain"))))
 	})

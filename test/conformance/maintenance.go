@@ -24,8 +24,8 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
 )
 
@@ -38,11 +38,11 @@ const (
 )
 
 func nodeMaintenanceOf(e *Environment) (*preservation.NodeMaintenance, error) {
-	extension, err := worker.FindExtension(context.Background(), e.Seed, e.Namespace)
+	extension, err := controlplane.FindExtension(context.Background(), e.Seed, e.Namespace)
 	if err != nil || extension == nil {
 		return nil, err
 	}
-	return helper.ReadNodeMaintenance(extension)
+	return providerconfig.ReadNodeMaintenance(extension)
 }
 
 // needsMaintenance returns why node maintenances cannot be tried, in no particular order: the Shoot does not have them, or

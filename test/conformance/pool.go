@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 const (
@@ -101,28 +101,28 @@ func (p *Pool) prepare(share int32) {
 	})
 }
 
-// configure sets autoPreserveFailedMax such that the share is that of the first zone, and machinePreserveTimeout, and
+// configure sets autoPreserveFailedMax such that the number is the share of the first zone, and machinePreserveTimeout, and
 // waits until the MachineDeployments have got them.
-func (p *Pool) configure(share int32, timeout time.Duration) {
+func (p *Pool) configure(number int32, timeout time.Duration) {
 	p.t.Helper()
-	total := sum(share, p.zones[p.name])
+	total := sum(number, p.zones[p.name])
 	p.t.Logf("Pool %s: autoPreserveFailedMax %d, machinePreserveTimeout %s", p.name, total, timeout)
 	p.eventually(func(g Gomega) { g.Expect(p.writeConfig(total, timeout)).To(Succeed()) })
 	p.eventually(func(g Gomega) {
 		placed, chosen := int32(0), p.deploymentName
 		for _, deployment := range p.deployments(g) {
-			s, ok := worker.ShareOf(&deployment)
+			s, ok := share.Of(&deployment)
 			g.Expect(ok).To(BeTrue(), "MachineDeployment %s has no share, see the Events of the Extension and the Worker", deployment.Name)
 			g.Expect(s.MachinePreserveTimeout).To(Equal(timeout))
 			settings, err := v1alpha1.PowerCycleOf(&deployment)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(settings).To(Equal(p.powerCycle()))
 			placed += s.AutoPreserveFailedMax
-			if chosen == "" && s.AutoPreserveFailedMax == share {
+			if chosen == "" && s.AutoPreserveFailedMax == number {
 				chosen = deployment.Name
 			}
 			if chosen == deployment.Name {
-				g.Expect(s.AutoPreserveFailedMax).To(Equal(share))
+				g.Expect(s.AutoPreserveFailedMax).To(Equal(number))
 			}
 		}
 		g.Expect(placed).To(Equal(total))
@@ -173,7 +173,7 @@ func (p *Pool) editConfig(edit func(*v1alpha1.MachinePreservationConfig)) error 
 func (p *Pool) deployments(g Gomega) []machinev1alpha1.MachineDeployment {
 	deployments := &machinev1alpha1.MachineDeploymentList{}
 	g.Expect(p.Seed.List(p.ctx, deployments, client.InNamespace(p.Namespace))).To(Succeed())
-	own := slices.DeleteFunc(deployments.Items, func(d machinev1alpha1.MachineDeployment) bool { return worker.PoolOf(&d) != p.name })
+	own := slices.DeleteFunc(deployments.Items, func(d machinev1alpha1.MachineDeployment) bool { return share.PoolOf(&d) != p.name })
 	g.Expect(own).NotTo(BeEmpty())
 	return slices.SortedFunc(slices.Values(own), func(a, b machinev1alpha1.MachineDeployment) int { return cmp.Compare(a.Name, b.Name) })
 }

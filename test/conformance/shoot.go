@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 )
 
 // perZone is how many machines a scenario begins with; neverJoined and rollout need one more.
@@ -124,7 +124,7 @@ func suitable(pool extensionsv1alpha1.WorkerPool, zones int32) error {
 func sum(share, zones int32) int32 { return max(0, (share-1)*zones+1) }
 
 func (s *shoot) extension(ctx context.Context) (*extensionsv1alpha1.Extension, error) {
-	extension, err := worker.FindExtension(ctx, s.Seed, s.Namespace)
+	extension, err := controlplane.FindExtension(ctx, s.Seed, s.Namespace)
 	if err == nil && extension == nil {
 		err = fmt.Errorf("namespace %s has no Extension of type machine-preservation: enable it in the Shoot", s.Namespace)
 	}

@@ -63,6 +63,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
@@ -88,7 +89,7 @@ const gcPercent = 50
 func NewCommand() *cobra.Command {
 	var (
 		// The planner and the schemas are filled in before the factories of the webhooks run.
-		planner  = &worker.Planner{}
+		planner  = &controlplane.Planner{}
 		schemas  = &machinecrd.Schemas{}
 		webhooks = extensionscmdwebhook.NewSwitchOptions(
 			extensionscmdwebhook.Switch(machinedeployment.WebhookName, func(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
@@ -122,7 +123,7 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *machinecrd.Schemas) error {
+func run(ctx context.Context, opts *options, planner *controlplane.Planner, schemas *machinecrd.Schemas) error {
 	managerOptions := opts.manager.Completed().Options()
 	managerOptions.Scheme = runtime.NewScheme()
 	if err := addToScheme(managerOptions.Scheme); err != nil {
@@ -143,7 +144,7 @@ func run(ctx context.Context, opts *options, planner *worker.Planner, schemas *m
 		return err
 	}
 	*schemas = *addedSchemas
-	*planner = worker.Planner{Reader: mgr.GetClient(), Defaults: opts.config.Completed()}
+	*planner = controlplane.Planner{Reader: mgr.GetClient(), Defaults: opts.config.Completed()}
 	if err := startInformers(ctx, mgr.GetCache()); err != nil {
 		return err
 	}

@@ -134,6 +134,55 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 	if err != nil {
 		return nil, err
 	}
+	s := &sidecar{opts: opts, controlConfig: controlConfig, targetConfig: targetConfig, kept: domain.Group{
+		Holder:         holder,
+		MaxTimeout:     opts.MaxPreserveTimeout,
+		Timeouts:       opts.Timeouts,
+		NodeConditions: opts.NodeConditions,
+		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
+		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
+	}}
+	if err := s.connectSeed(ctx, adjust); err != nil {
+		return nil, err
+	}
+	if err := s.connectShoot(ctx); err != nil {
+		return nil, err
+	}
+	for _, controllers := range []struct {
+		of      string
+		enabled bool
+		add     func(context.Context) error
+	}{
+		{"preservation", true, s.addPreservation},
+		{"drains", true, s.addDrain},
+		{"drain strategies", opts.DrainStrategies.Enabled, s.addDrainStrategies},
+		{"node maintenances", opts.NodeMaintenance.Enabled, s.addMaintenance},
+		{"power cycles", opts.PowerCycle.Enabled, s.addRemediation},
+		{"evidence", opts.Evidence.Enabled, s.addEvidence},
+	} {
+		if controllers.enabled {
+			if err := controllers.add(ctx); err != nil {
+				return nil, fmt.Errorf("failed to add the controllers of %s: %w", controllers.of, err)
+			}
+		}
+	}
+	return s.mgr, nil
+}
+
+// sidecar is what controllers are made of.
+type sidecar struct {
+	opts                        *Options
+	controlConfig, targetConfig *rest.Config
+	kept                        domain.Group
+
+	mgr    manager.Manager
+	target cluster.Cluster
+	nodes  *shoot.Nodes
+	pods   kubernetes.Interface
+}
+
+// connectSeed makes the manager, with a cache of the Machines and of what they belong to.
+func (s *sidecar) connectSeed(ctx context.Context, adjust func(*manager.Options)) error {
 	sourceScheme := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(sourceScheme))
 	utilruntime.Must(machinev1alpha1.AddToScheme(sourceScheme))
@@ -144,7 +193,7 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		// Neither API server has to be there to be asked what it serves.
 		MapperProvider: mapperFor(map[schema.GroupVersion][]string{machinev1alpha1.SchemeGroupVersion: {"Machine", "MachineSet", "MachineDeployment"}}),
 		Cache: cache.Options{
-			DefaultNamespaces: map[string]cache.Config{opts.Namespace: {}},
+			DefaultNamespaces: map[string]cache.Config{s.opts.Namespace: {}},
 			ByObject: map[client.Object]cache.ByObject{
 				// What is read is never changed: the controllers edit copies.
 				&machinev1alpha1.MachineDeployment{}: {Transform: stripMachineDeployment, UnsafeDisableDeepCopy: new(true)},
@@ -154,27 +203,32 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		},
 		LeaderElection:                true,
 		LeaderElectionID:              Name,
-		LeaderElectionNamespace:       opts.Namespace,
+		LeaderElectionNamespace:       s.opts.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		LeaseDuration:                 new(leaseDuration),
 		RenewDeadline:                 new(renewDeadline),
-		Metrics:                       metricsserver.Options{BindAddress: opts.MetricsBindAddress},
+		Metrics:                       metricsserver.Options{BindAddress: s.opts.MetricsBindAddress},
 	}
 	adjust(&options)
-	mgr, err := manager.New(controlConfig, options)
+	mgr, err := manager.New(s.controlConfig, options)
 	if err != nil {
-		return nil, fmt.Errorf("failed to create the manager: %w", err)
+		return fmt.Errorf("failed to create the manager: %w", err)
 	}
+	s.mgr = mgr
+	return shoot.IndexMachines(ctx, mgr.GetFieldIndexer())
+}
 
+// connectShoot makes the clients of the shoot, with a cache of the Nodes, and has the manager run that beside its own.
+func (s *sidecar) connectShoot(ctx context.Context) error {
 	connection := &shoot.Connection{}
-	targetConfig.Wrap(shoot.Limit)
-	target, err := cluster.New(targetConfig, func(o *cluster.Options) {
+	s.targetConfig.Wrap(shoot.Limit)
+	target, err := cluster.New(s.targetConfig, func(o *cluster.Options) {
 		o.Logger = logf.Log
 		o.Scheme = scheme.Scheme
 		o.NewCache = connection.NewCache
-		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode(opts.PowerCycle.Enabled), UnsafeDisableDeepCopy: new(true)}}
+		o.Cache.ByObject = map[client.Object]cache.ByObject{&corev1.Node{}: {Transform: stripNode(s.opts.PowerCycle.Enabled), UnsafeDisableDeepCopy: new(true)}}
 		kinds := map[schema.GroupVersion][]string{corev1.SchemeGroupVersion: {"Node"}}
-		if opts.NodeMaintenance.Enabled {
+		if s.opts.NodeMaintenance.Enabled {
 			if !o.Scheme.IsVersionRegistered(maintenancev1alpha1.SchemeGroupVersion) { // it is that of all clients, which may read it
 				utilruntime.Must(maintenancev1alpha1.AddToScheme(o.Scheme))
 			}
@@ -184,118 +238,93 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		o.MapperProvider = mapperFor(kinds)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("failed to create the client for the shoot: %w", err)
+		return fmt.Errorf("failed to create the client for the shoot: %w", err)
 	}
-	nodes, err := shoot.NewNodes(ctx, target)
-	if err != nil {
-		return nil, err
+	s.target = target
+	if s.nodes, err = shoot.NewNodes(ctx, target); err != nil {
+		return err
 	}
-	if err := nodes.Report(connection); err != nil {
-		return nil, fmt.Errorf("failed to report whether the shoot is known: %w", err)
+	if err := s.nodes.Report(connection); err != nil {
+		return fmt.Errorf("failed to report whether the shoot is known: %w", err)
 	}
-	pods, err := kubernetes.NewForConfig(targetConfig)
-	if err != nil {
-		return nil, fmt.Errorf("failed to create the client for pods: %w", err)
+	if s.pods, err = kubernetes.NewForConfig(s.targetConfig); err != nil {
+		return fmt.Errorf("failed to create the client for pods: %w", err)
 	}
-
-	if err := shoot.IndexMachines(ctx, mgr.GetFieldIndexer()); err != nil {
-		return nil, err
+	if err := s.mgr.Add(beside{target}); err != nil {
+		return fmt.Errorf("failed to add the shoot: %w", err)
 	}
-	kept := domain.Group{
-		Holder:         holder,
-		MaxTimeout:     opts.MaxPreserveTimeout,
-		Timeouts:       opts.Timeouts,
-		NodeConditions: opts.NodeConditions,
-		Maintenance:    domain.MaintenanceOptions{Enabled: opts.NodeMaintenance.Enabled, MaxHoldTime: opts.NodeMaintenance.MaxHoldTime},
-		Remediation:    domain.RemediationOptions{Enabled: opts.PowerCycle.Enabled},
-	}
-	if err := (&preservation.Reconciler{
-		Holder:         kept.Holder,
-		MaxTimeout:     kept.MaxTimeout,
-		Timeouts:       kept.Timeouts,
-		NodeConditions: kept.NodeConditions,
-		Maintenance:    kept.Maintenance,
-		Remediation:    kept.Remediation,
-	}).AddToManager(mgr, nodes); err != nil {
-		return nil, fmt.Errorf("failed to add the preservation controller: %w", err)
-	}
-	if err := (&drain.Reconciler{Timeouts: opts.Timeouts, Maintenance: opts.NodeMaintenance.Enabled}).AddToManager(mgr, nodes, pods); err != nil {
-		return nil, fmt.Errorf("failed to add the drain controller: %w", err)
-	}
-	if opts.DrainStrategies.Enabled {
-		strategies, err := opts.DrainStrategies.strategies()
-		if err != nil {
-			logf.Log.Error(err, "Drain strategies do nothing")
-		}
-		if err := (&drainstrategy.Reconciler{Strategies: strategies}).AddToManager(mgr, nodes, pods); err != nil {
-			return nil, fmt.Errorf("failed to add the controller of drain strategies: %w", err)
-		}
-	}
-
-	if opts.NodeMaintenance.Enabled {
-		if err := addMaintenance(ctx, opts, kept, mgr, target, nodes, pods); err != nil {
-			return nil, fmt.Errorf("failed to add the controllers of node maintenances: %w", err)
-		}
-	}
-	if opts.PowerCycle.Enabled {
-		if err := addRemediation(opts, mgr, nodes, pods, controlConfig); err != nil {
-			return nil, fmt.Errorf("failed to add the controllers of power cycles: %w", err)
-		}
-	}
-
-	if opts.Evidence.Enabled {
-		clients, err := evidence.NewClients(controlConfig, targetConfig, opts.NodeMaintenance.Enabled)
-		if err != nil {
-			return nil, err
-		}
-		if err := (&evidence.Reconciler{Retention: opts.Evidence.Retention, Budget: opts.Evidence.Budget, Args: os.Args[1:]}).AddToManager(mgr, opts.Namespace, clients); err != nil {
-			return nil, fmt.Errorf("failed to add the controller of evidence: %w", err)
-		}
-	}
-
-	if err := mgr.Add(beside{target}); err != nil {
-		return nil, fmt.Errorf("failed to add the shoot: %w", err)
-	}
-	return mgr, nil
+	return nil
 }
 
-func addMaintenance(ctx context.Context, opts *Options, kept domain.Group, mgr manager.Manager, target cluster.Cluster, nodes *shoot.Nodes, pods kubernetes.Interface) error {
-	maintenances, err := maintenance.NewMaintenances(ctx, target)
+func (s *sidecar) addPreservation(context.Context) error {
+	return (&preservation.Reconciler{
+		Holder:         s.kept.Holder,
+		MaxTimeout:     s.kept.MaxTimeout,
+		Timeouts:       s.kept.Timeouts,
+		NodeConditions: s.kept.NodeConditions,
+		Maintenance:    s.kept.Maintenance,
+		Remediation:    s.kept.Remediation,
+	}).AddToManager(s.mgr, s.nodes)
+}
+
+func (s *sidecar) addDrain(context.Context) error {
+	return (&drain.Reconciler{Timeouts: s.opts.Timeouts, Maintenance: s.opts.NodeMaintenance.Enabled}).AddToManager(s.mgr, s.nodes, s.pods)
+}
+
+func (s *sidecar) addDrainStrategies(context.Context) error {
+	strategies, err := s.opts.DrainStrategies.strategies()
+	if err != nil {
+		logf.Log.Error(err, "Drain strategies do nothing")
+	}
+	return (&drainstrategy.Reconciler{Strategies: strategies}).AddToManager(s.mgr, s.nodes, s.pods)
+}
+
+func (s *sidecar) addMaintenance(ctx context.Context) error {
+	maintenances, err := maintenance.NewMaintenances(ctx, s.target)
 	if err != nil {
 		return err
 	}
-	if err := (&nodemaintenance.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces, Preservation: kept}).AddToManager(mgr, nodes, maintenances, pods); err != nil {
+	namespaces := s.opts.NodeMaintenance.Namespaces
+	if err := (&nodemaintenance.Reconciler{Namespaces: namespaces, Preservation: s.kept}).AddToManager(s.mgr, s.nodes, maintenances, s.pods); err != nil {
 		return err
 	}
-	if err := (&scheduler.Reconciler{Namespaces: opts.NodeMaintenance.Namespaces}).AddToManager(mgr, nodes, maintenances); err != nil {
+	if err := (&scheduler.Reconciler{Namespaces: namespaces}).AddToManager(s.mgr, s.nodes, maintenances); err != nil {
 		return err
 	}
-	if err := (&operatorconfig.Reconciler{}).AddToManager(mgr, maintenances); err != nil {
+	if err := (&operatorconfig.Reconciler{}).AddToManager(s.mgr, maintenances); err != nil {
 		return err
 	}
-	return (&garbagecollector.Reconciler{MaxOvertime: opts.NodeMaintenance.MaxOvertime}).AddToManager(mgr, maintenances)
+	return (&garbagecollector.Reconciler{MaxOvertime: s.opts.NodeMaintenance.MaxOvertime}).AddToManager(s.mgr, maintenances)
 }
 
-func addRemediation(opts *Options, mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, controlConfig *rest.Config) error {
-	kind, err := drivers.For(configv1alpha1.HostKind(opts.PowerCycle.HostKind))
+func (s *sidecar) addRemediation(context.Context) error {
+	kind, err := drivers.For(configv1alpha1.HostKind(s.opts.PowerCycle.HostKind))
 	if err != nil {
 		return err
 	}
 	return (&remediation.Reconciler{
-		Seed:           opts.PowerCycle.SeedName,
-		AllowNodes:     opts.PowerCycle.ShootRequests,
-		MaxPerShoot:    opts.PowerCycle.MaxPerShoot,
-		NeedsGrant:     opts.PowerCycle.Grants,
-		MaxServicing:   opts.PowerCycle.MaxServicing,
-		Evidence:       opts.Evidence.Enabled,
-		Timeouts:       opts.Timeouts,
-		NodeConditions: opts.NodeConditions,
-	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{
+		Seed:           s.opts.PowerCycle.SeedName,
+		AllowNodes:     s.opts.PowerCycle.ShootRequests,
+		MaxPerShoot:    s.opts.PowerCycle.MaxPerShoot,
+		NeedsGrant:     s.opts.PowerCycle.Grants,
+		MaxServicing:   s.opts.PowerCycle.MaxServicing,
+		Evidence:       s.opts.Evidence.Enabled,
+		Timeouts:       s.opts.Timeouts,
+		NodeConditions: s.opts.NodeConditions,
+	}).AddToManager(s.mgr, s.nodes, s.pods, &remediation.Hosts{
 		Kind:       kind,
-		Namespace:  opts.Namespace,
-		Kubeconfig: opts.PowerCycle.HostKubeconfig,
-		Config:     controlConfig,
+		Namespace:  s.opts.Namespace,
+		Kubeconfig: s.opts.PowerCycle.HostKubeconfig,
+		Config:     s.controlConfig,
 	})
+}
+
+func (s *sidecar) addEvidence(context.Context) error {
+	clients, err := evidence.NewClients(s.controlConfig, s.targetConfig, s.opts.NodeMaintenance.Enabled)
+	if err != nil {
+		return err
+	}
+	return (&evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:]}).AddToManager(s.mgr, s.opts.Namespace, clients)
 }
 
 // serveProbes answers the health probes as long as the process lives, also before there is a manager: the pod is that of

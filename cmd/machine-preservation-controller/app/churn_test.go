@@ -57,6 +57,17 @@ func (c *churned) GetClient() client.Client                     { return c.clien
 func (c *churned) GetAPIReader() client.Reader                  { return c.client }
 func (c *churned) GetEventRecorder(string) events.EventRecorder { return &events.FakeRecorder{} }
 
+// churnedManager is a manager of that cluster, which has no API server.
+type churnedManager struct {
+	manager.Manager
+	cluster *churned
+}
+
+func (m churnedManager) GetAPIReader() client.Reader { return m.cluster.client }
+func (m churnedManager) GetEventRecorder(name string) events.EventRecorder {
+	return m.cluster.GetEventRecorder(name)
+}
+
 // change changes the node, and has the watch tell of it.
 func (c *churned) change(informer *controllertest.FakeInformer, edit func(*corev1.Node)) {
 	c.mutex.Lock()
@@ -194,13 +205,11 @@ func churn(b *testing.B, edit func(int, *corev1.Node)) {
 		b.Fatal(err)
 	}
 	reconciler := &sidecar.Reconciler{
-		SourceReader: c.client,
-		Holder:       preservation.HealthTimer{},
-		MaxTimeout:   v1alpha1.DefaultMaxMachinePreserveTimeout,
-		Timeouts:     preservation.DefaultTimeouts,
-		Events:       sidecar.Events{Source: &events.FakeRecorder{}, Shoot: &events.FakeRecorder{}},
+		Holder:     preservation.HealthTimer{},
+		MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout,
+		Timeouts:   preservation.DefaultTimeouts,
 	}
-	if err := reconciler.AddToManager(mgr, nodes); err != nil {
+	if err := reconciler.AddToManager(churnedManager{mgr, c}, nodes); err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())

@@ -22,8 +22,8 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -64,7 +64,7 @@ func (s Shoot) validate(shoot *gardencorev1beta1.Shoot, before *preservation.Evi
 
 	extensionPath := field.NewPath("spec", "extensions").Index(index)
 	pools := share.PoolsOfShoot(shoot.Spec.Provider.Workers)
-	config, err := helper.ReadProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, pools, extensionPath.Child("providerConfig"))
+	config, err := providerconfig.ReadProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, pools, extensionPath.Child("providerConfig"))
 	if err != nil {
 		return nil, refusal(shoot, err)
 	}
@@ -92,7 +92,7 @@ func evidenceOf(shoot *gardencorev1beta1.Shoot) *preservation.Evidence {
 	if index < 0 {
 		return nil
 	}
-	config, err := helper.ReadProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, share.PoolsOfShoot(shoot.Spec.Provider.Workers), field.NewPath("providerConfig"))
+	config, err := providerconfig.ReadProviderConfig(shoot.Spec.Extensions[index].ProviderConfig, share.PoolsOfShoot(shoot.Spec.Provider.Workers), field.NewPath("providerConfig"))
 	if err != nil || config.Evidence == nil || !*config.Evidence.Enabled {
 		return nil
 	}

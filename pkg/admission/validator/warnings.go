@@ -20,9 +20,9 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -196,7 +196,7 @@ func (w *collector) ofDrainStrategies() {
 		return
 	}
 	fldPath := w.configPath.Child("drainStrategies")
-	timeout, pdbDeadline := strategies.Timeout.Duration, helper.PDBDeadline(strategies)
+	timeout, pdbDeadline := strategies.Timeout.Duration, providerconfig.PDBDeadline(strategies)
 	if pdbDeadline < timeout {
 		w.add(fldPath.Child("pdbForceDrainTimeout"), "pods that a PodDisruptionBudget protects are deleted after %s, before all others, which are deleted after the timeout of %s", pdbDeadline, timeout)
 	}

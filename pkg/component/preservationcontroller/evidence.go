@@ -7,7 +7,6 @@ package preservationcontroller
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -32,10 +31,9 @@ const evidenceLeft = "left"
 func (p *preservationController) leaveEvidence(ctx context.Context) (string, error) {
 	if p.values.Evidence {
 		// The container does, too, but machine-controller-manager does not run in a hibernated shoot.
-		now := time.Now()
 		return "true", p.deleteEvidence(ctx, func(stored *metav1.PartialObjectMetadata) bool {
 			expires := retention.StoredExpiry(stored)
-			return !expires.IsZero() && !now.Before(expires)
+			return !expires.IsZero() && !p.values.Now.Before(expires)
 		})
 	}
 	secret := p.accessSecret().Secret

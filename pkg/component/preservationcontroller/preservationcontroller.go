@@ -10,6 +10,7 @@ package preservationcontroller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
@@ -87,6 +88,8 @@ type Values struct {
 	PowerCycle *PowerCycle
 	// Evidence says that evidence is stored. Without it, what was stored is deleted.
 	Evidence bool
+	// Now is the time: what was stored is deleted when its own is over.
+	Now time.Time
 }
 
 // PowerCycle is what the container, and who acts for it, has to do with hosts.

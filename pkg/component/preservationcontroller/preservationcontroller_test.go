@@ -230,7 +230,7 @@ var _ = Describe("PreservationController", func() {
 			}
 			return c.Delete(ctx, obj, opts...)
 		}})
-		Expect(New(replaced, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(New(replaced, namespace, Values{Evidence: true, Now: time.Now()}).Deploy(ctx)).To(Succeed())
 
 		list := &corev1.ConfigMapList{}
 		Expect(c.List(ctx, list, client.HasLabels{"machine-preservation.extensions.gardener.cloud/evidence"})).To(Succeed())

@@ -2,9 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterautoscaler has the cluster-autoscaler go on scaling while failed machines are kept. Their nodes are
-// unready, and with more than 45 % and more than three of these it stops all scaling. Gardener >= 1.147 lifts that for its
-// own preservation, and only for that.
+// Package clusterautoscaler gives the cluster-autoscaler of a shoot the flag with which it goes on scaling while failed machines
+// are kept, and takes it away.
 package clusterautoscaler
 
 import (
@@ -32,17 +31,11 @@ const (
 	changesAtOnce    = 10
 )
 
-// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it.
+// AddToManager adds the controller to the manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager) error {
-	if r.Client == nil {
-		r.Client = mgr.GetClient()
-	}
-	if r.APIReader == nil {
-		r.APIReader = mgr.GetAPIReader()
-	}
-	if r.Limiter == nil {
-		r.Limiter = flowcontrol.NewTokenBucketRateLimiter(changesPerMinute/60., changesAtOnce)
-	}
+	r.Client = mgr.GetClient()
+	r.APIReader = mgr.GetAPIReader()
+	r.Limiter = flowcontrol.NewTokenBucketRateLimiter(changesPerMinute/60., changesAtOnce)
 
 	autoscaler := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: v1beta1constants.DeploymentNameClusterAutoscaler}}}

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/clusterautoscaler"
 )
 
 // settleTime is how long it takes at most until the caches of all replicas have seen a change.
@@ -40,7 +42,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.Client.List(ctx, deployments, client.InNamespace(request.Namespace)); err != nil {
 		return reconcile.Result{}, fmt.Errorf("failed to list MachineDeployments: %w", err)
 	}
-	wanted := Wanted(deployments.Items)
+	wanted := clusterautoscaler.Wanted(deployments.Items)
 
 	autoscaler := &appsv1.Deployment{}
 	if err := r.APIReader.Get(ctx, request.NamespacedName, autoscaler); err != nil {
@@ -52,7 +54,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	// Who writes the command meanwhile is not to be overwritten.
 	patch := client.StrategicMergeFrom(autoscaler.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if autoscaler.DeletionTimestamp != nil || !Apply(autoscaler, wanted) {
+	if autoscaler.DeletionTimestamp != nil || !clusterautoscaler.Apply(autoscaler, wanted) {
 		return reconcile.Result{}, nil
 	}
 	if err := r.Limiter.Wait(ctx); err != nil {
@@ -64,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("failed to patch Deployment: %w", err)
 	}
 	// A webhook of a replica whose cache lags may have undone it, and no event would tell.
-	if Apply(autoscaler, wanted) {
+	if clusterautoscaler.Apply(autoscaler, wanted) {
 		return reconcile.Result{RequeueAfter: settleTime}, nil
 	}
 	return reconcile.Result{}, nil

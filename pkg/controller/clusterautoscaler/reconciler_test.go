@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/clusterautoscaler"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -61,7 +62,7 @@ var _ = Describe("#Wanted", func() {
 			for _, deployment := range deployments {
 				items = append(items, *deployment)
 			}
-			Expect(Wanted(items)).To(Equal(expected))
+			Expect(clusterautoscaler.Wanted(items)).To(Equal(expected))
 		},
 		Entry("no MachineDeployment", false),
 		Entry("no annotations", false, builder.Deployment("a")),
@@ -74,12 +75,12 @@ var _ = Describe("#Wanted", func() {
 var _ = Describe("#Apply", func() {
 	DescribeTable("should change nothing but a flag of ours",
 		func(deployment *appsv1.Deployment, wanted, changed bool, expected *appsv1.Deployment) {
-			Expect(Apply(deployment, wanted)).To(Equal(changed))
+			Expect(clusterautoscaler.Apply(deployment, wanted)).To(Equal(changed))
 			Expect(deployment.Spec.Template.Spec).To(Equal(expected.Spec.Template.Spec))
 			Expect(deployment.Spec.Template.Annotations).To(HaveLen(len(expected.Spec.Template.Annotations)))
 			Expect(deployment.Spec.Template.Annotations[mark]).To(Equal(expected.Spec.Template.Annotations[mark]))
 
-			Expect(Apply(deployment, wanted)).To(BeFalse(), "twice makes no difference")
+			Expect(clusterautoscaler.Apply(deployment, wanted)).To(BeFalse(), "twice makes no difference")
 		},
 		Entry("first share", autoscaler(), true, true, marked(flag)),
 		Entry("no share", autoscaler(), false, false, autoscaler()),
@@ -185,7 +186,7 @@ var _ = Describe("Reconciler", func() {
 
 	It("should look again when a webhook has undone it", func() {
 		create(autoscaler(), machineDeployment("a", "1"))
-		undo = func(deployment *appsv1.Deployment) { Apply(deployment, false) }
+		undo = func(deployment *appsv1.Deployment) { clusterautoscaler.Apply(deployment, false) }
 		Expect(run()).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Second}))
 	})
 

@@ -27,17 +27,11 @@ const (
 	lastRetry  = time.Minute
 )
 
-// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it.
+// AddToManager adds the controller to the manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager) error {
-	if r.Client == nil {
-		r.Client = mgr.GetClient()
-	}
-	if r.APIReader == nil {
-		r.APIReader = mgr.GetAPIReader()
-	}
-	if r.Recorder == nil {
-		r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
-	}
+	r.Client = mgr.GetClient()
+	r.APIReader = mgr.GetAPIReader()
+	r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).

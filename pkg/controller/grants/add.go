@@ -32,18 +32,11 @@ const (
 // requests has the one request that there is.
 var requests = []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "seed"}}}
 
-// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it. The manager's cache is to have
-// those Machines only that have LabelPowerCycle.
+// AddToManager adds the controller to the manager, whose cache is to have those Machines only that have LabelPowerCycle.
 func (r *Reconciler) AddToManager(mgr manager.Manager) error {
-	if r.Client == nil {
-		r.Client = mgr.GetClient()
-	}
-	if r.APIReader == nil {
-		r.APIReader = mgr.GetAPIReader()
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
+	r.Client = mgr.GetClient()
+	r.APIReader = mgr.GetAPIReader()
+	r.Clock = clock.RealClock{}
 
 	seed := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return requests })
 	return builder.ControllerManagedBy(mgr).

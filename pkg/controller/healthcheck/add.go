@@ -25,7 +25,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
@@ -55,7 +55,7 @@ type AddOptions struct {
 	// Ensurer is that of the webhook.
 	Ensurer genericmutator.Ensurer
 	// Planner determines the shares.
-	Planner *worker.Planner
+	Planner *controlplane.Planner
 	// Schemas tells whether shares have native fields.
 	Schemas *machinecrd.Schemas
 	// Hosts finds the hosts that are off, nil where there are none.

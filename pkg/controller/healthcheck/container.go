@@ -21,9 +21,9 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 )
 
 // Container checks that machine-controller-manager runs with the container of the preservation controller.
@@ -42,7 +42,7 @@ type Container struct {
 // the extension works, and is replaced when it is its turn. Without a machine-controller-manager, and while it is scaled
 // down, there is nothing that could be preserved; whether that is right is for Gardener to say.
 func (c *Container) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
-	if !worker.IsSupported(namespace) {
+	if !controlplane.IsSupported(namespace) {
 		return healthy(), nil // there is to be no container
 	}
 	deployment := &appsv1.Deployment{}

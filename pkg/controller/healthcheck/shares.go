@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
@@ -27,14 +27,14 @@ type Shares struct {
 	// Reader should be backed by a cache.
 	Reader client.Reader
 	// Planner determines the shares.
-	Planner *worker.Planner
+	Planner *controlplane.Planner
 	// Schemas tells whether shares have native fields.
 	Schemas *machinecrd.Schemas
 }
 
 // Check returns which MachineDeployments have not their share, and why.
 func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealthcheck.SingleCheckResult, error) {
-	extension, err := worker.FindExtension(ctx, s.Reader, namespace)
+	extension, err := controlplane.FindExtension(ctx, s.Reader, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 		known    = sets.New[string]()
 	)
 	for i := range workers.Items {
-		config, err := helper.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[i]))
+		config, err := providerconfig.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[i]))
 		if err != nil {
 			return unhealthy("the configuration is not valid, all shares stay what they are: "+err.Error(), gardencorev1beta1.ErrorConfigurationProblem), nil
 		}
@@ -73,12 +73,12 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 		}
 		for j := range deployments.Items {
 			deployment := &deployments.Items[j]
-			share, ok := shares[deployment.Name]
+			settings, ok := shares[deployment.Name]
 			if !ok {
 				continue
 			}
 			known.Insert(deployment.Name)
-			if worker.Apply(deployment.DeepCopy(), share, nativeFields) {
+			if share.Apply(deployment.DeepCopy(), settings, nativeFields) {
 				problems = append(problems, fmt.Sprintf("MachineDeployment %q does not have its share yet", deployment.Name))
 			}
 		}
@@ -87,7 +87,7 @@ func (s *Shares) Check(ctx context.Context, namespace string) (*extensionshealth
 		deployment := &deployments.Items[i]
 		if deployment.DeletionTimestamp == nil && !known.Has(deployment.Name) {
 			problems = append(problems, fmt.Sprintf("MachineDeployment %q gets no share: there is no worker pool %q or no MachineClass %q",
-				deployment.Name, worker.PoolOf(deployment), deployment.Spec.Template.Spec.Class.Name))
+				deployment.Name, share.PoolOf(deployment), deployment.Spec.Template.Spec.Class.Name))
 		}
 	}
 	if len(problems) > 0 {

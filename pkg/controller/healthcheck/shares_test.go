@@ -19,7 +19,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/healthcheck"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
@@ -39,7 +39,7 @@ var _ = Describe("Shares", func() {
 		configv1alpha1.SetObjectDefaults_ControllerConfiguration(defaults)
 		check = &Shares{
 			Reader:  c,
-			Planner: &worker.Planner{Reader: c, Defaults: defaults},
+			Planner: &controlplane.Planner{Reader: c, Defaults: defaults},
 			Schemas: &machinecrd.Schemas{Machines: c, MachineDeployments: c},
 		}
 

@@ -47,12 +47,9 @@ func NewFinder(mgr manager.Manager, hosts *configv1alpha1.Hosts) *Finder {
 	}
 }
 
-// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it. The manager's cache is to have
-// those Machines only that have LabelPowerCycle.
+// AddToManager adds the controller to the manager, whose cache is to have those Machines only that have LabelPowerCycle.
 func (r *Reconciler) AddToManager(mgr manager.Manager) error {
-	if r.Recorder == nil {
-		r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
-	}
+	r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
 
 	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: object.GetNamespace()}}}

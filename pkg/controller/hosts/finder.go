@@ -114,7 +114,8 @@ func (f *Finder) Find(ctx context.Context, namespace string) (Found, error) {
 	}
 	for _, h := range owned {
 		off := Off{Host: h, Until: until(&h, machines.Items, settings)}
-		if off.Overdue = off.Until.Add(grace); h.Servicing != "" {
+		off.Overdue = off.Until.Add(grace)
+		if h.Servicing != "" {
 			off.Overdue = off.Overdue.Add(f.MaxServicing)
 		}
 		found.Off = append(found.Off, off)

@@ -41,20 +41,12 @@ const (
 // requests has the one request that there is.
 var requests = []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "seed"}}}
 
-// AddToManager adds the controller to the manager. Fields of the Reconciler that have a default get it.
+// AddToManager adds the controller to the manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager, schemas *machinecrd.Schemas) error {
-	if r.Client == nil {
-		r.Client = mgr.GetClient()
-	}
-	if r.APIReader == nil {
-		r.APIReader = mgr.GetAPIReader()
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Backoff == nil {
-		r.Backoff = flowcontrol.NewBackOff(firstRetry, lastRetry)
-	}
+	r.Client = mgr.GetClient()
+	r.APIReader = mgr.GetAPIReader()
+	r.Clock = clock.RealClock{}
+	r.Backoff = flowcontrol.NewBackOff(firstRetry, lastRetry)
 
 	seed := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return requests })
 	return builder.ControllerManagedBy(mgr).

@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
 // vpaName is the name of the VerticalPodAutoscaler of machine-controller-manager.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 )
 
 const (

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/injection"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
 var _ = Describe("#Decide", func() {

@@ -27,15 +27,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
 const (
@@ -55,7 +55,7 @@ type Actuator struct {
 	ShootClient func(ctx context.Context, namespace string) (client.Client, error)
 	// EndMaintenances sets back what is in progress of the maintenances of a shoot. That there are none, or no API for them, is
 	// no error.
-	EndMaintenances func(ctx context.Context, shoot client.Client) error
+	EndMaintenances func(ctx context.Context, shoot client.Client, now time.Time) error
 	// Hosts are those of the component configuration, nil for none, and HostDriver returns the driver for those of a shoot.
 	Hosts      *configv1alpha1.Hosts
 	HostDriver hosts.DriverOf
@@ -72,7 +72,7 @@ var _ extension.Actuator = &Actuator{}
 // Reconcile deploys what the preservation controller needs. That it is there lets the webhook inject it, which the
 // injection controller sees to. Nothing is deployed for the first time with a configuration that is not valid.
 func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extensionsv1alpha1.Extension) error {
-	if !worker.IsSupported(ex.Namespace) {
+	if !controlplane.IsSupported(ex.Namespace) {
 		log.Info("Self-hosted shoots are not supported, nothing is deployed")
 		return nil
 	}
@@ -83,7 +83,7 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 	if shoot == nil {
 		return fmt.Errorf("there is no Shoot in Cluster %q", ex.Namespace)
 	}
-	if _, err := helper.ReadExtension(ex, share.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
+	if _, err := providerconfig.ReadExtension(ex, share.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
 		deployed, getErr := a.isDeployed(ctx, ex.Namespace)
 		if getErr != nil {
 			return getErr
@@ -211,7 +211,7 @@ func (a *Actuator) Restore(ctx context.Context, log logr.Logger, ex *extensionsv
 // nothing is needed: when it wakes up, gardenlet has the Extension reconciled again.
 func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension, shoot *gardencorev1beta1.Shoot) error {
 	values := preservationcontroller.Values{}
-	if strategies, err := helper.ReadDrainStrategies(ex); err == nil {
+	if strategies, err := providerconfig.ReadDrainStrategies(ex); err == nil {
 		values.DrainStrategies = strategies
 	}
 	var err error
@@ -241,7 +241,7 @@ func (a *Actuator) storesEvidence(ctx context.Context, ex *extensionsv1alpha1.Ex
 	if a.Evidence == nil || !a.Evidence.Enabled {
 		return false, nil
 	}
-	evidence, err := helper.ReadEvidence(ex)
+	evidence, err := providerconfig.ReadEvidence(ex)
 	if err == nil {
 		return evidence != nil, nil
 	}

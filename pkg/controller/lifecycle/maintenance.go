@@ -21,13 +21,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 )
 
 // eventActionDeploy is the action of Events about what is deployed.
@@ -45,7 +45,7 @@ func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1al
 	if err != nil {
 		return err
 	}
-	settings, err := helper.ReadNodeMaintenance(ex)
+	settings, err := providerconfig.ReadNodeMaintenance(ex)
 	if err != nil && state == shootresources.Present {
 		return a.keepMaintenance(ctx, ex, values, err)
 	}
@@ -107,6 +107,7 @@ func (a *Actuator) keepMaintenance(ctx context.Context, ex *extensionsv1alpha1.E
 }
 
 func (a *Actuator) deployController(ctx context.Context, namespace string, values preservationcontroller.Values) error {
+	values.Now = a.Clock.Now()
 	if err := preservationcontroller.New(a.Client, namespace, values).Deploy(ctx); err != nil {
 		return fmt.Errorf("failed to deploy the preservation controller: %w", err)
 	}
@@ -192,7 +193,7 @@ func (a *Actuator) leaveMaintenances(ctx context.Context, namespace string, shoo
 func (a *Actuator) endMaintenances(ctx context.Context, namespace string) error {
 	shoot, err := a.ShootClient(ctx, namespace)
 	if err == nil {
-		err = a.EndMaintenances(ctx, shoot)
+		err = a.EndMaintenances(ctx, shoot, a.Clock.Now())
 	}
 	if err != nil {
 		return fmt.Errorf("failed to set back the maintenances in progress: %w", err)

@@ -158,7 +158,7 @@ var _ = Describe("Node maintenance", func() {
 			Client:      c,
 			Clock:       clock,
 			ShootClient: func(context.Context, string) (client.Client, error) { return shoot, shootError },
-			EndMaintenances: func(_ context.Context, shootClient client.Client) error {
+			EndMaintenances: func(_ context.Context, shootClient client.Client, _ time.Time) error {
 				Expect(shootClient).To(BeIdenticalTo(shoot))
 				Expect(allowed("nodemaintenances")).NotTo(BeEmpty(), "it takes the permissions of the sidecar")
 				Expect(flagged()).To(BeFalse())
@@ -418,7 +418,7 @@ var _ = Describe("Node maintenance", func() {
 	Describe("leaving", func() {
 		BeforeEach(func() {
 			Expect(reconcile()).To(Succeed())
-			actuator.EndMaintenances = func(context.Context, client.Client) error {
+			actuator.EndMaintenances = func(context.Context, client.Client, time.Time) error {
 				ended = append(ended, "ended")
 				Expect(get(&corev1.Secret{}, "shoot-access-machine-preservation-controller")).To(Succeed())
 				return endError

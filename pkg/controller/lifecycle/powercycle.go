@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	sidecar "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 )
@@ -48,7 +48,7 @@ func (a *Actuator) powerCycleOf(ctx context.Context, ex *extensionsv1alpha1.Exte
 	if secret != nil {
 		seed, isOn = secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed], secret.Annotations[preservationcontroller.AnnotationPowerCycle] == "true"
 	}
-	isWanted, err := helper.HasPowerCycle(ex)
+	isWanted, err := providerconfig.HasPowerCycle(ex)
 	if err != nil {
 		isWanted = isOn
 	}

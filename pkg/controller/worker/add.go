@@ -24,15 +24,10 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "worker"
 
-// AddToManager adds the controller to the manager. Fields of the Reconciler that can be read from the manager are
-// defaulted.
+// AddToManager adds the controller to the manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager, options controller.Options) error {
-	if r.Client == nil {
-		r.Client = mgr.GetClient()
-	}
-	if r.Recorder == nil {
-		r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
-	}
+	r.Client = mgr.GetClient()
+	r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
 
 	sameNamespace := handler.EnqueueRequestsFromMapFunc(r.workersOfNamespace)
 	return builder.ControllerManagedBy(mgr).

@@ -12,6 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // ExtensionPredicate selects Extensions that enable preservation, when their specification changes or they come or go.
@@ -19,7 +22,7 @@ func ExtensionPredicate() predicate.Predicate {
 	return predicate.And(
 		predicate.NewPredicateFuncs(func(object client.Object) bool {
 			extension, ok := object.(*extensionsv1alpha1.Extension)
-			return ok && isPreservationExtension(extension)
+			return ok && controlplane.EnablesPreservation(extension)
 		}),
 		predicate.GenerationChangedPredicate{},
 	)
@@ -43,7 +46,7 @@ func MachineClassPredicate() predicate.Predicate {
 				return false
 			}
 			newClass, ok := e.ObjectNew.(*machinev1alpha1.MachineClass)
-			return ok && zoneOf(oldClass) != zoneOf(newClass)
+			return ok && share.ZoneOf(oldClass) != share.ZoneOf(newClass)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}

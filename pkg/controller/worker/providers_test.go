@@ -29,6 +29,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
@@ -158,7 +159,7 @@ func newProvider(fixture string, maximum int) *provider {
 	}).Build()
 	p.reconciler = &Reconciler{
 		Client: p,
-		Planner: &Planner{Reader: p, Defaults: &configv1alpha1.ControllerConfiguration{
+		Planner: &controlplane.Planner{Reader: p, Defaults: &configv1alpha1.ControllerConfiguration{
 			AutoPreserveFailedMax:  new(int32(0)),
 			MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
 		}},

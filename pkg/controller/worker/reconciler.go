@@ -19,8 +19,9 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -45,7 +46,7 @@ type Reconciler struct {
 	// Client should read from a cache.
 	Client client.Client
 	// Planner determines the shares.
-	Planner *Planner
+	Planner *controlplane.Planner
 	// Schemas tells whether the native fields are to be written.
 	Schemas *machinecrd.Schemas
 	// Recorder records what a user can do something about.
@@ -70,15 +71,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("failed to list MachineDeployments: %w", err)
 	}
 
-	extension, err := FindExtension(ctx, r.Client, worker.Namespace)
+	extension, err := controlplane.FindExtension(ctx, r.Client, worker.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if extension == nil {
-		return r.patchAll(ctx, deployments.Items, Remove)
+		return r.patchAll(ctx, deployments.Items, share.Remove)
 	}
 
-	config, err := helper.ReadExtension(extension, share.PoolsOfWorker(worker))
+	config, err := providerconfig.ReadExtension(extension, share.PoolsOfWorker(worker))
 	if err != nil {
 		// Trying again is of no use. A change of the Extension or the Worker triggers the next attempt.
 		log.Info("Provider configuration is not valid, all shares stay what they are", "reason", err.Error())
@@ -101,7 +102,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	return r.patchAll(ctx, deployments.Items, func(deployment *machinev1alpha1.MachineDeployment) bool {
 		settings, ok := shares[deployment.Name]
-		return ok && Apply(deployment, settings, nativeFields)
+		return ok && share.Apply(deployment, settings, nativeFields)
 	})
 }
 

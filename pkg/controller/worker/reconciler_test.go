@@ -24,6 +24,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 )
 
@@ -115,7 +116,7 @@ var _ = Describe("Reconciler", func() {
 
 		reconciler = &Reconciler{
 			Client: c,
-			Planner: &Planner{Reader: c, Defaults: &configv1alpha1.ControllerConfiguration{
+			Planner: &controlplane.Planner{Reader: c, Defaults: &configv1alpha1.ControllerConfiguration{
 				AutoPreserveFailedMax:  new(int32(0)),
 				MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
 			}},

@@ -23,7 +23,7 @@ import (
 // gone if they were deleted. No controller may be at work at the same time. The client's scheme and mapper must know the API
 // of maintenances; a shoot that does not is done after its nodes. It returns the errors of all objects, which do not keep
 // others waiting: some are left then, and it may be called again.
-func End(ctx context.Context, c client.Client) error {
+func End(ctx context.Context, c client.Client, now time.Time) error {
 	// Nodes come first: a finalizer is what is left of the record that there is something to undo on its own node.
 	nodesErr := shoot.EndEach(ctx, c, &corev1.NodeList{}, endNode)
 	return errors.Join(nodesErr, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, func(ctx context.Context, c client.Client, obj client.Object) error {
@@ -33,7 +33,7 @@ func End(ctx context.Context, c client.Client) error {
 				return err
 			}
 		}
-		return endMaintenance(ctx, c, nm)
+		return endMaintenance(ctx, c, nm, now)
 	}))
 }
 
@@ -61,8 +61,8 @@ func endNode(ctx context.Context, c client.Client, obj client.Object) error {
 	return nil
 }
 
-func endMaintenance(ctx context.Context, c client.Client, nm *v1alpha1.NodeMaintenance) error {
-	for write := maintenance.CleanMaintenance(nm, time.Now()); write != nil; write = maintenance.CleanMaintenance(nm, time.Now()) {
+func endMaintenance(ctx context.Context, c client.Client, nm *v1alpha1.NodeMaintenance, now time.Time) error {
+	for write := maintenance.CleanMaintenance(nm, now); write != nil; write = maintenance.CleanMaintenance(nm, now) {
 		written, err := shoot.Apply(ctx, c, *write)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
@@ -79,7 +80,7 @@ var _ = Describe("End", func() {
 			maintenance("ready", "Ready"), maintenance("waiting", "WaitForPodCompletion"),
 			maintenance("deleted", "Ready", func(nm *v1alpha1.NodeMaintenance) { nm.DeletionTimestamp = new(metav1.NewTime(Start)) }),
 			maintenance("pending", "Pending", func(nm *v1alpha1.NodeMaintenance) { nm.Finalizers = nil }))
-		Expect(End(ctx, c)).To(Succeed())
+		Expect(End(ctx, c, time.Now())).To(Succeed())
 
 		node := &corev1.Node{}
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n"}, node)).To(Succeed())
@@ -102,7 +103,7 @@ var _ = Describe("End", func() {
 				Expect(nm.Status.WaitForCompletion).To(BeEmpty())
 			}
 		}
-		Expect(End(ctx, c)).To(Succeed())
+		Expect(End(ctx, c, time.Now())).To(Succeed())
 	},
 		Entry("of this version", NodeOption(cordoned)),
 		Entry("M3: of an earlier version", NodeOption(cordonedBefore)),
@@ -119,7 +120,7 @@ var _ = Describe("End", func() {
 			}
 			return c.Patch(ctx, obj, patch, opts...)
 		}}, Node("n1", cordoned), Node("n2", cordoned), maintenance("a", "Ready", of("n1")), maintenance("b", "Ready", of("n2")), maintenance("c", "Ready", of("gone")))
-		Expect(End(ctx, c)).To(MatchError(And(ContainSubstring("failed to set /n1 back: denied"), ContainSubstring("failed to set default/a back: node n1 is not set back yet"))))
+		Expect(End(ctx, c, time.Now())).To(MatchError(And(ContainSubstring("failed to set /n1 back: denied"), ContainSubstring("failed to set default/a back: node n1 is not set back yet"))))
 		node, nm := &corev1.Node{}, &v1alpha1.NodeMaintenance{}
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n2"}, node)).To(Succeed())
 		Expect(node.Spec.Unschedulable).To(BeFalse())
@@ -131,14 +132,14 @@ var _ = Describe("End", func() {
 		}
 		Expect(c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, nm)).To(Succeed())
 		denied = false
-		Expect(End(ctx, c)).To(Succeed())
+		Expect(End(ctx, c, time.Now())).To(Succeed())
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(nm), nm)).To(Succeed())
 		Expect(nm.Finalizers).To(BeEmpty())
 	})
 
 	DescribeTable("M15: should leave the cordon where the node shows that machine-controller-manager empties it", func(ctx SpecContext, unschedulable bool, shows NodeOption) {
 		c := newClient(interceptor.Funcs{}, Node("n", cordoned, shows))
-		Expect(End(ctx, c)).To(Succeed())
+		Expect(End(ctx, c, time.Now())).To(Succeed())
 		node := &corev1.Node{}
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n"}, node)).To(Succeed())
 		Expect(node.Spec.Unschedulable).To(Equal(unschedulable))
@@ -165,7 +166,7 @@ var _ = Describe("End", func() {
 			}
 			return c.List(ctx, list, opts...)
 		}}, Node("n", cordoned))
-		Expect(End(ctx, c)).To(Succeed())
+		Expect(End(ctx, c, time.Now())).To(Succeed())
 		node := &corev1.Node{}
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n"}, node)).To(Succeed())
 		Expect(domain.IsMarked(node)).To(BeTrue(), "by a condition of somebody else")

@@ -29,24 +29,12 @@ const ControllerName = "preservation"
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes) error {
-	if r.Source == nil {
-		r.Source = mgr.GetClient()
-	}
-	if r.SourceReader == nil {
-		r.SourceReader = mgr.GetAPIReader()
-	}
-	if r.Nodes == nil {
-		r.Nodes = nodes
-	}
-	if r.NodeReader == nil {
-		r.NodeReader = nodes.APIReader()
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Events.Source == nil {
-		r.Events = Events{Source: mgr.GetEventRecorder(ControllerName), Shoot: nodes.GetEventRecorder(ControllerName)}
-	}
+	r.Source = mgr.GetClient()
+	r.SourceReader = mgr.GetAPIReader()
+	r.Nodes = nodes
+	r.NodeReader = nodes.APIReader()
+	r.Clock = clock.RealClock{}
+	r.Events = Events{Source: mgr.GetEventRecorder(ControllerName), Shoot: nodes.GetEventRecorder(ControllerName)}
 
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).

@@ -277,7 +277,8 @@ func (r *run) write(ctx context.Context, step preservation.Step) {
 	if !step.Record || r.decision.Rule == "" || r.recorded {
 		return
 	}
-	if r.recorded = true; !step.Hold {
+	r.recorded = true
+	if !step.Hold {
 		r.transition(r.decision, r.pool)
 	}
 	why := r.nodeErr

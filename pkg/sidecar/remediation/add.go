@@ -37,35 +37,19 @@ const (
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace, with a Sweeper, and what watches the hosts.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface, hosts *Hosts) error {
-	if r.Source == nil {
-		r.Source = mgr.GetClient()
-	}
-	if r.SourceReader == nil {
-		r.SourceReader = mgr.GetAPIReader()
-	}
-	if r.Nodes == nil {
-		r.Nodes = nodes
-	}
-	if r.Driver == nil {
-		r.Driver = hosts.Driver
-	}
-	if r.ReadRemains == nil {
-		r.ReadRemains = func(ctx context.Context, node string) (remediation.Remains, error) {
-			return ReadRemains(ctx, pods, node)
-		}
+	r.Source = mgr.GetClient()
+	r.SourceReader = mgr.GetAPIReader()
+	r.Nodes = nodes
+	r.Driver = hosts.Driver
+	r.ReadRemains = func(ctx context.Context, node string) (remediation.Remains, error) {
+		return ReadRemains(ctx, pods, node)
 	}
 	if r.QuietTime == 0 {
 		r.QuietTime = remediation.DefaultQuietTime
 	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Recorder == nil {
-		r.Recorder = mgr.GetEventRecorder(ControllerName)
-	}
-	if r.ShootRecorder == nil {
-		r.ShootRecorder = nodes.GetEventRecorder(ControllerName)
-	}
+	r.Clock = clock.RealClock{}
+	r.Recorder = mgr.GetEventRecorder(ControllerName)
+	r.ShootRecorder = nodes.GetEventRecorder(ControllerName)
 
 	if err := mgr.Add(hosts); err != nil {
 		return err

@@ -30,11 +30,12 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/imagevector"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/clusterautoscaler"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/clusterautoscaler"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 )
 
 // firstWithPreservation is the version of machine-controller-manager that looks at the expiry of Machines first.
@@ -42,9 +43,6 @@ const firstWithPreservation = "0.62.0"
 
 // sharedFlags are the flags of the provider's machine controller that the preservation controller has as well.
 var sharedFlags = []string{"--machine-health-timeout", "--machine-creation-timeout", "--machine-drain-timeout", "--node-conditions"}
-
-// volumeNames are the names of the container's volumes.
-var volumeNames = []string{preservationcontroller.VolumeName, preservationcontroller.HostVolumeName}
 
 // NewEnsurer returns an ensurer that injects the preservation controller into the Deployment of machine-controller-
 // manager. The reader should be backed by a cache: the API server waits for the answer. The configuration must have been
@@ -67,7 +65,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	pod := &deployment.Spec.Template.Spec
 	log := logf.FromContext(ctx).WithValues("deployment", client.ObjectKeyFromObject(deployment))
 
-	extension, err := worker.FindExtension(ctx, e.reader, deployment.Namespace)
+	extension, err := controlplane.FindExtension(ctx, e.reader, deployment.Namespace)
 	if err != nil {
 		return err
 	}
@@ -92,7 +90,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	// The time of its renewal is written together with a token. Gardener deletes it to have the token renewed, which is no
 	// reason to take away a container that is there.
 	hasToken := secret.Annotations[resourcesv1alpha1.ServiceAccountTokenRenewTimestamp] != ""
-	if !hasToken && (old == nil || Container(old) == nil) {
+	if !hasToken && (old == nil || machinecontrollermanager.Container(old) == nil) {
 		log.Info("Skipping injection, the access secret has no token yet", "secretName", preservationcontroller.AccessSecretName)
 		return nil
 	}
@@ -113,7 +111,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	}
 
 	// What is not valid is not passed on: a namespace that was to be ignored would not be.
-	strategies, err := helper.ReadDrainStrategies(extension)
+	strategies, err := providerconfig.ReadDrainStrategies(extension)
 	if err != nil {
 		log.Info("Injecting without drain strategies, they are not valid", "reason", err.Error())
 	}
@@ -124,7 +122,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		evidenceBudget int64
 	)
 	if e.config.Evidence.IsEnabled() && secret.Annotations[preservationcontroller.AnnotationEvidence] == "true" {
-		if evidence, err = helper.ReadEvidence(extension); err != nil {
+		if evidence, err = providerconfig.ReadEvidence(extension); err != nil {
 			log.Info("Injecting without evidence, its settings are not valid", "reason", err.Error())
 		}
 		if evidence != nil {
@@ -138,7 +136,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	// flags, what is in progress would stand still.
 	var maintenanceFlags []string
 	if secret.Annotations[preservationcontroller.AnnotationNodeMaintenance] == "true" {
-		maintenance, err := helper.ReadNodeMaintenance(extension)
+		maintenance, err := providerconfig.ReadNodeMaintenance(extension)
 		maintenanceFlags = preservationcontroller.MaintenanceFlags(maintenance, e.config.MaxNodeMaintenanceOvertime.Duration)
 		if err != nil {
 			log.Info("Injecting with node maintenance as it was, it is not valid", "reason", err.Error())
@@ -167,7 +165,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	})
 	// They come last. The provider's container is there when we are called for a Deployment that is stored, and comes after ours
 	// when gardenlet writes one: another order would be another template, and replace the pod once more.
-	RemoveVolumes(pod)
+	machinecontrollermanager.RemoveVolumes(pod)
 	pod.Volumes = append(pod.Volumes, preservationcontroller.Volume(kubeconfigSecretName))
 	if hosts != nil && hosts.KubeconfigSecretName != "" {
 		pod.Volumes = append(pod.Volumes, preservationcontroller.HostVolume(hosts.KubeconfigSecretName))
@@ -176,19 +174,12 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 	return nil
 }
 
-// RemoveVolumes removes the volumes of the container.
-func RemoveVolumes(pod *corev1.PodSpec) {
-	for _, name := range volumeNames {
-		pod.Volumes = extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, name)
-	}
-}
-
 // formerMaintenanceFlags returns the flags for node maintenance that the container has been injected with, none if it has not.
 func formerMaintenanceFlags(deployment *appsv1.Deployment) []string {
 	if deployment == nil {
 		return nil
 	}
-	container := Container(deployment)
+	container := machinecontrollermanager.Container(deployment)
 	if container == nil {
 		return nil
 	}
@@ -199,7 +190,7 @@ func formerMaintenanceFlags(deployment *appsv1.Deployment) []string {
 
 // EnsureMachineControllerManagerVPA lets the container be scaled. Without a policy of its own it would not be.
 func (e *ensurer) EnsureMachineControllerManagerVPA(ctx context.Context, _ extensionscontextwebhook.GardenContext, vpa, _ *vpaautoscalingv1.VerticalPodAutoscaler) error {
-	extension, err := worker.FindExtension(ctx, e.reader, vpa.Namespace)
+	extension, err := controlplane.FindExtension(ctx, e.reader, vpa.Namespace)
 	if err != nil || extension == nil {
 		return err
 	}

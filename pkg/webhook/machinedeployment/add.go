@@ -11,7 +11,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 )
@@ -20,6 +20,6 @@ import (
 const WebhookName = "machinedeployment"
 
 // New returns the webhook.
-func New(mgr manager.Manager, planner *worker.Planner, schemas *machinecrd.Schemas) (*extensionswebhook.Webhook, error) {
+func New(mgr manager.Manager, planner *controlplane.Planner, schemas *machinecrd.Schemas) (*extensionswebhook.Webhook, error) {
 	return webhook.New(mgr, WebhookName, NewMutator(planner, schemas), nil, extensionswebhook.Type{Obj: &machinev1alpha1.MachineDeployment{}})
 }

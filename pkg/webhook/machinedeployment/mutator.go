@@ -15,20 +15,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // NewMutator returns a mutator that writes into a MachineDeployment what the worker controller would, so that a write of
 // the provider extension does not take it away for a moment.
-func NewMutator(planner *worker.Planner, schemas *machinecrd.Schemas) extensionswebhook.Mutator {
+func NewMutator(planner *controlplane.Planner, schemas *machinecrd.Schemas) extensionswebhook.Mutator {
 	return &mutator{planner: planner, schemas: schemas}
 }
 
 type mutator struct {
-	planner *worker.Planner
+	planner *controlplane.Planner
 	schemas *machinecrd.Schemas
 }
 
@@ -43,7 +43,7 @@ func (m *mutator) Mutate(ctx context.Context, newObj, oldObj client.Object) erro
 		return nil
 	}
 
-	extension, err := worker.FindExtension(ctx, m.planner.Reader, deployment.Namespace)
+	extension, err := controlplane.FindExtension(ctx, m.planner.Reader, deployment.Namespace)
 	if err != nil || extension == nil {
 		return err
 	}
@@ -57,10 +57,10 @@ func (m *mutator) Mutate(ctx context.Context, newObj, oldObj client.Object) erro
 		logf.FromContext(ctx).Info("Share cannot be determined, it stays what it is", "machineDeployment", client.ObjectKeyFromObject(deployment), "reason", err.Error())
 	}
 	if old, isDeployment := oldObj.(*machinev1alpha1.MachineDeployment); isDeployment && !ok {
-		settings, ok = worker.ShareOf(old)
+		settings, ok = share.Of(old)
 	}
 	if ok {
-		worker.Apply(deployment, settings, nativeFields)
+		share.Apply(deployment, settings, nativeFields)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func (m *mutator) share(ctx context.Context, extension *extensionsv1alpha1.Exten
 	if err := m.planner.Reader.List(ctx, workers, client.InNamespace(deployment.Namespace)); err != nil {
 		return share.Settings{}, false, fmt.Errorf("failed to list Workers: %w", err)
 	}
-	pool := worker.PoolOf(deployment)
+	pool := share.PoolOf(deployment)
 	index := slices.IndexFunc(workers.Items, func(w extensionsv1alpha1.Worker) bool {
 		return slices.ContainsFunc(w.Spec.Pools, func(p extensionsv1alpha1.WorkerPool) bool { return p.Name == pool })
 	})
@@ -79,7 +79,7 @@ func (m *mutator) share(ctx context.Context, extension *extensionsv1alpha1.Exten
 		return share.Settings{}, false, nil
 	}
 
-	config, err := helper.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[index]))
+	config, err := providerconfig.ReadExtension(extension, share.PoolsOfWorker(&workers.Items[index]))
 	if err != nil {
 		return share.Settings{}, false, err
 	}

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinedeployment"
 )
@@ -64,7 +64,7 @@ var _ = Describe("Mutator", func() {
 		}).Build()
 
 		mutator = NewMutator(
-			&worker.Planner{Reader: c, Defaults: &configv1alpha1.ControllerConfiguration{
+			&controlplane.Planner{Reader: c, Defaults: &configv1alpha1.ControllerConfiguration{
 				AutoPreserveFailedMax:  new(int32(0)),
 				MachinePreserveTimeout: &metav1.Duration{Duration: 72 * time.Hour},
 				Hosts:                  &configv1alpha1.Hosts{Kind: configv1alpha1.HostKindBareMetalHost},

@@ -52,6 +52,14 @@ func StartController(ctx context.Context, s *Server, holder domain.Holder, timeo
 		Cache:      cache.Options{DefaultNamespaces: map[string]cache.Config{builder.Namespace: {}}},
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
+		NewClient: func(config *rest.Config, options client.Options) (client.Client, error) {
+			c, err := client.New(config, options)
+			if err != nil || stopAt == nil {
+				return c, err
+			}
+			stopAt.Client, stopAt.stop = c, cancel
+			return stopAt, nil
+		},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	target, err := cluster.New(limited, func(o *cluster.Options) { o.Scheme = s.Scheme() })
@@ -61,13 +69,8 @@ func StartController(ctx context.Context, s *Server, holder domain.Holder, timeo
 	pods, err := kubernetes.NewForConfig(limited)
 	Expect(err).NotTo(HaveOccurred())
 
-	reconciler := &preservation.Reconciler{Holder: holder, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: timeouts}
-	if stopAt != nil {
-		stopAt.Client, stopAt.stop = mgr.GetClient(), cancel
-		reconciler.Source = stopAt
-	}
 	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
-	Expect(reconciler.AddToManager(mgr, nodes)).To(Succeed())
+	Expect((&preservation.Reconciler{Holder: holder, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: timeouts}).AddToManager(mgr, nodes)).To(Succeed())
 	Expect((&drain.Reconciler{Timeouts: timeouts}).AddToManager(mgr, nodes, pods)).To(Succeed())
 
 	c := &Controller{cancel: cancel, Stopped: make(chan struct{})}

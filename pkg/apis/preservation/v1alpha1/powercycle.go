@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -84,6 +85,16 @@ const (
 // ConditionPowerCycle is the type of the Node condition that shows a power cycle of its host (X12). It is True while one is
 // under way; its reason is one of the phases.
 const ConditionPowerCycle = "PowerCycle"
+
+// ConditionOf returns the condition of a Node that has a type, nil if it has none.
+func ConditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == conditionType {
+			return c
+		}
+	}
+	return nil
+}
 
 // CauseRemediation says that AnnotationRemediation is on the machine (X10).
 const CauseRemediation = "remediation"

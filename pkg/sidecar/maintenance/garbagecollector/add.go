@@ -31,15 +31,9 @@ const minRetry, maxRetry = time.Second, 30 * time.Second
 
 // AddToManager adds the Reconciler to a manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance.Maintenances) error {
-	if r.Shoot == nil {
-		r.Shoot = maintenances
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Recorder == nil {
-		r.Recorder = maintenances.GetEventRecorder(ControllerName)
-	}
+	r.Shoot = maintenances
+	r.Clock = clock.RealClock{}
+	r.Recorder = maintenances.GetEventRecorder(ControllerName)
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).
 		WatchesRawSource(maintenances.Source(r.requestOf)).

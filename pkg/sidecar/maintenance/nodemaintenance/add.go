@@ -49,39 +49,17 @@ const (
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maintenances *maintenance.Maintenances, pods kubernetes.Interface) error {
-	if r.Source == nil {
-		r.Source = mgr.GetClient()
-	}
-	if r.Shoot == nil {
-		r.Shoot = maintenances
-	}
-	if r.Config == nil {
-		r.Config = maintenances.Config
-	}
-	if r.Nodes == nil {
-		r.Nodes = nodes
-	}
-	if r.Live == nil {
-		r.Live = nodes.APIReader()
-	}
-	if r.ReadPods == nil {
-		r.ReadPods = func(ctx context.Context, node string) ([]drain.Pod, error) { return drainer.ListPods(ctx, pods, node) }
-	}
-	if r.Executor == nil {
-		r.Executor = &drainer.Executor{Client: pods}
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Recorder == nil {
-		r.Recorder = maintenances.GetEventRecorder(ControllerName)
-	}
-	if r.Evictions == nil {
-		r.Evictions = flowcontrol.NewBackOff(minEviction, maxEviction)
-	}
-	if r.Cordons == nil {
-		r.Cordons = flowcontrol.NewBackOff(minCordon, maxCordon)
-	}
+	r.Source = mgr.GetClient()
+	r.Shoot = maintenances
+	r.Config = maintenances.Config
+	r.Nodes = nodes
+	r.Live = nodes.APIReader()
+	r.ReadPods = func(ctx context.Context, node string) ([]drain.Pod, error) { return drainer.ListPods(ctx, pods, node) }
+	r.Executor = &drainer.Executor{Client: pods}
+	r.Clock = clock.RealClock{}
+	r.Recorder = maintenances.GetEventRecorder(ControllerName)
+	r.Evictions = flowcontrol.NewBackOff(minEviction, maxEviction)
+	r.Cordons = flowcontrol.NewBackOff(minCordon, maxCordon)
 
 	drainsFailed.WithLabelValues() // an increase can be seen only of what was there before
 	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, r.nodesOfMaintenances).

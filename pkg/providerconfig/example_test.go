@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package helper_test
+package providerconfig_test
 
 import (
 	"os"
@@ -15,14 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("example/shoot.yaml", func() {
 	read := func(edit func([]byte) []byte) *preservation.MachinePreservationConfig {
 		GinkgoHelper()
-		data, err := os.ReadFile("../../../../example/shoot.yaml")
+		data, err := os.ReadFile("../../example/shoot.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		data = edit(data)
 
@@ -38,7 +38,7 @@ var _ = Describe("example/shoot.yaml", func() {
 
 		Expect(shoot.Spec.Extensions).To(HaveLen(1))
 		Expect(shoot.Spec.Extensions[0].Type).To(Equal("machine-preservation"))
-		config, err := helper.ReadProviderConfig(shoot.Spec.Extensions[0].ProviderConfig, share.PoolsOfShoot(shoot.Spec.Provider.Workers), nil)
+		config, err := providerconfig.ReadProviderConfig(shoot.Spec.Extensions[0].ProviderConfig, share.PoolsOfShoot(shoot.Spec.Provider.Workers), nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Workers).To(HaveLen(1))
 		Expect(config.Workers[0].MachineControllerManager.AutoPreserveFailedMax).To(HaveValue(BeEquivalentTo(2)))

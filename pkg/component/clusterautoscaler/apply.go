@@ -2,6 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
+// Package clusterautoscaler is the flag of the cluster-autoscaler that has it go on scaling while failed machines are kept. Their
+// nodes are unready, and with more than 45 % and more than three of these it stops all scaling. Gardener >= 1.147 lifts that for
+// its own preservation, and only for that.
 package clusterautoscaler
 
 import (
@@ -15,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 const (
@@ -27,7 +30,7 @@ const (
 // share of ours.
 func Wanted(deployments []machinev1alpha1.MachineDeployment) bool {
 	return slices.ContainsFunc(deployments, func(d machinev1alpha1.MachineDeployment) bool {
-		settings, ok := worker.ShareOf(&d)
+		settings, ok := share.Of(&d)
 		return ok && settings.AutoPreserveFailedMax > 0
 	})
 }

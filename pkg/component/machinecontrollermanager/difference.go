@@ -2,6 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
+// Package machinecontrollermanager is what is ours in the Deployment of machine-controller-manager: what the webhook puts there and
+// controllers look at.
 package machinecontrollermanager
 
 import (
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
 	"github.com/gardener/gardener/extensions/pkg/webhook/controlplane/genericmutator"
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
@@ -142,6 +145,16 @@ func Container(deployment *appsv1.Deployment) *corev1.Container {
 		return nil
 	}
 	return &containers[i]
+}
+
+// volumeNames are the names of the container's volumes.
+var volumeNames = []string{preservationcontroller.VolumeName, preservationcontroller.HostVolumeName}
+
+// RemoveVolumes removes the volumes of the container.
+func RemoveVolumes(pod *corev1.PodSpec) {
+	for _, name := range volumeNames {
+		pod.Volumes = extensionswebhook.EnsureNoVolumeWithName(pod.Volumes, name)
+	}
 }
 
 // volumes returns those of the container.

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package helper_test
+package providerconfig_test
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/test/hostile"
 )
@@ -33,7 +33,7 @@ var hostilePools = func() []share.Pool {
 }()
 
 func readHostile(config []byte) (*preservation.MachinePreservationConfig, error) {
-	return helper.ReadProviderConfig(&apimachineryruntime.RawExtension{Raw: config}, hostilePools, field.NewPath("spec", "providerConfig"))
+	return providerconfig.ReadProviderConfig(&apimachineryruntime.RawExtension{Raw: config}, hostilePools, field.NewPath("spec", "providerConfig"))
 }
 
 // allocated returns how many bytes are allocated to refuse a configuration and to say why.

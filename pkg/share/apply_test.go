@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package worker_test
+package share_test
 
 import (
 	"time"
@@ -13,14 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 var _ = Describe("MachineDeployment", func() {
 	var (
 		deployment *machinev1alpha1.MachineDeployment
-		settings   = share.Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour}
+		settings   = Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour}
 	)
 
 	BeforeEach(func() {
@@ -62,7 +61,7 @@ var _ = Describe("MachineDeployment", func() {
 		Apply(deployment, forcing, false)
 		Expect(deployment.Annotations).To(HaveKeyWithValue(key, "true"))
 		Expect(Apply(deployment, forcing, false)).To(BeFalse(), "twice changes nothing")
-		actual, ok := ShareOf(deployment)
+		actual, ok := Of(deployment)
 		Expect(ok).To(BeTrue())
 		Expect(actual).To(Equal(forcing))
 
@@ -86,7 +85,7 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(deployment.Annotations).To(HaveKeyWithValue(key, `{"automatic":true,"fencing":"OutOfServiceTaint","maxAttempts":1,"maxConcurrent":1,`+
 			`"powerOffTimeout":"10m0s","powerOnTimeout":"5m0s","nodeStartupTimeout":"10m0s"}`))
 		Expect(Apply(deployment, cycling, false)).To(BeFalse(), "twice changes nothing")
-		actual, ok := ShareOf(deployment)
+		actual, ok := Of(deployment)
 		Expect(ok).To(BeTrue())
 		Expect(actual).To(Equal(cycling))
 
@@ -100,7 +99,7 @@ var _ = Describe("MachineDeployment", func() {
 			Expect(deployment).To(Equal(expected))
 		}
 		deployment.Annotations[key] = "x"
-		actual, ok = ShareOf(deployment)
+		actual, ok = Of(deployment)
 		Expect(ok).To(BeTrue())
 		Expect(actual).To(Equal(settings))
 		_, err := v1alpha1.PowerCycleOf(deployment)
@@ -144,16 +143,16 @@ var _ = Describe("MachineDeployment", func() {
 	)
 
 	It("should tell the share it has got", func() {
-		_, ok := ShareOf(deployment)
+		_, ok := Of(deployment)
 		Expect(ok).To(BeFalse())
 
 		Apply(deployment, settings, false)
-		actual, ok := ShareOf(deployment)
+		actual, ok := Of(deployment)
 		Expect(ok).To(BeTrue())
 		Expect(actual).To(Equal(settings))
 
 		deployment.Annotations["machine-preservation.extensions.gardener.cloud/machine-preserve-timeout"] = "soon"
-		_, ok = ShareOf(deployment)
+		_, ok = Of(deployment)
 		Expect(ok).To(BeFalse())
 	})
 
@@ -162,7 +161,7 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(Remove(deployment)).To(BeFalse())
 		Expect(deployment).To(Equal(expected))
 
-		Apply(deployment, share.Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true, PowerCycle: &v1alpha1.PowerCycle{}}, false)
+		Apply(deployment, Settings{AutoPreserveFailedMax: 2, MachinePreserveTimeout: 24 * time.Hour, ForceDeletePodsWithVolumes: true, PowerCycle: &v1alpha1.PowerCycle{}}, false)
 		Expect(Remove(deployment)).To(BeTrue())
 		Expect(deployment).To(Equal(expected))
 	})

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package worker
+package share
 
 import (
 	"encoding/json"
@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 
 // Apply writes the settings of a MachineDeployment into it and returns whether that changed anything. Where the resource
@@ -26,7 +25,7 @@ import (
 // EqualIgnoreHash (pkg/controller/deployment_util.go), which leaves out spec.machineConfiguration of the template, where
 // the timeout belongs, and never sees the metadata of the MachineDeployment itself. The annotations are copied to the
 // MachineSet in place (copyMachineDeploymentAnnotationsToMachineSet). Annotations of the template would roll machines.
-func Apply(deployment *machinev1alpha1.MachineDeployment, settings share.Settings, nativeFields bool) bool {
+func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nativeFields bool) bool {
 	wanted := map[string]string{
 		v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.FormatInt(int64(settings.AutoPreserveFailedMax), 10),
 		v1alpha1.AnnotationMachinePreserveTimeout: settings.MachinePreserveTimeout.String(),
@@ -59,21 +58,21 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings share.Setting
 	return changed
 }
 
-// ShareOf returns the settings that Apply wrote into a MachineDeployment, false if there are none.
-func ShareOf(deployment *machinev1alpha1.MachineDeployment) (share.Settings, bool) {
+// Of returns the settings that Apply wrote into a MachineDeployment, false if there are none.
+func Of(deployment *machinev1alpha1.MachineDeployment) (Settings, bool) {
 	limit, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32)
 	if err != nil {
-		return share.Settings{}, false
+		return Settings{}, false
 	}
 	timeout, err := time.ParseDuration(deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout])
 	if err != nil {
-		return share.Settings{}, false
+		return Settings{}, false
 	}
 	powerCycle, err := v1alpha1.PowerCycleOf(deployment)
 	if err != nil {
 		powerCycle = nil // somebody has edited it
 	}
-	return share.Settings{
+	return Settings{
 		AutoPreserveFailedMax:      int32(limit),
 		MachinePreserveTimeout:     timeout,
 		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package helper_test
+package machinecontrollermanager_test
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestHelper(t *testing.T) {
+func TestMachineControllerManager(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "Provider Config Helper Suite")
+	RunSpecs(t, "Machine Controller Manager Component Suite")
 }

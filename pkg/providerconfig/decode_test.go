@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package helper_test
+package providerconfig_test
 
 import (
 	"strings"
@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/helper"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 	"github.com/gardener/gardener-extension-machine-preservation/test/hostile"
 )
@@ -32,7 +32,7 @@ kind: MachinePreservationConfig
 	pools := []share.Pool{{Name: "worker-a", Maximum: 3}, {Name: "worker-b", Maximum: 3}}
 
 	readJSON := func(config string) (*preservation.MachinePreservationConfig, error) {
-		return helper.ReadProviderConfig(&runtime.RawExtension{Raw: []byte(config)}, pools, field.NewPath("spec", "providerConfig"))
+		return providerconfig.ReadProviderConfig(&runtime.RawExtension{Raw: []byte(config)}, pools, field.NewPath("spec", "providerConfig"))
 	}
 	read := func(config string) (*preservation.MachinePreservationConfig, error) {
 		GinkgoHelper()
@@ -43,7 +43,7 @@ kind: MachinePreservationConfig
 
 	It("should return an empty configuration if there is none", func() {
 		for _, raw := range []*runtime.RawExtension{nil, {}} {
-			config, err := helper.ReadProviderConfig(raw, pools, nil)
+			config, err := providerconfig.ReadProviderConfig(raw, pools, nil)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(config).To(Equal(&preservation.MachinePreservationConfig{}))
 		}
@@ -198,7 +198,7 @@ evidence:
 		Expect(err).NotTo(HaveOccurred())
 		extension := &extensionsv1alpha1.Extension{}
 		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
-		has, err := helper.HasPowerCycle(extension)
+		has, err := providerconfig.HasPowerCycle(extension)
 		if problem == "" {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(has).To(want)
@@ -220,7 +220,7 @@ evidence:
 		Expect(err).NotTo(HaveOccurred())
 		extension := &extensionsv1alpha1.Extension{}
 		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
-		maintenance, err := helper.ReadNodeMaintenance(extension)
+		maintenance, err := providerconfig.ReadNodeMaintenance(extension)
 		if problem != "" {
 			Expect(err).To(MatchError(problem))
 		} else {
@@ -241,7 +241,7 @@ evidence:
 		Expect(err).NotTo(HaveOccurred())
 		extension := &extensionsv1alpha1.Extension{}
 		extension.Spec.ProviderConfig = &runtime.RawExtension{Raw: raw}
-		strategies, err := helper.ReadDrainStrategies(extension)
+		strategies, err := providerconfig.ReadDrainStrategies(extension)
 		if problem != "" {
 			Expect(err).To(MatchError(problem))
 		} else {

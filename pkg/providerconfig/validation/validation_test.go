@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig/validation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
 

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package helper
+package providerconfig
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/validation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig/validation"
 )
 
 // Errors go into the status of Extensions and Shoots, and into Events. Of what comes from the input, as many bytes are

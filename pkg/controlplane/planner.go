@@ -2,17 +2,16 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package worker
+// Package controlplane reads, in the control-plane namespace of a shoot, what its shares depend on.
+package controlplane
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 
 	extensionsv1alpha1helper "github.com/gardener/gardener/pkg/api/extensions/v1alpha1/helper"
-	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -50,14 +49,15 @@ func FindExtension(ctx context.Context, reader client.Reader, namespace string) 
 		return nil, fmt.Errorf("failed to list Extensions: %w", err)
 	}
 	for i := range extensions.Items {
-		if extension := &extensions.Items[i]; isPreservationExtension(extension) && extension.DeletionTimestamp == nil {
+		if extension := &extensions.Items[i]; EnablesPreservation(extension) && extension.DeletionTimestamp == nil {
 			return extension, nil
 		}
 	}
 	return nil, nil
 }
 
-func isPreservationExtension(extension *extensionsv1alpha1.Extension) bool {
+// EnablesPreservation returns whether an Extension is one that enables preservation for a shoot.
+func EnablesPreservation(extension *extensionsv1alpha1.Extension) bool {
 	return extension.Spec.Type == v1alpha1.ExtensionType &&
 		extensionsv1alpha1helper.GetExtensionClassOrDefault(extension.Spec.Class) == extensionsv1alpha1.ExtensionClassShoot
 }
@@ -69,7 +69,7 @@ func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker,
 	byPool := make(map[string][]share.Deployment, len(worker.Spec.Pools))
 	for i := range deployments {
 		deployment := &deployments[i]
-		pool := PoolOf(deployment)
+		pool := share.PoolOf(deployment)
 		if deployment.DeletionTimestamp != nil || !slices.ContainsFunc(worker.Spec.Pools, func(p extensionsv1alpha1.WorkerPool) bool { return p.Name == pool }) {
 			continue
 		}
@@ -88,7 +88,7 @@ func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker,
 		byPool[pool] = append(byPool[pool], share.Deployment{
 			Name:    deployment.Name,
 			Class:   className,
-			Zone:    zoneOf(class),
+			Zone:    share.ZoneOf(class),
 			Created: deployment.CreationTimestamp.Time,
 		})
 	}
@@ -103,22 +103,4 @@ func (p *Planner) Shares(ctx context.Context, worker *extensionsv1alpha1.Worker,
 		unplaced = append(unplaced, poolUnplaced...)
 	}
 	return shares, unplaced, nil
-}
-
-// PoolOf returns the name of the worker pool that a MachineDeployment belongs to, empty if it belongs to none. Gardener
-// labels the MachineDeployment (extensions/pkg/controller/worker/genericactuator), but with an empty value if the provider
-// extension does not tell it the pool, and older versions do not at all. Its nodes are always labelled, through its
-// template.
-func PoolOf(deployment *machinev1alpha1.MachineDeployment) string {
-	return cmp.Or(
-		deployment.Labels[v1beta1constants.LabelWorkerPool],
-		deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[v1beta1constants.LabelWorkerPool],
-	)
-}
-
-func zoneOf(class *machinev1alpha1.MachineClass) string {
-	if class.NodeTemplate == nil {
-		return ""
-	}
-	return class.NodeTemplate.Zone
 }
