@@ -6,7 +6,6 @@ package evidence
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -62,9 +61,7 @@ func due(machine *machinev1alpha1.Machine, stored []metav1.PartialObjectMetadata
 
 // isIncomplete says that the shoot or the seed could not be asked.
 func isIncomplete(s *snapshot.Snapshot) bool {
-	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool {
-		return !strings.HasPrefix(m.What, snapshot.WhatRest)
-	})
+	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool { return !m.Partial })
 }
 
 // places returns how many ConfigMaps of others than this machine have a place, and how many bytes they count: others go if there is
