@@ -388,9 +388,9 @@ var _ = Describe("Reconciler", func() {
 
 	It("should tell what could not be had", func() {
 		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []snapshot.Missing{{Thing: "node m", Reason: "it is gone, or has never joined"}}
-		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (it is gone, or has never joined)."))))
+		e.missing = []snapshot.Missing{{Thing: "node m", Reason: "it is gone"}, {Thing: snapshot.WhatPods, Partial: true, Reason: "there are more"}}
+		Expect(e.reconcile(ctx, "m")).To(BeZero(), "more than that is not to be had later")
+		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), ContainSubstring("Not in it: node m (it is gone)"), ContainSubstring("the rest of pods of the node (there are more)"))))
 		Expect(counted("incomplete")).To(Equal(1.0))
 	})
 
