@@ -75,8 +75,8 @@ type file struct {
 	trimmed bool
 	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.
 	rank int
-	// what is by which name others look for it where it was left out; empty for nobody.
-	what string
+	// what is the thing that others look for where it was left out; empty for nobody.
+	what snapshot.Thing
 }
 
 // Manifest says what is in a bundle, and what is not.
@@ -173,7 +173,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 					files[i].trimmed = true
 					what := "labels, annotations or messages in " + files[i].path
 					leftOut = append(leftOut, what)
-					missing = append(missing, snapshot.Missing{What: what, Reason: fmt.Sprintf("there is no place for all within %d bytes, and they do not compress", maxSize)})
+					missing = append(missing, snapshot.Missing{Thing: snapshot.Thing(what), Reason: fmt.Sprintf("there is no place for all within %d bytes, and they do not compress", maxSize)})
 				}
 			}
 			texts = texts[1:]
@@ -192,9 +192,9 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 				leftOut = append(leftOut, f.path)
 				told.Snapshot = without(told.Snapshot, f.path)
 				reason := fmt.Sprintf("there is no place for it within %d bytes", maxSize)
-				missing = append(missing, snapshot.Missing{What: "file " + f.path, Reason: reason})
+				missing = append(missing, snapshot.Missing{Thing: snapshot.Thing("file " + f.path), Reason: reason})
 				if f.what != "" {
-					missing = append(missing, snapshot.Missing{What: f.what, Reason: reason})
+					missing = append(missing, snapshot.Missing{Thing: f.what, Reason: reason})
 				}
 				return true
 			}
@@ -259,7 +259,7 @@ func (b *Bundle) objects() ([]file, counts, error) {
 		count   = counts{}
 	)
 	maps.Copy(count, b.redacted)
-	add := func(path, what, apiVersion, kind string, rank int, items any) {
+	add := func(path string, what snapshot.Thing, apiVersion, kind string, rank int, items any) {
 		data, err := encode(apiVersion, kind, items)
 		data, n := scrubJSON(data)
 		count.add(redactedCredentials, n)

@@ -96,7 +96,7 @@ func exampleBundle() *Bundle {
 				MachineDeployments: []machinev1alpha1.MachineDeployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "d"}}},
 				Events:             []eventsv1.Event{event("shoot--a--b", "e3", "Machine", "m-1", "MachinePreserved", "It is kept until 13:20", 20)},
 			},
-			Missing: []snapshot.Missing{{What: "logs of the node", Reason: "no answer within 5s"}},
+			Missing: []snapshot.Missing{{Thing: "logs of the node", Reason: "no answer within 5s"}},
 		},
 	}
 }
@@ -219,7 +219,7 @@ var _ = Describe("Bundle", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out.Len()).To(BeNumerically("<=", whole))
 		Expect(size.LeftOut).To(ContainElement("shoot/other-nodes.json"))
-		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(snapshot.Missing{What: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
+		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(snapshot.Missing{Thing: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
 		_, err = Read(bytes.NewReader(out.Bytes()))
 		Expect(err).NotTo(HaveOccurred())
 
@@ -249,11 +249,11 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		for _, name := range gone {
 			if path, isPart := strings.CutPrefix(name, "messages in "); isPart {
 				Expect(names).To(ContainElement(path))
-				Expect(s.Missing).To(ContainElement(snapshot.Missing{What: "labels, annotations or " + name, Reason: "there is no place for all within 921600 bytes, and they do not compress"}))
+				Expect(s.Missing).To(ContainElement(snapshot.Missing{Thing: snapshot.Thing("labels, annotations or " + name), Reason: "there is no place for all within 921600 bytes, and they do not compress"}))
 				continue
 			}
 			Expect(names).NotTo(ContainElement(name))
-			Expect(s.Missing).To(ContainElement(snapshot.Missing{What: "file " + name, Reason: "there is no place for it within 921600 bytes"}))
+			Expect(s.Missing).To(ContainElement(snapshot.Missing{Thing: snapshot.Thing("file " + name), Reason: "there is no place for it within 921600 bytes"}))
 		}
 		Expect(files["index.md"]).To(ContainSubstring("- The machine is Failed:Preserved."))
 		Expect(names).To(ContainElement("seed/events.json"))
@@ -307,7 +307,7 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 				Expect(len(pod.Labels)).To(BeNumerically("<", 41))
 			}
 		}
-		Expect(s.Missing).To(ContainElement(HaveField("What", "labels, annotations or messages in shoot/pods.json")))
+		Expect(s.Missing).To(ContainElement(HaveField("What()", "labels, annotations or messages in shoot/pods.json")))
 	})
 
 	It("should cut no message within a log, which are lines of JSON", func() {
@@ -325,6 +325,25 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		Expect(files).To(HaveKeyWithValue("seed/logs/a.log", log))
 	})
 
+	It("should tell who reads it the same of what could not be had", func() {
+		b := exampleBundle()
+		b.Snapshot.Missing = []snapshot.Missing{
+			{Thing: snapshot.WhatNodeEvents, Reason: "forbidden"},
+			{Thing: "log of containerd", Reason: "forbidden"},
+			{Thing: snapshot.WhatPods, Partial: true, Reason: "there are more than the 20"},
+		}
+		archive := written(b, DefaultMaxSize)
+		s, err := Read(bytes.NewReader(archive))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(s.Missing).To(Equal(b.Snapshot.Missing))
+		Expect(s.Unknown(snapshot.WhatPods)).To(ConsistOf(b.Snapshot.Missing[2]))
+		Expect(s.Unknown(snapshot.WhatNode)).To(BeEmpty())
+		s.Missing[0].Thing = snapshot.WhatShoot
+		Expect(s.Unknown(snapshot.WhatNode)).To(ConsistOf(s.Missing[0]), "nor is anything else of the shoot")
+		files, _ := unpacked(archive)
+		Expect(files["index.md"]).To(And(ContainSubstring("- Events of the node: forbidden"), ContainSubstring("- log of containerd: forbidden"), ContainSubstring("- the rest of pods of the node: there are")))
+	})
+
 	It("should have an index if there is place for nothing else, and say how much there was", func() {
 		b := exampleBundle()
 		whole := written(b, DefaultMaxSize)
@@ -340,11 +359,11 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		Expect(names).To(Equal([]string{"manifest.json", "index.md"}))
 		s, err := Read(bytes.NewReader(archive))
 		Expect(err).NotTo(HaveOccurred())
-		for _, what := range []string{
-			"node", "pods of the node", "PodDisruptionBudgets of the pods", "other nodes of the MachineDeployment", "other machines of the MachineDeployment",
-			"machines", "node maintenances", "Events of the node", "Events of the machine",
+		for _, what := range []snapshot.Thing{
+			snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatBudgets, snapshot.WhatNodes, snapshot.WhatOtherMachines,
+			snapshot.WhatMachines, snapshot.WhatMaintenances, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents,
 		} {
-			Expect(s.Unknown(what)).NotTo(BeEmpty(), what+": who looks for it would take it for not being there")
+			Expect(s.Unknown(what)).NotTo(BeEmpty(), what.Text()+": who looks for it would take it for not being there")
 		}
 		files, _ := unpacked(written(b, int64(len(whole)-1)))
 		Expect(files["index.md"]).To(ContainSubstring("Pods on it: 1. Volumes attached to it: 1."))

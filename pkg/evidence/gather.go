@@ -76,6 +76,9 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 // PodLogs returns the log of a container.
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
+// whatKubelet is noted where a kubelet cannot be asked for anything.
+const whatKubelet snapshot.Thing = "what the kubelet tells: its configuration, statistics and logs of the node"
+
 // errNoSeed is why there are no machines in a cluster without their API.
 var errNoSeed = errors.New("it has no such API: is this the seed?")
 
@@ -108,7 +111,7 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 
 	var wait sync.WaitGroup
 	for _, of := range []struct {
-		what   string
+		what   snapshot.Thing
 		gather func(context.Context)
 	}{
 		{snapshot.WhatShoot, c.shootObjects},
@@ -118,7 +121,7 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 	} {
 		wait.Go(func() {
 			if err := panics.Catch(ctx, func() error { of.gather(ctx); return nil }); err != nil {
-				c.note(snapshot.WhatRest+of.what, err)
+				c.note(of.what, cutError{err}) // what was had before is kept
 			}
 		})
 	}
@@ -221,7 +224,7 @@ func (c *collector) find(ctx context.Context) error {
 	case c.Shoot == nil:
 		c.note(snapshot.WhatShoot, errors.New("without access to the shoot"))
 	case c.bundle.Node == "":
-		c.note("node of machine "+c.bundle.Machine, errors.New("it has none: the machine has not joined"))
+		c.note(snapshot.Thing("node of machine "+c.bundle.Machine), errors.New("it has none: the machine has not joined"))
 	default:
 		node := &corev1.Node{}
 		err := c.call(ctx, callTimeout, func(ctx context.Context) error {
@@ -237,7 +240,7 @@ func (c *collector) find(ctx context.Context) error {
 				c.pool = pool
 			}
 		case apierrors.IsNotFound(err):
-			c.note("node "+c.bundle.Node, errors.New("it is gone, or has never joined"))
+			c.note(snapshot.Thing("node "+c.bundle.Node), errors.New("it is gone, or has never joined"))
 		default:
 			c.nodeUnknown = true
 			c.note(snapshot.WhatNode, err)
@@ -245,7 +248,8 @@ func (c *collector) find(ctx context.Context) error {
 		// An API server that does not answer is not asked for all the rest.
 		var status apierrors.APIStatus
 		if c.nodeUnknown && !errors.As(err, &status) {
-			c.note(snapshot.WhatShoot+", and its kubelet", err)
+			c.note(snapshot.WhatShoot, err)
+			c.note(whatKubelet, err)
 			c.Shoot, c.NodeProxy = nil, nil
 		}
 	}
@@ -467,22 +471,20 @@ func (c *collector) call(ctx context.Context, timeout time.Duration, ask func(co
 var errNoTime = errors.New("there was no time left")
 
 // try asks something, and notes if it could not be had.
-func (c *collector) try(ctx context.Context, what string, ask func(context.Context) error) bool {
+func (c *collector) try(ctx context.Context, what snapshot.Thing, ask func(context.Context) error) bool {
 	err := c.call(ctx, callTimeout, ask)
 	c.note(what, err)
 	return err == nil
 }
 
 // note notes what could not be had, unless the error is nil.
-func (c *collector) note(what string, err error) {
+func (c *collector) note(what snapshot.Thing, err error) {
 	if err == nil {
 		return
 	}
-	if errors.As(err, new(cutError)) { // what was asked for is known
-		what = snapshot.WhatRest + what
-	}
+	partial := errors.As(err, new(cutError)) // what was asked for is known
 	c.set(func() {
-		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, snapshot.Missing{What: line(what), Reason: line(err.Error())})
+		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, snapshot.Missing{Thing: snapshot.Thing(line(string(what))), Partial: partial, Reason: line(err.Error())})
 	})
 }
 

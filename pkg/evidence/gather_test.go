@@ -202,7 +202,7 @@ type panickyError struct{}
 func (panickyError) Error() string { panic("an error without words") }
 
 func reasonOf(s *snapshot.Snapshot, what string) string {
-	if i := slices.IndexFunc(s.Missing, func(m snapshot.Missing) bool { return m.What == what }); i >= 0 {
+	if i := slices.IndexFunc(s.Missing, func(m snapshot.Missing) bool { return m.What() == what }); i >= 0 {
 		return s.Missing[i].Reason
 	}
 	return ""
@@ -233,7 +233,7 @@ var _ = Describe("#Collect", func() {
 			"--holder=health-timer", "--registry-password=[redacted]", "--token", "[redacted]", "--url=https://[redacted]@b",
 			"--token-ttl=24h", "--token-file", "/etc/token", "--authorization-mode=RBAC", "--power-cycle"}}))
 		Expect(s.Missing).To(ConsistOf(And(
-			HaveField("What", "log of container machine-controller-manager of pod mcm-0"), HaveField("Reason", ContainSubstring("forbidden")))))
+			HaveField("What()", "log of container machine-controller-manager of pod mcm-0"), HaveField("Reason", ContainSubstring("forbidden")))))
 
 		files, all := unpacked(archive)
 		Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", "journal of kubelet\n"))
@@ -285,7 +285,7 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Machine).To(Equal("m-1"))
 		Expect(b.Snapshot.Seed).To(BeNil())
 		Expect(b.Snapshot.Shoot.Nodes).To(HaveLen(1))
-		Expect(b.Snapshot.Missing).To(ConsistOf(snapshot.Missing{What: "what the seed knows: machines, their Events and logs", Reason: "without access to the seed"}))
+		Expect(b.Snapshot.Missing).To(ConsistOf(snapshot.Missing{Thing: snapshot.WhatSeed, Reason: "without access to the seed"}))
 	})
 
 	It("should note that nobody says how the preservation controller runs, or that none does", func(ctx SpecContext) {
@@ -296,7 +296,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Seed.Controller).To(BeNil())
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatController)).To(Equal("forbidden"))
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatController.Text())).To(Equal("forbidden"))
 
 		s.PodLogs, s.Controller = nil, &snapshot.Controller{Injected: true, Args: []string{"--token=hunter2"}}
 		b, err = Collect(ctx, s)
@@ -359,7 +359,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
 		Expect(args).To(Equal([]string{"--token=hunter2"}))
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatController)).To(BeEmpty())
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatController.Text())).To(BeEmpty())
 	})
 
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
@@ -427,7 +427,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(calls).To(Equal(1))
 		Expect(b.Snapshot.Seed.Machines).To(HaveLen(3))
-		Expect(reasonOf(&b.Snapshot, "what the shoot knows, and its kubelet")).To(Equal("connection refused"))
+		Expect(reasonOf(&b.Snapshot, "what the shoot knows")).To(Equal("connection refused"))
 	})
 
 	It("should note what a viewer may not see, and that there is no API of maintenances", func(ctx SpecContext) {
@@ -444,7 +444,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(reasonOf(&b.Snapshot, "pods of the node")).To(ContainSubstring("a viewer of nodes"))
-		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("What", snapshot.WhatMaintenances)), "nothing is missing")
+		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("Thing", snapshot.WhatMaintenances)), "nothing is missing")
 		Expect(b.Snapshot.Shoot.HasMaintenances).To(BeFalse())
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
 	})
@@ -469,9 +469,9 @@ var _ = Describe("#Collect", func() {
 		}
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatPods)).To(Equal("panic: a pod that nobody has thought of"))
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatRest+snapshot.WhatMachineEvents)).To(Equal("panic: an error without words"))
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatRest+"logs of the seed")).To(Equal("panic: an error without words"))
+		Expect(reasonOf(&b.Snapshot, snapshot.WhatPods.Text())).To(Equal("panic: a pod that nobody has thought of"))
+		Expect(reasonOf(&b.Snapshot, "the rest of "+snapshot.WhatMachineEvents.Text())).To(Equal("panic: an error without words"))
+		Expect(reasonOf(&b.Snapshot, "the rest of logs of the seed")).To(Equal("panic: an error without words"))
 		Expect(b.Snapshot.Missing).To(ContainElement(HaveField("Reason", "panic: a kubelet")))
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
 		Expect(b.Snapshot.Shoot.Events).NotTo(BeEmpty())

@@ -138,7 +138,7 @@ func sortSnapshot(s *snapshot.Snapshot) {
 	byName(s.Shoot.Maintenances, func(o *maintenancev1alpha1.NodeMaintenance) *metav1.ObjectMeta { return &o.ObjectMeta })
 	s.Shoot.Events = sortEvents(s.Shoot.Events)
 	slices.SortFunc(s.Missing, func(a, b snapshot.Missing) int {
-		return cmp.Or(cmp.Compare(a.What, b.What), cmp.Compare(a.Reason, b.Reason))
+		return cmp.Or(cmp.Compare(a.What(), b.What()), cmp.Compare(a.Reason, b.Reason))
 	})
 	if s.Seed == nil {
 		return

@@ -417,7 +417,7 @@ func index(b *Bundle, manifest *Manifest) []byte {
 
 	p("\n## What could not be had\n")
 	for _, missing := range manifest.Missing {
-		p("- %s: %s", shown(missing.What), shown(missing.Reason))
+		p("- %s: %s", shown(missing.What()), shown(missing.Reason))
 	}
 	if len(manifest.Missing) == 0 {
 		p("Nothing.")

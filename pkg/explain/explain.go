@@ -69,10 +69,13 @@ func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, 
 		e.explainNode()
 	}
 	for _, missing := range known.Unknown(snapshot.WhatNode, snapshot.WhatNodes, snapshot.WhatOtherMachines, snapshot.WhatMachines, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
-		if strings.HasPrefix(missing.What, snapshot.WhatShoot) {
+		switch {
+		case missing.Thing == snapshot.WhatShoot:
 			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
-		} else {
-			e.say(Unknown, "", "The %s: %s.", strings.TrimPrefix(missing.What, "the "), printable(missing.Reason))
+		case missing.Partial:
+			e.say(Unknown, "", "The rest of %s: %s.", missing.Thing.Text(), printable(missing.Reason))
+		default:
+			e.say(Unknown, "", "The %s: %s.", missing.Thing.Text(), printable(missing.Reason))
 		}
 	}
 	slices.SortStableFunc(e.sentences, func(a, b Sentence) int { return slices.Index(Topics, a.Topic) - slices.Index(Topics, b.Topic) })
@@ -99,12 +102,10 @@ type explanation struct {
 }
 
 func (e *explanation) say(topic Topic, rule preservation.Rule, format string, args ...any) {
-	// The end of a claim has the id of the rule of its begin, and a word.
-	id, _, _ := strings.Cut(string(rule), " ")
 	if rule == preservation.RuleClaims {
-		id = ""
+		rule = ""
 	}
-	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: id, Text: text.Printable(fmt.Sprintf(format, args...))})
+	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: string(rule), Text: text.Printable(fmt.Sprintf(format, args...))})
 }
 
 // find returns whether the machine is known, and puts the group of its MachineDeployment together.
@@ -227,20 +228,19 @@ func (e *explanation) why(d preservation.Decision) {
 	case machine.DeletionTimestamp != nil:
 		e.say(Why, preservation.RuleDeleted, "Machine %s is not kept: it is being deleted since %s.", machine.Name, e.at(machine.DeletionTimestamp.Time))
 	case d.Target != nil && d.Target.Provisional:
-		_, reason := preservation.WhyBegun(d.Target.Cause())
-		e.say(Why, preservation.RuleMargin, "Machine %s is held as it is about to fail at %s. Nothing has failed yet. If it does, it is kept as %s.", machine.Name, e.at(d.Target.FailsAt), reason)
+		e.say(Why, preservation.RuleMargin, "Machine %s is held as it is about to fail at %s. Nothing has failed yet. If it does, it is kept as %s.", machine.Name, e.at(d.Target.FailsAt), preservation.WhyBegun(d.Target.Cause()).Text)
 	case d.Target != nil:
 		e.say(Why, "", "Machine %s is kept. It is %s.", machine.Name, d.Target.Phase(phase))
 		if d.Rule != "" {
-			e.say(Why, d.Rule, "Just now: %s.", d.Reason)
+			e.say(Why, d.Rule, "Just now: %s.", d.Why.Text)
 		}
 		for _, claim := range d.Target.Claims {
 			if claim.Tentative {
 				e.say(Why, preservation.RuleFail, "If it fails at %s, the share keeps it until %s as well.", e.at(d.Target.FailsAt), e.at(claim.Expiry))
 				continue
 			}
-			if rule, reason := preservation.WhyBegun(claim.Cause); rule != "" {
-				e.say(Why, rule, "It is kept as %s (cause %s).", reason, claim.Cause)
+			if why := preservation.WhyBegun(claim.Cause); !why.IsZero() {
+				e.say(Why, why.Rule, "It is kept as %s (cause %s).", why.Text, claim.Cause)
 			} else {
 				e.say(Unknown, "", "Cause %q, for which the controller says that it keeps the machine: it is of another version than this kubectl preserve.", printable(claim.Cause))
 			}
@@ -248,15 +248,13 @@ func (e *explanation) why(d preservation.Decision) {
 	case e.placeUnknown(d):
 		e.say(Why, preservation.RuleShareUsedUp, "Machine %s failed. Whether its MachineDeployment has a place left for it is not known.", machine.Name)
 	case d.Current != nil:
-		e.say(Why, d.Rule, "Machine %s is being let go of as %s.", machine.Name, d.Reason)
-	case d.Refused:
-		e.say(Why, preservation.RuleOf(d.Reason), "Machine %s failed and is not kept as %s.", machine.Name, d.Reason)
-	case d.Ignored:
-		e.say(Why, preservation.RuleOf(d.Reason), "Machine %s is not kept as %s.", machine.Name, d.Reason)
-	case d.Untold != "" && failing:
-		e.say(Why, preservation.RuleOf(d.Untold), "Machine %s failed and is not kept as %s.", machine.Name, d.Untold)
-	case d.Untold != "":
-		e.say(Why, preservation.RuleOf(d.Untold), "Machine %s is not kept, and will not be when it fails, as %s.", machine.Name, d.Untold)
+		e.say(Why, d.Rule, "Machine %s is being let go of as %s.", machine.Name, d.Why.Text)
+	case d.Verdict == preservation.Ignored:
+		e.say(Why, d.Why.Rule, "Machine %s is not kept as %s.", machine.Name, d.Why.Text)
+	case !d.Why.IsZero() && (d.Verdict == preservation.Refused || failing):
+		e.say(Why, d.Why.Rule, "Machine %s failed and is not kept as %s.", machine.Name, d.Why.Text)
+	case !d.Why.IsZero():
+		e.say(Why, d.Why.Rule, "Machine %s is not kept, and will not be when it fails, as %s.", machine.Name, d.Why.Text)
 	case !d.Deadline.IsZero():
 		e.say(Why, "", "Machine %s is not kept: it is %s, and has not failed yet.", machine.Name, phase)
 	default:
@@ -330,7 +328,7 @@ func (e *explanation) untilThen(expiry time.Time) {
 func (e *explanation) share(d, told preservation.Decision) {
 	share := e.world.group.Share
 	hangs := func(d preservation.Decision) bool {
-		return preservation.RuleOf(d.Reason) == preservation.RuleShareUsedUp ||
+		return d.Why.Rule == preservation.RuleShareUsedUp ||
 			d.Target != nil && slices.ContainsFunc(d.Target.Claims, func(c preservation.Claim) bool { return c.Cause == v1alpha1.CauseAuto })
 	}
 	if share == nil || !hangs(d) && !hangs(told) {

@@ -47,14 +47,18 @@ func notReadySince(since time.Time) NodeOption {
 	}
 }
 
-func event(kind, name, note string, at time.Time) eventsv1.Event {
+func event(kind, name string, told told, at time.Time) eventsv1.Event {
 	return eventsv1.Event{
 		EventTime: metav1.NewMicroTime(at),
-		Action:    "Preserve",
+		Reason:    told.reason,
+		Action:    told.action,
 		Regarding: corev1.ObjectReference{Kind: kind, Name: name},
-		Note:      note,
+		Note:      told.note,
 	}
 }
+
+// told is what an Event tells.
+type told struct{ reason, action, note string }
 
 // situation is what is known of machine m, and of machine other of the same MachineDeployment.
 type situation struct {
@@ -66,7 +70,7 @@ type situation struct {
 	updated    bool // there is a MachineSet of a newer revision
 	args       []string
 	noSidecar  bool
-	note       string
+	told       told
 	change     func(*snapshot.Snapshot)
 }
 
@@ -94,11 +98,12 @@ func (s situation) snapshot(holder string) *snapshot.Snapshot {
 	if !s.noNode {
 		snapshot.Shoot.Nodes = append(snapshot.Shoot.Nodes, *Node("m", append([]NodeOption{func(n *corev1.Node) { n.Spec.ProviderID = "local:///m" }}, s.node...)...))
 	}
-	if s.note != "" {
+	if s.told.note != "" {
 		snapshot.Shoot.Events = []eventsv1.Event{
-			event("Node", "m", "Machine is Running:Preserved until 2026-03-01T00:00:00Z as it was asked for (cause now)", now.Add(-10*time.Hour)),
-			event("Node", "m", s.note, now.Add(-time.Hour)),
-			event("Node", "other", "not of this node", now),
+			event("Node", "m", told{"MachinePreserved", "AskedFor", "Machine is Running:Preserved until 2026-03-01T00:00:00Z as it was asked for (cause now)"}, now.Add(-10*time.Hour)),
+			event("Node", "m", s.told, now.Add(-time.Hour)),
+			event("Node", "m", told{"PreservedNodeDrained", "Drain", "not of the preservation"}, now),
+			event("Node", "other", told{"MachinePreserved", "AskedFor", "not of this node"}, now),
 		}
 	}
 	if s.change != nil {
@@ -150,9 +155,9 @@ var (
 // situations are those that the explanation is looked at in.
 var situations = map[string]situation{
 	"held-by-share": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationEvidence, failedAt.Format(time.RFC3339))), node: heldNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: Cannot evict pod as it would violate the pod's disruption budget. "),
-		note: "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as the machine failed (cause auto)"},
+		told: told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as the machine failed (cause auto)"}},
 	"refused": {machine: failed, node: deadly, other: held("auto"),
-		note: "Machine failed and is replaced as the share of its MachineDeployment is used up"},
+		told: told{"MachinePreservationRefused", "NoPlace", "Machine failed and is replaced as the share of its MachineDeployment is used up"}},
 	"forbidden":       {machine: []MachineOption{Annotation(v1alpha1.AnnotationForbidden, "true")}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now")}},
 	"invalid-request": {node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "yes\x1b[31m"), NodeAnnotation(v1alpha1.AnnotationTimeout, "2 days")}},
 	"rollout":         {machine: failed, node: append([]NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed")}, deadly...), updated: true},
@@ -176,15 +181,12 @@ var situations = map[string]situation{
 	"dry-run": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationPowerCycleRecord, `{"asked":"`+failedAt.Format(time.RFC3339)+`","dryRun":"`+failedAt.Add(time.Minute).Format(time.RFC3339)+`"}`)),
 		node: heldNode("Drained", "Preserved node drained successfully. "), args: []string{"--power-cycle"},
 		change: func(s *snapshot.Snapshot) {
-			told := event("Node", "m", "The host would have been power-cycled.", failedAt.Add(time.Minute))
-			told.Action, told.Reason = "PowerCycle", "PowerCycleDryRun"
-			other := told
-			other.Regarding.Name, other.EventTime = "other", metav1.NewMicroTime(now)
-			s.Shoot.Events = append(s.Shoot.Events, told, other)
+			dryRun := told{"PowerCycleDryRun", "PowerCycle", "The host would have been power-cycled."}
+			s.Shoot.Events = append(s.Shoot.Events, event("Node", "m", dryRun, failedAt.Add(time.Minute)), event("Node", "other", dryRun, now))
 		}},
 	"no-extension": {machine: failed, node: deadly, noSidecar: true},
 	"old-sidecar": {machine: append(held("quarantine"), Annotation(v1alpha1.GroupName+"/quarantined-by", "me")), node: append(heldNode("Quarantined", "Somebody looks at it. "), NodeAnnotation(v1alpha1.GroupName+"/mood", "bad")),
-		note: "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as it is in quarantine (cause quarantine)"},
+		told: told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as it is in quarantine (cause quarantine)"}},
 
 	"ordinary": {},
 	"asked":    {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
@@ -223,23 +225,22 @@ var _ = Describe("Explain", func() {
 					})).To(BeTrue(), "no sentence says %q by %s: %s", texts, rule, textOf(sentences))
 				}
 				d := s.decide(h)
-				if d.Rule != "" {
-					said(Why, d.Rule, d.Reason)
-				}
-				if d.Refused || d.Ignored {
-					Expect(preservation.RuleOf(d.Reason)).NotTo(BeEmpty())
-					said(Why, preservation.RuleOf(d.Reason), "not kept as "+d.Reason)
-				}
-				if d.Untold != "" {
-					Expect(preservation.RuleOf(d.Untold)).NotTo(BeEmpty())
-					said(Why, preservation.RuleOf(d.Untold), d.Untold)
+				switch {
+				case d.Rule != "":
+					said(Why, d.Rule, d.Why.Text)
+				case d.Verdict != preservation.Untold:
+					Expect(d.Why.Rule).NotTo(BeEmpty())
+					said(Why, d.Why.Rule, "not kept as "+d.Why.Text)
+				case !d.Why.IsZero():
+					Expect(d.Why.Rule).NotTo(BeEmpty())
+					said(Why, d.Why.Rule, d.Why.Text)
 				}
 				if d.Target != nil {
 					for _, claim := range d.Target.Claims {
-						if rule, reason := preservation.WhyBegun(claim.Cause); claim.Tentative {
+						if why := preservation.WhyBegun(claim.Cause); claim.Tentative {
 							said(Why, preservation.RuleFail, "the share keeps it")
-						} else if rule != "" {
-							said(Why, rule, reason, claim.Cause)
+						} else if !why.IsZero() {
+							said(Why, why.Rule, why.Text, claim.Cause)
 						}
 					}
 					Expect(textOf(sentences)).To(ContainSubstring("kept until " + d.Target.Expiry().Format(time.RFC3339)))
@@ -278,6 +279,30 @@ var _ = Describe("Explain", func() {
 		Entry("waiting", corev1.ConditionFalse, v1alpha1.PowerCycleWaiting, true),
 		Entry("over", corev1.ConditionFalse, v1alpha1.PowerCycleSucceeded, false),
 	)
+
+	DescribeTable("should show what another version told by its note, and take no cause from it", func(by told) {
+		s := situations["held-by-share"]
+		s.told = by
+		snapshot := s.snapshot("")
+		snapshot.Seed = nil
+		sentences, err := Explain(snapshot, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Rule", ""), HaveField("Text", HaveSuffix("the controller said: "+by.note+".")))))
+		Expect(sentences).NotTo(ContainElement(HaveField("Text", ContainSubstring("quarantine (cause"))))
+	},
+		Entry("an older one", told{"MachinePreserved", "Preserve", "Machine is Failed:Preserved as the machine failed (cause quarantine)"}),
+		Entry("a newer one", told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved as it is so (cause quarantine)"}),
+	)
+
+	It("should know by an Event that somebody has asked for a machine whose node does not show it", func() {
+		s := situations["held-by-share"]
+		s.told = told{"PreservedMachineFailed", "MachineFailed", "It failed"}
+		snapshot := s.snapshot("")
+		snapshot.Seed = nil
+		sentences, err := Explain(snapshot, "m", now)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Text", "Just now: "+preservation.WhyRequestWithdrawn.Text+"."))), "nobody does any more")
+	})
 
 	It("should say nothing that a terminal obeys", func() {
 		known := situations["ordinary"].snapshot("health-timer")

@@ -30,9 +30,9 @@ import (
 )
 
 // MissingBudgets is what the PodDisruptionBudgets of a namespace are called where they could not be had.
-func MissingBudgets(namespace string) string { return missingBudgets + " of namespace " + namespace }
-
-const missingBudgets = "PodDisruptionBudgets"
+func MissingBudgets(namespace string) snapshot.Thing {
+	return snapshot.Thing("PodDisruptionBudgets of namespace " + namespace)
+}
 
 // ForecastOptions say what to assume.
 type ForecastOptions struct {
@@ -109,7 +109,8 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 	}
 	if record != nil {
 		if ahead := *record; !ahead.Drains() {
-			if ahead.Failed = true; !ahead.Drains() {
+			ahead.Failed = true
+			if !ahead.Drains() {
 				forecast.note("There is no drain of a failed machine while somebody works on it, or its host is power-cycled, as now.")
 			}
 		}
@@ -119,13 +120,13 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 	}
 
 	for _, missing := range known.Missing {
-		switch missing.What {
-		case snapshot.WhatRest + snapshot.WhatPods:
+		switch {
+		case missing.Thing == snapshot.WhatPods && missing.Partial:
 			forecast.note("The rest of the pods is not known, and not told of: %s.", printable(missing.Reason))
-		case snapshot.WhatPods:
-			return nil, fmt.Errorf("the %s are not known: %s", missing.What, printable(missing.Reason))
-		case snapshot.WhatController:
-			forecast.note("The %s are not known: that there are no drain strategies is assumed. %s", missing.What, printable(missing.Reason))
+		case missing.Thing == snapshot.WhatPods:
+			return nil, fmt.Errorf("the %s are not known: %s", missing.What(), printable(missing.Reason))
+		case missing.Thing == snapshot.WhatController:
+			forecast.note("The %s are not known: that there are no drain strategies is assumed. %s", missing.What(), printable(missing.Reason))
 		}
 	}
 
@@ -328,7 +329,8 @@ func (s *simulation) act(p *simulatedPod, action drain.Action, at time.Time) {
 	case drain.Evict:
 		step.Action = "evict"
 		refused, obstacles := s.refused(p.object)
-		if step.Obstacles = obstacles; refused {
+		step.Obstacles = obstacles
+		if refused {
 			step.Outcome = "refused"
 			break
 		}

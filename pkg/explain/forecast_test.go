@@ -100,7 +100,7 @@ var _ = Describe("DrainForecastOf", func() {
 		return &snapshot.Snapshot{
 			Time:    now,
 			Shoot:   snapshot.Shoot{Nodes: []corev1.Node{*Node("m", node...)}, Pods: pods, PodDisruptionBudgets: budgets},
-			Missing: []snapshot.Missing{{What: MissingBudgets("closed"), Reason: "forbidden"}},
+			Missing: []snapshot.Missing{{Thing: MissingBudgets("closed"), Reason: "forbidden"}},
 		}
 	}
 	withSeed := func(snapshot *snapshot.Snapshot, deployment DeploymentOption, args ...string) *snapshot.Snapshot {
@@ -174,7 +174,7 @@ var _ = Describe("DrainForecastOf", func() {
 
 	It("should know that what is known of pods and budgets is not all", func() {
 		s := shop()
-		s.Missing = []snapshot.Missing{{What: "the rest of pods of the node", Reason: "too many"}, {What: "the rest of PodDisruptionBudgets of the pods", Reason: "too many"}}
+		s.Missing = []snapshot.Missing{{Thing: snapshot.WhatPods, Partial: true, Reason: "too many"}, {Thing: snapshot.WhatBudgets, Partial: true, Reason: "too many"}}
 		s.Shoot.PodDisruptionBudgets = nil
 		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
 		Expect(err).NotTo(HaveOccurred())
@@ -186,7 +186,7 @@ var _ = Describe("DrainForecastOf", func() {
 		s := shop()
 		_, err := DrainForecastOf(s, "x", ForecastOptions{}, now)
 		Expect(err).To(MatchError(`node "x" does not exist`))
-		s.Missing = []snapshot.Missing{{What: "node", Reason: "there is no place"}}
+		s.Missing = []snapshot.Missing{{Thing: snapshot.WhatNode, Reason: "there is no place"}}
 		_, err = DrainForecastOf(s, "x", ForecastOptions{}, now)
 		Expect(err).To(MatchError(`node "x" is not known: there is no place`))
 	})

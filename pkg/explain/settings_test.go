@@ -11,6 +11,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -43,7 +44,7 @@ var _ = Describe("The controller's settings", func() {
 		snapshot.Seed.Controller = nil
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(textOf(sentences)).To(And(ContainSubstring("How the preservation controller is configured: its defaults are assumed."), ContainSubstring("It is kept as it was asked for (cause now). [T1]")))
+		Expect(textOf(sentences)).To(And(ContainSubstring("How the preservation controller is configured: its defaults are assumed."), ContainSubstring("It is kept as "+preservation.WhyAskedFor.Text+" (cause now). [T1]")))
 	})
 
 	It("should do without a MachineDeployment, or without a machine", func() {
@@ -63,36 +64,37 @@ var _ = Describe("The controller's settings", func() {
 		Expect(textOf(sentences)).To(ContainSubstring("The machine: none in namespace shoot--test--one has this node."))
 	})
 
-	DescribeTable("P9: should know that a node is not known", func(what string) {
+	DescribeTable("P9: should know that a node is not known", func(what snapshot.Thing) {
 		known := situations["asked"].snapshot("health-timer")
 		known.Shoot.Nodes = nil
-		known.Missing = []snapshot.Missing{{What: what, Reason: "connection refused"}}
+		known.Missing = []snapshot.Missing{{Thing: what, Reason: "connection refused"}}
 		sentences, err := Explain(known, "m", now)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(textOf(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))
 	},
-		Entry("its own", "node"),
+		Entry("its own", snapshot.WhatNode),
 		Entry("nor others", snapshot.WhatNodes),
 	)
 
 	It("should know that other machines are not known, which may have the places", func() {
-		explain := func(name, unknown string) string {
+		explain := func(name string, missing snapshot.Missing) string {
 			GinkgoHelper()
 			known := situations[name].snapshot("health-timer")
 			known.Seed.Machines = known.Seed.Machines[:1]
-			known.Missing = []snapshot.Missing{{What: unknown, Reason: "there is no place"}}
+			missing.Reason = "there is no place"
+			known.Missing = []snapshot.Missing{missing}
 			sentences, err := Explain(known, "m", now)
 			Expect(err).NotTo(HaveOccurred())
 			return textOf(sentences)
 		}
-		const others = "other machines of the MachineDeployment"
+		others := snapshot.Missing{Thing: snapshot.WhatOtherMachines}
 		Expect(explain("unhealthy", others)).To(And(
 			ContainSubstring("If it is not healthy before 2026-03-02T12:08:00Z (in 8m), it is kept if its pool keeps failed machines and has a place left, and replaced if not. [P1]"),
 			ContainSubstring("The other machines of the MachineDeployment: there is no place."), Not(ContainSubstring("has a share of"))))
 		Expect(explain("refused", others)).To(And(
 			ContainSubstring("Machine m failed. Whether its MachineDeployment has a place left for it is not known. [P1]"), Not(ContainSubstring("is kept")), Not(ContainSubstring("is not kept"))))
 		Expect(explain("held-by-share", others)).To(ContainSubstring("Machine m is kept."))
-		Expect(explain("no-share", others)).To(ContainSubstring("Machine m failed and is not kept as its MachineDeployment has no share."), "whoever else there is")
-		Expect(explain("ordinary", "the rest of Events of the node")).To(ContainSubstring("\n  The rest of Events of the node: there is no place."))
+		Expect(explain("no-share", others)).To(ContainSubstring("Machine m failed and is not kept as "+preservation.WhyNoShare.Text+"."), "whoever else there is")
+		Expect(explain("ordinary", snapshot.Missing{Thing: snapshot.WhatNodeEvents, Partial: true})).To(ContainSubstring("\n  The rest of Events of the node: there is no place."))
 	})
 })

@@ -45,7 +45,7 @@ func (e *explanation) explainNode() {
 		e.say(Why, "P11", "The machine of node %s is not kept any longer: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
 	}
 	if d.Rule != "" && d.Current != nil && !protected {
-		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Reason)
+		e.say(Why, e.ruleOf(d), "Just now: %s.", d.Why.Text)
 	}
 	e.requests(d.Request, nil)
 	if since := node.Annotations[v1alpha1.AnnotationMaintenance]; since != "" {
@@ -58,7 +58,7 @@ func (e *explanation) explainNode() {
 	switch {
 	case protected:
 	case d.Current == nil && d.Target != nil:
-		e.say(Unknown, "", "Why it is not kept although %s: the controller has yet to look, or something forbids it that only the seed knows. An Event of the node would say so.", d.Reason)
+		e.say(Unknown, "", "Why it is not kept although %s: the controller has yet to look, or something forbids it that only the seed knows. An Event of the node would say so.", d.Why.Text)
 	default:
 		e.changes()
 	}
@@ -90,7 +90,7 @@ func (e *explanation) guess() {
 // causeTold returns why the machine of the node is kept, as the Events say; empty if they do not.
 func (e *explanation) causeTold() string {
 	for _, event := range slices.Backward(e.events(nil)) {
-		if _, cause := preservation.ReadNote(event.Note); cause != "" {
+		if cause, changes := preservation.CauseTold(event.Reason, event.Action); changes {
 			return cause
 		}
 	}
@@ -102,7 +102,7 @@ func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event 
 	var found []eventsv1.Event
 	add := func(events []eventsv1.Event, kind, name string) {
 		for _, event := range events {
-			if event.Action == preservation.EventAction && event.Regarding.Kind == kind && event.Regarding.Name == name {
+			if preservation.IsEvent(event.Reason) && event.Regarding.Kind == kind && event.Regarding.Name == name {
 				found = append(found, event)
 			}
 		}
@@ -136,15 +136,7 @@ func (e *explanation) told(machine *machinev1alpha1.Machine) {
 		return
 	}
 	last := events[len(events)-1]
-	e.say(Why, ruleTold(last.Note), "At %s the controller said: %s.", e.at(eventTime(last)), strings.TrimSuffix(printable(last.Note), "."))
-}
-
-func ruleTold(note string) preservation.Rule {
-	reason, cause := preservation.ReadNote(note)
-	if rule, begun := preservation.WhyBegun(cause); reason != "" && begun == reason {
-		return rule
-	}
-	return preservation.RuleOf(reason)
+	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "At %s the controller said: %s.", e.at(eventTime(last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 
 // unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.

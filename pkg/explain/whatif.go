@@ -174,7 +174,7 @@ func (e *explanation) changes() {
 		ahead, told = e.ahead()
 		failed      = before.failed(d)
 	)
-	if outcome := e.outcome(ahead, told); !failed && outcome != "" && (told.Target != nil || d.Target != nil || d.Reason+d.Untold == "") {
+	if outcome := e.outcome(ahead, told); !failed && outcome != "" && (told.Target != nil || d.Target != nil || d.Why.IsZero()) {
 		format := "If the machine failed now, it would be %s."
 		if !d.Deadline.IsZero() {
 			about := ""
@@ -272,27 +272,23 @@ func (e *explanation) same(a, b preservation.Decision) bool {
 	if a.Target == nil || b.Target == nil {
 		return a.Target == nil && b.Target == nil
 	}
-	return a.Rule == b.Rule && a.Reason == b.Reason && a.Target.Expiry().Equal(b.Target.Expiry()) && a.Target.Failed == b.Target.Failed && a.Target.Drains() == b.Target.Drains()
+	return a.Rule == b.Rule && a.Why == b.Why && a.Target.Expiry().Equal(b.Target.Expiry()) && a.Target.Failed == b.Target.Failed && a.Target.Drains() == b.Target.Drains()
 }
 
 func (e *explanation) ruleOf(d preservation.Decision) preservation.Rule {
 	switch {
 	case e.placeUnknown(d):
 		return preservation.RuleShareUsedUp
-	case d.Rule == preservation.RuleClaims:
-		return preservation.RuleOf(d.Reason)
-	case d.Rule != "":
-		return d.Rule
-	case d.Refused, d.Ignored:
-		return preservation.RuleOf(d.Reason)
+	case d.Rule == "", d.Rule == preservation.RuleClaims:
+		return d.Why.Rule
 	}
-	return preservation.RuleOf(d.Untold)
+	return d.Rule
 }
 
 // placeUnknown says that the decision hangs on a place of the share, of which nobody knows whether there is one.
 func (e *explanation) placeUnknown(d preservation.Decision) bool {
 	return e.world.placeUnknown && d.Target == nil &&
-		(d.Current == nil && preservation.RuleOf(d.Untold) == "T6" || d.Current != nil && preservation.RuleOf(d.Reason) == preservation.RuleRemediation)
+		(d.Current == nil && d.Why.Rule == "T6" || d.Current != nil && d.Why.Rule == preservation.RuleRemediation)
 }
 
 // outcome says what becomes of a machine by a decision, empty for nothing: "kept until ..., as ...".
@@ -305,21 +301,19 @@ func (e *explanation) outcome(w world, d preservation.Decision) string {
 	case e.placeUnknown(d):
 		return "kept if its pool keeps failed machines and has a place left, and replaced if not"
 	case d.Current != nil && (d.Current.Failed || w.failing(d)):
-		return "let go of and replaced, as " + d.Reason
-	case d.Current != nil && d.Rule == preservation.RuleMaintenanceOver, d.Current != nil && d.Rule == preservation.RuleRemediationOver:
-		return "an ordinary one again, as " + d.Reason
+		return "let go of and replaced, as " + d.Why.Text
+	case d.Current != nil && (d.Rule == preservation.RuleMaintenanceOver || d.Rule == preservation.RuleRemediation):
+		return "an ordinary one again, as " + d.Why.Text
 	case d.Current != nil:
-		return "let go of, and an ordinary one again, as " + d.Reason
-	case d.Refused:
-		return "replaced, as " + d.Reason
-	case d.Ignored:
-		return "not kept, as " + d.Reason
-	case d.Untold != "" && w.failing(d):
-		return "replaced, as " + d.Untold
-	case d.Untold != "":
-		return "not kept when it fails, as " + d.Untold
+		return "let go of, and an ordinary one again, as " + d.Why.Text
+	case d.Why.IsZero():
+		return ""
+	case d.Verdict == preservation.Ignored:
+		return "not kept, as " + d.Why.Text
+	case d.Verdict == preservation.Refused, w.failing(d):
+		return "replaced, as " + d.Why.Text
 	}
-	return ""
+	return "not kept when it fails, as " + d.Why.Text
 }
 
 func (e *explanation) kept(w world, d preservation.Decision) string {
@@ -333,7 +327,7 @@ func (e *explanation) kept(w world, d preservation.Decision) string {
 	default:
 		b.WriteString("for as long as its pool says, and until " + rfc3339(d.Current.Expiry()) + " at least")
 	}
-	b.WriteString(", as " + d.Reason)
+	b.WriteString(", as " + d.Why.Text)
 	drained := d.Current != nil && d.Current.Drains()
 	switch {
 	case d.Target.Drains() && !drained && d.Node != nil:
@@ -367,7 +361,7 @@ type Answer struct {
 	Before, After, Then preservation.Decision
 	// Failed says that the machine has failed, whether it is kept or not. Then is After in that case.
 	Failed bool
-	// Sentences say what happens, until when, and what it takes of the share.
+	// Sentences say what happens, until when, and what it takes of the share. What says until when has that topic.
 	Sentences []Sentence
 }
 
@@ -386,8 +380,11 @@ func IfAsked(known *snapshot.Snapshot, name string, asks ...Ask) (*Answer, error
 	a := &Answer{}
 	if !found {
 		e.guess()
-	} else if a.Machine = e.world.member().Machine; !e.controlled() {
-		return nil, fmt.Errorf("no preservation controller runs beside machine-controller-manager in namespace %s: nobody heeds what is asked for", a.Machine.Namespace)
+	} else {
+		a.Machine = e.world.member().Machine
+		if !e.controlled() {
+			return nil, fmt.Errorf("no preservation controller runs beside machine-controller-manager in namespace %s: nobody heeds what is asked for", a.Machine.Namespace)
+		}
 	}
 	e.sentences = nil
 
@@ -415,14 +412,18 @@ func IfAsked(known *snapshot.Snapshot, name string, asks ...Ask) (*Answer, error
 		now   = e.outcome(after, a.After)
 		later = e.outcome(failing, then)
 	)
+	topic := Change
+	if a.After.Target != nil {
+		topic = Until
+	}
 	switch {
 	case a.Before.Target != nil && a.After.Rule == "":
-		rule, reason := preservation.WhyBegun(a.Before.Target.Cause())
-		e.say(Change, rule, "Its machine is kept until %s as before, as %s.", rfc3339(a.Before.Target.Expiry()), reason)
+		why := preservation.WhyBegun(a.Before.Target.Cause())
+		e.say(topic, why.Rule, "Its machine is kept until %s as before, as %s.", rfc3339(a.Before.Target.Expiry()), why.Text)
 	case sameEnd(a.Before, a.After) && a.After.Request.Value != v1alpha1.RequestFalse:
-		e.say(Change, "P6", "Its machine is kept until %s as before: what is asked for now ends no later.", rfc3339(a.After.Target.Expiry()))
-	case now != "" && (a.After.Rule != "" || a.After.Ignored || a.Failed):
-		e.say(Change, e.ruleOf(a.After), "Its machine is %s.", now)
+		e.say(topic, "P6", "Its machine is kept until %s as before: what is asked for now ends no later.", rfc3339(a.After.Target.Expiry()))
+	case now != "" && (a.After.Rule != "" || a.After.Verdict == preservation.Ignored || a.Failed):
+		e.say(topic, e.ruleOf(a.After), "Its machine is %s.", now)
 	}
 	switch {
 	case a.Failed || later == "":

@@ -53,7 +53,7 @@ var _ = Describe("IfAsked", func() {
 					}
 					d := written.decide(h)
 					Expect(answer.After.Rule).To(Equal(d.Rule), "%v", ask)
-					Expect(answer.After.Reason).To(Equal(d.Reason))
+					Expect(answer.After.Why).To(Equal(d.Why))
 					Expect(answer.After.Target).To(Equal(d.Target))
 				}
 			}

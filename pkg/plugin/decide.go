@@ -33,7 +33,7 @@ func factsOf(s *snapshot.Snapshot, name string) (f facts, err error) {
 		f.node, f.snapshot = &s.Shoot.Nodes[i], s
 	} else {
 		for _, missing := range s.Missing {
-			if missing.What == snapshot.WhatNodes {
+			if missing.Thing == snapshot.WhatNodes {
 				return f, fmt.Errorf("failed to list the nodes: %s", missing.Reason)
 			}
 		}
@@ -106,12 +106,13 @@ func ask(request, done string) func(f facts, r *requestFlags) (change, error) {
 		c.say(a.Sentences...)
 		now := request == v1alpha1.RequestNow
 		switch {
-		case a.After.Target == nil && (now || a.Failed || a.After.Ignored):
+		case a.After.Target == nil && (now || a.Failed || a.After.Verdict == preservation.Ignored):
 			return change{}, fmt.Errorf("nothing was asked for, as it would be in vain. %s", strings.Join(c.says, " "))
 		case asked(a.Before.Target) && asked(a.After.Target) && r.duration > 0:
 			return change{}, fmt.Errorf("its machine was asked for before and is kept until %s: asking again does not change that. Use 'kubectl preserve extend %s'", stamp(f.until()), f.node.Name)
 		case now || a.Failed:
-			if c.arrived = isHeld; a.Before.Target != nil && a.After.Target.Expiry().After(a.Before.Target.Expiry()) && (a.Machine != nil || r.duration > 0) {
+			c.arrived = isHeld
+			if a.Before.Target != nil && a.After.Target.Expiry().After(a.Before.Target.Expiry()) && (a.Machine != nil || r.duration > 0) {
 				c.arrived = isHeldBeyond(f.until())
 			}
 		default:
@@ -153,7 +154,8 @@ func decideRelease(f facts, _ *requestFlags) (change, error) {
 			cmp.Or(requestorsOf(f.snapshot)[f.node.Name], "somebody"), f.node.Name, f.node.Name)
 	}
 	// Nobody asked on the node, or what is withdrawn there may not be all that keeps a machine which has failed.
-	if a, err = c.forbid(f); err == nil && a.After.Target != nil {
+	a, err = c.forbid(f)
+	if err == nil && a.After.Target != nil {
 		return change{}, fmt.Errorf("nothing was changed, as that cannot be ended on the node. %s", strings.Join(c.says, " "))
 	}
 	if !a.Failed {
@@ -221,7 +223,8 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 	c := change{done: "is kept longer", says: []string{fmt.Sprintf("Its machine is kept until %s instead of %s.", stamp(to), stamp(is))}}
 	c.was, c.arrived = is, isHeldBeyond(is)
 	if f.as.Machine != nil {
-		if c.expiry = to; preservation.IsProtected(f.node) {
+		c.expiry = to
+		if preservation.IsProtected(f.node) {
 			c.was = time.Time{} // its node does not tell
 		}
 		return c, nil
@@ -251,8 +254,9 @@ func decideExtend(f facts, r *requestFlags) (change, error) {
 		if err != nil {
 			return change{}, err
 		}
-		c.say(slices.DeleteFunc(a.Sentences, func(s explain.Sentence) bool { return strings.HasPrefix(s.Text, "Its machine is kept until ") })...)
-		if limit = is; a.After.Target != nil {
+		c.say(slices.DeleteFunc(a.Sentences, func(s explain.Sentence) bool { return s.Topic == explain.Until })...)
+		limit = is
+		if a.After.Target != nil {
 			limit = a.After.Target.Expiry()
 		}
 	}

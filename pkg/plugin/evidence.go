@@ -141,10 +141,10 @@ func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
 		fmt.Fprintf(o.ErrOut, "Cut at its beginning: %s\n", path)
 	}
 	for _, missing := range bundle.Snapshot.Missing {
-		if o.SeedNamespace == "" && missing.What == snapshot.WhatSeed {
+		if o.SeedNamespace == "" && missing.Thing == snapshot.WhatSeed {
 			continue
 		}
-		fmt.Fprintf(o.ErrOut, "Not to be had: %s: %s\n", missing.What, missing.Reason)
+		fmt.Fprintf(o.ErrOut, "Not to be had: %s: %s\n", missing.What(), missing.Reason)
 	}
 	for _, what := range written.LeftOut {
 		fmt.Fprintf(o.ErrOut, "No place for: %s\n", what)
@@ -157,7 +157,8 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 	shoot, config, err := o.shootClient()
 	if err == nil {
 		sources.Shoot = shoot
-		if sources.NodeProxy = o.nodeProxy; config != nil {
+		sources.NodeProxy = o.nodeProxy
+		if config != nil {
 			sources.NodeProxy, err = nodeProxy(config)
 		}
 	}
@@ -171,7 +172,8 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 	if sources.Seed, config, err = o.seedClient(); err != nil {
 		return sources, err
 	}
-	if sources.PodLogs = o.podLogs; config != nil {
+	sources.PodLogs = o.podLogs
+	if config != nil {
 		sources.PodLogs, err = podLogs(config)
 	}
 	return sources, err

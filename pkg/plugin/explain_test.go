@@ -56,7 +56,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		}).Build()
 	}
 	note := func(namespace, kind, name string) *eventsv1.Event {
-		return &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kind + name}, Action: "Preserve", EventTime: metav1.NewMicroTime(at),
+		return &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: kind + name}, Reason: "MachinePreservationRefused", Action: "NoVM", EventTime: metav1.NewMicroTime(at),
 			Regarding: corev1.ObjectReference{Kind: kind, Name: name}, Note: "Machine is not preserved as it has no VM"}
 	}
 	node := Node("m", NodeAnnotation(v1alpha1.AnnotationPreserve, "yes"))
@@ -102,7 +102,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		}
 		s, err := readExplained(ctx, from(shoot(), nil))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Missing).To(ConsistOf(snapshot.Missing{What: snapshot.WhatNodeEvents, Reason: "events are forbidden"}))
+		Expect(s.Missing).To(ConsistOf(snapshot.Missing{Thing: snapshot.WhatNodeEvents, Reason: "events are forbidden"}))
 		Expect(s.Shoot.HasMaintenances).To(BeFalse())
 		sentences, err := explain.Explain(s, "m", at)
 		Expect(err).NotTo(HaveOccurred())

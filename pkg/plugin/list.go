@@ -161,7 +161,8 @@ func keptNode(node *corev1.Node, requestors map[string]string, now time.Time) (k
 	machine := preservation.Shown(node, now)
 	k, ok := keptMachine(machine, node, requestors)
 	k.place = preservation.ReadRecord(machine).HasPlace(now)
-	if k.Machine = ""; k.Cause == v1alpha1.CauseAuto {
+	k.Machine = ""
+	if k.Cause == v1alpha1.CauseAuto {
 		k.Cause, k.AskedBy = causeUnasked, ""
 	}
 	return k, ok
@@ -238,7 +239,8 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *snapshot.Snapsho
 			p.Zone = node.Labels[corev1.LabelTopologyZone]
 		}
 	}
-	if p.Share = (preservation.Group{}).Of(deployment).Share; p.Share != nil && len(s.Unknown(snapshot.WhatOtherMachines)) == 0 {
+	p.Share = (preservation.Group{}).Of(deployment).Share
+	if p.Share != nil && len(s.Unknown(snapshot.WhatOtherMachines)) == 0 {
 		p.Free = new(max(*p.Share-p.Used, 0))
 	}
 	return p
@@ -335,7 +337,7 @@ func (o *Options) text(v *overview, wide bool) string {
 		b.WriteString("\nShares, free places and machines without a node are known in the seed only (--seed-namespace).\n")
 	}
 	for _, m := range v.Missing {
-		fmt.Fprintf(&b, "Not known: %s: %s\n", printable(m.What), printable(m.Reason))
+		fmt.Fprintf(&b, "Not known: %s: %s\n", printable(m.What()), printable(m.Reason))
 	}
 	return b.String()
 }

@@ -24,6 +24,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
@@ -151,7 +152,7 @@ var _ = Describe("list", func() {
 			p.out.Reset()
 			Expect(p.runs("explain n")).To(Succeed())
 			if name == "maintenance" {
-				Expect(p.out.String()).To(And(ContainSubstring("If the maintenance ended now, the machine would be an ordinary one again"), Not(ContainSubstring("the request was withdrawn"))))
+				Expect(p.out.String()).To(And(ContainSubstring("If the maintenance ended now, the machine would be an ordinary one again"), Not(ContainSubstring(preservation.WhyRequestWithdrawn.Text))))
 			}
 		}
 		p := newPerson([]client.Object{Node("n", NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", ""))}, nil)

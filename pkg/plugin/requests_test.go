@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -107,9 +108,9 @@ var _ = Describe("Requests", func() {
 		Entry("a dry run of another kind", "now over --dry-run=maybe", "--dry-run=maybe: must be one of none, server, client", false),
 		Entry("a dry run of no kind", "now over --dry-run", "--dry-run: must be followed by", false),
 		Entry("P6: a time for what was asked for", "now asked --for 6h", "asking again does not change that. Use 'kubectl preserve extend asked'", false),
-		Entry("R6: what operators forbid", "now other", "operators forbid", true),
-		Entry("P13: what has been kept for as long as operators allow", "now spent", "as the machine has been kept for as long as operators allow. [P13]", true),
-		Entry("P3: a failed machine whose pool is being updated", "now rolled", "replaced, as its MachineDeployment is being updated. [P3]", true),
+		Entry("R6: what operators forbid", "now other", "not kept, as "+preservation.WhyForbidden.Text, true),
+		Entry("P13: what has been kept for as long as operators allow", "now spent", "as "+preservation.WhyKeptForTooLong.Text+". [P13]", true),
+		Entry("P3: a failed machine whose pool is being updated", "now rolled", "replaced, as "+preservation.WhyUpdating.Text+". [P3]", true),
 		Entry("R2: what the pool asks for", "forbid templated", "is that of the pool: it comes back when it is changed on the Node. [R2]", true),
 		Entry("a time to wait without waiting", "now over --timeout 5m", "--timeout=5m0s: must be set with --wait only", false),
 		Entry("a time to wait for a power cycle without waiting", "power-cycle over --timeout 5m", "--timeout=5m0s: must be set with --wait only", false),

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // Group is a MachineDeployment with its machines: what one decision is taken on.
@@ -59,7 +60,7 @@ type Member struct {
 }
 
 // Rule is the id of the rule that a decision follows.
-type Rule string
+type Rule = reason.Rule
 
 // The rules by which a machine's preservation changes.
 const (
@@ -79,13 +80,28 @@ const (
 	// RuleMaintenance is the begin of a maintenance, RuleMaintenanceOver its end, which nobody is told of.
 	RuleMaintenance     Rule = "M12"
 	RuleMaintenanceOver Rule = "M13"
-	// RuleRemediation is the begin of a remediation, RuleRemediationOver its end, which nobody is told of.
-	RuleRemediation     Rule = "X10"
-	RuleRemediationOver Rule = "X10 over"
+	// RuleRemediation is the begin of a remediation, and its end, which nobody is told of.
+	RuleRemediation Rule = "X10"
 	// RuleClaims is a claim that comes or goes beside another one: claims add up, and none ends another.
 	RuleClaims Rule = "claims"
 	// RuleMargin is a hold that is made, or given up, before the deadline: nothing has failed.
 	RuleMargin Rule = "H4"
+)
+
+// Verdict is what people are told of a decision.
+type Verdict string
+
+const (
+	// Untold says that nobody is told: nothing has happened yet, or ends as was to be expected (H4, M13, X10), or nobody asked (T6).
+	Untold Verdict = ""
+	// Told says that people are told of what changes, once that is written.
+	Told Verdict = "Told"
+	// Refused says that the machine failed and is not preserved, although it might have been (T6, P3, H3, R6, P13), and that
+	// people are told.
+	Refused Verdict = "Refused"
+	// Ignored says that the machine has not failed, that its request, or a maintenance, is not heeded (R6, P13, M12), and that
+	// people are told.
+	Ignored Verdict = "Ignored"
 )
 
 // Decision is what is to become of one machine.
@@ -97,16 +113,10 @@ type Decision struct {
 	Target *Record
 	// Rule is the rule that makes Target differ from Current in more than bookkeeping, else empty.
 	Rule Rule
-	// Reason says in words why, for Events.
-	Reason string
-	// Refused says that the machine failed and is not preserved, for the Reason, although it might have been (T6, P3, H3,
-	// R6, P13).
-	Refused bool
-	// Untold says in words what keeps the machine from being preserved where nobody asked for that, and so nobody is told (T6).
-	Untold string
-	// Ignored says that the machine has not failed, and that its request, or a maintenance, is not heeded, for the Reason (R6,
-	// P13, M12).
-	Ignored bool
+	// Why is the reason for that, or for which the machine is not preserved; zero for an ordinary machine.
+	Why reason.Reason
+	// Verdict is what people are told of it.
+	Verdict Verdict
 	// ConsumeRequest says that the request annotations are to be deleted: they have had their time (T3, T8), or are not
 	// honoured (P3, R6, P13).
 	ConsumeRequest bool
@@ -148,8 +158,8 @@ type Decision struct {
 	beside, renews bool
 	// uncured says that a remediation has just ended, and the machine is still failed.
 	uncured bool
-	// forfeits says in words why the machine would not get the place that may be free for it (P3, H3); empty for nothing.
-	forfeits string
+	// forfeits is why the machine would not get the place that may be free for it (P3, H3); zero for nothing.
+	forfeits reason.Reason
 	// takesOver says that it asks for one because a remediation ends and nothing else keeps the machine.
 	takesOver bool
 	// native says that machine-controller-manager is about to do by itself what is left to be done.
@@ -185,7 +195,7 @@ func decide(g Group, m Member, now time.Time) Decision {
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {
-			d.Rule, d.Reason = RuleDeleted, reasonDeleted
+			d.become(RuleDeleted, WhyDeleted)
 		}
 		return d
 	}
@@ -239,32 +249,32 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	switch {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
-		d.Untold = reasonNoReplicas
+		d.Why = WhyNoReplicas
 	case d.forbidden(g): // R6
-		d.refuse(g, reasonForbidden)
+		d.refuse(g, WhyForbidden)
 	case !now.Before(d.limit) && !works: // P13
-		d.refuse(g, reasonMaxTimeout)
+		d.refuse(g, WhyKeptForTooLong)
 	case d.near && d.rolling: // P3
-		d.refuseRequest(reasonUpdate)
-		d.forfeit(released, reasonUpdate)
+		d.refuseRequest(WhyUpdating)
+		d.forfeit(released, WhyUpdating)
 	case d.near && cannotBeHeld(d):
-		d.refuseRequest(reasonComponents)
+		d.refuseRequest(WhyComponentsNotReady)
 	case d.near && d.tooLate(g, now): // H3
-		d.refuseRequest(reasonLate)
-		d.forfeit(released, reasonLate)
+		d.refuseRequest(WhyFailedTooEarly)
+		d.forfeit(released, WhyFailedTooEarly)
 	case d.Request.Value == v1alpha1.RequestNow && now.Before(d.limit):
 		d.begin(g, v1alpha1.CauseNow, now)
 		d.Confirm = true
 	case !released && d.remediable(g, now):
 		d.begin(g, v1alpha1.CauseRemediation, now)
 	case d.Request.Value == v1alpha1.RequestFalse: // T6
-		d.Untold = reasonDenied
+		d.Why = WhyDenied
 	case !released && d.maintainable(g, now):
 		d.begin(g, v1alpha1.CauseMaintenance, now)
 	case !d.near:
 		d.refuseMaintenance(g, now)
 	case released: // T8
-		d.refuseRequest(reasonSpent)
+		d.refuseRequest(WhyHadItsTime)
 	case d.Request.Value == v1alpha1.RequestWhenFailed:
 		d.begin(g, v1alpha1.CauseWhenFailed, now)
 	case d.autoPreservedNatively() && g.Share == nil:
@@ -272,15 +282,24 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case d.autoPreservedNatively():
 		d.begin(g, v1alpha1.CauseAuto, now)
 		d.Target.Claims[0].Expiry = earlier(d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time, d.limit)
-		d.Reason, d.claims = reasonNative, true
+		d.become(RuleAuto, WhyPreservedNatively)
+		d.claims = true
 	case d.Machine.Spec.ProviderID == "": // no VM, no evidence
-		d.Untold = reasonNoVM
+		d.Why = WhyNoVM
 	default:
 		d.begin(g, v1alpha1.CauseAuto, now)
 		d.claims = true
 	}
 	if d.Target != nil && d.Target.Provisional {
-		d.Rule, d.Reason = RuleMargin, reasonMargin
+		d.become(RuleMargin, WhyAboutToFail)
+	}
+}
+
+// become follows a rule for a reason. What is told of before gives way: what is decided later is of more weight.
+func (d *Decision) become(rule Rule, why reason.Reason) {
+	d.Rule, d.Why, d.Verdict = rule, why, Untold
+	if eventsTold[rule] != "" {
+		d.Verdict = Told
 	}
 }
 
@@ -311,9 +330,9 @@ func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
 }
 
 // forfeit makes the machine ask for a place that it does not get, so that people are told if one is free.
-func (d *Decision) forfeit(released bool, reason string) {
-	if d.claims = d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != ""; d.claims {
-		d.forfeits = reason
+func (d *Decision) forfeit(released bool, why reason.Reason) {
+	if d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != "" {
+		d.claims, d.forfeits = true, why
 	}
 }
 
@@ -327,7 +346,8 @@ func (d *Decision) tooLate(g Group, now time.Time) bool {
 // exist until its deadline (H4).
 func (d *Decision) begin(g Group, cause string, now time.Time) {
 	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, cause, now)}}}
-	d.Rule, d.Reason = WhyBegun(cause)
+	why := WhyBegun(cause)
+	d.become(why.Rule, why)
 	if cause == v1alpha1.CauseRemediation {
 		d.Target.RemediatedUntil, _ = d.remediation(g)
 	}

@@ -89,7 +89,7 @@ var _ = Describe("Decide", func() {
 				target.FailedSince, target.Since = time.Time{}, time.Time{}
 				d.Target = &target
 			}
-			result = append(result, outcome{Rule: d.Rule, Target: d.Target, Next: d.Next, Refused: d.Refused, Consume: d.ConsumeRequest})
+			result = append(result, outcome{Rule: d.Rule, Target: d.Target, Next: d.Next, Refused: d.Verdict == Refused, Consume: d.ConsumeRequest})
 		}
 		return result
 	}
@@ -297,7 +297,7 @@ var _ = Describe("Decide", func() {
 		g.Share = nil
 		decisions := Decide(g, now)
 		Expect(decisions[0].Target).To(BeNil())
-		Expect(decisions[0].Refused).To(BeFalse())
+		Expect(decisions[0].Verdict).To(Equal(Untold))
 		Expect(decisions[1].Target).NotTo(BeNil())
 	})
 
@@ -326,7 +326,7 @@ var _ = Describe("Decide", func() {
 
 		It("should refuse the rest, and say so", func() {
 			decisions := Decide(group(1, unknown("a", Start), unknown("b", Start)), now)
-			Expect(decisions[1].Refused).To(BeTrue())
+			Expect(decisions[1].Verdict).To(Equal(Refused))
 			Expect(decisions[1].Target).To(BeNil())
 		})
 

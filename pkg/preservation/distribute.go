@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // distribute settles the claims on the share (P1, T5, T9): those that have a place are counted, those above a lowered
@@ -63,9 +64,9 @@ func (p *places) letGo(share int32) {
 	for _, d := range p.auto {
 		if p.used > share && (d.Current.Share == 0 || d.Current.Share > share) {
 			if d.Current.Share == 0 {
-				d.leave(RuleShareUsedUp, reasonShareUsedUp)
+				d.leave(RuleShareUsedUp, WhyShareUsedUp)
 			} else {
-				d.leave(RuleShareLowered, reasonShareLowered)
+				d.leave(RuleShareLowered, WhyShareLowered)
 			}
 			p.used--
 			continue
@@ -110,9 +111,9 @@ func (p *places) serve(g Group, now time.Time) {
 	slices.SortFunc(p.claims, firstToFail)
 	for _, d := range p.claims {
 		switch {
-		case d.forfeits != "" && d.due && share != nil && p.used < *share:
-			d.Refused, d.Reason = true, d.forfeits
-		case d.forfeits != "":
+		case !d.forfeits.IsZero() && d.due && share != nil && p.used < *share:
+			d.Why, d.Verdict = d.forfeits, Refused
+		case !d.forfeits.IsZero():
 			d.refusePlace(share)
 		case share != nil && p.used+p.leaving < *share:
 			d.Target.Share = *share
@@ -126,13 +127,13 @@ func (p *places) serve(g Group, now time.Time) {
 			d.Target.Share = 0
 			p.used++
 		case d.Current != nil && d.Target.workedOn():
-			d.leave(RuleShareUsedUp, reasonShareUsedUp)
+			d.leave(RuleShareUsedUp, WhyShareUsedUp)
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
 			// than being let go and taken anew.
 			d.wait()
 		case d.Current != nil:
-			d.leave(RuleShareUsedUp, reasonFailedAgain)
+			d.leave(RuleShareUsedUp, WhyFailedAgain)
 		default:
 			d.refusePlace(share)
 		}
@@ -140,15 +141,16 @@ func (p *places) serve(g Group, now time.Time) {
 }
 
 // leave lets go of a machine that has no place, except for a maintenance or a remediation, which need none (M12, X10).
-func (d *Decision) leave(rule Rule, reason string) {
+func (d *Decision) leave(rule Rule, why reason.Reason) {
 	if d.Target.workedOn() {
 		d.Target.drop(v1alpha1.CauseAuto)
-		if d.claims = false; d.Rule == "" {
-			d.Rule, d.Reason = RuleClaims, reason
+		d.claims = false
+		if d.Rule == "" {
+			d.become(RuleClaims, why)
 		}
 		return
 	}
-	d.end(rule, reason)
+	d.end(rule, why)
 	d.Next = time.Time{}
 }
 
@@ -157,24 +159,23 @@ func (d *Decision) wait() {
 	d.overdue = false // it is not held yet
 	d.Target.Failed, d.Target.FailedSince, d.Target.FailsAt = d.Current.Failed, d.Current.FailedSince, d.Current.FailsAt
 	if d.Rule == RuleFail || d.Rule == RuleMargin {
-		d.Rule, d.Reason = "", ""
+		d.become("", reason.Reason{})
 	}
 }
 
 // refusePlace is T6. Until the deadline a place may still be given back.
 func (d *Decision) refusePlace(share *int32) {
-	d.Target, d.Rule, d.Reason, d.Next = nil, "", "", time.Time{}
-	if !d.due {
-		d.Next = d.Deadline
-		return
-	}
+	d.Target, d.Next = nil, time.Time{}
+	d.become("", d.forfeits)
 	switch {
+	case !d.due:
+		d.Next = d.Deadline
 	case share == nil:
-		d.Untold = reasonShareUnknown
+		d.Why = WhyShareUnknown
 	case *share == 0:
-		d.Untold = reasonNoShare
+		d.Why = WhyNoShare
 	default:
-		d.Refused, d.Reason = true, reasonNoPlace
+		d.Why, d.Verdict = WhyNoPlace, Refused
 	}
 }
 

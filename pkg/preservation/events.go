@@ -4,12 +4,10 @@
 
 package preservation
 
-import (
-	"fmt"
-	"regexp"
-)
+import "fmt"
 
-// EventAction is the action of the Events about the preservation of a machine.
+// EventAction is the action of those Events about the preservation of a machine that tell of no decision, but of what nobody can
+// read (R3, R5). That of all others is the ID of the reason.
 const EventAction = "Preserve"
 
 // Reasons of the Events on Machines and Nodes (P11).
@@ -33,9 +31,9 @@ const (
 	EventInvalidTimeout = "InvalidPreserveTimeout"
 )
 
-// reasonsTold are those of the transitions that people are told of. A hold in the margin is none of them: nothing has
-// happened yet (H4). Nor is the end of a maintenance (M13), or of a remediation.
-var reasonsTold = map[Rule]string{
+// eventsTold are the reasons of the Events on transitions that people are told of. A hold in the margin is none of them: nothing
+// has happened yet (H4). Nor is the end of a maintenance (M13).
+var eventsTold = map[Rule]string{
 	RuleBegin:         EventPreserved,
 	RuleWhenFailed:    EventPreserved,
 	RuleAuto:          EventPreserved,
@@ -54,37 +52,58 @@ var reasonsTold = map[Rule]string{
 	RuleMaxTimeout:    EventReleased,
 }
 
-// Told returns the reason and the note of the Event by which people are told of the decision; empty if they are not.
-func (d *Decision) Told() (reason, note string) {
-	reason, told := reasonsTold[d.Rule]
+// Event returns the reason and the note of the Event by which people are told of the decision; empty if they are not. Its action is
+// the ID of the reason for the decision.
+func (d *Decision) Event() (reason, note string) {
 	switch {
-	case !told:
+	case d.Verdict == Untold:
 		return "", ""
+	case d.Verdict == Refused:
+		return EventRefused, "Machine failed and is replaced as " + d.Why.Text
+	case d.Verdict == Ignored:
+		return EventRefused, "Machine is not preserved as " + d.Why.Text
 	case d.Target != nil:
-		return reason, fmt.Sprintf("Machine is %s until %s as %s (cause %s)",
-			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), formatTime(d.Target.Expiry()), d.Reason, d.Target.Cause())
+		return eventsTold[d.Rule], fmt.Sprintf("Machine is %s until %s as %s (cause %s)",
+			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), formatTime(d.Target.Expiry()), d.Why.Text, d.Target.Cause())
 	}
-	return reason, fmt.Sprintf("Machine is no longer preserved as %s (cause was %s)", d.Reason, d.Current.Cause())
+	return eventsTold[d.Rule], fmt.Sprintf("Machine is no longer preserved as %s (cause was %s)", d.Why.Text, d.Current.Cause())
 }
 
-// Refusal returns the note of the Event with reason EventRefused, empty if nothing is refused.
-func (d *Decision) Refusal() string {
-	switch {
-	case d.Refused:
-		return "Machine failed and is replaced as " + d.Reason
-	case d.Ignored:
-		return "Machine is not preserved as " + d.Reason
+// IsEvent says that an Event with this reason is about the preservation of a machine.
+func IsEvent(reason string) bool {
+	switch reason {
+	case EventPreserved, EventFailed, EventRecovered, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout:
+		return true
 	}
-	return ""
+	return false
 }
 
-var noteFormat = regexp.MustCompile(`^Machine .*? as (.*?)(?: \(cause (?:was )?([a-z-]+)\))?$`)
-
-// ReadNote returns the reason and the cause in the note of an Event, as Told and Refusal write it; empty for what it does not
-// say.
-func ReadNote(note string) (reason, cause string) {
-	if match := noteFormat.FindStringSubmatch(note); match != nil {
-		return match[1], match[2]
+// RuleTold returns the rule that an Event with this reason and action tells of; empty for one that another version wrote, or that
+// rests on one rule for a machine that failed and on another for one that did not.
+func RuleTold(event, action string) Rule {
+	switch event {
+	case EventInvalidRequest:
+		return "R3"
+	case EventInvalidTimeout:
+		return "R5"
+	case EventNodeDenied:
+		return "P14"
+	case EventFailed:
+		return RuleFail
 	}
-	return "", ""
+	return ReasonOf(action).Rule
+}
+
+// CauseTold returns the cause that an Event with this reason and action tells of, empty if it does not tell, and whether what keeps
+// the machine may be something else than before.
+func CauseTold(event, action string) (cause string, changes bool) {
+	if event != EventPreserved {
+		return "", event == EventReleased
+	}
+	for cause, why := range begun {
+		if why.ID == action {
+			return cause, true
+		}
+	}
+	return "", true
 }

@@ -5,48 +5,87 @@
 package preservation_test
 
 import (
+	"fmt"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
-var _ = Describe("The note of an Event", func() {
-	causes := []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed, v1alpha1.CauseMaintenance, v1alpha1.CauseRemediation}
-
-	It("should be read as it is written", func() {
-		machine := Member{Machine: Machine("m")}
-		for _, reason := range Reasons() {
-			for _, cause := range causes {
-				record := &Record{Claims: []Claim{{Cause: cause, Expiry: Start}}}
-				for _, rule := range RulesTold() {
-					for _, d := range []*Decision{
-						{Member: machine, Rule: rule, Reason: reason, Target: record},
-						{Member: machine, Rule: rule, Reason: reason, Current: record},
-					} {
-						told, note := d.Told()
-						Expect(told).NotTo(BeEmpty())
-						readReason, readCause := ReadNote(note)
-						Expect([]string{readReason, readCause}).To(Equal([]string{reason, cause}), note)
-					}
-				}
-			}
-			for _, d := range []*Decision{{Member: machine, Reason: reason, Refused: true}, {Member: machine, Reason: reason, Ignored: true}} {
-				readReason, readCause := ReadNote(d.Refusal())
-				Expect([]string{readReason, readCause}).To(Equal([]string{reason, ""}), d.Refusal())
-			}
+var _ = Describe("The reasons", func() {
+	It("should stay what they are, but for their texts", func() {
+		var table strings.Builder
+		for _, why := range Reasons() {
+			fmt.Fprintf(&table, "%-22s %-4s %s\n", why.ID, why.Rule, why.Text)
 		}
+		golden.Expect("reasons.txt", table.String())
 	})
 
-	It("should be none where nobody is told", func() {
-		for _, rule := range []Rule{"", RuleMargin, RuleMaintenanceOver, RuleRemediationOver} {
-			reason, note := (&Decision{Rule: rule, Reason: "x"}).Told()
-			Expect(reason + note).To(BeEmpty())
+	It("should be one word of letters each, as the action of an Event", func() {
+		for _, why := range Reasons() {
+			Expect(why.ID).To(MatchRegexp(`^[A-Z][A-Za-z]{1,40}$`))
+			Expect(why.Text).To(MatchRegexp(`^[^A-Z].*[^.]$`))
 		}
-		Expect((&Decision{Reason: "x"}).Refusal()).To(BeEmpty())
-		reason, cause := ReadNote("Nothing is left to be evicted")
-		Expect(reason + cause).To(BeEmpty())
+	})
+})
+
+var _ = Describe("The Event of a decision", func() {
+	var (
+		machine = Member{Machine: Machine("m")}
+		record  = &Record{Claims: []Claim{{Cause: v1alpha1.CauseAuto, Expiry: Start}}}
+		why     = reason.Reason{ID: "Because", Text: "it is so"}
+	)
+
+	DescribeTable("should say what happens, and why", func(d Decision, rule Rule, verdict Verdict, reason, note string) {
+		d.Member = machine
+		d.Become(rule, why)
+		if verdict != "" {
+			d.Verdict = verdict
+		}
+		toldReason, toldNote := d.Event()
+		Expect([]string{toldReason, toldNote}).To(Equal([]string{reason, note}))
+	},
+		Entry("begin", Decision{Target: record}, RuleAuto, Untold, "MachinePreserved", "Machine is Running:Preserved until 2026-03-01T12:00:00Z as it is so (cause auto)"),
+		Entry("end", Decision{Current: record}, RuleRelease, Untold, "MachinePreservationEnded", "Machine is no longer preserved as it is so (cause was auto)"),
+		Entry("refusal", Decision{}, Rule(""), Refused, "MachinePreservationRefused", "Machine failed and is replaced as it is so"),
+		Entry("refusal with the end of a hold", Decision{Current: record}, RuleMargin, Refused, "MachinePreservationRefused", "Machine failed and is replaced as it is so"),
+		Entry("request that is not heeded", Decision{}, Rule(""), Ignored, "MachinePreservationRefused", "Machine is not preserved as it is so"),
+		Entry("nothing that has happened", Decision{Target: record}, RuleMargin, Untold, "", ""),
+		Entry("M13: the end of a maintenance, in silence", Decision{Current: record}, RuleMaintenanceOver, Untold, "", ""),
+		Entry("nothing that anybody asked for", Decision{}, Rule(""), Untold, "", ""),
+	)
+
+	DescribeTable("should be read by its reason and action", func(event, action string, rule Rule, cause string, changes bool) {
+		Expect(IsEvent(event)).To(BeTrue())
+		Expect(RuleTold(event, action)).To(Equal(rule))
+		toldCause, changed := CauseTold(event, action)
+		Expect([]any{toldCause, changed}).To(Equal([]any{cause, changes}))
+	},
+		Entry("T1", EventPreserved, WhyAskedFor.ID, RuleBegin, v1alpha1.CauseNow, true),
+		Entry("T4", EventPreserved, WhyAskedInCase.ID, RuleWhenFailed, v1alpha1.CauseWhenFailed, true),
+		Entry("T5", EventPreserved, WhyMachineFailed.ID, RuleAuto, v1alpha1.CauseAuto, true),
+		Entry("M12", EventPreserved, WhyUnderMaintenance.ID, RuleMaintenance, v1alpha1.CauseMaintenance, true),
+		Entry("X10", EventPreserved, WhyPowerCycle.ID, RuleRemediation, v1alpha1.CauseRemediation, true),
+		Entry("T2: a failure, whoever keeps the machine", EventFailed, WhyMachineFailed.ID, RuleFail, "", false),
+		Entry("T7: a recovery", EventRecovered, WhyHealthyAgain.ID, RuleRecover, "", false),
+		Entry("a claim that goes beside another one", EventPreserved, WhyRequestWithdrawn.ID, Rule(""), "", true),
+		Entry("T9: an end", EventReleased, WhyShareLowered.ID, RuleShareLowered, "", true),
+		Entry("T3 or T8: an end", EventReleased, WhyExpired.ID, Rule(""), "", true),
+		Entry("P14: an end without the node", EventNodeDenied, WhyExpired.ID, Rule("P14"), "", false),
+		Entry("P1: a refusal", EventRefused, WhyNoPlace.ID, RuleShareUsedUp, "", false),
+		Entry("R3: an invalid request", EventInvalidRequest, EventAction, Rule("R3"), "", false),
+		Entry("R5: an invalid timeout", EventInvalidTimeout, EventAction, Rule("R5"), "", false),
+		Entry("of an older version", EventPreserved, "Preserve", Rule(""), "", true),
+		Entry("of another version", EventReleased, "InQuarantine", Rule(""), "", true),
+	)
+
+	It("should not be taken for those of others", func() {
+		Expect(IsEvent("PreservedNodeDrained")).To(BeFalse())
 	})
 })

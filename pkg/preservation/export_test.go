@@ -4,13 +4,10 @@
 
 package preservation
 
-import (
-	"maps"
-	"slices"
-)
+import "github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 
-// Reasons returns all reasons of decisions that rest on one rule.
-func Reasons() []string { return slices.Sorted(maps.Keys(rulesOf)) }
+// Reasons returns all reasons of decisions.
+func Reasons() []reason.Reason { return reasons.All() }
 
-// RulesTold returns the rules of the decisions that people are told of.
-func RulesTold() []Rule { return slices.Sorted(maps.Keys(reasonsTold)) }
+// Become makes a decision follow a rule for a reason.
+func (d *Decision) Become(rule Rule, why reason.Reason) { d.become(rule, why) }

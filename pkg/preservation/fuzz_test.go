@@ -128,11 +128,11 @@ func checkBounded(t *testing.T, g Group, d Decision, now time.Time, length int) 
 	if c := PreservedCondition(m.Node); c != nil && len(c.Message) > length+len("Machine preserved until 2026-03-01T12:00:00Z.") {
 		t.Errorf("P14: the message of the condition grows to %q", c.Message)
 	}
-	if steps := Steps(g.Holder, d, g.Timeouts, now); len(steps) > 8 || len(d.Reason) > 150 {
-		t.Errorf("P14: %d steps for the reason %q", len(steps), d.Reason)
+	if steps := Steps(g.Holder, d, g.Timeouts, now); len(steps) > 8 || !d.Why.IsZero() && ReasonOf(d.Why.ID) != d.Why {
+		t.Errorf("P14: %d steps for the reason %q", len(steps), d.Why)
 	}
-	if (d.Refused || d.Ignored) && RuleOf(d.Reason) == "" || d.Untold != "" && RuleOf(d.Untold) == "" {
-		t.Errorf("no rule is known for the reason %q%q", d.Reason, d.Untold)
+	if !d.Why.IsZero() && d.Why.Rule+d.Rule == "" || d.Verdict != Untold && d.Why.IsZero() {
+		t.Errorf("no rule is known for the reason %q", d.Why)
 	}
 	if record := ReadRecord(m.Machine); record != nil && !record.Since.IsZero() && record.Expiry().After(record.Since.Add(g.MaxTimeout)) {
 		t.Errorf("P13: the machine is kept until %s, since %s", record.Expiry(), record.Since)

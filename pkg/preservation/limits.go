@@ -11,6 +11,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // span is the time for which a machine was kept, from the first claim to the end of the last one. It outlives the record:
@@ -124,26 +125,24 @@ func (d *Decision) forbidden(g Group) bool {
 
 // refuse refuses, for good, what the machine would be preserved for. A request is deleted only where machine-controller-
 // manager >= 0.62 obeys it by itself.
-func (d *Decision) refuse(g Group, reason string) {
-	switch {
-	case d.Request.explicit():
-		d.Refused, d.Ignored, d.ConsumeRequest = d.due, !d.due, g.Holder.obeys(*d)
+func (d *Decision) refuse(g Group, why reason.Reason) {
+	d.Why = why
+	switch asked := d.Request.explicit(); {
+	case asked && d.due:
+		d.Verdict, d.ConsumeRequest = Refused, g.Holder.obeys(*d)
+	case asked:
+		d.Verdict, d.ConsumeRequest = Ignored, g.Holder.obeys(*d)
 	case d.due && d.Request.Value == "" && g.Share != nil && *g.Share > 0 && d.Machine.Annotations[v1alpha1.AnnotationReleased] == "":
-		d.Refused = true
-	default:
-		d.Untold = reason
-		return
+		d.Verdict = Refused
 	}
-	d.Reason = reason
 }
 
 // refuseRequest refuses what was asked for. machine-controller-manager >= 0.62 would obey the request by itself.
-func (d *Decision) refuseRequest(reason string) {
+func (d *Decision) refuseRequest(why reason.Reason) {
+	d.Why = why
 	if d.due && d.Request.explicit() {
-		d.Refused, d.Reason, d.ConsumeRequest = true, reason, true
-		return
+		d.Verdict, d.ConsumeRequest = Refused, true
 	}
-	d.Untold = reason
 }
 
 // outwait is for a request that is not honoured, that machine-controller-manager >= 0.62 obeys by itself, and that comes

@@ -120,15 +120,15 @@ var _ = Describe("Limits", func() {
 			It("P13: should say why a machine is let go that has been kept for the longest time, and why it is not kept again", func() {
 				g := group(Member{Machine: Machine("m", failing, worn, Preserved("Failed:Preserved", "now", now), worn), Node: Node("m", NotReady, asked)})
 				decisions, _ := round(g, now)
-				Expect(decisions[0]).To(And(HaveField("Rule", RuleMaxTimeout), HaveField("Reason", ContainSubstring("as long as operators allow")), HaveField("ConsumeRequest", true)))
+				Expect(decisions[0]).To(And(HaveField("Rule", RuleMaxTimeout), HaveField("Why", WhyKeptForTooLong), HaveField("ConsumeRequest", true)))
 				Expect(g.Members[0].Machine.Annotations).To(And(HaveKey(released), HaveKey(preservedSince)))
 
 				for _, request := range []string{"now", "when-failed"} {
 					d := Decide(group(Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady, NodeAnnotation(preserve, request))}), now)[0]
-					Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Refused", true), HaveField("Ignored", false), HaveField("Reason", ContainSubstring("as long as operators allow"))))
+					Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Verdict", Refused), HaveField("Why", WhyKeptForTooLong)))
 				}
 				d := Decide(group(Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady)}), now)[0]
-				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Refused", true), HaveField("ConsumeRequest", false)))
+				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Verdict", Refused), HaveField("ConsumeRequest", false)))
 			})
 
 			It("P13: should count anew once the machine was healthy, and nobody kept it, for its health timeout", func() {
@@ -265,7 +265,7 @@ var _ = Describe("Limits", func() {
 				settled(g, now)
 				g.Rollout = true
 				d, _ := round(g, deadline)
-				Expect(d[0].Refusal()).To(Equal("Machine failed and is replaced as its MachineDeployment is being updated"))
+				Expect(d[0]).To(And(HaveField("Verdict", Refused), HaveField("Why", WhyUpdating)))
 			})
 
 			It("P3: should leave the protection of machine-controller-manager as long as machines of the old MachineSet are on their way out", func() {
@@ -328,7 +328,7 @@ var _ = Describe("Limits", func() {
 					g := group(m)
 					forbid(&g)
 					decisions, _ := round(g, now)
-					Expect(decisions[0]).To(And(HaveField("Rule", RuleForbidden), HaveField("Reason", "operators forbid it with "+prefix+"forbidden")))
+					Expect(decisions[0]).To(And(HaveField("Rule", RuleForbidden), HaveField("Why", WhyForbidden)))
 					_, m = settled(g, now)
 					Expect(ReadRecord(m.Machine)).To(BeNil())
 					Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
@@ -341,19 +341,19 @@ var _ = Describe("Limits", func() {
 			)
 
 			DescribeTable("R6: should begin none that operators forbid",
-				func(m Member, want Decision) {
+				func(m Member, want Verdict) {
 					d := Decide(group(m), now)[0]
 					Expect(d.Target).To(BeNil())
-					Expect([]bool{d.Ignored, d.Refused}).To(Equal([]bool{want.Ignored, want.Refused}))
+					Expect(d.Verdict).To(Equal(want))
 					_, m = settled(group(m), now)
 					Expect(ReadRecord(m.Machine)).To(BeNil())
 				},
-				Entry("now", Member{Machine: Machine("m", forbidden), Node: Node("m", asked)}, Decision{Ignored: true}),
-				Entry("now on a machine that failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, asked)}, Decision{Refused: true}),
-				Entry("when-failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}, Decision{Refused: true}),
-				Entry("auto", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady)}, Decision{Refused: true}),
-				Entry("false", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "false"))}, Decision{}),
-				Entry("nothing", Member{Machine: Machine("m", forbidden), Node: Node("m")}, Decision{}),
+				Entry("now", Member{Machine: Machine("m", forbidden), Node: Node("m", asked)}, Ignored),
+				Entry("now on a machine that failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, asked)}, Refused),
+				Entry("when-failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}, Refused),
+				Entry("auto", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady)}, Refused),
+				Entry("false", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "false"))}, Untold),
+				Entry("nothing", Member{Machine: Machine("m", forbidden), Node: Node("m")}, Untold),
 			)
 
 			It("R6: should take nothing but true for a veto", func() {

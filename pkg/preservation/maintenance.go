@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // MaintenanceOptions say how machines are kept whose nodes somebody works on (M12).
@@ -79,7 +80,7 @@ func (d *Decision) maintainable(g Group, now time.Time) bool {
 func (d *Decision) refuseMaintenance(g Group, now time.Time) {
 	since, ok := d.maintenance(g)
 	if until := d.maintainedUntil(g, now); ok && !now.Before(until) && !since.Before(until) {
-		d.Ignored, d.Reason = true, reasonMaintenanceExhausted
+		d.Why, d.Verdict = WhyMaintenanceExhausted, Ignored
 	}
 }
 
@@ -104,21 +105,21 @@ func (d *Decision) settleMaintenance(g Group, now time.Time) {
 	switch {
 	case claim == nil && d.maintainable(g, now):
 		d.addWork(g, v1alpha1.CauseMaintenance, now)
-		d.Rule, d.Reason = RuleMaintenance, reasonMaintenance
+		d.become(RuleMaintenance, WhyUnderMaintenance)
 	case claim == nil:
 	case !now.Before(claim.Expiry):
 		d.exhaustMaintenance(g, now)
 		target.drop(v1alpha1.CauseMaintenance)
-		d.Rule, d.Reason = RuleClaims, reasonMaintenanceExhausted
+		d.become(RuleClaims, WhyMaintenanceExhausted)
 	case goes && !target.MaintenanceOver.IsZero() && d.maintainable(g, now):
 		claim.Expiry, target.MaintenanceOver = d.maintainedUntil(g, now), time.Time{}
 	case ends && wellDone:
 		target.drop(v1alpha1.CauseMaintenance)
-		d.Rule, d.Reason = RuleMaintenanceOver, reasonMaintenanceOver
+		d.become(RuleMaintenanceOver, WhyMaintenanceOver)
 	case ends && target.MaintenanceOver.IsZero():
 		target.MaintenanceOver = now.Truncate(time.Second)
 		claim.Expiry = earlier(claim.Expiry, target.MaintenanceOver.Add(g.Timeouts.For(d.Machine).Health))
-		d.Rule, d.Reason = RuleMaintenanceOver, reasonMaintenanceOver
+		d.become(RuleMaintenanceOver, WhyMaintenanceOver)
 	}
 	if auto := target.claim(v1alpha1.CauseAuto); auto != nil && target.maintained() && !target.remediated() && !now.Before(auto.Expiry) {
 		target.drop(v1alpha1.CauseAuto) // its place is free
@@ -146,14 +147,11 @@ func (d *Decision) exhaustMaintenance(g Group, now time.Time) {
 
 // MaintainedUntil returns until when a machine is kept whose Node shows a maintenance, and if it is not, the zero time and why
 // the maintenance does not keep it (M12). The group need not have its other members.
-func MaintainedUntil(g Group, m Member, now time.Time) (until time.Time, why string) {
+func MaintainedUntil(g Group, m Member, now time.Time) (until time.Time, why reason.Reason) {
 	g.Members = []Member{m}
-	switch d := Decide(g, now)[0]; {
-	case d.Target != nil:
-		return d.Target.Expiry(), ""
-	case d.Refused, d.Ignored, d.Rule != "":
-		return time.Time{}, d.Reason
-	default:
-		return time.Time{}, cmp.Or(d.Untold, reasonMaintenanceExhausted)
+	d := Decide(g, now)[0]
+	if d.Target != nil {
+		return d.Target.Expiry(), reason.Reason{}
 	}
+	return time.Time{}, cmp.Or(d.Why, WhyMaintenanceExhausted)
 }

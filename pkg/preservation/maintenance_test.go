@@ -204,7 +204,7 @@ var _ = Describe("Maintenance", func() {
 				Expect(ReadRecord(machine(g)).Drains()).To(BeFalse())
 				failing(now)(g.Members[1].Machine)
 				NotReady(g.Members[1].Node)
-				Expect(Decide(*g, now)[1]).To(And(HaveField("Target", BeNil()), HaveField("Refused", true)), "P1: the place is taken")
+				Expect(Decide(*g, now)[1]).To(And(HaveField("Target", BeNil()), HaveField("Verdict", Refused)), "P1: the place is taken")
 
 				edit(g, over)
 				settle(g, now)
@@ -318,11 +318,11 @@ var _ = Describe("Maintenance", func() {
 				settle(g, begins)
 				expectClaim(g, "Running:Preserved", now.Add(hold))
 				settle(g, now.Add(hold))
-				Expect(Decide(*g, now.Add(hold))[0].Ignored).To(BeFalse(), "the end was told")
+				Expect(Decide(*g, now.Add(hold))[0].Verdict).To(Equal(Untold), "the end was told")
 				edit(g, since(now.Add(30*time.Hour)))
-				Expect(Decide(*g, now.Add(30*time.Hour))[0]).To(And(HaveField("Ignored", true), HaveField("Refused", false), HaveField("Reason", "its node was under maintenance for as long as it is kept for that")))
+				Expect(Decide(*g, now.Add(30*time.Hour))[0]).To(And(HaveField("Verdict", Ignored), HaveField("Why", WhyMaintenanceExhausted)))
 				g.Maintenance.Enabled = false
-				Expect(Decide(*g, now.Add(30*time.Hour))[0].Ignored).To(BeFalse())
+				Expect(Decide(*g, now.Add(30*time.Hour))[0].Verdict).To(Equal(Untold))
 				g.Maintenance.Enabled = true
 				Expect(settle(g, now.Add(30*time.Hour))).To(BeEmpty())
 				Expect(settle(g, now.Add(longest+time.Hour))).To(BeEmpty(), "it is still that one")

@@ -10,6 +10,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // decideOngoing decides on a preserved machine: T2, T3, T7, T8.
@@ -37,19 +38,19 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 	}
 	switch {
 	case g.Disabled:
-		d.release(reasonDisabled)
+		d.release(WhyDisabled)
 	case d.forbidden(g):
-		d.end(RuleForbidden, reasonForbidden)
+		d.end(RuleForbidden, WhyForbidden)
 		d.ConsumeRequest = true
 	case !now.Before(d.Target.Expiry()) && !d.Target.onlyRemediated():
 		d.expire(g, now)
 	case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):
-		d.release(reasonFalse)
+		d.release(WhyStopped)
 	case (d.Target.autoPreserved() || d.Target.workedOn()) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
 		d.exhaustMaintenance(g, now)
 		d.exhaustRemediation(g, now)
 		d.ConsumeRequest = !d.Target.onlyWorkedOn()
-		d.release(reasonStopped)
+		d.release(WhyEndedNatively)
 	default:
 		switch {
 		case changed && d.stopped():
@@ -64,13 +65,13 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.settleClaims(g, now)
 		d.beside = d.uncured && d.asked && d.Target.onlyAsked() // what the share would have done without the request (T2)
 		switch {
-		case len(d.Target.Claims) == 0 && (d.Rule == RuleMaintenanceOver || d.Rule == RuleRemediationOver):
-			d.end(d.Rule, d.Reason)
+		case len(d.Target.Claims) == 0 && d.Verdict == Untold: // somebody has worked on it, who is done
+			d.Target = nil
 		case !now.Before(d.Target.Expiry()): // of what is left, if anything
 			d.ConsumeRequest = d.Target.personal() != nil
-			d.release(d.Reason)
+			d.release(d.Why)
 		case d.near && cannotBeHeld(d):
-			d.release(reasonComponents)
+			d.release(WhyComponentsNotReady)
 			d.ConsumeRequest = true
 		default:
 			d.settleFailure(now)
@@ -86,7 +87,7 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 	switch claim := target.personal(); {
 	case claim != nil && d.withdrawn(*claim):
 		target.drop(claim.Cause)
-		d.Rule, d.Reason = RuleClaims, reasonWithdrawn
+		d.become(RuleClaims, WhyRequestWithdrawn)
 		if len(target.Claims) == 1 && target.isTentative() { // as if nobody had asked
 			target.confirm()
 			target.Provisional = true
@@ -98,9 +99,10 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 			target.Claims = nil
 			target.Provisional = d.Request.Value == v1alpha1.RequestWhenFailed
 		}
-		target.Claims = append(target.Claims, Claim{Cause: causeOf(d.Request.Value), Expiry: d.expiry(g, causeOf(d.Request.Value), now)})
+		cause := causeOf(d.Request.Value)
+		target.Claims = append(target.Claims, Claim{Cause: cause, Expiry: d.expiry(g, cause, now)})
 		if !target.Provisional {
-			d.Rule, d.Reason = RuleClaims, reasonNow
+			d.become(RuleClaims, WhyBegun(cause))
 		}
 	}
 	claim := target.personal()
@@ -142,7 +144,7 @@ func (d *Decision) settleFailed() {
 		d.replace()
 	case d.recovered():
 		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
-		d.Rule, d.Reason = RuleRecover, reasonHealthy
+		d.become(RuleRecover, WhyHealthyAgain)
 	}
 }
 
@@ -152,7 +154,7 @@ func (d *Decision) settleFailing(now time.Time) {
 	case d.recovered():
 		d.Deadline = time.Time{}
 		if d.Target.Provisional {
-			d.end(RuleMargin, reasonNotFailed)
+			d.end(RuleMargin, WhyDidNotFail)
 			return
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
@@ -162,7 +164,7 @@ func (d *Decision) settleFailing(now time.Time) {
 		}
 		if !now.Before(d.Target.Expiry()) {
 			d.ConsumeRequest = d.Target.personal() != nil
-			d.release(reasonExpired)
+			d.release(WhyExpired)
 		}
 	case d.due && !d.healthy && d.rolling:
 		d.replace()
@@ -182,7 +184,7 @@ func (d *Decision) settleDoubted(now time.Time) {
 	}
 	d.Target.FailedSince, d.Target.FailsAt = failedSince(d.Machine), d.Deadline
 	if d.Rule == "" {
-		d.Rule, d.Reason = RuleMargin, reasonMargin
+		d.become(RuleMargin, WhyAboutToFail)
 	}
 	auto := d.Target.claim(v1alpha1.CauseAuto)
 	d.claims = !d.asked && (!d.Target.workedOn() || auto != nil && now.Before(auto.Expiry))
@@ -198,18 +200,19 @@ func (d *Decision) settleDoubted(now time.Time) {
 // replace lets go of a machine that failed during an update of its MachineDeployment (P3). Of one that was only held until its
 // deadline nobody was told that it has a place.
 func (d *Decision) replace() {
-	d.end(RuleRollout, reasonReplaced)
+	d.end(RuleRollout, WhyReplaced)
 	d.ConsumeRequest = true
 	if d.Current.Provisional {
-		d.Refused, d.Reason = true, reasonUpdate
+		d.Why, d.Verdict = WhyUpdating, Refused
 	}
 }
 
 // fail is the transition at the deadline itself (H4).
 func (d *Decision) fail() {
-	d.Rule, d.Reason = RuleFail, reasonAuto
+	d.become(RuleFail, WhyMachineFailed)
 	if cause := d.Target.Cause(); d.Target.Provisional && (cause == v1alpha1.CauseWhenFailed || cause == v1alpha1.CauseAuto) {
-		d.Rule, d.Reason = WhyBegun(cause)
+		why := WhyBegun(cause)
+		d.become(why.Rule, why)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 	d.Target.confirm()
@@ -237,24 +240,27 @@ func isStopped(machine *machinev1alpha1.Machine) bool {
 func (d *Decision) expire(g Group, now time.Time) {
 	d.exhaustMaintenance(g, now)
 	d.ConsumeRequest = !d.Target.onlyWorkedOn() // a maintenance is no request
-	if d.release(reasonExpired); d.ConsumeRequest && !now.Before(d.limit) {
-		d.end(RuleMaxTimeout, reasonMaxTimeout)
+	if d.ConsumeRequest && !now.Before(d.limit) {
+		d.end(RuleMaxTimeout, WhyKeptForTooLong)
+		return
 	}
+	d.release(WhyExpired)
 }
 
 // release ends the preservation: T8 for a failed machine, T3 for any other.
-func (d *Decision) release(reason string) {
+func (d *Decision) release(why reason.Reason) {
 	rule := RuleRelease
 	if d.Current.Failed {
 		rule = RuleReleaseFailed
 	}
-	d.end(rule, reason)
+	d.end(rule, why)
 }
 
 // end ends the preservation by a rule.
-func (d *Decision) end(rule Rule, reason string) {
+func (d *Decision) end(rule Rule, why reason.Reason) {
 	if d.Current.Provisional { // nobody was told that it had begun
 		rule = RuleMargin
 	}
-	d.Rule, d.Reason, d.Target, d.claims = rule, reason, nil, false
+	d.become(rule, why)
+	d.Target, d.claims = nil, false
 }

@@ -656,7 +656,7 @@ func (w *world) checkOrder(decisions []Decision) {
 	reversed := Decide(w.withMembers(true), w.now)
 	for i, d := range decisions {
 		r := reversed[len(reversed)-1-i]
-		if d.Rule != r.Rule || d.Refused != r.Refused || d.ConsumeRequest != r.ConsumeRequest || !d.Next.Equal(r.Next) || !reflect.DeepEqual(d.Target, r.Target) {
+		if d.Rule != r.Rule || d.Why != r.Why || d.Verdict != r.Verdict || d.ConsumeRequest != r.ConsumeRequest || !d.Next.Equal(r.Next) || !reflect.DeepEqual(d.Target, r.Target) {
 			w.fail("the decision on %s depends on the order of the machines", w.machines[i].name)
 		}
 	}

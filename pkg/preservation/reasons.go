@@ -4,101 +4,70 @@
 
 package preservation
 
-import "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-
-// The reasons of decisions, for people.
-const (
-	reasonNow        = "it was asked for"
-	reasonWhenFailed = "it was asked for in case the machine fails"
-	reasonAuto       = "the machine failed"
-	reasonNative     = "machine-controller-manager had preserved it"
-	reasonMargin     = "the machine is about to fail"
-	reasonHealthy    = "the node is healthy again"
-
-	reasonNotFailed  = "the machine did not fail"
-	reasonExpired    = "the preservation expired"
-	reasonWithdrawn  = "the request was withdrawn"
-	reasonStopped    = "machine-controller-manager had ended it"
-	reasonFalse      = "the preservation was stopped by " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse
-	reasonReplaced   = "the machine failed and its MachineDeployment is being updated"
-	reasonDisabled   = "preservation was disabled for the shoot"
-	reasonDeleted    = "the machine is being deleted"
-	reasonForbidden  = "operators forbid it with " + v1alpha1.AnnotationForbidden
-	reasonMaxTimeout = "the machine has been kept for as long as operators allow"
-
-	reasonNoPlace      = "the share of its MachineDeployment is used up"
-	reasonShareUsedUp  = "the share is used up"
-	reasonShareLowered = "the share was lowered"
-	reasonFailedAgain  = "the machine failed again and the share is used up"
-	reasonNoShare      = "its MachineDeployment has no share"
-	reasonShareUnknown = "the share of its MachineDeployment is not known"
-
-	reasonUpdate     = "its MachineDeployment is being updated"
-	reasonNoReplicas = "its MachineDeployment is to have no machines"
-	reasonDenied     = v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + " forbids it"
-	reasonComponents = "its node is there, and the critical components on it are not ready"
-	reasonLate       = "machine-controller-manager had marked it Failed before it could be held"
-	reasonSpent      = "it has had its time"
-	reasonNoVM       = "it has no VM"
-
-	reasonMaintenance          = "its node is under maintenance"
-	reasonMaintenanceOver      = "the maintenance of its node is over"
-	reasonMaintenanceExhausted = "its node was under maintenance for as long as it is kept for that"
-
-	reasonRemediation       = "a power cycle of its host was asked for"
-	reasonRemediationOver   = "the power cycle of its host is over"
-	reasonRemediationFailed = "the power cycle of its host did not help"
+import (
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
-// WhyBegun returns the rule by which a machine is preserved for a cause, and the reason in words; nothing for a cause that is
-// not known.
-func WhyBegun(cause string) (Rule, string) {
-	switch cause {
-	case v1alpha1.CauseNow:
-		return RuleBegin, reasonNow
-	case v1alpha1.CauseWhenFailed:
-		return RuleWhenFailed, reasonWhenFailed
-	case v1alpha1.CauseAuto:
-		return RuleAuto, reasonAuto
-	case v1alpha1.CauseMaintenance:
-		return RuleMaintenance, reasonMaintenance
-	case v1alpha1.CauseRemediation:
-		return RuleRemediation, reasonRemediation
-	}
-	return "", ""
+// reasons are all that there are.
+var reasons reason.Table
+
+// The reasons of decisions.
+var (
+	// Why a machine is kept.
+	WhyAskedFor          = reasons.Add("AskedFor", RuleBegin, "it was asked for")
+	WhyAskedInCase       = reasons.Add("AskedInCase", RuleWhenFailed, "it was asked for in case the machine fails")
+	WhyMachineFailed     = reasons.Add("MachineFailed", RuleAuto, "the machine failed")
+	WhyPreservedNatively = reasons.Add("PreservedNatively", RuleAuto, "machine-controller-manager had preserved it")
+	WhyUnderMaintenance  = reasons.Add("UnderMaintenance", RuleMaintenance, "its node is under maintenance")
+	WhyPowerCycle        = reasons.Add("PowerCycle", RuleRemediation, "a power cycle of its host was asked for")
+	WhyPowerCycleFailed  = reasons.Add("PowerCycleFailed", RuleRemediation, "the power cycle of its host did not help")
+	WhyAboutToFail       = reasons.Add("AboutToFail", RuleMargin, "the machine is about to fail")
+	WhyHealthyAgain      = reasons.Add("HealthyAgain", RuleRecover, "the node is healthy again")
+
+	// Why it is kept no longer. Where no rule is named, it is T8 for a machine that failed and T3 for any other.
+	WhyDidNotFail       = reasons.Add("DidNotFail", RuleMargin, "the machine did not fail")
+	WhyExpired          = reasons.Add("Expired", "", "the preservation expired")
+	WhyRequestWithdrawn = reasons.Add("RequestWithdrawn", "", "the request was withdrawn")
+	WhyEndedNatively    = reasons.Add("EndedNatively", "", "machine-controller-manager had ended it")
+	WhyStopped          = reasons.Add("Stopped", "", "the preservation was stopped by "+v1alpha1.AnnotationPreserve+"="+v1alpha1.RequestFalse)
+	WhyDisabled         = reasons.Add("Disabled", "", "preservation was disabled for the shoot")
+	WhyReplaced         = reasons.Add("Replaced", RuleRollout, "the machine failed and its MachineDeployment is being updated")
+	WhyDeleted          = reasons.Add("Deleted", RuleDeleted, "the machine is being deleted")
+	WhyShareUsedUp      = reasons.Add("ShareUsedUp", RuleShareUsedUp, "the share is used up")
+	WhyShareLowered     = reasons.Add("ShareLowered", RuleShareLowered, "the share was lowered")
+	WhyFailedAgain      = reasons.Add("FailedAgain", RuleShareUsedUp, "the machine failed again and the share is used up")
+	WhyMaintenanceOver  = reasons.Add("MaintenanceOver", RuleMaintenanceOver, "the maintenance of its node is over")
+	WhyPowerCycleOver   = reasons.Add("PowerCycleOver", RuleRemediation, "the power cycle of its host is over")
+
+	// Why it is kept no longer, or is not kept.
+	WhyForbidden            = reasons.Add("Forbidden", RuleForbidden, "operators forbid it with "+v1alpha1.AnnotationForbidden)
+	WhyKeptForTooLong       = reasons.Add("KeptForTooLong", RuleMaxTimeout, "the machine has been kept for as long as operators allow")
+	WhyComponentsNotReady   = reasons.Add("ComponentsNotReady", "H3", "its node is there, and the critical components on it are not ready")
+	WhyMaintenanceExhausted = reasons.Add("MaintenanceExhausted", RuleMaintenance, "its node was under maintenance for as long as it is kept for that")
+
+	// Why it is not kept.
+	WhyNoPlace        = reasons.Add("NoPlace", RuleShareUsedUp, "the share of its MachineDeployment is used up")
+	WhyNoShare        = reasons.Add("NoShare", "T6", "its MachineDeployment has no share")
+	WhyShareUnknown   = reasons.Add("ShareUnknown", "T6", "the share of its MachineDeployment is not known")
+	WhyUpdating       = reasons.Add("Updating", RuleRollout, "its MachineDeployment is being updated")
+	WhyNoReplicas     = reasons.Add("NoReplicas", "P4", "its MachineDeployment is to have no machines")
+	WhyDenied         = reasons.Add("Denied", "R4", v1alpha1.AnnotationPreserve+"="+v1alpha1.RequestFalse+" forbids it")
+	WhyFailedTooEarly = reasons.Add("FailedTooEarly", "H3", "machine-controller-manager had marked it Failed before it could be held")
+	WhyHadItsTime     = reasons.Add("HadItsTime", RuleReleaseFailed, "it has had its time")
+	WhyNoVM           = reasons.Add("NoVM", "T6", "it has no VM")
+)
+
+// ReasonOf returns the reason with an ID, the zero one if there is none.
+func ReasonOf(id string) reason.Reason { return reasons.Of(id) }
+
+var begun = map[string]reason.Reason{
+	v1alpha1.CauseNow:         WhyAskedFor,
+	v1alpha1.CauseWhenFailed:  WhyAskedInCase,
+	v1alpha1.CauseAuto:        WhyMachineFailed,
+	v1alpha1.CauseMaintenance: WhyUnderMaintenance,
+	v1alpha1.CauseRemediation: WhyPowerCycle,
 }
 
-// RuleOf returns the rule that a reason rests on; nothing for one that is not known, or that rests on one rule for a machine that
-// failed and on another for one that did not.
-func RuleOf(reason string) Rule { return rulesOf[reason] }
-
-var rulesOf = map[string]Rule{
-	reasonNow:          RuleBegin,
-	reasonWhenFailed:   RuleWhenFailed,
-	reasonNative:       RuleAuto,
-	reasonHealthy:      RuleRecover,
-	reasonReplaced:     RuleRollout,
-	reasonDeleted:      RuleDeleted,
-	reasonShareUsedUp:  RuleShareUsedUp,
-	reasonFailedAgain:  RuleShareUsedUp,
-	reasonShareLowered: RuleShareLowered,
-	reasonForbidden:    RuleForbidden,
-	reasonMaxTimeout:   RuleMaxTimeout,
-
-	reasonUpdate:               RuleRollout,
-	reasonNoReplicas:           "P4",
-	reasonDenied:               "R4",
-	reasonComponents:           "H3",
-	reasonLate:                 "H3",
-	reasonNoVM:                 "T6",
-	reasonSpent:                RuleReleaseFailed,
-	reasonNoPlace:              RuleShareUsedUp,
-	reasonNoShare:              "T6",
-	reasonShareUnknown:         "T6",
-	reasonMaintenance:          RuleMaintenance,
-	reasonMaintenanceExhausted: RuleMaintenance,
-	reasonMaintenanceOver:      RuleMaintenanceOver,
-	reasonRemediation:          RuleRemediation,
-	reasonRemediationOver:      RuleRemediation,
-	reasonRemediationFailed:    RuleRemediation,
-}
+// WhyBegun returns why a machine is preserved for a cause, no reason for a cause that is not known.
+func WhyBegun(cause string) reason.Reason { return begun[cause] }

@@ -11,6 +11,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // RemediationOptions say how machines are kept whose hosts are power-cycled (X10).
@@ -98,7 +99,7 @@ func (d *Decision) dropOthers() {
 	before := len(d.Target.Claims)
 	d.Target.Claims = slices.DeleteFunc(d.Target.Claims, func(c Claim) bool { return c.Cause != v1alpha1.CauseRemediation })
 	if len(d.Target.Claims) < before {
-		d.Rule, d.Reason = RuleClaims, reasonRemediation
+		d.become(RuleClaims, WhyPowerCycle)
 	}
 }
 
@@ -118,7 +119,7 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 		if d.remediable(g, now) {
 			d.addWork(g, v1alpha1.CauseRemediation, now)
 			target.RemediatedUntil, _ = d.remediation(g)
-			d.Rule, d.Reason = RuleRemediation, reasonRemediation
+			d.become(RuleRemediation, WhyPowerCycle)
 		}
 		return
 	}
@@ -127,7 +128,8 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 		nearAt := claim.Expiry.Add(-min(maxMargin, g.Timeouts.For(d.Machine).Health/10))
 		if ends || !now.Before(nearAt) {
 			target.Claims = append(target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: d.expiry(g, v1alpha1.CauseAuto, now)})
-			d.Rule, d.Reason, d.claims, d.takesOver = RuleAuto, reasonRemediationFailed, true, true
+			d.become(RuleAuto, WhyPowerCycleFailed)
+			d.claims, d.takesOver = true, true
 			d.Deadline = target.FailedAt(d.Machine, g.Timeouts) // and not that of the hold: first come, first served
 		} else {
 			d.lookAt(nearAt)
@@ -141,9 +143,10 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 	switch {
 	case d.takesOver:
 	case d.healthy && (!target.Failing() || d.recovered()):
-		d.Rule, d.Reason = RuleRemediationOver, reasonRemediationOver
+		d.become(RuleRemediation, WhyPowerCycleOver)
+		d.Verdict = Untold
 	default:
-		d.Rule, d.Reason = RuleClaims, reasonRemediationOver
+		d.become(RuleClaims, WhyPowerCycleOver)
 	}
 }
 
@@ -160,9 +163,9 @@ func (d *Decision) giveUp() {
 	d.Target.drop(v1alpha1.CauseAuto)
 	switch {
 	case len(d.Target.Claims) == 0:
-		d.release(reasonRemediationFailed)
+		d.release(WhyPowerCycleFailed)
 		d.Next = time.Time{}
 	case d.Rule == RuleAuto:
-		d.Rule, d.Reason = "", ""
+		d.become("", reason.Reason{})
 	}
 }

@@ -60,7 +60,8 @@ var _ = Describe("Remediation", func() {
 				Members:        members,
 			}
 		}
-		// settle looks until there is nothing more to be done, and returns the rules that were followed.
+		var last Decision
+		// settle looks until there is nothing more to be done, and returns the rules that were followed. The last one is remembered.
 		settle := func(g *Group, now time.Time) (rules []Rule) {
 			GinkgoHelper()
 			for range 6 {
@@ -70,7 +71,7 @@ var _ = Describe("Remediation", func() {
 				}
 				for _, d := range decisions {
 					if d.Rule != "" {
-						rules = append(rules, d.Rule)
+						rules, last = append(rules, d.Rule), d
 					}
 				}
 			}
@@ -183,7 +184,8 @@ var _ = Describe("Remediation", func() {
 				edit(g, Annotation(remediation, "soon"))
 				Expect(settle(g, now)).To(BeEmpty())
 				expectHeld(g, "Running:Preserved", now.Add(10*time.Minute))
-				Expect(settle(g, now.Add(10*time.Minute))).To(ConsistOf(RuleRemediationOver))
+				Expect(settle(g, now.Add(10*time.Minute))).To(ConsistOf(RuleRemediation))
+				Expect(last).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
 				expectFree(g)
 			})
 
@@ -215,7 +217,8 @@ var _ = Describe("Remediation", func() {
 					edit(g, running, ready)
 					settle(g, now)
 					expectHeld(g, "Running:Preserved", until)
-					Expect(settle(g, end(g))).To(ConsistOf(RuleRemediationOver))
+					Expect(settle(g, end(g))).To(ConsistOf(RuleRemediation))
+					Expect(last).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
 					expectFree(g)
 					Expect(machine(g).Annotations).NotTo(HaveKey(released))
 				},

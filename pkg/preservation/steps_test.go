@@ -463,7 +463,7 @@ var _ = Describe("Steps", func() {
 			func(refused MachineOption) {
 				m := Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)), Node: Node("m", NodeAnnotation(preserve, "now"))}
 				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
-				Expect(decideAt(PreserveExpiry{}, m, now).Ignored).To(BeTrue())
+				Expect(decideAt(PreserveExpiry{}, m, now).Verdict).To(Equal(Ignored))
 				failing(m.Machine)
 				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty(), "machine-controller-manager would restart the timer")
 

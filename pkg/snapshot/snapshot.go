@@ -6,8 +6,8 @@
 package snapshot
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -19,23 +19,43 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 )
 
-// What Missing names things that others look for there.
+// Thing is what may be had or not. It never changes: bundles have it.
+type Thing string
+
+// The things that others look for. There are more, which nobody looks for and which are their own text.
 const (
-	WhatShoot         = "what the shoot knows"
-	WhatMachines      = "machines"
-	WhatNode          = "node"
-	WhatNodes         = "other nodes of the MachineDeployment"
-	WhatOtherMachines = "other machines of the MachineDeployment"
-	WhatNodeEvents    = "Events of the node"
-	WhatMachineEvents = "Events of the machine"
-	WhatMaintenances  = "node maintenances"
-	WhatController    = "arguments of the preservation controller"
-	WhatPods          = "pods of the node"
-	WhatBudgets       = "PodDisruptionBudgets of the pods"
-	WhatSeed          = "what the seed knows: machines, their Events and logs"
-	// WhatRest is before the name of things of which some are known.
-	WhatRest = "the rest of "
+	// WhatShoot is all that the shoot's API server knows.
+	WhatShoot         Thing = "Shoot"
+	WhatSeed          Thing = "Seed"
+	WhatMachines      Thing = "Machines"
+	WhatNode          Thing = "Node"
+	WhatNodes         Thing = "OtherNodes"
+	WhatOtherMachines Thing = "OtherMachines"
+	WhatNodeEvents    Thing = "NodeEvents"
+	WhatMachineEvents Thing = "MachineEvents"
+	WhatMaintenances  Thing = "NodeMaintenances"
+	WhatController    Thing = "ControllerArguments"
+	WhatPods          Thing = "Pods"
+	WhatBudgets       Thing = "PodDisruptionBudgets"
 )
+
+var texts = map[Thing]string{
+	WhatShoot:         "what the shoot knows",
+	WhatSeed:          "what the seed knows: machines, their Events and logs",
+	WhatMachines:      "machines",
+	WhatNode:          "node",
+	WhatNodes:         "other nodes of the MachineDeployment",
+	WhatOtherMachines: "other machines of the MachineDeployment",
+	WhatNodeEvents:    "Events of the node",
+	WhatMachineEvents: "Events of the machine",
+	WhatMaintenances:  "node maintenances",
+	WhatController:    "arguments of the preservation controller",
+	WhatPods:          "pods of the node",
+	WhatBudgets:       "PodDisruptionBudgets of the pods",
+}
+
+// Text returns the thing in words.
+func (t Thing) Text() string { return cmp.Or(texts[t], string(t)) }
 
 // Snapshot is what is known at a time: read from API servers, or from a bundle. Only what somebody needs is filled in.
 type Snapshot struct {
@@ -81,8 +101,18 @@ type Controller struct {
 
 // Missing is a thing that could not be had, and why.
 type Missing struct {
-	What   string `json:"what"`
-	Reason string `json:"reason"`
+	Thing Thing `json:"thing"`
+	// Partial says that it is only the rest of it that could not be had.
+	Partial bool   `json:"partial,omitempty"`
+	Reason  string `json:"reason"`
+}
+
+// What returns in words what could not be had.
+func (m Missing) What() string {
+	if m.Partial {
+		return "the rest of " + m.Thing.Text()
+	}
+	return m.Thing.Text()
 }
 
 // Node returns the node of a name, nil if it is not known.
@@ -113,10 +143,10 @@ func (s *Seed) Machine(name string) *machinev1alpha1.Machine {
 
 // Unknown returns what could not be had of some things, all or the rest of them, or of all that the shoot knows. A bundle misses logs
 // and more besides.
-func (s *Snapshot) Unknown(things ...string) []Missing {
+func (s *Snapshot) Unknown(things ...Thing) []Missing {
 	var unknown []Missing
 	for _, m := range s.Missing {
-		if slices.Contains(things, strings.TrimPrefix(m.What, WhatRest)) || strings.HasPrefix(m.What, WhatShoot) {
+		if m.Thing == WhatShoot || slices.Contains(things, m.Thing) {
 			unknown = append(unknown, m)
 		}
 	}
@@ -124,8 +154,8 @@ func (s *Snapshot) Unknown(things ...string) []Missing {
 }
 
 // Note notes what could not be had, unless the error is nil.
-func (s *Snapshot) Note(what string, err error) {
+func (s *Snapshot) Note(thing Thing, err error) {
 	if err != nil {
-		s.Missing = append(s.Missing, Missing{What: what, Reason: err.Error()})
+		s.Missing = append(s.Missing, Missing{Thing: thing, Reason: err.Error()})
 	}
 }

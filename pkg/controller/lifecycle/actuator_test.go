@@ -44,6 +44,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/controller/lifecycle"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -383,7 +384,7 @@ var _ = Describe("Actuator", func() {
 				node := &corev1.Node{}
 				Expect(shoot.Get(ctx, client.ObjectKey{Name: "m"}, node)).To(Succeed())
 				Expect(node.Spec.Taints).To(BeEmpty())
-				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved as preservation was disabled for the shoot")))
+				Expect(recorder.Events).To(Receive(ContainSubstring("no longer preserved as " + preservation.WhyDisabled.Text)))
 				Expect(deployed()).To(BeFalse())
 			})
 

@@ -6,14 +6,11 @@ package evidence
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // isIncomplete says that the shoot or the seed could not be asked.
 func isIncomplete(s *snapshot.Snapshot) bool {
-	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool {
-		return !strings.HasPrefix(m.What, snapshot.WhatRest)
-	})
+	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool { return !m.Partial })
 }

@@ -200,7 +200,7 @@ func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, b
 	note := fmt.Sprintf("The evidence of the failure is stored in ConfigMap %s: %d files, %d KiB.", name, size.Files, size.Bytes>>10)
 	var missing []string
 	for _, m := range bundle.Snapshot.Missing {
-		missing = append(missing, fmt.Sprintf("%s (%s)", m.What, m.Reason))
+		missing = append(missing, fmt.Sprintf("%s (%s)", m.What(), m.Reason))
 	}
 	for _, path := range size.LeftOut {
 		missing = append(missing, path+" (too large)")

@@ -289,22 +289,22 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.gathered).To(Equal(4))
 	},
 		Entry("no answer of the shoot", func(e *environment) {
-			e.missing = []snapshot.Missing{{What: snapshot.WhatShoot + ", and its kubelet", Reason: "no answer within 10s"}}
+			e.missing = []snapshot.Missing{{Thing: snapshot.WhatShoot, Reason: "no answer within 10s"}}
 		}),
 		Entry("errors of the shoot", func(e *environment) {
-			e.missing = []snapshot.Missing{{What: snapshot.WhatPods, Reason: "etcdserver: request timed out"}}
+			e.missing = []snapshot.Missing{{Thing: snapshot.WhatPods, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the shoot for the node", func(e *environment) {
-			e.missing = []snapshot.Missing{{What: "node", Reason: "etcdserver: request timed out"}}
+			e.missing = []snapshot.Missing{{Thing: snapshot.WhatNode, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the shoot for its Events", func(e *environment) {
-			e.missing = []snapshot.Missing{{What: snapshot.WhatNodeEvents, Reason: "etcdserver: request timed out"}}
+			e.missing = []snapshot.Missing{{Thing: snapshot.WhatNodeEvents, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the seed", func(e *environment) {
-			e.missing = []snapshot.Missing{{What: snapshot.WhatMachineEvents, Reason: "no answer within 10s"}}
+			e.missing = []snapshot.Missing{{Thing: snapshot.WhatMachineEvents, Reason: "no answer within 10s"}}
 		}),
 		Entry("no answer of the seed", func(e *environment) {
-			e.noSeed, e.missing = true, []snapshot.Missing{{What: "what the seed knows", Reason: "no answer within 10s"}}
+			e.noSeed, e.missing = true, []snapshot.Missing{{Thing: snapshot.WhatSeed, Reason: "no answer within 10s"}}
 		}),
 	)
 
@@ -403,9 +403,9 @@ var _ = Describe("Reconciler", func() {
 
 	It("should tell what could not be had", func() {
 		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []snapshot.Missing{{What: "node m", Reason: "it is gone, or has never joined"}}
-		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), HaveSuffix("Not in it: node m (it is gone, or has never joined)."))))
+		e.missing = []snapshot.Missing{{Thing: "node m", Reason: "it is gone"}, {Thing: snapshot.WhatPods, Partial: true, Reason: "there are more"}}
+		Expect(e.reconcile(ctx, "m")).To(BeZero(), "more than that is not to be had later")
+		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), ContainSubstring("Not in it: node m (it is gone)"), ContainSubstring("the rest of pods of the node (there are more)"))))
 		Expect(counted("incomplete")).To(Equal(1.0))
 	})
 

@@ -73,7 +73,7 @@ func HoldOf(ctx context.Context, pools *shoot.Pools, group preservation.Group, n
 		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationMaintenance, now.UTC().Format(time.RFC3339))
 	}
 	until, why := preservation.MaintainedUntil(group, preservation.Member{Machine: machine, Node: node}, now)
-	return maintenance.Hold{Until: until, Why: why}, nil
+	return maintenance.Hold{Until: until, Why: why.Text}, nil
 }
 
 // HoldChanged selects changes of a Machine by which HoldOf may become something else.

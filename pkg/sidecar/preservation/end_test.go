@@ -30,7 +30,7 @@ var _ = Describe("P10: end", func() {
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{preserve: "when-failed"}))
 				Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
 				Expect(e.recorder.take()).To(ContainElement(
-					"Machine/m Normal MachinePreservationEnded: Machine is no longer preserved as preservation was disabled for the shoot (cause was when-failed)"))
+					"Machine/m Normal MachinePreservationEnded: Machine is no longer preserved as Disabled (cause was when-failed)"))
 
 				writes := len(e.api.written())
 				Expect(e.End(ctx, Namespace)).To(Succeed())

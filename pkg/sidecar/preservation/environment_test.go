@@ -258,20 +258,25 @@ type nodes struct {
 
 func (n nodes) Known() bool { return *n.known }
 
-// recorder keeps Events in words, like "Machine/m Normal MachinePreserved: ...".
+// recorder keeps Events in words, like "Machine/m Normal MachinePreserved: ...", with the reasons of decisions by their IDs, as in
+// the Events' actions.
 type recorder struct {
 	mu     sync.Mutex
 	events []string
 }
 
-func (r *recorder) Eventf(regarding, _ runtime.Object, eventType, reason, _, note string, args ...any) {
+func (r *recorder) Eventf(regarding, _ runtime.Object, eventType, reason, action, note string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kind := "Machine"
 	if _, isNode := regarding.(*corev1.Node); isNode {
 		kind = "Node"
 	}
-	r.events = append(r.events, fmt.Sprintf("%s/%s %s %s: %s", kind, regarding.(client.Object).GetName(), eventType, reason, fmt.Sprintf(note, args...)))
+	note = fmt.Sprintf(note, args...)
+	if why := preservation.ReasonOf(action); !why.IsZero() {
+		note = strings.Replace(note, why.Text, why.ID, 1)
+	}
+	r.events = append(r.events, fmt.Sprintf("%s/%s %s %s: %s", kind, regarding.(client.Object).GetName(), eventType, reason, note))
 }
 
 // take returns the Events since the last call.

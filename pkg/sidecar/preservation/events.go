@@ -33,14 +33,15 @@ func (e Events) both(d *preservation.Decision, eventType, reason, note string) {
 		related = d.Node
 	}
 	if d.Node != nil && e.Shoot != nil {
-		e.Shoot.Eventf(d.Node, nil, eventType, reason, preservation.EventAction, "%s", note)
+		e.Shoot.Eventf(d.Node, nil, eventType, reason, d.Why.ID, "%s", note)
 	}
-	e.Source.Eventf(d.Machine, related, eventType, reason, preservation.EventAction, "%s", note)
+	e.Source.Eventf(d.Machine, related, eventType, reason, d.Why.ID, "%s", note)
 }
 
 func (r *Reconciler) transition(d *preservation.Decision, pool string) {
 	countTransition(d, pool, r.Clock.Now())
-	if reason, note := d.Told(); reason != "" {
+	if d.Verdict == preservation.Told {
+		reason, note := d.Event()
 		r.Events.both(d, corev1.EventTypeNormal, reason, note)
 	}
 }
@@ -63,11 +64,13 @@ func (r *Reconciler) notify(m *memory, pool string, decisions []preservation.Dec
 			notices.Insert(n)
 			return !m.notices.Has(n)
 		}
-		if note := d.Refusal(); note != "" && first(preservation.EventRefused, note) {
-			if d.Refused {
-				refusals.WithLabelValues(pool).Inc()
+		if d.Verdict == preservation.Refused || d.Verdict == preservation.Ignored {
+			if reason, note := d.Event(); first(reason, note) {
+				if d.Verdict == preservation.Refused {
+					refusals.WithLabelValues(pool).Inc()
+				}
+				r.Events.both(d, corev1.EventTypeNormal, reason, note)
 			}
-			r.Events.both(d, corev1.EventTypeNormal, preservation.EventRefused, note)
 		}
 		if d.NodeUnknown && d.Request.OnNode { // what stands in for the request is not what was written
 			continue

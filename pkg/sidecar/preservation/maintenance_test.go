@@ -54,7 +54,7 @@ var _ = Describe("Maintenance", func() {
 				Expect(e.machine(ctx, "m").Annotations).NotTo(HaveKey(preserve))
 				Expect(e.machine(ctx, "m").Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(e.node(ctx, "m").Annotations).To(And(HaveKeyWithValue(disabled, "true"), HaveKeyWithValue(byMCM, "true")))
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" as its node is under maintenance (cause maintenance)")
+				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" as UnderMaintenance (cause maintenance)")
 				Expect(e.settle(ctx).RequeueAfter).To(Equal(24 * time.Hour))
 			})
 
@@ -62,7 +62,7 @@ var _ = Describe("Maintenance", func() {
 				e := maintained(ctx)
 				e.recorder.take()
 				fail(ctx, e)
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" as the machine failed (cause maintenance)")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" as MachineFailed (cause maintenance)")
 				status := e.machine(ctx, "m").Status.CurrentStatus
 				if name == "PreserveExpiry" {
 					Expect(status.PreserveExpiryTime.UTC().Format(time.RFC3339)).To(Equal(until))
@@ -74,7 +74,7 @@ var _ = Describe("Maintenance", func() {
 
 				e.heal(ctx, "m")
 				e.settle(ctx)
-				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until "+until+" as the node is healthy again (cause maintenance)")
+				expectEvent(e, "PreservedMachineRecovered: Machine is Running:Preserved until "+until+" as HealthyAgain (cause maintenance)")
 				machine := e.machine(ctx, "m")
 				Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(machine.Annotations).NotTo(HaveKey(preserve))
@@ -86,7 +86,7 @@ var _ = Describe("Maintenance", func() {
 				e.recorder.take()
 				e.pass(24 * time.Hour)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the preservation expired (cause was maintenance)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as Expired (cause was maintenance)")
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z"}))
 				Expect(e.node(ctx, "m").Annotations).To(Equal(map[string]string{maintenance: "2026-03-01T13:00:00Z"}))
 				e.settle(ctx)
@@ -100,7 +100,7 @@ var _ = Describe("Maintenance", func() {
 				e.recorder.take()
 				e.editNode(ctx, "m", maintainedFrom(e.now()))
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationRefused: Machine is not preserved as its node was under maintenance for as long as it is kept for that")
+				expectEvent(e, "MachinePreservationRefused: Machine is not preserved as MaintenanceExhausted")
 				Expect(e.machine(ctx, "m").Annotations).To(Equal(map[string]string{maintainedSince: "2026-03-01T13:00:00Z"}))
 				e.settle(ctx)
 				Expect(e.recorder.take()).To(BeEmpty())
@@ -156,7 +156,7 @@ var _ = Describe("Maintenance", func() {
 				pool := "maintained-" + name
 				e := maintained(ctx, in(pool, "z"))
 				Expect(metric("machines")).To(HaveKeyWithValue("maintenance pool Running:Preserved "+pool+" z", 1.0))
-				Expect(metric("transitions_total")).To(HaveKeyWithValue("maintenance "+pool+" M12", 1.0))
+				Expect(metric("transitions_total")).To(HaveKeyWithValue("maintenance "+pool+" UnderMaintenance M12", 1.0))
 				fail(ctx, e)
 				Expect(metric("machines")).To(HaveKeyWithValue("maintenance pool Failed:Preserved "+pool+" z", 1.0))
 				Expect(metric("share_used")).To(HaveKeyWithValue("pool "+pool+" z", 0.0))

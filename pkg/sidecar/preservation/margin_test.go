@@ -59,8 +59,8 @@ var _ = Describe("H4: margin", func() {
 				text := " Normal MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as " + reason + " (cause " + cause + ")"
 				Expect(e.recorder.take()).To(ConsistOf("Machine/m"+text, "Node/m"+text))
 			},
-				Entry("T5: auto", "", "auto", "the machine failed"),
-				Entry("T4: when-failed", "when-failed", "when-failed", "it was asked for in case the machine fails"),
+				Entry("T5: auto", "", "auto", "MachineFailed"),
+				Entry("T4: when-failed", "when-failed", "when-failed", "AskedInCase"),
 			)
 
 			It("T1 T2: should tell at once that it does what it is asked to, and of the failure at the deadline", func(ctx SpecContext) {
@@ -110,7 +110,7 @@ var _ = Describe("H4: margin", func() {
 					Expect(metric("hold_lead_seconds_sum")).To(HaveKeyWithValue("auto "+pool, 25.0))
 				}
 				Expect(e.held(ctx)).To(ConsistOf("m"))
-				Expect(metric("transitions_total")).To(And(HaveKeyWithValue("auto "+pool+" H4", 1.0), HaveKeyWithValue("auto "+pool+" T5", 1.0)))
+				Expect(metric("transitions_total")).To(And(HaveKeyWithValue("auto "+pool+" AboutToFail H4", 1.0), HaveKeyWithValue("auto "+pool+" MachineFailed T5", 1.0)))
 			})
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
@@ -53,12 +54,13 @@ type failure struct {
 
 // intent is what a run is about. One with another intent does not wait for the end of the back-off, but keeps the pace.
 type intent struct {
-	rule                  preservation.Rule
-	reason, machine, node string
+	rule          preservation.Rule
+	why           reason.Reason
+	machine, node string
 }
 
 func intentOf(d *preservation.Decision) intent {
-	i := intent{rule: d.Rule, reason: d.Reason, machine: d.Machine.ResourceVersion}
+	i := intent{rule: d.Rule, why: d.Why, machine: d.Machine.ResourceVersion}
 	if d.Node != nil {
 		i.node = d.Node.ResourceVersion
 	}

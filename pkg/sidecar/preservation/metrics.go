@@ -39,8 +39,8 @@ var (
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
 		Name:      "transitions_total",
-		Help:      "Transitions that were written, by the id of their rule and the cause of the preservation.",
-	}, []string{"rule", "cause", "pool"})
+		Help:      "Transitions that were written, by the id of their rule, their reason and the cause of the preservation.",
+	}, []string{"rule", "reason", "cause", "pool"})
 	refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
 		Name:      "refusals_total",
@@ -152,7 +152,7 @@ func countTransition(d *preservation.Decision, pool string, now time.Time) {
 	} else if d.Current != nil {
 		cause = causeLabel(d.Current.Cause())
 	}
-	transitions.WithLabelValues(string(d.Rule), cause, pool).Inc()
+	transitions.WithLabelValues(string(d.Rule), d.Why.ID, cause, pool).Inc()
 	if d.Target != nil && d.Target.Failing() && (d.Current == nil || !d.Current.Failing()) && !d.Deadline.IsZero() {
 		holdLead.WithLabelValues(pool, cause).Observe(d.Deadline.Sub(now).Seconds())
 	}

@@ -71,7 +71,7 @@ var _ = Describe("Metrics", func() {
 				Expect(e.seed.Create(ctx, Machine("second", Of(set), failing(now)))).To(Succeed())
 				Expect(e.seed.Create(ctx, Machine("asked", Of(set), failing(now), Annotation(preserve, "when-failed")))).To(Succeed())
 				e.settle(ctx)
-				Expect(metric("transitions_total")).To(HaveKeyWithValue("when-failed "+pool+" T4", 1.0))
+				Expect(metric("transitions_total")).To(HaveKeyWithValue("when-failed "+pool+" AskedInCase T4", 1.0))
 				Expect(metric("hold_lead_seconds")).To(HaveKeyWithValue("when-failed "+pool, 1.0))
 				Expect(metric("refusals_total")).To(HaveKeyWithValue(pool, 2.0), "the request takes the place")
 			})

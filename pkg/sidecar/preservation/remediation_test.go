@@ -35,7 +35,7 @@ var _ = Describe("Remediation", func() {
 				e := withMachine(holder, Machine("m", asks), Node("m"))
 				e.editDeployment(ctx, opts...)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" as a power cycle of its host was asked for (cause remediation)")
+				expectEvent(e, "MachinePreserved: Machine is Running:Preserved until "+until+" as PowerCycle (cause remediation)")
 				return e
 			}
 			fail := func(ctx SpecContext, e *environment) {
@@ -53,7 +53,7 @@ var _ = Describe("Remediation", func() {
 				Expect(e.node(ctx, "m").Annotations).To(HaveKeyWithValue(disabled, "true"))
 				Expect(e.settle(ctx).RequeueAfter).To(Equal(time.Hour))
 				fail(ctx, e)
-				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" as the machine failed (cause remediation)")
+				expectEvent(e, "PreservedMachineFailed: Machine is Failed:Preserved until "+until+" as MachineFailed (cause remediation)")
 				Expect(e.node(ctx, "m").Spec.Taints).To(BeEmpty())
 				e.heal(ctx, "m")
 				e.settle(ctx)
@@ -71,7 +71,7 @@ var _ = Describe("Remediation", func() {
 				e.recorder.take()
 				e.editMachine(ctx, "m", over)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as the power cycle of its host did not help (cause auto)")
+				expectEvent(e, "MachinePreserved: Machine is Failed:Preserved until 2026-03-04T13:00:00Z as PowerCycleFailed (cause auto)")
 				Expect(e.node(ctx, "m").Spec.Taints).To(HaveLen(1))
 			})
 
@@ -81,14 +81,14 @@ var _ = Describe("Remediation", func() {
 				e.recorder.take()
 				e.editMachine(ctx, "m", over)
 				e.settle(ctx)
-				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as the power cycle of its host did not help (cause was remediation)")
+				expectEvent(e, "MachinePreservationEnded: Machine is no longer preserved as PowerCycleFailed (cause was remediation)")
 				Expect(e.machine(ctx, "m").Annotations).To(HaveKey(released))
 			})
 
 			It("X10 P11: should be counted by its cause, and not as using up the share", func(ctx SpecContext) {
 				pool := "remediated-" + name
 				e := remediated(ctx, in(pool, "z"))
-				Expect(metric("transitions_total")).To(HaveKeyWithValue("remediation "+pool+" X10", 1.0))
+				Expect(metric("transitions_total")).To(HaveKeyWithValue("remediation "+pool+" PowerCycle X10", 1.0))
 				fail(ctx, e)
 				Expect(metric("machines")).To(HaveKeyWithValue("remediation pool Failed:Preserved "+pool+" z", 1.0))
 				Expect(metric("share_used")).To(HaveKeyWithValue("pool "+pool+" z", 0.0))

@@ -264,13 +264,13 @@ var _ = Describe("Reconcile", func() {
 			Preserved("Running:Preserved", "now", Start.Add(72*time.Hour))(m)
 			NodeAnnotation("node.machine.sapcloud.io/preserve", "now")(n)
 		}),
-		Entry("when what may be used is used up", "If the node fails, the maintenance does not keep its machine, because its node was under maintenance for as long as it is kept for that.", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
+		Entry("when what may be used is used up", "If the node fails, the maintenance does not keep its machine, because "+preservation.WhyMaintenanceExhausted.Text+".", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
 			Annotation("machine-preservation.extensions.gardener.cloud/maintained-since", Start.Add(-24*time.Hour).Format(time.RFC3339)+"/"+Start.Format(time.RFC3339))(m)
 		}),
-		Entry("when operators forbid it", "If the node fails, the maintenance does not keep its machine, because operators forbid it with machine-preservation.extensions.gardener.cloud/forbidden.", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
+		Entry("when operators forbid it", "If the node fails, the maintenance does not keep its machine, because "+preservation.WhyForbidden.Text+".", func(m *machinev1alpha1.Machine, _ *corev1.Node) {
 			Annotation("machine-preservation.extensions.gardener.cloud/forbidden", "true")(m)
 		}),
-		Entry("when a person does", "If the node fails, the maintenance does not keep its machine, because node.machine.sapcloud.io/preserve=false forbids it.", func(_ *machinev1alpha1.Machine, n *corev1.Node) {
+		Entry("when a person does", "If the node fails, the maintenance does not keep its machine, because "+preservation.WhyDenied.Text+".", func(_ *machinev1alpha1.Machine, n *corev1.Node) {
 			NodeAnnotation("node.machine.sapcloud.io/preserve", "false")(n)
 		}),
 	)
