@@ -27,13 +27,8 @@ must_not_reach() {
 }
 
 clients='^(k8s\.io/client-go|sigs\.k8s\.io/controller-runtime)/'
-for pure in apis/... change panics preservation share snapshot text; do
+for pure in apis/... change drain/... evidence/retention explain maintenance paging panics preservation providerconfig/... reason remediation share snapshot text; do
   must_not_reach "./pkg/$pure" "$clients" 'it decides on objects that are passed in'
-done
-# What the plan of a drain needs of client-go comes with its package, which carries plans out as well.
-for drains in explain maintenance providerconfig/... remediation; do
-  must_not_reach "./pkg/$drains" '^(sigs\.k8s\.io/controller-runtime|github\.com/gardener/gardener-extension-machine-preservation/pkg/evidence)(/|$)' \
-    'it decides on objects that are passed in'
 done
 must_not_reach ./cmd/machine-preservation-controller '^github\.com/gardener/gardener/' \
   'it runs once per shoot and must stay small'

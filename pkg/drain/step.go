@@ -41,9 +41,8 @@ func (o Options) Policy() Policy {
 
 // IsReachable says that the node answers: a pod that was deleted there has ended.
 func IsReachable(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	return i >= 0 && node.Status.Conditions[i].Status == corev1.ConditionTrue
 }
 
 // ErrNotReached is the error of an action that there was no time left for.

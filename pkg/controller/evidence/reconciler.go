@@ -9,27 +9,30 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
 	// pageSize is of how many ConfigMaps the metadata is asked for at a time.
 	pageSize = 500
+	// interval is how often the seed is looked at.
+	interval = time.Minute
 
 	eventAction = "BoundEvidence"
 )
@@ -72,7 +75,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			errs = append(errs, r.deleteAbove(ctx, stored[namespace], *limit))
 		}
 	}
-	return reconcile.Result{RequeueAfter: retention.LookAgain(total, r.Budget)}, errors.Join(errs...)
+	return reconcile.Result{RequeueAfter: interval}, errors.Join(errs...)
 }
 
 // list returns what is stored by namespace, without what is in it, and how much that is.
@@ -82,26 +85,30 @@ func (r *Reconciler) list(ctx context.Context) (map[string][]metav1.PartialObjec
 		stored = map[string][]metav1.PartialObjectMetadata{}
 		usage  = map[string]retention.Usage{}
 	)
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	// Only operators and sidecars can store what is listed.
+	err := paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, math.MaxInt, func(ctx context.Context, opts metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
 		page := &metav1.PartialObjectMetadataList{}
 		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
 		return page, r.APIReader.List(ctx, page, client.HasLabels{retention.LabelStored}, client.Limit(opts.Limit), client.Continue(opts.Continue))
-	})
-	pages.PageSize, pages.PageBufferSize = pageSize, 0
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
-		s := obj.(*metav1.PartialObjectMetadata)
-		u := usage[s.Namespace]
-		switch {
-		case s.Name == retention.StoredCapName:
-			u.Cap = retention.StoredCapOf(s)
-			u.Broken = u.Cap == nil
-		case names.Has(s.Name): // others are not ours to delete
-			u.Bytes += retention.StoredSize(s)
-			stored[s.Namespace] = append(stored[s.Namespace], *s)
-		default:
-			return nil
+	}, func() {
+		clear(stored)
+		clear(usage)
+	}, func(page *metav1.PartialObjectMetadataList) error {
+		for i := range page.Items {
+			s := &page.Items[i]
+			u := usage[s.Namespace]
+			switch {
+			case s.Name == retention.StoredCapName:
+				u.Cap = retention.StoredCapOf(s)
+				u.Broken = u.Cap == nil
+			case names.Has(s.Name): // others are not ours to delete
+				u.Bytes += retention.StoredSize(s)
+				stored[s.Namespace] = append(stored[s.Namespace], *s)
+			default:
+				continue
+			}
+			usage[s.Namespace] = u
 		}
-		usage[s.Namespace] = u
 		return nil
 	})
 	if err != nil {

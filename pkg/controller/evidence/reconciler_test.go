@@ -102,7 +102,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(names(c)).To(HaveLen(7), "nothing flaps")
 
 		Expect(c.Delete(ctx, stored("large", 4, 0, time.Time{}))).To(Succeed())
-		Expect(r.Reconcile(ctx, reconcile.Request{})).To(Equal(reconcile.Result{RequeueAfter: 5 * time.Minute}))
+		Expect(r.Reconcile(ctx, reconcile.Request{})).To(Equal(reconcile.Result{RequeueAfter: time.Minute}))
 		Expect(names(c)).To(ConsistOf("large-05", "large-06", "large-08", "large-51", "small-01"), "there is no cap while less than half is used")
 	})
 

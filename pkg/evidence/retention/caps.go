@@ -4,10 +4,7 @@
 
 package retention
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // Of the budget of the seed, so much is in use when caps begin, what they leave in use, and below which they go. The first leaves a quarter
 // for what is stored until the next look. The second is less, because control planes without a cap go on storing: caps would fall each
@@ -15,15 +12,6 @@ import (
 func beginning(budget int64) int64 { return budget / 4 * 3 }
 func target(budget int64) int64    { return budget / 8 * 5 }
 func end(budget int64) int64       { return budget / 2 }
-
-// LookAgain returns after what time to look at the seed again. Where less than half of its budget is used, nobody has a cap, and much can be
-// stored before anybody has to have one.
-func LookAgain(used, budget int64) time.Duration {
-	if used < end(budget) {
-		return 5 * time.Minute
-	}
-	return time.Minute
-}
 
 // Usage is what a control plane has stored.
 type Usage struct {

@@ -6,7 +6,6 @@ package retention_test
 
 import (
 	"fmt"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -89,14 +88,5 @@ var _ = Describe("Caps", func() {
 		Entry("no other is added then", map[string]Usage{"a": has(1000, 1000), "b": has(4900)}, map[string]int64{"a": 1000}),
 		Entry("it falls when it is too much again", map[string]Usage{"a": has(2250, 2250), "b": has(2250, 2250), "c": has(2000)}, map[string]int64{"a": 1666, "b": 1666, "c": 1666}),
 		Entry("it goes when less than half is used", map[string]Usage{"a": has(2000, 2250), "b": has(1999)}, map[string]int64{}),
-	)
-
-	DescribeTable("when to look again, of 512 MiB", func(used int64, want time.Duration) {
-		Expect(LookAgain(used, budget)).To(Equal(want))
-	},
-		Entry("nothing is used", int64(0), 5*time.Minute),
-		Entry("less than half", int64(budget/2-1), 5*time.Minute),
-		Entry("half", int64(budget/2), time.Minute),
-		Entry("all and more", int64(2*budget), time.Minute),
 	)
 })

@@ -9,7 +9,7 @@ package drainer
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"sync"
 	"time"
 
@@ -25,11 +25,17 @@ import (
 type Drainer struct {
 	Client kubernetes.Interface
 
-	// positions are the key of the last pod that was dealt with, by the name of a node whose last step did not reach all. Without one,
-	// after a restart for example, a step begins with the first pod.
+	// positions are where the next step goes on, by the name of a node whose last step did not reach all its pods. Without one, after a
+	// restart for example, a step begins with the first pod.
 	positions sync.Map
 	// deletions are what was deleted by force, by the name of a node.
 	deletions sync.Map
+}
+
+// position is a place in the list of a node's pods.
+type position struct {
+	// page is the token of a page, empty for the first, and after is the key of the last pod that was dealt with, there or before.
+	page, after string
 }
 
 // Forget drops what is known of a node that is no longer drained.
@@ -42,28 +48,76 @@ func (d *Drainer) Forget(node string) {
 // is deleted by force. It returns within seconds, whatever the shoot does: what was not reached comes first in the next
 // step. An error means that nothing was done, because the pods could not be listed.
 func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts drain.Options, now time.Time) (drain.Progress, error) {
-	after := ""
+	var at position
 	if v, ok := d.positions.LoadAndDelete(node.Name); ok {
-		after = v.(string)
+		at = v.(position)
 	}
-	pods, listErr := ListPods(ctx, d.Client, node.Name)
-	pods = slices.DeleteFunc(pods, func(p drain.Pod) bool { return p.Key() <= after })
-	if listErr != nil && len(pods) == 0 {
-		return drain.Progress{}, listErr
+	resumed := at != position{}
+	page, err := d.page(ctx, node.Name, &at)
+	if err != nil {
+		d.positions.Store(node.Name, at)
+		return drain.Progress{}, err
 	}
 
 	deletions, _ := d.deletions.LoadOrStore(node.Name, drain.Deletions{})
-	step := &drain.Step{Options: opts, Now: now, Reachable: drain.IsReachable(node), Resumed: after != "", Deletions: deletions.(drain.Deletions)}
-	if listErr != nil {
-		step.Fail(listErr)
-	}
+	step := &drain.Step{Options: opts, Now: now, Reachable: drain.IsReachable(node), Resumed: resumed, Deletions: deletions.(drain.Deletions)}
 	timed, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
+	unfinished := false
+	for {
+		var pods []drain.Pod
+		for i := range page.Items {
+			if pod := drain.NewPod(&page.Items[i]); pod.Key() > at.after {
+				pods = append(pods, pod)
+			}
+		}
+		reached := d.dealWith(ctx, timed, step, pods)
+		if reached > 0 {
+			at.after = pods[reached-1].Key()
+		}
+		if unfinished = reached < len(pods); unfinished || page.Continue == "" {
+			break
+		}
+		at.page = page.Continue
+		if unfinished = timed.Err() != nil; unfinished {
+			break
+		}
+		if page, err = d.page(ctx, node.Name, &at); err != nil {
+			unfinished = true
+			step.Fail(err)
+			break
+		}
+	}
+	if unfinished {
+		d.positions.Store(node.Name, at)
+	}
+	progress := step.End(unfinished)
+	if progress.Done {
+		d.deletions.Delete(node.Name)
+	}
+	return progress, nil
+}
+
+// page returns the page of a node's pods at a place. If its token is too old, the place is on the first page from then on.
+func (d *Drainer) page(ctx context.Context, node string, at *position) (*corev1.PodList, error) {
+	page, err := listPods(ctx, d.Client, podsOf(node, at.page))
+	if apierrors.IsResourceExpired(err) {
+		at.page = ""
+	}
+	if err != nil {
+		return nil, fmt.Errorf("failed to list the pods of node %s: %s", node, reasonOf(err))
+	}
+	return page, nil
+}
+
+// dealWith deals with the pods, in their order, until timed is over. It returns how many of the first pods it has dealt with; it may
+// have dealt with some behind them.
+func (d *Drainer) dealWith(ctx, timed context.Context, step *drain.Step, pods []drain.Pod) int {
 	var (
 		actions = step.Plan(pods)
 		mutex   sync.Mutex
 	)
-	reached := forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
+	return forEach(ctx, timed, len(actions), func(ctx context.Context, i int) {
 		stays, err := d.deal(ctx, actions[i])
 		mutex.Lock()
 		defer mutex.Unlock()
@@ -71,18 +125,6 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts drain.Option
 			step.Count(actions[i], err, reasonOf(err))
 		}
 	})
-	unfinished := listErr != nil || reached < len(actions)
-	if unfinished {
-		if reached > 0 {
-			after = actions[reached-1].Pod.Key()
-		}
-		d.positions.Store(node.Name, after)
-	}
-	progress := step.End(unfinished)
-	if progress.Done {
-		d.deletions.Delete(node.Name)
-	}
-	return progress, nil
 }
 
 // deal leaves alone what belongs to its node: mirror pods, and those of a DaemonSet that exists and will not replace them

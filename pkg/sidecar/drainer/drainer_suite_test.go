@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -53,6 +54,8 @@ type shoot struct {
 	// to lookups of DaemonSets.
 	refuse          map[string]error
 	listing, lookup error
+	// delay is how long each answer takes.
+	delay time.Duration
 	// budgets, by namespace, is the answer to lists of PodDisruptionBudgets.
 	budgets map[string]error
 	// failPage is the number of the list that gets no connection, counted from 1.
@@ -91,6 +94,13 @@ func (s *shoot) sort() {
 
 // RoundTrip answers as kube-apiserver does.
 func (s *shoot) RoundTrip(request *http.Request) (*http.Response, error) {
+	if s.delay > 0 {
+		select {
+		case <-time.After(s.delay):
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+	}
 	object, err := s.serve(request)
 	if errors.Is(err, errHang) {
 		<-request.Context().Done()

@@ -288,10 +288,14 @@ var _ = Describe("Step", func() {
 		Expect(progress.Incomplete).To(MatchError("failed to list the pods of node n: no connection"))
 		progress.Incomplete = nil
 		Expect(progress).To(Equal(Progress{Evicted: 50, Partial: true, Next: time.Second}))
-		s.evicted = nil
+		s.evicted, s.listing = nil, errors.New("no connection")
+		_, err = d.Step(ctx, reachable, Options{Timeout: time.Hour}, time.Time{})
+		Expect(err).To(HaveOccurred())
+		s.listing, s.calls = nil, nil
 		progress, err = d.Step(ctx, reachable, Options{Timeout: time.Hour}, time.Time{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(s.evicted).To(ConsistOf(names("p", 70)[50:]))
+		Expect(s.calls).To(HaveLen(21), "the first page is not listed once more")
 		Expect(progress.Done).To(BeFalse())
 	})
 

@@ -36,9 +36,10 @@ const (
 	// callTimeout is how long an answer may take. stepTime after its pods are known, a step begins with no more of them.
 	// Nobody waits longer than both together for what is slow to answer on another node.
 	callTimeout, stepTime = 5 * time.Second, 3 * time.Second
-	// podsPage is how many pods of a node are in memory at a time. Of maxPods, more than any node has, a few words are kept, and their
-	// labels, which may have maxLabels bytes.
-	podsPage, maxPods, maxLabels = 50, 5000, 32 << 20
+	// podsPage is how many pods of a node are in memory at a time. Where all are to be known, of no more than maxPods a few words are
+	// kept: kube-controller-manager leaves 12,500 that have ended in a cluster, and a node has hundreds of others at most. What users
+	// wrote on them may have maxPodBytes, and their list may take listTime.
+	podsPage, maxPods, maxPodBytes, listTime = 50, 20_000, 32 << 20, 30 * time.Second
 	// budgetsPage is how many PodDisruptionBudgets of a namespace are in memory at a time. maxBudgets is how many bytes may be kept of
 	// those of all namespaces; each has the same part of it, so that none can take it from the others. maxBudgetsOf is how many a
 	// namespace may have: each pod is compared with all of them.

@@ -199,34 +199,61 @@ func shortened(names []string) []string {
 	return short
 }
 
-// ListPods returns the pods of a node as the API server has them, in the order of their keys, and only the first of them with an error.
-// kubectl's own list of pods to drain keeps all pages, and fails as a whole when it cannot look one DaemonSet up.
-func ListPods(ctx context.Context, c kubernetes.Interface, node string) ([]drain.Pod, error) {
+// podsOf asks for a page of a node's pods.
+func podsOf(node, page string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), Limit: podsPage, Continue: page}
+}
+
+// listPods returns a page of pods. kubectl's own list of pods to drain keeps all pages, and fails as a whole when it cannot look one
+// DaemonSet up.
+func listPods(ctx context.Context, c kubernetes.Interface, opts metav1.ListOptions) (*corev1.PodList, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page := &corev1.PodList{}
+	return page, once(c.CoreV1().RESTClient().Get()).Resource("pods").VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Into(page)
+}
+
+// ListPods returns the pods of a node as the API server has them. Of those that a drain has nothing to do with, there is only their name
+// and why that is.
+func ListPods(ctx context.Context, c kubernetes.Interface, node string) ([]drain.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
 	var (
 		pods []drain.Pod
 		size int
 	)
-	opts := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(), Limit: podsPage}
-	if err := paging.Each(ctx, opts, maxPods, func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
-		page := &corev1.PodList{}
-		return page, once(c.CoreV1().RESTClient().Get()).Resource("pods").VersionedParams(&opts, scheme.ParameterCodec).Do(ctx).Into(page)
+	if err := paging.Each(ctx, podsOf(node, ""), maxPods, func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+		return listPods(ctx, c, opts)
 	}, func() { pods, size = nil, 0 }, func(page *corev1.PodList) error {
 		for i := range page.Items {
 			pod := drain.NewPod(&page.Items[i])
-			pod.Finalizers = shortened(pod.Finalizers)
-			for key, value := range pod.Labels {
-				size += 64 + len(key) + len(value)
+			if pod.Belongs() {
+				pod = drain.Pod{Namespace: pod.Namespace, Name: pod.Name, DaemonSet: shortened([]string{pod.DaemonSet})[0], Mirror: pod.Mirror, Finished: pod.Finished}
 			}
-			if size > maxLabels {
-				return fmt.Errorf("their labels have more than %d bytes", maxLabels)
+			pod.Finalizers = shortened(pod.Finalizers)
+			if size += sizeOfPod(pod); size > maxPodBytes {
+				return fmt.Errorf("they have more than %d bytes", maxPodBytes)
 			}
 			pods = append(pods, pod)
 		}
 		return nil
 	}); err != nil {
-		return pods, fmt.Errorf("failed to list the pods of node %s: %s", node, reasonOf(err))
+		return nil, fmt.Errorf("failed to list the pods of node %s: %s", node, reasonOf(err))
 	}
 	return pods, nil
+}
+
+// sizeOfPod returns about how many bytes it takes to know what users wrote on a pod.
+func sizeOfPod(p drain.Pod) int {
+	size := 0
+	for key, value := range p.Labels {
+		size += 64 + len(key) + len(value)
+	}
+	for _, finalizer := range p.Finalizers {
+		size += 16 + len(finalizer)
+	}
+	for _, name := range p.Resources {
+		size += 16 + len(name)
+	}
+	return size
 }

@@ -6,7 +6,11 @@ package drainer_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -65,10 +69,10 @@ var _ = It("P14: should keep little of a pod, however many owners and finalizers
 	Expect(got).To(Equal(want))
 })
 
-var _ = DescribeTable("P14: should list no more pods of a node than fit, and keep the first of them", func(ctx SpecContext, count, labels int, want string) {
+var _ = DescribeTable("M17: should list no more pods of a node than fit", func(ctx SpecContext, count int, edit func(*corev1.Pod), want string) {
 	s := newShoot()
 	for i := range count {
-		s.pods = append(s.pods, Pod(fmt.Sprintf("p-%04d", i), func(p *corev1.Pod) { p.Labels = map[string]string{"large": strings.Repeat("x", labels)} }))
+		s.pods = append(s.pods, Pod(fmt.Sprintf("p-%05d", i), edit))
 	}
 	pods, err := ListPods(ctx, s, "n")
 	if want == "" {
@@ -77,10 +81,35 @@ var _ = DescribeTable("P14: should list no more pods of a node than fit, and kee
 		return
 	}
 	Expect(err).To(MatchError(want))
-	Expect(pods).NotTo(BeEmpty())
-	Expect(len(pods)).To(BeNumerically("<", count))
 },
-	Entry("as many as there may be", 5000, 1, ""),
-	Entry("more", 5001, 1, "failed to list the pods of node n: there are more than 5000 objects"),
-	Entry("large ones", 60, 1<<20, "failed to list the pods of node n: their labels have more than 33554432 bytes"),
+	Entry("as many as there may be", 20_000, func(*corev1.Pod) {}, ""),
+	Entry("more", 20_001, func(*corev1.Pod) {}, "failed to list the pods of node n: there are more than 20000 objects"),
+	Entry("large labels", 60, func(p *corev1.Pod) { p.Labels = map[string]string{"large": strings.Repeat("x", 1<<20)} },
+		"failed to list the pods of node n: they have more than 33554432 bytes"),
+	Entry("many finalizers", 5000, func(p *corev1.Pod) { p.Finalizers = slices.Repeat([]string{strings.Repeat("x", 512)}, 16) },
+		"failed to list the pods of node n: they have more than 33554432 bytes"),
+	Entry("large labels of those that have ended", 60, func(p *corev1.Pod) {
+		p.Labels, p.Status.Phase = map[string]string{"large": strings.Repeat("x", 1<<20)}, corev1.PodSucceeded
+	}, ""),
 )
+
+// A page may take callTimeout, and all of them more than that.
+func TestListPodsOfSlowShoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		s := newShoot()
+		for i := range 500 {
+			s.pods = append(s.pods, Pod(fmt.Sprintf("p-%03d", i)))
+		}
+		s.delay = 2 * time.Second
+		pods, err := ListPods(t.Context(), s, "n")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(pods).To(HaveLen(500))
+
+		s.delay = 4 * time.Second
+		begin := time.Now()
+		_, err = ListPods(t.Context(), s, "n")
+		g.Expect(err).To(HaveOccurred())
+		g.Expect(time.Since(begin)).To(Equal(30 * time.Second))
+	})
+}

@@ -35,24 +35,12 @@ const minRetry, maxRetry = time.Second, 30 * time.Second
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface) error {
-	if r.Source == nil {
-		r.Source = mgr.GetClient()
-	}
-	if r.Nodes == nil {
-		r.Nodes = nodes
-	}
-	if r.Executor == nil {
-		r.Executor = &drainer.Executor{Client: pods}
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Recorder == nil {
-		r.Recorder = nodes.GetEventRecorder(ControllerName)
-	}
-	if r.Backoff == nil {
-		r.Backoff = flowcontrol.NewBackOff(minRetry, maxRetry)
-	}
+	r.Source = mgr.GetClient()
+	r.Nodes = nodes
+	r.Executor = &drainer.Executor{Client: pods}
+	r.Clock = clock.RealClock{}
+	r.Recorder = nodes.GetEventRecorder(ControllerName)
+	r.Backoff = flowcontrol.NewBackOff(minRetry, maxRetry)
 
 	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
 		Named(ControllerName).

@@ -38,30 +38,20 @@ const (
 
 // AddToManager adds the Reconciler to a manager of a control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients *Clients) error {
-	if r.Source == nil {
-		r.Source = mgr.GetClient()
-	}
-	if r.Store == nil {
-		r.Store = clients.seed
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Recorder == nil {
-		r.Recorder = mgr.GetEventRecorder(ControllerName)
-	}
-	if r.Collect == nil {
-		r.Collect = func(ctx context.Context, machine string) (*evidence.Bundle, error) {
-			return evidence.Collect(ctx, evidence.Sources{
-				Tool:          "machine-preservation-controller " + version.Get().GitVersion,
-				Clock:         r.Clock,
-				Name:          machine,
-				Shoot:         clients.shoot,
-				Seed:          clients.seed,
-				SeedNamespace: namespace,
-				Controller:    &snapshot.Controller{Injected: true, Args: r.Args},
-			})
-		}
+	r.Source = mgr.GetClient()
+	r.Store = clients.seed
+	r.Clock = clock.RealClock{}
+	r.Recorder = mgr.GetEventRecorder(ControllerName)
+	r.Collect = func(ctx context.Context, machine string) (*evidence.Bundle, error) {
+		return evidence.Collect(ctx, evidence.Sources{
+			Tool:          "machine-preservation-controller " + version.Get().GitVersion,
+			Clock:         r.Clock,
+			Name:          machine,
+			Shoot:         clients.shoot,
+			Seed:          clients.seed,
+			SeedNamespace: namespace,
+			Controller:    &snapshot.Controller{Injected: true, Args: r.Args},
+		})
 	}
 	serveZeros()
 

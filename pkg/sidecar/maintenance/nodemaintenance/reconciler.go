@@ -167,7 +167,10 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 
 // run decides and carries out until there is nothing to do but to wait, or nothing succeeds. It returns the last outcome.
 func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, m *memory) (domain.Outcome, error) {
-	var outcome domain.Outcome
+	var (
+		outcome domain.Outcome
+		readErr error
+	)
 	for range maxSteps {
 		now := r.Clock.Now()
 		m.observe(facts.Maintenances, now)
@@ -187,7 +190,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 		}
 		// What is under way may have been deleted, or changed, since it was read.
 		if isUnderWay(err) {
-			return outcome, err
+			return outcome, errors.Join(readErr, err)
 		}
 		// What else cannot be written is tried again later. It is not what the rest depends on.
 		switch {
@@ -196,15 +199,15 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 				return outcome, err // it is called when they are
 			}
 		case outcome.ReadPods:
-			var readErr error
-			if facts.Pods, readErr = r.ReadPods(ctx, node); readErr != nil {
-				return outcome, errors.Join(err, underWayError{readErr})
+			if pods, failed := r.ReadPods(ctx, node); failed != nil {
+				facts.PodsError, readErr = text.CutError(failed).Error(), underWayError{failed}
+			} else {
+				facts.Pods, facts.PodsLive = pods, true
 			}
-			facts.PodsLive = true
 		case len(outcome.Actions) > 0:
 			r.act(ctx, node, facts, outcome.Actions)
 		default:
-			return outcome, err
+			return outcome, errors.Join(readErr, err)
 		}
 	}
 	return outcome, underWayError{errors.New("there is always something left to do")}

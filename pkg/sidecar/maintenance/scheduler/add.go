@@ -34,24 +34,12 @@ const minRetry, maxRetry = 100 * time.Millisecond, 30 * time.Second
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maintenances *maintenance.Maintenances) error {
-	if r.Source == nil {
-		r.Source = mgr.GetClient()
-	}
-	if r.Shoot == nil {
-		r.Shoot = maintenances
-	}
-	if r.Nodes == nil {
-		r.Nodes = nodes
-	}
-	if r.Live == nil {
-		r.Live = maintenances.APIReader()
-	}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.Recorder == nil {
-		r.Recorder = maintenances.GetEventRecorder(ControllerName)
-	}
+	r.Source = mgr.GetClient()
+	r.Shoot = maintenances
+	r.Nodes = nodes
+	r.Live = maintenances.APIReader()
+	r.Clock = clock.RealClock{}
+	r.Recorder = maintenances.GetEventRecorder(ControllerName)
 
 	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), everything, everything).
 		Named(ControllerName).
