@@ -13,14 +13,14 @@ import (
 
 const evidence = "machine-preservation.extensions.gardener.cloud/evidence"
 
-// EvidenceName returns the name that a ConfigMap with evidence has here: that of its machine, so that it is seen which is which.
-func EvidenceName(machine string) string { return "evidence-of-" + machine }
+// StoredEvidenceName returns the name that a ConfigMap with evidence has here: that of its machine, so that it is seen which is which.
+func StoredEvidenceName(machine string) string { return "evidence-of-" + machine }
 
-// Evidence returns the metadata of a ConfigMap with the evidence of a failure of a machine, which expires at a time if there is one. It
+// StoredEvidence returns the metadata of a ConfigMap with the evidence of a failure of a machine, which expires at a time if there is one. It
 // does not say how large it is.
-func Evidence(machine string, failure time.Time, expires ...time.Time) metav1.PartialObjectMetadata {
+func StoredEvidence(machine string, failure time.Time, expires ...time.Time) metav1.PartialObjectMetadata {
 	s := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: Namespace, Name: EvidenceName(machine), Labels: map[string]string{evidence: "true"},
+		Namespace: Namespace, Name: StoredEvidenceName(machine), Labels: map[string]string{evidence: "true"},
 		Annotations: map[string]string{evidence + "-machine": machine, evidence + "-failed-since": failure.UTC().Format(time.RFC3339)},
 	}}
 	for _, at := range expires {
@@ -29,11 +29,11 @@ func Evidence(machine string, failure time.Time, expires ...time.Time) metav1.Pa
 	return s
 }
 
-// EvidenceOfOthers returns the metadata of ConfigMaps of so many machines.
-func EvidenceOfOthers(n int) []metav1.PartialObjectMetadata {
+// StoredEvidenceOfOthers returns the metadata of ConfigMaps of so many machines.
+func StoredEvidenceOfOthers(n int) []metav1.PartialObjectMetadata {
 	var all []metav1.PartialObjectMetadata
 	for i := range n {
-		all = append(all, Evidence(fmt.Sprintf("other-%d", i), Start))
+		all = append(all, StoredEvidence(fmt.Sprintf("other-%d", i), Start))
 	}
 	return all
 }

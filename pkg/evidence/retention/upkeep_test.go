@@ -38,7 +38,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // incomplete is the metadata of a ConfigMap with evidence of the failure without the shoot or the seed.
 func incomplete(machine string, gathered time.Time) metav1.PartialObjectMetadata {
-	s := Evidence(machine, Start.Add(time.Minute))
+	s := StoredEvidence(machine, Start.Add(time.Minute))
 	s.Name += "-incomplete"
 	s.Annotations[AnnotationStoredIncomplete] = stamp(gathered)
 	return s
@@ -81,21 +81,21 @@ var _ = Describe("Shelf", func() {
 	DescribeTable("when it is to be gathered where there is some", func(have []metav1.PartialObjectMetadata, want time.Time, options ...MachineOption) {
 		Expect(Shelf{Stored: have, Budget: plenty}.Due(Machine("m", append([]MachineOption{failed, kept}, options...)...), now)).To(Equal(want))
 	},
-		Entry("never if it is stored", []metav1.PartialObjectMetadata{Evidence("m", Start.Add(time.Minute))}, time.Time{}),
-		Entry("also if the machine says so", []metav1.PartialObjectMetadata{Evidence("m", Start.Add(time.Minute))}, time.Time{}, Annotation(evidenceKey, failure)),
+		Entry("never if it is stored", []metav1.PartialObjectMetadata{StoredEvidence("m", Start.Add(time.Minute))}, time.Time{}),
+		Entry("also if the machine says so", []metav1.PartialObjectMetadata{StoredEvidence("m", Start.Add(time.Minute))}, time.Time{}, Annotation(evidenceKey, failure)),
 		Entry("never if the time of the failure is written otherwise", []metav1.PartialObjectMetadata{func() metav1.PartialObjectMetadata {
-			s := Evidence("m", Start)
+			s := StoredEvidence("m", Start)
 			s.Annotations[AnnotationStoredFailedSince] = "2026-03-01T13:00:00+01:00"
 			return s
 		}()}, time.Time{}, Annotation(sinceKey, "2026-03-01T13:00:00+01:00")),
-		Entry("now if it is that of a failure before", []metav1.PartialObjectMetadata{Evidence("m", Start)}, now),
-		Entry("now if it is that of another machine", []metav1.PartialObjectMetadata{Evidence("n", Start.Add(time.Minute))}, now),
+		Entry("now if it is that of a failure before", []metav1.PartialObjectMetadata{StoredEvidence("m", Start)}, now),
+		Entry("now if it is that of another machine", []metav1.PartialObjectMetadata{StoredEvidence("n", Start.Add(time.Minute))}, now),
 		Entry("later if the shoot or the seed could not be asked just now", []metav1.PartialObjectMetadata{incomplete("m", now.Add(-time.Minute))}, now.Add(4*time.Minute)),
 		Entry("now if they could not some time ago", []metav1.PartialObjectMetadata{incomplete("m", now.Add(-5*time.Minute))}, now),
-		Entry("never if it is complete by now", []metav1.PartialObjectMetadata{Evidence("m", Start.Add(time.Minute)), incomplete("m", Start)}, time.Time{}),
-		Entry("never if it was evicted", EvidenceOfOthers(MaxStored), time.Time{}, Annotation(evidenceKey, failure)),
-		Entry("now if there is a place again", EvidenceOfOthers(MaxStored-1), now, Annotation(evidenceKey, failure)),
-		Entry("now if another one has to go for it", EvidenceOfOthers(MaxStored), now),
+		Entry("never if it is complete by now", []metav1.PartialObjectMetadata{StoredEvidence("m", Start.Add(time.Minute)), incomplete("m", Start)}, time.Time{}),
+		Entry("never if it was evicted", StoredEvidenceOfOthers(MaxStored), time.Time{}, Annotation(evidenceKey, failure)),
+		Entry("now if there is a place again", StoredEvidenceOfOthers(MaxStored-1), now, Annotation(evidenceKey, failure)),
+		Entry("now if another one has to go for it", StoredEvidenceOfOthers(MaxStored), now),
 	)
 
 	DescribeTable("what is due for what is stored", func(machines []string, have []metav1.PartialObjectMetadata, want Upkeep) {
@@ -105,31 +105,31 @@ var _ = Describe("Shelf", func() {
 		Expect(Shelf{Stored: have, Budget: plenty}.Upkeep(sets.New(machines...), 24*time.Hour, now)).To(Equal(want))
 	},
 		Entry("nothing", nil, nil, Upkeep{}),
-		Entry("nothing while the machine is there", []string{"a"}, []metav1.PartialObjectMetadata{Evidence("a", Start)}, Upkeep{}),
-		Entry("its time begins when the machine is gone", []string{"b"}, []metav1.PartialObjectMetadata{Evidence("a", Start)},
-			Upkeep{Expire: map[string]time.Time{EvidenceName("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
-		Entry("and does not begin anew", nil, []metav1.PartialObjectMetadata{Evidence("a", Start, now.Add(time.Second))}, Upkeep{Next: now.Add(time.Second)}),
-		Entry("it is over at that moment", nil, []metav1.PartialObjectMetadata{Evidence("a", Start, now)}, Upkeep{Delete: []string{EvidenceName("a")}}),
-		Entry("and was over while nobody looked", nil, []metav1.PartialObjectMetadata{Evidence("a", Start, now.Add(-time.Hour))}, Upkeep{Delete: []string{EvidenceName("a")}}),
-		Entry("not if the machine is there again", []string{"a"}, []metav1.PartialObjectMetadata{Evidence("a", Start, now.Add(-time.Hour))},
-			Upkeep{Expire: map[string]time.Time{EvidenceName("a"): {}}}),
+		Entry("nothing while the machine is there", []string{"a"}, []metav1.PartialObjectMetadata{StoredEvidence("a", Start)}, Upkeep{}),
+		Entry("its time begins when the machine is gone", []string{"b"}, []metav1.PartialObjectMetadata{StoredEvidence("a", Start)},
+			Upkeep{Expire: map[string]time.Time{StoredEvidenceName("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
+		Entry("and does not begin anew", nil, []metav1.PartialObjectMetadata{StoredEvidence("a", Start, now.Add(time.Second))}, Upkeep{Next: now.Add(time.Second)}),
+		Entry("it is over at that moment", nil, []metav1.PartialObjectMetadata{StoredEvidence("a", Start, now)}, Upkeep{Delete: []string{StoredEvidenceName("a")}}),
+		Entry("and was over while nobody looked", nil, []metav1.PartialObjectMetadata{StoredEvidence("a", Start, now.Add(-time.Hour))}, Upkeep{Delete: []string{StoredEvidenceName("a")}}),
+		Entry("not if the machine is there again", []string{"a"}, []metav1.PartialObjectMetadata{StoredEvidence("a", Start, now.Add(-time.Hour))},
+			Upkeep{Expire: map[string]time.Time{StoredEvidenceName("a"): {}}}),
 		Entry("a time that nobody can read is written anew", nil, []metav1.PartialObjectMetadata{func() metav1.PartialObjectMetadata {
-			s := Evidence("a", Start)
+			s := StoredEvidence("a", Start)
 			s.Annotations[AnnotationStoredExpires] = "tomorrow"
 			return s
-		}()}, Upkeep{Expire: map[string]time.Time{EvidenceName("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
-		Entry("what is replaced goes: that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{Evidence("a", now), renamed(Evidence("a", Start))},
+		}()}, Upkeep{Expire: map[string]time.Time{StoredEvidenceName("a"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
+		Entry("what is replaced goes: that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{StoredEvidence("a", now), renamed(StoredEvidence("a", Start))},
 			Upkeep{Delete: []string{"renamed"}}),
-		Entry("what was stored of the same failure without the shoot or the seed stays", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), Evidence("a", Start.Add(time.Minute))}, Upkeep{}),
-		Entry("one of it only", []string{"a"}, []metav1.PartialObjectMetadata{Evidence("a", Start.Add(time.Minute)), renamed(incomplete("a", now)), incomplete("a", now)},
-			Upkeep{Delete: []string{EvidenceName("a-incomplete")}}),
-		Entry("and not that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), Evidence("a", now)},
-			Upkeep{Delete: []string{EvidenceName("a-incomplete")}}),
-		Entry("it goes with the machine, too", nil, []metav1.PartialObjectMetadata{incomplete("a", now), Evidence("a", Start.Add(time.Minute))},
-			Upkeep{Expire: map[string]time.Time{EvidenceName("a"): now.Add(24 * time.Hour), EvidenceName("a-incomplete"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
-		Entry("those that do not say of which machine they are replace nothing", nil, []metav1.PartialObjectMetadata{unnamed(Evidence("a", Start, now.Add(time.Hour))), unnamed(Evidence("b", Start, now.Add(time.Hour)))},
+		Entry("what was stored of the same failure without the shoot or the seed stays", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), StoredEvidence("a", Start.Add(time.Minute))}, Upkeep{}),
+		Entry("one of it only", []string{"a"}, []metav1.PartialObjectMetadata{StoredEvidence("a", Start.Add(time.Minute)), renamed(incomplete("a", now)), incomplete("a", now)},
+			Upkeep{Delete: []string{StoredEvidenceName("a-incomplete")}}),
+		Entry("and not that of a failure before", []string{"a"}, []metav1.PartialObjectMetadata{incomplete("a", now), StoredEvidence("a", now)},
+			Upkeep{Delete: []string{StoredEvidenceName("a-incomplete")}}),
+		Entry("it goes with the machine, too", nil, []metav1.PartialObjectMetadata{incomplete("a", now), StoredEvidence("a", Start.Add(time.Minute))},
+			Upkeep{Expire: map[string]time.Time{StoredEvidenceName("a"): now.Add(24 * time.Hour), StoredEvidenceName("a-incomplete"): now.Add(24 * time.Hour)}, Next: now.Add(24 * time.Hour)}),
+		Entry("those that do not say of which machine they are replace nothing", nil, []metav1.PartialObjectMetadata{unnamed(StoredEvidence("a", Start, now.Add(time.Hour))), unnamed(StoredEvidence("b", Start, now.Add(time.Hour)))},
 			Upkeep{Next: now.Add(time.Hour)}),
-		Entry("the next is the one whose time is over first", []string{"c"}, []metav1.PartialObjectMetadata{Evidence("a", Start, now.Add(2*time.Hour)), Evidence("b", Start, now.Add(time.Hour)), Evidence("c", Start)},
+		Entry("the next is the one whose time is over first", []string{"c"}, []metav1.PartialObjectMetadata{StoredEvidence("a", Start, now.Add(2*time.Hour)), StoredEvidence("b", Start, now.Add(time.Hour)), StoredEvidence("c", Start)},
 			Upkeep{Next: now.Add(time.Hour)}),
 	)
 
@@ -138,11 +138,11 @@ var _ = Describe("Shelf", func() {
 		for i := range MaxStored {
 			machines.Insert(fmt.Sprintf("other-%d", i))
 		}
-		have := append(EvidenceOfOthers(MaxStored-2), incomplete("a", now), Evidence("a", Start.Add(time.Minute)))
+		have := append(StoredEvidenceOfOthers(MaxStored-2), incomplete("a", now), StoredEvidence("a", Start.Add(time.Minute)))
 		Expect(Shelf{Stored: have, Budget: plenty}.Upkeep(machines, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}}))
 		Expect(Shelf{Stored: have, Budget: plenty}.Due(Machine("m", failed, kept, Annotation(evidenceKey, failure)), now)).To(Equal(now))
-		have = append(have, Evidence("m", Start))
-		Expect(Shelf{Stored: have, Budget: plenty}.Upkeep(machines, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}, Delete: []string{EvidenceName("a-incomplete")}}))
+		have = append(have, StoredEvidence("m", Start))
+		Expect(Shelf{Stored: have, Budget: plenty}.Upkeep(machines, time.Hour, now)).To(Equal(Upkeep{Expire: map[string]time.Time{}, Delete: []string{StoredEvidenceName("a-incomplete")}}))
 	})
 
 	It("should evict those of machines that have been gone for longest, then those of the oldest failures", func() {
@@ -152,26 +152,26 @@ var _ = Describe("Shelf", func() {
 		)
 		for i := range MaxStored - 1 {
 			machines = append(machines, fmt.Sprintf("m-%d", i))
-			have = append(have, Evidence(machines[i], Start.Add(time.Duration(i)*time.Minute)))
+			have = append(have, StoredEvidence(machines[i], Start.Add(time.Duration(i)*time.Minute)))
 		}
-		have = append(have, Evidence("gone-1", now, now.Add(2*time.Hour)))
+		have = append(have, StoredEvidence("gone-1", now, now.Add(2*time.Hour)))
 		Expect(Shelf{Stored: have, Budget: plenty}.Upkeep(sets.New(machines...), time.Hour, now).Evict).To(BeEmpty())
 
-		have = append(have, Evidence("gone-2", now, now.Add(time.Hour)), Evidence("gone-3", Start))
+		have = append(have, StoredEvidence("gone-2", now, now.Add(time.Hour)), StoredEvidence("gone-3", Start))
 		todo := Shelf{Stored: have, Budget: plenty}.Upkeep(sets.New(machines...), 3*time.Hour, now)
-		Expect(todo.Evict).To(Equal([]string{EvidenceName("gone-2"), EvidenceName("gone-1")}))
+		Expect(todo.Evict).To(Equal([]string{StoredEvidenceName("gone-2"), StoredEvidenceName("gone-1")}))
 		Expect(todo.Next).To(Equal(now.Add(3 * time.Hour)))
-		Expect(todo.Expire).To(HaveKey(EvidenceName("gone-3")))
+		Expect(todo.Expire).To(HaveKey(StoredEvidenceName("gone-3")))
 
-		have = append(have, Evidence("new-1", now), Evidence("new-2", now))
+		have = append(have, StoredEvidence("new-1", now), StoredEvidence("new-2", now))
 		todo = Shelf{Stored: have, Budget: plenty}.Upkeep(sets.New(append(machines, "new-1", "new-2")...), time.Hour, now)
 		Expect(todo.Evict).To(HaveLen(4))
-		Expect(todo.Evict).To(ContainElements(EvidenceName("gone-3"), EvidenceName("m-0")))
+		Expect(todo.Evict).To(ContainElements(StoredEvidenceName("gone-3"), StoredEvidenceName("m-0")))
 		Expect(todo.Expire).To(BeEmpty(), "what is evicted is not written to")
 	})
 
 	sized := func(machine string, bytes string, expires ...time.Time) metav1.PartialObjectMetadata {
-		s := Evidence(machine, Start, expires...)
+		s := StoredEvidence(machine, Start, expires...)
 		s.Annotations[prefix+"evidence-bytes"] = bytes
 		return s
 	}
@@ -182,9 +182,9 @@ var _ = Describe("Shelf", func() {
 		Expect(todo.Evict).To(HaveExactElements(want))
 	},
 		Entry("all fit", int64(3*104096)),
-		Entry("one byte less", int64(3*104096-1), EvidenceName("c")),
-		Entry("two", int64(104096), EvidenceName("c"), EvidenceName("b")),
-		Entry("none but the last one", int64(0), EvidenceName("c"), EvidenceName("b")),
+		Entry("one byte less", int64(3*104096-1), StoredEvidenceName("c")),
+		Entry("two", int64(104096), StoredEvidenceName("c"), StoredEvidenceName("b")),
+		Entry("none but the last one", int64(0), StoredEvidenceName("c"), StoredEvidenceName("b")),
 	)
 
 	DescribeTable("counts what does not say how large it is as the largest", func(bytes string) {

@@ -102,10 +102,10 @@ var _ = Describe("Budget", func() {
 		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "70000"},
-		}}, &corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, now.Add(time.Hour)).ObjectMeta})
+		}}, &corev1.ConfigMap{ObjectMeta: StoredEvidence("gone", Start, now.Add(time.Hour)).ObjectMeta})
 		e.hostile(100<<10, 0)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
-		Expect(e.configMaps(ctx)).NotTo(HaveKey(EvidenceName("gone")), "it does not say its size, and counts as the largest")
+		Expect(e.configMaps(ctx)).NotTo(HaveKey(StoredEvidenceName("gone")), "it does not say its size, and counts as the largest")
 		configMap := e.configMaps(ctx)["machine-preservation-evidence-01"]
 		Expect(configMap.Size()).To(And(BeNumerically(">", 0), BeNumerically("<=", 70000)))
 		Expect(e.configMaps(ctx)).To(HaveKey("machine-preservation-evidence-cap"), "it is not evidence")
@@ -115,10 +115,10 @@ var _ = Describe("Budget", func() {
 		e := newEnvironment(Machine("m", failed, kept), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": value},
-		}}, &corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, now.Add(time.Hour)).ObjectMeta})
+		}}, &corev1.ConfigMap{ObjectMeta: StoredEvidence("gone", Start, now.Add(time.Hour)).ObjectMeta})
 		_, err := e.reconcile(ctx, "m")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(e.configMaps(ctx)).To(And(HaveKey(EvidenceName("gone")), HaveKey("machine-preservation-evidence-01")))
+		Expect(e.configMaps(ctx)).To(And(HaveKey(StoredEvidenceName("gone")), HaveKey("machine-preservation-evidence-01")))
 	},
 		Entry("no number", "x"), Entry("less than one bundle may have", "1000"),
 	)
@@ -138,8 +138,8 @@ var _ = Describe("Budget", func() {
 			Namespace: Namespace, Name: "machine-preservation-evidence-cap",
 			Labels: map[string]string{evidenceKey: "cap"}, Annotations: map[string]string{prefix + "evidence-cap": "102400"},
 		}},
-			&corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, now.Add(time.Hour)).ObjectMeta},
-			&corev1.ConfigMap{ObjectMeta: Evidence("later", Start, now.Add(2*time.Hour)).ObjectMeta},
+			&corev1.ConfigMap{ObjectMeta: StoredEvidence("gone", Start, now.Add(time.Hour)).ObjectMeta},
+			&corev1.ConfigMap{ObjectMeta: StoredEvidence("later", Start, now.Add(2*time.Hour)).ObjectMeta},
 		)
 		Expect(e.reconcile(ctx, "")).To(Equal(2 * time.Hour))
 		Expect(e.told()).To(Equal([]string{"Warning EvidenceEvicted Evidence of machine gone was deleted early, because this control plane may keep 48 bundles and 100 KiB. It may not keep more, because the seed's budget for evidence is used up."}))

@@ -232,7 +232,7 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	It("should replace the evidence of a failure before", func() {
-		former := &corev1.ConfigMap{ObjectMeta: Evidence("m", Start).ObjectMeta}
+		former := &corev1.ConfigMap{ObjectMeta: StoredEvidence("m", Start).ObjectMeta}
 		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, stamp(Start))), former)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
 		Expect(e.configMaps(ctx)).To(HaveLen(1))
@@ -241,7 +241,7 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	It("should keep the evidence of a failure before until that of the next one is there", func() {
-		former := &corev1.ConfigMap{ObjectMeta: Evidence("m", Start).ObjectMeta}
+		former := &corev1.ConfigMap{ObjectMeta: StoredEvidence("m", Start).ObjectMeta}
 		e := newEnvironment(Machine("m", failed, kept, Annotation(evidenceKey, stamp(Start))), former)
 		e.denied = []string{"create"}
 		_, err := e.reconcile(ctx, "m")
@@ -314,7 +314,7 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.configMaps(ctx)).To(HaveKey(name))
 
 		objects := []client.Object{Machine("m", failed, kept, Annotation(evidenceKey, failure))}
-		for _, s := range EvidenceOfOthers(retention.MaxStored) {
+		for _, s := range StoredEvidenceOfOthers(retention.MaxStored) {
 			objects = append(objects, &corev1.ConfigMap{ObjectMeta: s.ObjectMeta})
 		}
 		e = newEnvironment(objects...)
@@ -361,7 +361,7 @@ var _ = Describe("Reconciler", func() {
 	})
 
 	It("should not touch a ConfigMap that has lost its label, and store evidence beside it", func() {
-		lost := &corev1.ConfigMap{ObjectMeta: Evidence("m", Start).ObjectMeta}
+		lost := &corev1.ConfigMap{ObjectMeta: StoredEvidence("m", Start).ObjectMeta}
 		lost.Name, lost.Labels = name, nil
 		e := newEnvironment(Machine("m", failed, kept), lost)
 		Expect(e.reconcile(ctx, "m")).To(BeZero())
@@ -439,7 +439,7 @@ var _ = Describe("Reconciler", func() {
 		It("should leave what is not ours", func() {
 			other := &corev1.ConfigMap{}
 			other.Name, other.Namespace = "other", Namespace
-			elsewhere := &corev1.ConfigMap{ObjectMeta: Evidence("gone", Start, Start).ObjectMeta}
+			elsewhere := &corev1.ConfigMap{ObjectMeta: StoredEvidence("gone", Start, Start).ObjectMeta}
 			elsewhere.Namespace = "shoot--test--two"
 			e := newEnvironment(other, elsewhere)
 			Expect(e.reconcile(ctx, "")).To(BeZero())
@@ -449,7 +449,7 @@ var _ = Describe("Reconciler", func() {
 		It("should not become too much, and tell of what had to go", func() {
 			objects := []client.Object{Machine("m", failed, kept)}
 			for i := range retention.MaxStored {
-				objects = append(objects, &corev1.ConfigMap{ObjectMeta: Evidence(fmt.Sprintf("gone-%02d", i), Start, now.Add(time.Duration(i+1)*time.Hour)).ObjectMeta})
+				objects = append(objects, &corev1.ConfigMap{ObjectMeta: StoredEvidence(fmt.Sprintf("gone-%02d", i), Start, now.Add(time.Duration(i+1)*time.Hour)).ObjectMeta})
 			}
 			e := newEnvironment(objects...)
 			Expect(e.reconcile(ctx, "m")).To(BeZero())
@@ -457,18 +457,18 @@ var _ = Describe("Reconciler", func() {
 			names := slices.Collect(maps.Keys(e.configMaps(ctx)))
 			Expect(names).To(HaveLen(retention.MaxStored))
 			Expect(names).To(ContainElement(name))
-			Expect(names).NotTo(ContainElement(EvidenceName("gone-00")))
+			Expect(names).NotTo(ContainElement(StoredEvidenceName("gone-00")))
 			Expect(e.told()[1:]).To(Equal([]string{"Warning EvidenceEvicted Evidence of machine gone-00 was deleted early, because this control plane may keep 48 bundles and 49152 KiB."}))
 		})
 
 		It("should go on with the others if one cannot be deleted", func() {
 			e := newEnvironment(
-				&corev1.ConfigMap{ObjectMeta: Evidence("a", Start, Start).ObjectMeta},
-				&corev1.ConfigMap{ObjectMeta: Evidence("b", Start).ObjectMeta})
+				&corev1.ConfigMap{ObjectMeta: StoredEvidence("a", Start, Start).ObjectMeta},
+				&corev1.ConfigMap{ObjectMeta: StoredEvidence("b", Start).ObjectMeta})
 			e.denied = []string{"delete"}
 			_, err := e.reconcile(ctx, "")
 			Expect(err).To(MatchError(ContainSubstring("failed to delete ConfigMap")))
-			Expect(e.configMaps(ctx)[EvidenceName("b")].Annotations).To(HaveKey(retention.AnnotationStoredExpires))
+			Expect(e.configMaps(ctx)[StoredEvidenceName("b")].Annotations).To(HaveKey(retention.AnnotationStoredExpires))
 		})
 	})
 
