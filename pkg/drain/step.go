@@ -10,10 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
@@ -37,12 +35,6 @@ func (o Options) Policy() Policy {
 		evict,
 		{Name: "force", After: o.Timeout, Selector: Selector{AllPods, AnyState}, Verb: Delete},
 	}}
-}
-
-// IsReachable says that the node answers: a pod that was deleted there has ended.
-func IsReachable(node *corev1.Node) bool {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	return i >= 0 && node.Status.Conditions[i].Status == corev1.ConditionTrue
 }
 
 // ErrNotReached is the error of an action that there was no time left for.

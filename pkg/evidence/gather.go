@@ -32,8 +32,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
@@ -191,7 +191,7 @@ func (c *collector) readMachines(ctx context.Context) {
 // keepGroup leaves the MachineDeployment of a machine, with its sets and machines.
 func keepGroup(seed *snapshot.Seed, machine *machinev1alpha1.Machine) {
 	deployment := types.UID("")
-	if d := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); d != nil {
+	if d := facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); d != nil {
 		deployment = d.UID
 	}
 	owned := func(obj metav1.Object, owner types.UID) bool {

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
@@ -126,7 +126,7 @@ func (e *explanation) find() (bool, error) {
 		e.say(Unknown, "", "The machine: none in namespace %s has this node.", seed.Namespace)
 		return false, nil
 	}
-	if e.deployment = preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); e.deployment == nil {
+	if e.deployment = facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); e.deployment == nil {
 		e.say(Unknown, "", "The MachineDeployment of machine %s, without which nothing is decided on it.", machine.Name)
 		return false, nil
 	}
@@ -146,7 +146,7 @@ func (e *explanation) find() (bool, error) {
 	if group.Holder == nil {
 		group.Holder = holderOf(seed.Machines)
 	}
-	machines, rollout := preservation.MachinesOf(e.deployment, seed.MachineSets, seed.Machines)
+	machines, rollout := facts.MachinesOf(e.deployment, seed.MachineSets, seed.Machines)
 	group.Rollout = rollout
 	for _, m := range machines {
 		if m == machine {
@@ -161,8 +161,8 @@ func (e *explanation) find() (bool, error) {
 	return true, nil
 }
 
-func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) preservation.Member {
-	member := preservation.Member{Machine: m}
+func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) facts.Member {
+	member := facts.Member{Machine: m}
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
 		member.Node = known.Shoot.Node(node)
 		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNode, snapshot.WhatNodes)) > 0
@@ -391,7 +391,7 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 		forced = false
 	}
 	except := ""
-	if !drain.IsReachable(node) && (e.deployment == nil || e.deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != "true") {
+	if !facts.IsReady(node) && (e.deployment == nil || e.deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != "true") {
 		except = ", but for pods with volumes while the node does not answer"
 		if e.deployment == nil {
 			except += ", unless its pool has forceDeletePodsWithVolumes"
@@ -404,7 +404,7 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
 		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
 	default:
-		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", short(preservation.DefaultTimeouts.Drain), except)
+		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", short(facts.DefaultTimeouts.Drain), except)
 	}
 }
 

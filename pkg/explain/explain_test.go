@@ -19,6 +19,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -115,18 +116,18 @@ func (s situation) snapshot(holder string) *snapshot.Snapshot {
 // decide is what the domain decides on machine m.
 func (s situation) decide(holder preservation.Holder) preservation.Decision {
 	snapshot := s.snapshot("")
-	machines, rollout := preservation.MachinesOf(&snapshot.Seed.MachineDeployments[0], snapshot.Seed.MachineSets, snapshot.Seed.Machines)
+	machines, rollout := facts.MachinesOf(&snapshot.Seed.MachineDeployments[0], snapshot.Seed.MachineSets, snapshot.Seed.Machines)
 	group := preservation.Group{
 		Holder:         holder,
 		MaxTimeout:     v1alpha1.DefaultMaxMachinePreserveTimeout,
-		Timeouts:       preservation.DefaultTimeouts,
-		NodeConditions: preservation.DefaultNodeConditions,
+		Timeouts:       facts.DefaultTimeouts,
+		NodeConditions: facts.DefaultNodeConditions,
 		Maintenance:    preservation.MaintenanceOptions{Enabled: slices.Contains(s.args, "--node-maintenance"), MaxHoldTime: v1alpha1.DefaultMaxHoldTime},
 		Remediation:    preservation.RemediationOptions{Enabled: slices.Contains(s.args, "--power-cycle")},
-		Rollout:        rollout,
 	}.Of(&snapshot.Seed.MachineDeployments[0])
+	group.Rollout = rollout
 	for _, m := range machines {
-		member := preservation.Member{Machine: m}
+		member := facts.Member{Machine: m}
 		for i := range snapshot.Shoot.Nodes {
 			if snapshot.Shoot.Nodes[i].Name == m.Labels["node"] {
 				member.Node = &snapshot.Shoot.Nodes[i]

@@ -24,6 +24,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -82,7 +83,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 	var (
 		forecast = &Forecast{}
 		began    = now
-		timeout  = cmp.Or(options.Timeout, preservation.DefaultTimeouts.Drain)
+		timeout  = cmp.Or(options.Timeout, facts.DefaultTimeouts.Drain)
 		force    bool
 	)
 	settings, err := settingsOf(nil)
@@ -94,7 +95,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 			if record = preservation.ReadRecord(machine); record != nil {
 				failed = record.FailedAt(machine, settings.group.Timeouts)
 			}
-			if deployment := preservation.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); deployment != nil {
+			if deployment := facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); deployment != nil {
 				force = deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true"
 			}
 		}
@@ -130,7 +131,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		}
 	}
 
-	answers := drain.IsReachable(node) && !options.NotAnswering
+	answers := facts.IsReady(node) && !options.NotAnswering
 	situation := "answers"
 	if !answers {
 		situation = "does not answer"

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
@@ -39,10 +40,10 @@ func (f *flags) addTo(fs *pflag.FlagSet) {
 	g, strategies := &f.group, &f.controlled
 	fs.StringVar(&f.holder, "holder", "", "")
 	fs.DurationVar(&g.MaxTimeout, "max-machine-preserve-timeout", v1alpha1.DefaultMaxMachinePreserveTimeout, "")
-	fs.DurationVar(&g.Timeouts.Health, "machine-health-timeout", preservation.DefaultTimeouts.Health, "")
-	fs.DurationVar(&g.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "")
-	fs.DurationVar(&g.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "")
-	fs.StringSliceVar(&g.NodeConditions, "node-conditions", preservation.DefaultNodeConditions, "")
+	fs.DurationVar(&g.Timeouts.Health, "machine-health-timeout", facts.DefaultTimeouts.Health, "")
+	fs.DurationVar(&g.Timeouts.Creation, "machine-creation-timeout", facts.DefaultTimeouts.Creation, "")
+	fs.DurationVar(&g.Timeouts.Drain, "machine-drain-timeout", facts.DefaultTimeouts.Drain, "")
+	fs.StringSliceVar(&g.NodeConditions, "node-conditions", facts.DefaultNodeConditions, "")
 	fs.BoolVar(&g.Maintenance.Enabled, "node-maintenance", false, "")
 	fs.DurationVar(&g.Maintenance.MaxHoldTime, "node-maintenance-max-hold-time", v1alpha1.DefaultMaxHoldTime, "")
 	fs.BoolVar(&g.Remediation.Enabled, "power-cycle", false, "")

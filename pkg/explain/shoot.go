@@ -14,6 +14,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -83,7 +84,7 @@ func (e *explanation) guess() {
 	e.world.group.Holder = preservation.HealthTimer{}
 	e.world.group.Timeout = v1alpha1.DefaultMachinePreserveTimeout
 	e.world.group.Replicas = 1
-	e.world.group.Members = []preservation.Member{{Machine: machine, Node: e.node}}
+	e.world.group.Members = []facts.Member{{Machine: machine, Node: e.node}}
 	e.world.guessed, e.world.placeUnknown = true, true
 }
 

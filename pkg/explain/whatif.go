@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
@@ -30,13 +31,13 @@ type world struct {
 	placeUnknown bool
 }
 
-func (w world) member() preservation.Member { return w.group.Members[w.index] }
+func (w world) member() facts.Member { return w.group.Members[w.index] }
 
 func (w world) decide() preservation.Decision { return preservation.Decide(w.group, w.now)[w.index] }
 
 // edit changes the machine and the node in a copy.
-func (w *world) edit(change func(m *preservation.Member)) {
-	w.group.Members = append([]preservation.Member(nil), w.group.Members...)
+func (w *world) edit(change func(m *facts.Member)) {
+	w.group.Members = append([]facts.Member(nil), w.group.Members...)
 	m := &w.group.Members[w.index]
 	m.Machine = m.Machine.DeepCopy()
 	if m.Machine.Annotations == nil {
@@ -58,7 +59,7 @@ func (w world) failing(d preservation.Decision) bool {
 
 // fail lets the health timeout of the machine pass.
 func (w *world) fail() {
-	w.edit(func(m *preservation.Member) {
+	w.edit(func(m *facts.Member) {
 		health := w.group.Timeouts.For(m.Machine).Health
 		m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown
 		m.Machine.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(w.now.Add(-health))
@@ -70,7 +71,7 @@ func (w *world) fail() {
 
 // heal makes the machine a healthy one, and machine-controller-manager see that.
 func (w *world) heal() {
-	w.edit(func(m *preservation.Member) {
+	w.edit(func(m *facts.Member) {
 		if m.Node == nil {
 			m.Node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.Machine.Name}}
 		}
@@ -95,7 +96,7 @@ func (w *world) ask(value string) {
 
 // annotate sets annotations where a request counts, and removes those that are empty.
 func (w *world) annotate(values map[string]string) {
-	w.edit(func(m *preservation.Member) {
+	w.edit(func(m *facts.Member) {
 		annotations := m.Machine.Annotations
 		if m.Node != nil {
 			annotations = m.Node.Annotations
@@ -129,7 +130,7 @@ func (w world) settled() world {
 // done returns the world once the decision on the machine is carried out.
 func (w world) done() world {
 	d := w.decide()
-	w.edit(func(m *preservation.Member) {
+	w.edit(func(m *facts.Member) {
 		for _, step := range preservation.Steps(w.group.Holder, d, w.group.Timeouts, w.now) {
 			switch {
 			case step.Machine != nil:
@@ -209,20 +210,20 @@ func (e *explanation) changes() {
 	if before.group.Rollout {
 		with("If its MachineDeployment was not being updated", func(w *world) { w.group.Rollout = false })
 	}
-	if before.group.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true" {
+	if before.group.Forbidden || facts.IsForbidden(d.Machine) {
 		with("Without annotation "+v1alpha1.AnnotationForbidden+" of the operators", func(w *world) {
 			w.group.Forbidden = false
-			w.edit(func(m *preservation.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationForbidden) })
+			w.edit(func(m *facts.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationForbidden) })
 		})
 	}
 	if e.node != nil && e.node.Annotations[v1alpha1.AnnotationMaintenance] != "" {
 		with("If the maintenance ended now", func(w *world) {
-			w.edit(func(m *preservation.Member) { delete(m.Node.Annotations, v1alpha1.AnnotationMaintenance) })
+			w.edit(func(m *facts.Member) { delete(m.Node.Annotations, v1alpha1.AnnotationMaintenance) })
 		})
 	}
 	if d.Machine.Annotations[v1alpha1.AnnotationRemediation] != "" {
 		with("If the power cycle was given up now", func(w *world) {
-			w.edit(func(m *preservation.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationRemediation) })
+			w.edit(func(m *facts.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationRemediation) })
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // wait waits for pods (M4).
@@ -173,7 +174,7 @@ func (d *decision) stuck(pods []drain.Pod) []string {
 	var stuck []string
 	for _, pod := range pods {
 		switch {
-		case pod.GraceEnds.IsZero() || drain.IsReachable(d.Node) && len(pod.Finalizers) == 0:
+		case pod.GraceEnds.IsZero() || facts.IsReady(d.Node) && len(pod.Finalizers) == 0:
 		case d.now.Before(pod.GraceEnds):
 			d.wake(pod.GraceEnds)
 		case len(pod.Finalizers) > 0:

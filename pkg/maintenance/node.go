@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +15,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Types of the conditions of a Node by which others see a maintenance without knowing its API (M16).
@@ -42,18 +42,14 @@ func IsNodeCondition(t corev1.NodeConditionType) bool { return slices.Contains(n
 // IsMarked says that there is something on a node that a maintenance may have left there. It can be asked of a node of which
 // only the types of conditions are known.
 func IsMarked(node *corev1.Node) bool {
-	_, annotated := node.Annotations[preservationv1alpha1.AnnotationMaintenance]
-	return annotated || isRecorded(node) ||
+	return facts.IsMaintained(node) || isRecorded(node) ||
 		slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return IsNodeCondition(c.Type) })
 }
 
 // IsUnavailable says that a node counts as unavailable for scheduling: unschedulable, not ready, or that of a failed machine
 // that is preserved (M14).
 func IsUnavailable(node *corev1.Node) bool {
-	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	return node.Spec.Unschedulable || !ready ||
+	return node.Spec.Unschedulable || !facts.IsReady(node) ||
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == preservationv1alpha1.TaintPreserved })
 }
 
@@ -161,17 +157,8 @@ func giveBack(node *corev1.Node, emptied bool) {
 // isEmptied says that a node itself shows that machine-controller-manager empties it: its machine is terminated, or updated
 // in place.
 func isEmptied(node *corev1.Node) bool {
-	return node.DeletionTimestamp != nil || IsUpdatedInPlace(node) || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+	return node.DeletionTimestamp != nil || facts.IsUpdatedInPlace(node) || slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == conditionTerminating && c.Status == corev1.ConditionTrue
-	})
-}
-
-// IsUpdatedInPlace says that a node itself shows that it is updated in place: from when machine-controller-manager selects it
-// until the update has succeeded or failed (M15).
-func IsUpdatedInPlace(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == machinev1alpha1.NodeInPlaceUpdate &&
-			(c.Reason == machinev1alpha1.SelectedForUpdate || c.Reason == machinev1alpha1.DrainSuccessful || c.Reason == machinev1alpha1.ReadyForUpdate)
 	})
 }
 

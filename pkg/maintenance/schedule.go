@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // ScheduledNode is a node as scheduling sees it.
@@ -39,7 +40,7 @@ type ScheduledNode struct {
 // NewScheduledNode returns a node as scheduling sees it, without what its machine decides.
 func NewScheduledNode(node *corev1.Node) ScheduledNode {
 	return ScheduledNode{
-		Name: node.Name, UID: node.UID, Unavailable: IsUnavailable(node), UpdatedInPlace: IsUpdatedInPlace(node), CordonedFor: CordonedFor(node),
+		Name: node.Name, UID: node.UID, Unavailable: IsUnavailable(node), UpdatedInPlace: facts.IsUpdatedInPlace(node), CordonedFor: CordonedFor(node),
 	}
 }
 

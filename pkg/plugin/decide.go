@@ -16,19 +16,20 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
-// facts are what a request is decided on: what is known, and what the domain says would be.
-type facts struct {
+// situation is what a request is decided on: what is known, and what the domain says would be.
+type situation struct {
 	snapshot *snapshot.Snapshot
 	node     *corev1.Node
 	// as is what becomes of the machine as it is.
 	as *explain.Answer
 }
 
-func factsOf(s *snapshot.Snapshot, name string) (f facts, err error) {
+func situationOf(s *snapshot.Snapshot, name string) (f situation, err error) {
 	if i := slices.IndexFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
 		f.node, f.snapshot = &s.Shoot.Nodes[i], s
 	} else {
@@ -43,12 +44,12 @@ func factsOf(s *snapshot.Snapshot, name string) (f facts, err error) {
 	return f, err
 }
 
-func (f *facts) ifAsked(asks ...explain.Ask) (*explain.Answer, error) {
+func (f *situation) ifAsked(asks ...explain.Ask) (*explain.Answer, error) {
 	return explain.IfAsked(f.snapshot, f.node.Name, asks...)
 }
 
 // until returns until when the machine is kept, zero if nobody can know.
-func (f *facts) until() time.Time {
+func (f *situation) until() time.Time {
 	if f.as.Before.Target == nil {
 		return time.Time{}
 	}
@@ -59,9 +60,9 @@ func (f *facts) until() time.Time {
 }
 
 // healthy says that the node is, as far as it shows, and that its machine has not failed.
-func (f *facts) healthy() bool {
+func (f *situation) healthy() bool {
 	_, tainted := preservation.TaintedSince(f.node)
-	return !tainted && preservation.IsHealthy(f.as.Before.Member, preservation.DefaultNodeConditions)
+	return !tainted && facts.IsHealthy(f.as.Before.Member, facts.DefaultNodeConditions)
 }
 
 // asked says that the claim of a person stands, which asking again does not change (P6).
@@ -96,8 +97,8 @@ func (c *change) say(sentences ...explain.Sentence) {
 }
 
 // ask returns what decides on a request to keep a machine.
-func ask(request, done string) func(f facts, r *requestFlags) (change, error) {
-	return func(f facts, r *requestFlags) (change, error) {
+func ask(request, done string) func(f situation, r *requestFlags) (change, error) {
+	return func(f situation, r *requestFlags) (change, error) {
 		c := change{ask: &explain.Ask{Request: request, Timeout: r.duration}, done: done}
 		a, err := f.ifAsked(*c.ask)
 		if err != nil {
@@ -131,7 +132,7 @@ func ask(request, done string) func(f facts, r *requestFlags) (change, error) {
 	}
 }
 
-func decideRelease(f facts, _ *requestFlags) (change, error) {
+func decideRelease(f situation, _ *requestFlags) (change, error) {
 	request := f.node.Annotations[v1alpha1.AnnotationPreserve]
 	c := change{ask: &explain.Ask{}, done: "is let go of", arrived: isReleased}
 	a, err := f.ifAsked(*c.ask)
@@ -164,7 +165,7 @@ func decideRelease(f facts, _ *requestFlags) (change, error) {
 	return c, err
 }
 
-func decideForbid(f facts, _ *requestFlags) (change, error) {
+func decideForbid(f situation, _ *requestFlags) (change, error) {
 	c := change{done: "is not to be kept", arrived: isReleased}
 	a, err := c.forbid(f)
 	if err == nil && !a.Failed {
@@ -174,7 +175,7 @@ func decideForbid(f facts, _ *requestFlags) (change, error) {
 }
 
 // forbid forbids to keep the machine. That is the end of one that has failed, and has to be confirmed.
-func (c *change) forbid(f facts) (*explain.Answer, error) {
+func (c *change) forbid(f situation) (*explain.Answer, error) {
 	c.ask = &explain.Ask{Request: v1alpha1.RequestFalse}
 	a, err := f.ifAsked(*c.ask)
 	if err != nil {
@@ -188,7 +189,7 @@ func (c *change) forbid(f facts) (*explain.Answer, error) {
 // confirmLoss has it confirmed that a machine is let go of which has failed or is about to, or which may have failed: the shoot does
 // not tell which one that is not healthy has, as not all of them get a taint, and health timeouts are in the seed. There, also one
 // that is not kept yet may have failed: the controller may have yet to look.
-func (c *change) confirmLoss(f facts, a *explain.Answer) {
+func (c *change) confirmLoss(f situation, a *explain.Answer) {
 	before := a.Before.Target
 	switch {
 	case before != nil && a.Failed && a.After.Target == nil:
@@ -203,7 +204,7 @@ func (c *change) confirmLoss(f facts, a *explain.Answer) {
 	}
 }
 
-func decideExtend(f facts, r *requestFlags) (change, error) {
+func decideExtend(f situation, r *requestFlags) (change, error) {
 	is := f.until()
 	switch {
 	case f.as.Before.Target == nil:

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
@@ -67,7 +67,7 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 	}
 	addFromFlag(cmd, &from)
 	addOutputFlag(cmd, &output)
-	cmd.Flags().DurationVar(&options.Timeout, "timeout", 0, "Drain timeout of the machine, after which pods are deleted by force; by default the pool's where it is known, or "+brief(preservation.DefaultTimeouts.Drain))
+	cmd.Flags().DurationVar(&options.Timeout, "timeout", 0, "Drain timeout of the machine, after which pods are deleted by force; by default the pool's where it is known, or "+brief(facts.DefaultTimeouts.Drain))
 	cmd.Flags().BoolVar(&options.NotAnswering, "not-answering", false, "Forecast as if the node did not answer, as one whose machine has failed")
 	return cmd
 }

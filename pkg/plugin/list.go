@@ -22,6 +22,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
@@ -184,7 +185,7 @@ func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors
 	k.Phase, k.Cause, k.Until = record.Phase(machine.Status.CurrentStatus.Phase), record.Cause(), timeOrNil(record.Expiry())
 	switch k.Cause {
 	case v1alpha1.CauseNow, v1alpha1.CauseWhenFailed:
-		request := preservation.RequestOf(preservation.Member{Machine: machine, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout)
+		request := preservation.RequestOf(facts.Member{Machine: machine, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout)
 		switch {
 		case request.Templated:
 			k.AskedBy = askedByPool
@@ -267,8 +268,6 @@ func usedPlaces(machines []kept) []places {
 	}
 	return used
 }
-
-func isReady(node *corev1.Node) bool { return isConditionTrue(node, corev1.NodeReady) }
 
 func isConditionTrue(node *corev1.Node, conditionType corev1.NodeConditionType) bool {
 	c := conditionOf(node, conditionType)

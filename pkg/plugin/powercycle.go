@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
@@ -126,7 +127,7 @@ func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *wri
 		if err != nil {
 			return err
 		}
-		if isReady(node) && !confirmed {
+		if facts.IsReady(node) && !confirmed {
 			if err := o.confirm(ctx, fmt.Sprintf("Node %s is ready. Power off its host, and all pods that run on it?", name), w); err != nil {
 				return err
 			}

@@ -33,7 +33,7 @@ type verb struct {
 	// loses says that it may have to be confirmed.
 	takesFor, takesUntil, loses bool
 	// decide is pure.
-	decide func(f facts, r *requestFlags) (change, error)
+	decide func(f situation, r *requestFlags) (change, error)
 	// waits says until what --wait waits.
 	waits string
 }
@@ -209,7 +209,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 		if err != nil {
 			return err
 		}
-		f, err := factsOf(s, name)
+		f, err := situationOf(s, name)
 		if err != nil {
 			return err
 		}
@@ -241,7 +241,7 @@ func (o *Options) settle(ctx context.Context, shoot, seed client.WithWatch, v *v
 }
 
 // carryOut writes a change.
-func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f facts, c change, r *requestFlags) error {
+func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f situation, c change, r *requestFlags) error {
 	switch {
 	case r.dryRun == "client":
 		return nil

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 // Group is a MachineDeployment with its machines: what one decision is taken on.
 type Group struct {
+	facts.Pool
 	// Holder is how machine-controller-manager is told to leave a machine alone.
 	Holder Holder
 	// Share is how many failed machines may be auto-preserved. Nil while nobody has said so: then none is preserved
@@ -27,19 +28,10 @@ type Group struct {
 	// anew once the machine has been healthy, kept by nobody and without a request now, for its health timeout. Maintenances and
 	// power cycles have bounds of their own (P13).
 	MaxTimeout time.Duration
-	// Forbidden says that operators forbid every preservation (R6).
-	Forbidden bool
-	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed (P4).
-	Replicas int32
-	// Rollout says that a MachineSet which is not of the newest revision is to have machines, or has any that are not being
-	// deleted (P3).
-	Rollout bool
-	// InPlace says that machines are updated in place: which one is being updated is said by its node (P3).
-	InPlace bool
 	// Disabled says that the shoot is to do without this extension: all preservations end (P10).
 	Disabled bool
 	// Timeouts are the defaults of the machines' timeouts.
-	Timeouts Timeouts
+	Timeouts facts.Timeouts
 	// NodeConditions are the default of the types of node conditions that make a machine unhealthy (H1).
 	NodeConditions []string
 	// Maintenance says how machines are kept whose nodes somebody works on.
@@ -47,16 +39,7 @@ type Group struct {
 	// Remediation says how machines are kept whose hosts are power-cycled.
 	Remediation RemediationOptions
 	// Members are the machines, in any order.
-	Members []Member
-}
-
-// Member is a machine and its node.
-type Member struct {
-	Machine *machinev1alpha1.Machine
-	// Node is nil if there is none, or if NodeUnknown.
-	Node *corev1.Node
-	// NodeUnknown says that the shoot's API server could not be asked yet (P9).
-	NodeUnknown bool
+	Members []facts.Member
 }
 
 // Rule is the id of the rule that a decision follows.
@@ -106,7 +89,7 @@ const (
 
 // Decision is what is to become of one machine.
 type Decision struct {
-	Member
+	facts.Member
 	// Current is the preservation that is under way; nil for none.
 	Current *Record
 	// Target is the preservation that is to be; nil for none.
@@ -190,7 +173,7 @@ func Decide(g Group, now time.Time) []Decision {
 }
 
 // decide takes the decision for one machine, except where it hangs on the share: then the decision claims.
-func decide(g Group, m Member, now time.Time) Decision {
+func decide(g Group, m facts.Member, now time.Time) Decision {
 	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout)}
 
 	if m.Machine.DeletionTimestamp != nil {
@@ -209,9 +192,9 @@ func decide(g Group, m Member, now time.Time) Decision {
 	}
 	d.near = !d.Deadline.IsZero() && !now.Before(nearAt)
 	d.due = !d.Deadline.IsZero() && !now.Before(d.Deadline)
-	d.healthy = IsHealthy(m, g.NodeConditions)
+	d.healthy = facts.IsHealthy(m, g.NodeConditions)
 	d.spentUntil = d.spentRemediation(g)
-	d.rolling = g.Rollout && (!g.InPlace || IsSelectedForUpdate(m.Node))
+	d.rolling = g.Rollout && (!g.InPlace || facts.IsSelectedForUpdate(m.Node))
 
 	d.readSpans(g, now)
 

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -49,29 +50,29 @@ var _ = Describe("Decide", func() {
 		deadline = now.Add(30 * time.Second)
 	)
 
-	group := func(share int32, members ...Member) Group {
+	group := func(share int32, members ...facts.Member) Group {
 		return Group{
 			Holder:         HealthTimer{},
 			Share:          &share,
 			Timeout:        72 * time.Hour,
 			MaxTimeout:     336 * time.Hour,
-			Replicas:       3,
-			Timeouts:       Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
-			NodeConditions: DefaultNodeConditions,
+			Pool:           facts.Pool{Replicas: 3},
+			Timeouts:       facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+			NodeConditions: facts.DefaultNodeConditions,
 			Members:        members,
 		}
 	}
-	onMachine := func(opts ...MachineOption) Member {
-		return Member{Machine: Machine("m", opts...), Node: Node("m")}
+	onMachine := func(opts ...MachineOption) facts.Member {
+		return facts.Member{Machine: Machine("m", opts...), Node: Node("m")}
 	}
-	onNode := func(value string, opts ...MachineOption) Member {
-		return Member{Machine: Machine("m", opts...), Node: Node("m", NodeAnnotation(preserve, value))}
+	onNode := func(value string, opts ...MachineOption) facts.Member {
+		return facts.Member{Machine: Machine("m", opts...), Node: Node("m", NodeAnnotation(preserve, value))}
 	}
 
-	comesBack := now.Add(DefaultTimeouts.Health) // P13
+	comesBack := now.Add(facts.DefaultTimeouts.Health) // P13
 	twoClaims := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+expiry.Format(time.RFC3339))
-	unhealthy := func(opts ...MachineOption) Member {
-		return Member{Machine: Machine("m", opts...), Node: Node("m", NotReady)}
+	unhealthy := func(opts ...MachineOption) facts.Member {
+		return facts.Member{Machine: Machine("m", opts...), Node: Node("m", NotReady)}
 	}
 
 	type outcome struct {
@@ -95,7 +96,7 @@ var _ = Describe("Decide", func() {
 	}
 
 	DescribeTable("one machine",
-		func(m Member, share int32, want outcome) {
+		func(m facts.Member, share int32, want outcome) {
 			Expect(outcomes(group(share, m))).To(Equal([]outcome{want}))
 		},
 
@@ -106,13 +107,13 @@ var _ = Describe("Decide", func() {
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}}}, Next: expiry}),
 		Entry("T1: now on a machine that is unhealthy but has not failed", onNode("now", healthy), int32(0),
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}}}, Next: now.Add(time.Second)}),
-		Entry("T1: now on a machine that has never joined", Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Created(now), Annotation(preserve, "now"))}, int32(0),
+		Entry("T1: now on a machine that has never joined", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Created(now), Annotation(preserve, "now"))}, int32(0),
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}}}, Next: now.Add(20*time.Minute - 30*time.Second)}),
-		Entry("R2: the node's false beats the machine's now", Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "false"))}, int32(1), outcome{}),
-		Entry("R2: the node's empty value beats the machine's now", Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, ""))}, int32(1), outcome{}),
-		Entry("R2: a machine without a node can be asked for", Member{Machine: Machine("m", Annotation(preserve, "now"))}, int32(0),
+		Entry("R2: the node's false beats the machine's now", facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "false"))}, int32(1), outcome{}),
+		Entry("R2: the node's empty value beats the machine's now", facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, ""))}, int32(1), outcome{}),
+		Entry("R2: a machine without a node can be asked for", facts.Member{Machine: Machine("m", Annotation(preserve, "now"))}, int32(0),
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}}}, Next: expiry}),
-		Entry("R2 P9: the last known request of a node that cannot be read", Member{Machine: Machine("m", Annotation("node.machine.sapcloud.io/last-applied-node-preserve-value", "now")), NodeUnknown: true}, int32(0),
+		Entry("R2 P9: the last known request of a node that cannot be read", facts.Member{Machine: Machine("m", Annotation("node.machine.sapcloud.io/last-applied-node-preserve-value", "now")), NodeUnknown: true}, int32(0),
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}}}, Next: expiry}),
 		Entry("R3: an invalid value starts nothing", onNode("yes"), int32(0), outcome{}),
 		Entry("R3: an invalid value stops nothing", onNode("yes", Preserved("Running:Preserved", "now", later)), int32(0),
@@ -140,12 +141,12 @@ var _ = Describe("Decide", func() {
 			onNode("now", failing, Preserved("Running:Preserved", "now", later)), int32(1),
 			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}, {Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: later}),
 		Entry("T2 R5: it is the pool's time, and not that of the request",
-			Member{Machine: Machine("m", failing, Preserved("Running:Preserved", "now", later)), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))}, int32(1),
+			facts.Member{Machine: Machine("m", failing, Preserved("Running:Preserved", "now", later)), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))}, int32(1),
 			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}, {Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: later}),
 		Entry("T2: also if the machine is asked for in the moment in which it fails", onNode("now", failing), int32(1),
 			outcome{Rule: "T1", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}, {Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: expiry}),
 		Entry("T2: not without a VM, which is no evidence",
-			Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, now), Annotation(preserve, "now"), Preserved("Pending:Preserved", "now", later), func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" })}, int32(1),
+			facts.Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, now), Annotation(preserve, "now"), Preserved("Pending:Preserved", "now", later), func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" })}, int32(1),
 			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}}, Failed: true}, Next: later}),
 		Entry("T2: an auto-preserved machine that recovered and fails again is a new failure", unhealthy(failing, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), int32(1),
 			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: later}),
@@ -170,7 +171,7 @@ var _ = Describe("Decide", func() {
 			outcome{Rule: "T4", Target: &Record{Claims: []Claim{{Cause: "when-failed", Expiry: expiry}}, Failed: true}, Next: expiry}),
 		Entry("T5: within the share", onMachine(failing), int32(1),
 			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: expiry}),
-		Entry("T5: a machine that never joined", Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, now))}, int32(1),
+		Entry("T5: a machine that never joined", facts.Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, now))}, int32(1),
 			outcome{Rule: "T5", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: expiry}),
 		Entry("H3: a machine that is in phase Failed is being terminated", onMachine(Phase(machinev1alpha1.MachineFailed, now)), int32(1),
 			outcome{Refused: true}),
@@ -181,9 +182,9 @@ var _ = Describe("Decide", func() {
 		Entry("H3: without a VM", onMachine(Phase(machinev1alpha1.MachineCrashLoopBackOff, now), func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }), int32(1), outcome{}),
 		Entry("H3: a machine whose update in place failed is not terminated", onMachine(Phase(machinev1alpha1.MachineInPlaceUpdateFailed, now.Add(-10*time.Minute))), int32(1), outcome{}),
 		Entry("H2: a machine that waits for the components on its node cannot be held",
-			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now)), Node: Node("m", Taint(criticalComponents, now))}, int32(1), outcome{}),
+			facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now)), Node: Node("m", Taint(criticalComponents, now))}, int32(1), outcome{}),
 		Entry("H2: nor if it was asked for before",
-			Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Annotation(preserve, "now"), Preserved("Pending:Preserved", "now", later)), Node: Node("m", Taint(criticalComponents, now))}, int32(1),
+			facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now), Annotation(preserve, "now"), Preserved("Pending:Preserved", "now", later)), Node: Node("m", Taint(criticalComponents, now))}, int32(1),
 			outcome{Rule: "T3", Consume: true}),
 		Entry("H4: now in the margin of one that is held already", onNode("now", near, HeldUntil(deadline, "auto", later), Annotation(share, "1")), int32(1),
 			outcome{Rule: RuleClaims, Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}, {Cause: "auto", Expiry: expiry, Tentative: true}}, FailsAt: deadline, Share: 1}, Next: deadline}),
@@ -215,12 +216,12 @@ var _ = Describe("Decide", func() {
 		Entry("H1: Running proves nothing while the node is not ready", unhealthy(Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}),
 		Entry("H1: nor while the node is unhealthy in another way",
-			Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), Node: Node("m", Condition("KernelDeadlock", corev1.ConditionUnknown, "", ""))}, int32(1),
+			facts.Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), Node: Node("m", Condition("KernelDeadlock", corev1.ConditionUnknown, "", ""))}, int32(1),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}),
 		Entry("H1: a condition that machine-controller-manager does not look at does not count",
-			Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), Node: Node("m", Condition("Odd", corev1.ConditionTrue, "", ""))}, int32(1),
+			facts.Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), Node: Node("m", Condition("Odd", corev1.ConditionTrue, "", ""))}, int32(1),
 			outcome{Rule: "T7", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Share: 1}, Next: later}),
-		Entry("H1: nor does Running while there is no node", Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1"))}, int32(1),
+		Entry("H1: nor does Running while there is no node", facts.Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", later), Annotation(share, "1"))}, int32(1),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}),
 		Entry("T5: not before the margin", onMachine(healthy), int32(1), outcome{Next: now.Add(time.Second)}),
 		Entry("T5: a machine without a VM is no evidence", onMachine(failing, func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }), int32(1), outcome{Next: time.Time{}}),
@@ -258,7 +259,7 @@ var _ = Describe("Decide", func() {
 		Expect(outcomes(g)).To(Equal([]outcome{{Rule: "T5", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}}))
 	})
 
-	DescribeTable("P3: rollout", func(m Member, want outcome) {
+	DescribeTable("P3: rollout", func(m facts.Member, want outcome) {
 		g := group(1, m)
 		g.Rollout = true
 		Expect(outcomes(g)).To(Equal([]outcome{want}))
@@ -275,14 +276,14 @@ var _ = Describe("Decide", func() {
 		Entry("a failed one is released", onMachine(failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), outcome{Rule: "P3", Consume: true}),
 	)
 
-	DescribeTable("P3: update in place", func(m Member, rule Rule) {
+	DescribeTable("P3: update in place", func(m facts.Member, rule Rule) {
 		g := group(1, m)
 		g.Rollout, g.InPlace = true, true
 		Expect(Decide(g, now)[0].Rule).To(Equal(rule))
 	},
 		Entry("two MachineSets are no rollout", unhealthy(failing), Rule("T5")),
-		Entry("the node is being updated", Member{Machine: Machine("m", failing), Node: Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", ""))}, Rule("")),
-		Entry("its update has failed", Member{Machine: Machine("m", failing), Node: Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "UpdateFailed", ""))}, Rule("T5")),
+		Entry("the node is being updated", facts.Member{Machine: Machine("m", failing), Node: Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "SelectedForUpdate", ""))}, Rule("")),
+		Entry("its update has failed", facts.Member{Machine: Machine("m", failing), Node: Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "UpdateFailed", ""))}, Rule("T5")),
 	)
 
 	It("P4: should begin nothing when no machine is wanted", func() {
@@ -292,7 +293,7 @@ var _ = Describe("Decide", func() {
 	})
 
 	It("should neither begin nor end an auto-preservation while the share is unknown", func() {
-		held := Member{Machine: Machine("held", failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1"))}
+		held := facts.Member{Machine: Machine("held", failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1"))}
 		g := group(0, onMachine(failing), held)
 		g.Share = nil
 		decisions := Decide(g, now)
@@ -302,8 +303,8 @@ var _ = Describe("Decide", func() {
 	})
 
 	Describe("P1: the share", func() {
-		unknown := func(name string, since time.Time, opts ...MachineOption) Member {
-			return Member{Machine: Machine(name, append([]MachineOption{Phase(machinev1alpha1.MachineUnknown, since)}, opts...)...)}
+		unknown := func(name string, since time.Time, opts ...MachineOption) facts.Member {
+			return facts.Member{Machine: Machine(name, append([]MachineOption{Phase(machinev1alpha1.MachineUnknown, since)}, opts...)...)}
 		}
 		kept := func(g Group) []string {
 			var names []string
@@ -314,7 +315,7 @@ var _ = Describe("Decide", func() {
 			}
 			return names
 		}
-		auto := func(name string, opts ...MachineOption) Member {
+		auto := func(name string, opts ...MachineOption) facts.Member {
 			return unknown(name, Start, append([]MachineOption{Preserved("Failed:Preserved", "auto", later), Annotation(share, "2")}, opts...)...)
 		}
 
@@ -331,12 +332,12 @@ var _ = Describe("Decide", func() {
 		})
 
 		It("should count explicitly preserved machines, whatever they are preserved for", func() {
-			asked := Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
+			asked := facts.Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
 			Expect(kept(group(1, asked, unknown("a", Start)))).To(ConsistOf("asked"))
 		})
 
 		It("should not count a machine that is preserved but healthy", func() {
-			recovered := Member{Machine: Machine("recovered", Preserved("Running:Preserved", "auto", later))}
+			recovered := facts.Member{Machine: Machine("recovered", Preserved("Running:Preserved", "auto", later))}
 			Expect(kept(group(1, recovered, unknown("a", Start)))).To(ConsistOf("recovered", "a"))
 		})
 
@@ -374,12 +375,12 @@ var _ = Describe("Decide", func() {
 		})
 
 		It("T9: should never let go of an explicit request", func() {
-			asked := Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
+			asked := facts.Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
 			Expect(kept(group(1, asked, auto("a"), auto("b")))).To(ConsistOf("asked"))
 		})
 
 		It("T9: should not take an explicit request that came later for a lowered share", func() {
-			asked := Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
+			asked := facts.Member{Machine: Machine("asked", failing, Preserved("Failed:Preserved", "when-failed", later)), Node: Node("asked", NodeAnnotation(preserve, "when-failed"))}
 			Expect(kept(group(1, asked, auto("a", Annotation(share, "1"))))).To(ConsistOf("asked", "a"))
 		})
 	})
@@ -399,16 +400,16 @@ var _ = Describe("Decide", func() {
 		Expect(Decide(group(1, m), now)[0].Rule).To(Equal(RuleMargin))
 	})
 
-	DescribeTable("should leave alone what is not preserved and carries nothing of a preservation", func(m Member, nothing bool) {
+	DescribeTable("should leave alone what is not preserved and carries nothing of a preservation", func(m facts.Member, nothing bool) {
 		d := Decide(group(0, m), now)[0]
-		Expect(Steps(HealthTimer{}, d, DefaultTimeouts, now) == nil).To(Equal(nothing))
+		Expect(Steps(HealthTimer{}, d, facts.DefaultTimeouts, now) == nil).To(Equal(nothing))
 	},
 		Entry("failing", onMachine(failing), true),
 		Entry("a request that is not synced", onNode("false"), false),
-		Entry("our taint", Member{Machine: Machine("m"), Node: Node("m", Taint("node.machine.sapcloud.io/preserved", now))}, false),
-		Entry("the condition", Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionTrue, "", ""))}, false),
-		Entry("the condition of one that was released", Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionFalse, "", ""))}, true),
-		Entry("P3: machine-controller-manager's own protection", Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))}, true),
-		Entry("protection that was left over", Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"), Condition("Preserved", corev1.ConditionFalse, "", ""))}, false),
+		Entry("our taint", facts.Member{Machine: Machine("m"), Node: Node("m", Taint("node.machine.sapcloud.io/preserved", now))}, false),
+		Entry("the condition", facts.Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionTrue, "", ""))}, false),
+		Entry("the condition of one that was released", facts.Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionFalse, "", ""))}, true),
+		Entry("P3: machine-controller-manager's own protection", facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))}, true),
+		Entry("protection that was left over", facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"), Condition("Preserved", corev1.ConditionFalse, "", ""))}, false),
 	)
 })

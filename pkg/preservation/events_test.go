@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -37,7 +38,7 @@ var _ = Describe("The reasons", func() {
 
 var _ = Describe("The Event of a decision", func() {
 	var (
-		machine = Member{Machine: Machine("m")}
+		machine = facts.Member{Machine: Machine("m")}
 		record  = &Record{Claims: []Claim{{Cause: v1alpha1.CauseAuto, Expiry: Start}}}
 		why     = reason.Reason{ID: "Because", Text: "it is so"}
 	)

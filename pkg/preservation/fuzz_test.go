@@ -13,6 +13,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -27,7 +28,7 @@ func FuzzRequestOf(f *testing.F) {
 
 	f.Fuzz(func(t *testing.T, onNode, nodeUnknown bool, nodeValue, nodeTimeout, machineValue, machineTimeout, synced, aside string) {
 		const longest = 336 * time.Hour
-		m := Member{NodeUnknown: nodeUnknown, Machine: Machine("m", Annotation(preserve, machineValue), Annotation(timeout, machineTimeout),
+		m := facts.Member{NodeUnknown: nodeUnknown, Machine: Machine("m", Annotation(preserve, machineValue), Annotation(timeout, machineTimeout),
 			Annotation(lastApplied, synced), Annotation(prefix+"request", aside))}
 		if onNode {
 			m.Node = Node("m", NodeAnnotation(preserve, nodeValue), NodeAnnotation(timeout, nodeTimeout))
@@ -78,12 +79,10 @@ func FuzzDecide(f *testing.F) {
 				Share:          new(int32(1)),
 				Timeout:        72 * time.Hour,
 				MaxTimeout:     336 * time.Hour,
-				Replicas:       1,
-				Rollout:        rollout,
-				InPlace:        rollout,
-				Timeouts:       DefaultTimeouts,
-				NodeConditions: DefaultNodeConditions,
-				Members: []Member{{
+				Pool:           facts.Pool{Replicas: 1, Rollout: rollout, InPlace: rollout},
+				Timeouts:       facts.DefaultTimeouts,
+				NodeConditions: facts.DefaultNodeConditions,
+				Members: []facts.Member{{
 					Machine: Machine("m", Phase(phases[int(phase)%len(phases)], now.Add(-10*time.Minute))),
 					Node: Node("m", NodeAnnotation(preserve, request), NodeAnnotation(timeout, own),
 						NodeAnnotation(disabled, disabledValue), NodeAnnotation(byMCM, byMCMValue),

@@ -6,44 +6,23 @@ package preservation
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // maxMargin is the longest time before a deadline at which a hold is made.
 const maxMargin = 30 * time.Second
 
-// DefaultNodeConditions are those of a machine-controller-manager without flags.
-var DefaultNodeConditions = []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"}
-
-// Timeouts are those of machine-controller-manager. A machine may override each.
-type Timeouts struct {
-	Health, Creation, Drain time.Duration
-}
-
-// DefaultTimeouts are those of a machine-controller-manager without flags.
-var DefaultTimeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
-
-// For returns the effective timeouts of a machine: its own, else the receiver's.
-func (t Timeouts) For(machine *machinev1alpha1.Machine) Timeouts {
-	if c := machine.Spec.MachineConfiguration; c != nil {
-		t.Health = ptr.Deref(c.MachineHealthTimeout, metav1.Duration{Duration: t.Health}).Duration
-		t.Creation = ptr.Deref(c.MachineCreationTimeout, metav1.Duration{Duration: t.Creation}).Duration
-		t.Drain = ptr.Deref(c.MachineDrainTimeout, metav1.Duration{Duration: t.Drain}).Duration
-	}
-	return t
-}
-
 // deadline returns when machine-controller-manager takes a machine for failed that is unhealthy, or has not joined yet,
 // and the margin before it from which on the machine is held, so that the hold is there before machine-controller-manager
 // acts. For a machine in phase Failed the deadline is now. It is zero for a machine that none runs for: one whose update in
 // place has failed counts itself as being replaced, so that machine-controller-manager marks it by no timeout.
-func deadline(machine *machinev1alpha1.Machine, defaults Timeouts, now time.Time) (at time.Time, margin time.Duration) {
+func deadline(machine *machinev1alpha1.Machine, defaults facts.Timeouts, now time.Time) (at time.Time, margin time.Duration) {
 	var (
 		timeouts = defaults.For(machine)
 		status   = machine.Status.CurrentStatus
@@ -83,37 +62,6 @@ func failedSince(machine *machinev1alpha1.Machine) time.Time {
 	return machine.Status.CurrentStatus.LastUpdateTime.Time
 }
 
-// IsHealthy says that the node is there, ready, and has none of the conditions that make a machine unhealthy: the
-// machine's own list of them, else the default (H1).
-func IsHealthy(m Member, unhealthy []string) bool {
-	_, healthy := HealthySince(m, unhealthy)
-	return healthy
-}
-
-// HealthySince returns whether the node is healthy, as IsHealthy does, and since when these conditions are as they are.
-func HealthySince(m Member, unhealthy []string) (since time.Time, healthy bool) {
-	if m.Node == nil {
-		return time.Time{}, false
-	}
-	if c := m.Machine.Spec.MachineConfiguration; c != nil && c.NodeConditions != nil {
-		unhealthy = strings.Split(*c.NodeConditions, ",")
-	}
-	for _, c := range m.Node.Status.Conditions {
-		switch {
-		case c.Type == corev1.NodeReady:
-			healthy = c.Status == corev1.ConditionTrue
-		case !slices.Contains(unhealthy, string(c.Type)):
-			continue
-		case c.Status != corev1.ConditionFalse:
-			return time.Time{}, false
-		}
-		if c.LastTransitionTime.After(since) {
-			since = c.LastTransitionTime.Time
-		}
-	}
-	return since, healthy
-}
-
 // taintCriticalComponents is on a node as long as Gardener's components on it are not ready.
 const taintCriticalComponents = "node.gardener.cloud/critical-components-not-ready"
 
@@ -132,11 +80,4 @@ func neverJoined(machine *machinev1alpha1.Machine) bool { return len(machine.Sta
 // of the shoot's API server with a machine that was held in Unknown, and never looks at it again (H2).
 func isGhost(machine *machinev1alpha1.Machine) bool {
 	return machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && neverJoined(machine)
-}
-
-// IsSelectedForUpdate says that machine-controller-manager drains the node to update it in place.
-func IsSelectedForUpdate(node *corev1.Node) bool {
-	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == machinev1alpha1.NodeInPlaceUpdate && c.Reason == machinev1alpha1.SelectedForUpdate
-	})
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // HealthTimer holds with what machine-controller-manager < 0.62 has: it marks an Unknown machine Failed when
@@ -34,7 +35,7 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	raisePriority(machine)
 }
 
-func (h HealthTimer) hold(d Decision, timeouts Timeouts) []Step {
+func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []Step {
 	steps := []Step{{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
 	if d.Target.Failing() {
 		// The record has been written on this very machine. Its phase may only be replaced if it is still that one.
@@ -70,7 +71,7 @@ func restoreRequest(d Decision) []Step {
 	}
 }
 
-func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step {
+func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []Step {
 	return []Step{
 		{Status: true, Machine: func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) }},
 		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {
@@ -82,7 +83,7 @@ func (HealthTimer) release(d Decision, timeouts Timeouts, now time.Time) []Step 
 
 // putBack lets machine-controller-manager's own timeouts end a machine that was held: the health timer is what it was, and
 // what waited for its node when it was held waits again, until its creation deadline (H2).
-func putBack(machine *machinev1alpha1.Machine, d Decision, timeouts Timeouts, now time.Time) {
+func putBack(machine *machinev1alpha1.Machine, d Decision, timeouts facts.Timeouts, now time.Time) {
 	status := &machine.Status.CurrentStatus
 	held := d.Current != nil && d.Current.Failing()
 	switch {

@@ -11,6 +11,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -120,7 +121,7 @@ func writeSpans(machine *machinev1alpha1.Machine, d Decision) {
 
 // forbidden says that operators forbid to preserve the machine (R6).
 func (d *Decision) forbidden(g Group) bool {
-	return g.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true"
+	return g.Forbidden || facts.IsForbidden(d.Machine)
 }
 
 // refuse refuses, for good, what the machine would be preserved for. A request is deleted only where machine-controller-

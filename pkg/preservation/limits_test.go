@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -57,20 +58,20 @@ var _ = Describe("Limits", func() {
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
 
-		group := func(m Member) Group {
+		group := func(m facts.Member) Group {
 			return Group{
 				Holder:         holder,
 				Share:          new(int32(1)),
 				Timeout:        lasts,
 				MaxTimeout:     longest,
-				Replicas:       1,
-				Timeouts:       DefaultTimeouts,
-				NodeConditions: DefaultNodeConditions,
-				Members:        []Member{m},
+				Pool:           facts.Pool{Replicas: 1},
+				Timeouts:       facts.DefaultTimeouts,
+				NodeConditions: facts.DefaultNodeConditions,
+				Members:        []facts.Member{m},
 			}
 		}
 		// settled returns the last decision that changed anything, and the machine after it.
-		settled := func(g Group, now time.Time) (Decision, Member) {
+		settled := func(g Group, now time.Time) (Decision, facts.Member) {
 			GinkgoHelper()
 			last, changed := round(g, now)
 			for range 5 {
@@ -87,7 +88,7 @@ var _ = Describe("Limits", func() {
 		Context(fmt.Sprintf("%T", holder), func() {
 			DescribeTable("P13: should let go of a machine in the end whose request comes back again and again",
 				func(own string, opts ...MachineOption) {
-					g := group(Member{Machine: Machine("m", opts...), Node: Node("m")})
+					g := group(facts.Member{Machine: Machine("m", opts...), Node: Node("m")})
 					asks := func(at time.Time) *Record {
 						asked(g.Members[0].Node)
 						NodeAnnotation(timeout, own)(g.Members[0].Node)
@@ -102,7 +103,7 @@ var _ = Describe("Limits", func() {
 						}
 					}
 					Expect(last).To(BeTemporally("~", now.Add(day), 10*time.Minute))
-					for at := now.Add(day); at.Before(now.Add(day + DefaultTimeouts.Health)); at = at.Add(time.Minute) {
+					for at := now.Add(day); at.Before(now.Add(day + facts.DefaultTimeouts.Health)); at = at.Add(time.Minute) {
 						Expect(asks(at)).To(BeNil())
 					}
 					Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
@@ -118,68 +119,68 @@ var _ = Describe("Limits", func() {
 			)
 
 			It("P13: should say why a machine is let go that has been kept for the longest time, and why it is not kept again", func() {
-				g := group(Member{Machine: Machine("m", failing, worn, Preserved("Failed:Preserved", "now", now), worn), Node: Node("m", NotReady, asked)})
+				g := group(facts.Member{Machine: Machine("m", failing, worn, Preserved("Failed:Preserved", "now", now), worn), Node: Node("m", NotReady, asked)})
 				decisions, _ := round(g, now)
 				Expect(decisions[0]).To(And(HaveField("Rule", RuleMaxTimeout), HaveField("Why", WhyKeptForTooLong), HaveField("ConsumeRequest", true)))
 				Expect(g.Members[0].Machine.Annotations).To(And(HaveKey(released), HaveKey(preservedSince)))
 
 				for _, request := range []string{"now", "when-failed"} {
-					d := Decide(group(Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady, NodeAnnotation(preserve, request))}), now)[0]
+					d := Decide(group(facts.Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady, NodeAnnotation(preserve, request))}), now)[0]
 					Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Verdict", Refused), HaveField("Why", WhyKeptForTooLong)))
 				}
-				d := Decide(group(Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady)}), now)[0]
+				d := Decide(group(facts.Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady)}), now)[0]
 				Expect(d).To(And(HaveField("Target", BeNil()), HaveField("Verdict", Refused), HaveField("ConsumeRequest", false)))
 			})
 
 			It("P13: should count anew once the machine was healthy, and nobody kept it, for its health timeout", func() {
-				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
 				settled(g, now)
 				d, _ := round(g, now.Add(time.Hour))
-				Expect(d[0].Next).To(Equal(now.Add(time.Hour + DefaultTimeouts.Health)))
-				settled(g, now.Add(time.Hour+DefaultTimeouts.Health-time.Second))
+				Expect(d[0].Next).To(Equal(now.Add(time.Hour + facts.DefaultTimeouts.Health)))
+				settled(g, now.Add(time.Hour+facts.DefaultTimeouts.Health-time.Second))
 				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, stamp(now)+"/"+stamp(now.Add(time.Hour))))
-				settled(g, now.Add(time.Hour+DefaultTimeouts.Health))
+				settled(g, now.Add(time.Hour+facts.DefaultTimeouts.Health))
 				Expect(g.Members[0].Machine.Annotations).NotTo(HaveKey(preservedSince))
 
 				failed := now.Add(20 * 24 * time.Hour)
-				Phase(machinev1alpha1.MachineUnknown, failed.Add(-DefaultTimeouts.Health))(g.Members[0].Machine)
+				Phase(machinev1alpha1.MachineUnknown, failed.Add(-facts.DefaultTimeouts.Health))(g.Members[0].Machine)
 				NotReady(g.Members[0].Node)
 				_, m := settled(g, failed)
 				Expect(ReadRecord(m.Machine)).To(And(HaveField("Claims", ConsistOf(Claim{Cause: "auto", Expiry: failed.Add(lasts)})), HaveField("Failed", true)))
 			})
 
-			DescribeTable("P13: should not count anew", func(at time.Time, m Member) {
+			DescribeTable("P13: should not count anew", func(at time.Time, m facts.Member) {
 				Phase(machinev1alpha1.MachineRunning, now.Add(-time.Hour))(m.Machine)
 				Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))(m.Machine)
 				g := group(m)
 				settled(g, at)
 				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, HavePrefix(stamp(now.Add(-longest)))))
 			},
-				Entry("before that time is over", now.Add(DefaultTimeouts.Health-time.Second), Member{Machine: Machine("m"), Node: Node("m")}),
-				Entry("of a machine that is not healthy", now.Add(time.Hour), Member{Machine: Machine("m"), Node: Node("m", NotReady)}),
-				Entry("of one whose node nobody knows", now.Add(time.Hour), Member{Machine: Machine("m"), NodeUnknown: true}),
-				Entry("of one that has no node", now.Add(time.Hour), Member{Machine: Machine("m")}),
+				Entry("before that time is over", now.Add(facts.DefaultTimeouts.Health-time.Second), facts.Member{Machine: Machine("m"), Node: Node("m")}),
+				Entry("of a machine that is not healthy", now.Add(time.Hour), facts.Member{Machine: Machine("m"), Node: Node("m", NotReady)}),
+				Entry("of one whose node nobody knows", now.Add(time.Hour), facts.Member{Machine: Machine("m"), NodeUnknown: true}),
+				Entry("of one that has no node", now.Add(time.Hour), facts.Member{Machine: Machine("m")}),
 			)
 
 			It("P13: should count anew from when the machine recovered, if that was later", func() {
-				g := group(Member{Machine: Machine("m", Phase(machinev1alpha1.MachineRunning, now.Add(time.Minute)), Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))), Node: Node("m")})
+				g := group(facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineRunning, now.Add(time.Minute)), Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))), Node: Node("m")})
 				d, _ := round(g, now.Add(2*time.Minute))
-				Expect(d[0].Next).To(Equal(now.Add(time.Minute + DefaultTimeouts.Health)))
+				Expect(d[0].Next).To(Equal(now.Add(time.Minute + facts.DefaultTimeouts.Health)))
 			})
 
 			It("P13: should read what the version before has written, which did not say when it ended", func() {
-				g := group(Member{Machine: Machine("m", worn), Node: Node("m")})
+				g := group(facts.Member{Machine: Machine("m", worn), Node: Node("m")})
 				settled(g, now)
 				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now)))
 				_, changed := round(g, now.Add(time.Minute))
 				Expect(changed).To(BeFalse())
-				settled(g, now.Add(DefaultTimeouts.Health))
+				settled(g, now.Add(facts.DefaultTimeouts.Health))
 				Expect(g.Members[0].Machine.Annotations).NotTo(HaveKey(preservedSince))
 			})
 
 			if !native { // else the request is deleted
 				It("P13: should not count anew for a request that is not heeded", func() {
-					g := group(Member{Machine: Machine("m", worn), Node: Node("m", asked)})
+					g := group(facts.Member{Machine: Machine("m", worn), Node: Node("m", asked)})
 					for at := now; at.Before(now.Add(24 * time.Hour)); at = at.Add(time.Minute) {
 						d, _ := settled(g, at)
 						Expect(d.Target).To(BeNil())
@@ -187,16 +188,16 @@ var _ = Describe("Limits", func() {
 					delete(g.Members[0].Node.Annotations, preserve)
 					settled(g, now.Add(24*time.Hour))
 					asked(g.Members[0].Node)
-					d, _ := settled(g, now.Add(24*time.Hour+DefaultTimeouts.Health))
+					d, _ := settled(g, now.Add(24*time.Hour+facts.DefaultTimeouts.Health))
 					Expect(d.Target).NotTo(BeNil())
 				})
 			}
 
 			It("T2 H4: should leave no trace of a failure that did not happen", func() {
 				ends := now.Add(time.Hour)
-				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
 				settled(g, now)
-				Phase(machinev1alpha1.MachineUnknown, ends.Add(-DefaultTimeouts.Health-10*time.Second))(g.Members[0].Machine)
+				Phase(machinev1alpha1.MachineUnknown, ends.Add(-facts.DefaultTimeouts.Health-10*time.Second))(g.Members[0].Machine)
 				NotReady(g.Members[0].Node)
 				near := ends.Add(-20 * time.Second)
 				_, m := settled(g, near)
@@ -213,9 +214,9 @@ var _ = Describe("Limits", func() {
 
 			It("T2 T3: should delete a request whose time is over when the machine is healthy again before its deadline", func() {
 				ends := now.Add(time.Hour)
-				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
 				settled(g, now)
-				Phase(machinev1alpha1.MachineUnknown, ends.Add(-DefaultTimeouts.Health+10*time.Second))(g.Members[0].Machine)
+				Phase(machinev1alpha1.MachineUnknown, ends.Add(-facts.DefaultTimeouts.Health+10*time.Second))(g.Members[0].Machine)
 				NotReady(g.Members[0].Node)
 				settled(g, ends.Add(-15*time.Second))
 				settled(g, ends)
@@ -227,10 +228,10 @@ var _ = Describe("Limits", func() {
 			})
 
 			It("T2 P1: should give the free places to as many as there are of those that are asked for and fail together", func() {
-				g := group(Member{})
+				g := group(facts.Member{})
 				g.Share, g.Members = new(int32(2)), nil
 				for _, name := range []string{"c", "a", "b"} {
-					g.Members = append(g.Members, Member{Machine: Machine(name, failing, Preserved("Running:Preserved", "now", later)), Node: Node(name, asked, NotReady)})
+					g.Members = append(g.Members, facts.Member{Machine: Machine(name, failing, Preserved("Running:Preserved", "now", later)), Node: Node(name, asked, NotReady)})
 				}
 				for range 3 {
 					round(g, now)
@@ -247,7 +248,7 @@ var _ = Describe("Limits", func() {
 			})
 
 			It("T2 X10: should keep a machine that a power cycle did not help for as long as if nobody had asked", func() {
-				g := group(Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", asked, NodeAnnotation(timeout, "1h"))})
 				g.Remediation.Enabled = true
 				settled(g, now)
 				Annotation(prefix+"remediation", stamp(now.Add(40*time.Minute)))(g.Members[0].Machine)
@@ -261,7 +262,7 @@ var _ = Describe("Limits", func() {
 
 			It("P3: should tell of the place that a machine loses which an update reaches before its deadline", func() {
 				deadline := now.Add(10 * time.Second)
-				g := group(Member{Machine: Machine("m", Phase(machinev1alpha1.MachineUnknown, deadline.Add(-DefaultTimeouts.Health))), Node: Node("m", NotReady)})
+				g := group(facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineUnknown, deadline.Add(-facts.DefaultTimeouts.Health))), Node: Node("m", NotReady)})
 				settled(g, now)
 				g.Rollout = true
 				d, _ := round(g, deadline)
@@ -270,15 +271,15 @@ var _ = Describe("Limits", func() {
 
 			It("P3: should leave the protection of machine-controller-manager as long as machines of the old MachineSet are on their way out", func() {
 				of := func(set string) MachineOption { return Of(Set(set, Deployment("d"))) }
-				g := group(Member{Machine: Machine("m", of("new"), Preserved("Running:Preserved", "now", now)), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))})
-				g.Members = append(g.Members, Member{Machine: Machine("old", of("old"), Deleted(now))})
+				g := group(facts.Member{Machine: Machine("m", of("new"), Preserved("Running:Preserved", "now", now)), Node: Node("m", NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"))})
+				g.Members = append(g.Members, facts.Member{Machine: Machine("old", of("old"), Deleted(now))})
 				settled(g, now)
 				Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
 				Expect(g.Members[0].Node.Annotations).To(HaveKey(byMCM))
 			})
 
 			It("P10: should leave nothing behind where the extension is switched off", func() {
-				g := group(Member{Machine: Machine("m", Annotation(prefix+"maintained-since", stamp(now))), Node: Node("m", asked)})
+				g := group(facts.Member{Machine: Machine("m", Annotation(prefix+"maintained-since", stamp(now))), Node: Node("m", asked)})
 				settled(g, now)
 				g.Disabled = true
 				_, m := settled(g, now.Add(time.Minute))
@@ -287,13 +288,13 @@ var _ = Describe("Limits", func() {
 
 			It("P13: should heed the limit with each claim that comes later", func() {
 				begun := now.Add(-longest + 2*time.Hour)
-				g := group(Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), Annotation(preservedSince, begun.Format(time.RFC3339))), Node: Node("m", NotReady, asked)})
+				g := group(facts.Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), Annotation(preservedSince, begun.Format(time.RFC3339))), Node: Node("m", NotReady, asked)})
 				d, _ := settled(g, now)
 				Expect(d.Target.Claims).To(ConsistOf(Claim{Cause: "auto", Expiry: later}, Claim{Cause: "now", Expiry: now.Add(2 * time.Hour)}))
 			})
 
 			It("P13: should begin to count with the preservation, and not with a hold before the deadline", func() {
-				g := group(Member{Machine: Machine("m", failing), Node: Node("m", NotReady)})
+				g := group(facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)})
 				_, m := settled(g, now.Add(-10*time.Second))
 				Expect(ReadRecord(m.Machine).Provisional).To(BeTrue())
 				Expect(m.Machine.Annotations).NotTo(HaveKey(preservedSince))
@@ -302,7 +303,7 @@ var _ = Describe("Limits", func() {
 			})
 
 			It("P13: should count from now where nobody has counted yet, whatever was written then", func() {
-				g := group(Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now.Add(2562047*time.Hour))), Node: Node("m", asked)})
+				g := group(facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now.Add(2562047*time.Hour))), Node: Node("m", asked)})
 				delete(g.Members[0].Machine.Annotations, preservedSince)
 				_, m := settled(g, now)
 				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", now.Add(longest)))
@@ -311,7 +312,7 @@ var _ = Describe("Limits", func() {
 
 			It("P13 P6: should obey an operator who edits the expiry, also beyond the limit", func() {
 				edited := now.Add(2 * longest)
-				g := group(Member{Machine: Machine("m", Preserved("Running:Preserved", "now", edited)), Node: Node("m", asked)})
+				g := group(facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", edited)), Node: Node("m", asked)})
 				if native {
 					ExpiryInStatus(edited)(g.Members[0].Machine)
 				}
@@ -324,7 +325,7 @@ var _ = Describe("Limits", func() {
 			})
 
 			DescribeTable("R6: should end a preservation that operators forbid",
-				func(m Member, forbid func(*Group)) {
+				func(m facts.Member, forbid func(*Group)) {
 					g := group(m)
 					forbid(&g)
 					decisions, _ := round(g, now)
@@ -335,33 +336,33 @@ var _ = Describe("Limits", func() {
 					Expect(m.Node.Spec.Taints).To(BeEmpty())
 					Expect(m.Node.Annotations).NotTo(HaveKey(disabled))
 				},
-				Entry("of the machine", Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), forbidden), Node: Node("m", asked)}, func(*Group) {}),
-				Entry("of its MachineDeployment", Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later)), Node: Node("m", asked)}, func(g *Group) { g.Forbidden = true }),
-				Entry("of a failed machine", Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), forbidden), Node: Node("m", NotReady)}, func(*Group) {}),
+				Entry("of the machine", facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), forbidden), Node: Node("m", asked)}, func(*Group) {}),
+				Entry("of its MachineDeployment", facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later)), Node: Node("m", asked)}, func(g *Group) { g.Forbidden = true }),
+				Entry("of a failed machine", facts.Member{Machine: Machine("m", failing, Preserved("Failed:Preserved", "auto", later), forbidden), Node: Node("m", NotReady)}, func(*Group) {}),
 			)
 
 			DescribeTable("R6: should begin none that operators forbid",
-				func(m Member, want Verdict) {
+				func(m facts.Member, want Verdict) {
 					d := Decide(group(m), now)[0]
 					Expect(d.Target).To(BeNil())
 					Expect(d.Verdict).To(Equal(want))
 					_, m = settled(group(m), now)
 					Expect(ReadRecord(m.Machine)).To(BeNil())
 				},
-				Entry("now", Member{Machine: Machine("m", forbidden), Node: Node("m", asked)}, Ignored),
-				Entry("now on a machine that failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, asked)}, Refused),
-				Entry("when-failed", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}, Refused),
-				Entry("auto", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady)}, Refused),
-				Entry("false", Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "false"))}, Untold),
-				Entry("nothing", Member{Machine: Machine("m", forbidden), Node: Node("m")}, Untold),
+				Entry("now", facts.Member{Machine: Machine("m", forbidden), Node: Node("m", asked)}, Ignored),
+				Entry("now on a machine that failed", facts.Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, asked)}, Refused),
+				Entry("when-failed", facts.Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}, Refused),
+				Entry("auto", facts.Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady)}, Refused),
+				Entry("false", facts.Member{Machine: Machine("m", failing, forbidden), Node: Node("m", NotReady, NodeAnnotation(preserve, "false"))}, Untold),
+				Entry("nothing", facts.Member{Machine: Machine("m", forbidden), Node: Node("m")}, Untold),
 			)
 
 			It("R6: should take nothing but true for a veto", func() {
-				Expect(Decide(group(Member{Machine: Machine("m", Annotation(prefix+"forbidden", "false")), Node: Node("m", asked)}), now)[0].Rule).To(Equal(RuleBegin))
+				Expect(Decide(group(facts.Member{Machine: Machine("m", Annotation(prefix+"forbidden", "false")), Node: Node("m", asked)}), now)[0].Rule).To(Equal(RuleBegin))
 			})
 
 			DescribeTable("R6 P13: should delete a request only where machine-controller-manager obeys it by itself", func(opt MachineOption) {
-				_, m := settled(group(Member{Machine: Machine("m", opt), Node: Node("m", asked)}), now)
+				_, m := settled(group(facts.Member{Machine: Machine("m", opt), Node: Node("m", asked)}), now)
 				if native {
 					Expect(m.Node.Annotations).NotTo(HaveKey(preserve))
 				} else {
@@ -373,7 +374,7 @@ var _ = Describe("Limits", func() {
 			)
 
 			It("P14: should treat what the node says of machine-controller-manager's own as invalid, and leave it while that means nothing", func() {
-				g := group(Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
 				decisions, changed := round(g, now)
 				Expect(decisions[0].Request.Invalid).To(Equal("auto-preserved"))
 				Expect(decisions[0].Target).To(BeNil())
@@ -382,7 +383,7 @@ var _ = Describe("Limits", func() {
 			})
 
 			It("P14 T6: should delete what the node says of machine-controller-manager's own from one that has failed, and let it go", func() {
-				g := group(Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), Native(later)),
+				g := group(facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), Native(later)),
 					Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
 				g.Share = new(int32(0))
 				_, m := settled(g, now)
@@ -395,8 +396,8 @@ var _ = Describe("Limits", func() {
 	}
 
 	Describe("PreserveExpiry", func() {
-		group := func(m Member) Group {
-			return Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Replicas: 1, Timeouts: DefaultTimeouts, Members: []Member{m}}
+		group := func(m facts.Member) Group {
+			return Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Pool: facts.Pool{Replicas: 1}, Timeouts: facts.DefaultTimeouts, Members: []facts.Member{m}}
 		}
 		// left is what remains of the longest time.
 		const left = 2 * time.Hour
@@ -406,7 +407,7 @@ var _ = Describe("Limits", func() {
 		}
 
 		DescribeTable("P13: should cut what machine-controller-manager began by itself", func(opts ...MachineOption) {
-			m := Member{Machine: Machine("m", opts...), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", opts...), Node: Node("m")}
 			if m.Machine.Annotations[preserve] == "" {
 				asked(m.Node)
 			}
@@ -428,8 +429,8 @@ var _ = Describe("Limits", func() {
 
 	Describe("PreserveExpiry, in a shoot that lets no request go", func() {
 		It("P13 P14: should bring the expiry of a failed machine forward that is kept no more, for machine-controller-manager to end it", func() {
-			g := Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Replicas: 1, Timeouts: DefaultTimeouts,
-				Members: []Member{{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), worn, Native(now.Add(lasts))), Node: Node("m", NotReady, asked)}}}
+			g := Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Pool: facts.Pool{Replicas: 1}, Timeouts: facts.DefaultTimeouts,
+				Members: []facts.Member{{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), worn, Native(now.Add(lasts))), Node: Node("m", NotReady, asked)}}}
 			for range 3 {
 				round(g, now)
 				asked(g.Members[0].Node)
@@ -440,8 +441,8 @@ var _ = Describe("Limits", func() {
 
 	Describe("HealthTimer", func() {
 		DescribeTable("P14 R2: should sync nothing to the machine but what is valid", func(value, want string) {
-			g := Group{Holder: HealthTimer{}, Timeout: lasts, MaxTimeout: longest, Replicas: 1, Timeouts: DefaultTimeouts,
-				Members: []Member{{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, value))}}}
+			g := Group{Holder: HealthTimer{}, Timeout: lasts, MaxTimeout: longest, Pool: facts.Pool{Replicas: 1}, Timeouts: facts.DefaultTimeouts,
+				Members: []facts.Member{{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, value))}}}
 			round(g, now)
 			Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(lastApplied, want))
 		},
@@ -454,7 +455,7 @@ var _ = Describe("Limits", func() {
 
 		It("P14 R2 P9: should have an invalid request of a node beat the machine's, also while the node cannot be read", func() {
 			machine := Machine("m", Annotation(preserve, "now"), Annotation(lastApplied, "invalid"))
-			d := Decide(Group{Holder: HealthTimer{}, Timeout: lasts, MaxTimeout: longest, Replicas: 1, Members: []Member{{Machine: machine, NodeUnknown: true}}}, now)[0]
+			d := Decide(Group{Holder: HealthTimer{}, Timeout: lasts, MaxTimeout: longest, Pool: facts.Pool{Replicas: 1}, Members: []facts.Member{{Machine: machine, NodeUnknown: true}}}, now)[0]
 			Expect(d.Target).To(BeNil())
 			Expect(d.Request).To(Equal(Request{Invalid: "invalid", OnNode: true}))
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -147,8 +148,8 @@ func (d *Decision) exhaustMaintenance(g Group, now time.Time) {
 
 // MaintainedUntil returns until when a machine is kept whose Node shows a maintenance, and if it is not, the zero time and why
 // the maintenance does not keep it (M12). The group need not have its other members.
-func MaintainedUntil(g Group, m Member, now time.Time) (until time.Time, why reason.Reason) {
-	g.Members = []Member{m}
+func MaintainedUntil(g Group, m facts.Member, now time.Time) (until time.Time, why reason.Reason) {
+	g.Members = []facts.Member{m}
 	d := Decide(g, now)[0]
 	if d.Target != nil {
 		return d.Target.Expiry(), reason.Reason{}

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -34,15 +35,15 @@ var _ = Describe("Maintenance", func() {
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
 
-		group := func(members ...Member) *Group {
+		group := func(members ...facts.Member) *Group {
 			return &Group{
 				Holder:         holder,
 				Share:          new(int32(1)),
 				Timeout:        72 * time.Hour,
 				MaxTimeout:     longest,
-				Replicas:       3,
-				Timeouts:       DefaultTimeouts,
-				NodeConditions: DefaultNodeConditions,
+				Pool:           facts.Pool{Replicas: 3},
+				Timeouts:       facts.DefaultTimeouts,
+				NodeConditions: facts.DefaultNodeConditions,
 				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: hold},
 				Members:        members,
 			}
@@ -86,7 +87,7 @@ var _ = Describe("Maintenance", func() {
 		// maintained is a running machine whose node has been under maintenance from now on.
 		maintained := func(opts ...NodeOption) *Group {
 			GinkgoHelper()
-			g := group(Member{Machine: Machine("m"), Node: Node("m", append(opts, since(now))...)})
+			g := group(facts.Member{Machine: Machine("m"), Node: Node("m", append(opts, since(now))...)})
 			Expect(settle(g, now)).To(ConsistOf(RuleMaintenance))
 			return g
 		}
@@ -141,7 +142,7 @@ var _ = Describe("Maintenance", func() {
 			})
 
 			It("M12: should write nothing but the record and the protection, and nothing when neither changes", func() {
-				g := group(Member{Machine: Machine("m"), Node: Node("m", since(now))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", since(now))})
 				var written int
 				for _, step := range Steps(holder, Decide(*g, now)[0], g.Timeouts, now) {
 					if step.Changes(g.Members[0]) {
@@ -157,7 +158,7 @@ var _ = Describe("Maintenance", func() {
 			})
 
 			It("M12: should leave a machine alone whose node is not under maintenance, or where nobody has enabled that", func() {
-				g := group(Member{Machine: Machine("m"), Node: Node("m")})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m")})
 				Expect(settle(g, now)).To(BeEmpty())
 				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
 				edit(g, since(now))
@@ -181,7 +182,7 @@ var _ = Describe("Maintenance", func() {
 
 			It("M12: should neither taint nor drain the node of a machine that fails, nor count it towards the share", func() {
 				g := maintained()
-				g.Members = append(g.Members, Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
+				g.Members = append(g.Members, facts.Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
 				edit(g, failing(now), NodeOption(NotReady))
 				settle(g, now)
 				expectClaim(g, "Failed:Preserved", now.Add(hold))
@@ -192,7 +193,7 @@ var _ = Describe("Maintenance", func() {
 			})
 
 			It("M12 M14: should suspend the drain of an auto-preserved machine, which goes on counting, and resume it afterwards", func() {
-				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)}, Member{Machine: Machine("other"), Node: Node("other")})
+				g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)}, facts.Member{Machine: Machine("other"), Node: Node("other")})
 				settle(g, now)
 				Expect(tainted(g.Members[0].Node)).To(BeTrue())
 
@@ -215,7 +216,7 @@ var _ = Describe("Maintenance", func() {
 			})
 
 			It("M12 P1: should keep a machine that fails again without a place, for the maintenance alone", func() {
-				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)})
+				g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)})
 				settle(g, now)
 				edit(g, running, Condition("Ready", "True", "", ""), since(now))
 				settle(g, now)
@@ -226,7 +227,7 @@ var _ = Describe("Maintenance", func() {
 			})
 
 			It("M12 T9: should drop the place of a machine under maintenance when the share is lowered, and not the machine", func() {
-				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady, since(now))})
+				g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady, since(now))})
 				g.Maintenance.Enabled = false
 				settle(g, now)
 				g.Maintenance.Enabled = true
@@ -238,7 +239,7 @@ var _ = Describe("Maintenance", func() {
 
 			DescribeTable("M12: should count from when the maintenance began, but not from a time that cannot be",
 				func(value string, want time.Time) {
-					g := group(Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, value))})
+					g := group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, value))})
 					settle(g, now)
 					if want.IsZero() {
 						Expect(machine(g)).To(Equal(Machine("m")))
@@ -256,12 +257,12 @@ var _ = Describe("Maintenance", func() {
 			)
 
 			It("M12 P13: should be bound by what operators allow at all, and not begin where that is used up", func() {
-				g := group(Member{Machine: Machine("m"), Node: Node("m", since(now))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", since(now))})
 				g.MaxTimeout = time.Hour
 				settle(g, now)
 				expectClaim(g, "Running:Preserved", now.Add(time.Hour))
 
-				g = group(Member{Machine: Machine("m", Annotation(preservedSince, stamp(now.Add(-longest)))), Node: Node("m", since(now))})
+				g = group(facts.Member{Machine: Machine("m", Annotation(preservedSince, stamp(now.Add(-longest)))), Node: Node("m", since(now))})
 				settle(g, now)
 				expectClaim(g, "Running:Preserved", now.Add(hold))
 			})
@@ -274,7 +275,7 @@ var _ = Describe("Maintenance", func() {
 					edit(g, over)
 					Expect(settle(g, ends)).To(ConsistOf(RuleMaintenanceOver))
 					expectFree(g)
-					settle(g, ends.Add(DefaultTimeouts.Health))
+					settle(g, ends.Add(facts.DefaultTimeouts.Health))
 					Expect(machine(g).Annotations).To(BeEmpty())
 					begins = ends.Add(pause)
 					edit(g, since(begins))
@@ -289,7 +290,7 @@ var _ = Describe("Maintenance", func() {
 				settle(g, now)
 				edit(g, over)
 				settle(g, now.Add(20*time.Hour))
-				settle(g, now.Add(20*time.Hour+DefaultTimeouts.Health))
+				settle(g, now.Add(20*time.Hour+facts.DefaultTimeouts.Health))
 				Expect(machine(g).Annotations).NotTo(HaveKey(prefix + "maintained-since"))
 				edit(g, since(now.Add(30*time.Hour)))
 				settle(g, now.Add(30*time.Hour))
@@ -313,7 +314,7 @@ var _ = Describe("Maintenance", func() {
 				edit(g, over)
 				Expect(settle(g, now.Add(20*time.Hour))).To(ConsistOf(RuleMaintenanceOver))
 				expectFree(g)
-				begins := now.Add(20*time.Hour + DefaultTimeouts.Health - time.Second)
+				begins := now.Add(20*time.Hour + facts.DefaultTimeouts.Health - time.Second)
 				edit(g, since(begins))
 				settle(g, begins)
 				expectClaim(g, "Running:Preserved", now.Add(hold))

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -58,7 +59,7 @@ var _ = Describe("The drain in the condition", func() {
 		It("P11: should keep the progress when the expiry is edited: "+reason, func() {
 			n := Node("m", Condition("Preserved", corev1.ConditionTrue, reason, "Pods: blocked: Machine preserved until Doomsday. "+until))
 			target := &Record{Claims: []Claim{{Cause: "now", Expiry: now.Add(96 * time.Hour)}}, Failed: true}
-			for _, step := range Steps(HealthTimer{}, Decision{Member: Member{Machine: Machine("m"), Node: n}, Target: target}, DefaultTimeouts, now) {
+			for _, step := range Steps(HealthTimer{}, Decision{Member: facts.Member{Machine: Machine("m"), Node: n}, Target: target}, facts.DefaultTimeouts, now) {
 				if step.Node != nil {
 					step.Node(n)
 				}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // PreserveExpiry holds with what machine-controller-manager >= 0.62 has: it leaves a machine alone, in any phase, that
@@ -165,7 +166,7 @@ func (d *Decision) heldOnceFailed() bool {
 		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed
 }
 
-func (h PreserveExpiry) hold(d Decision, _ Timeouts) []Step {
+func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []Step {
 	if d.unheld(h) {
 		return []Step{{Hold: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) { h.unhold(m, d) }}}
 	}
@@ -254,7 +255,7 @@ func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
 	}
 }
 
-func (h PreserveExpiry) release(d Decision, timeouts Timeouts, now time.Time) []Step {
+func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Time) []Step {
 	return []Step{
 		// Without the record nobody knows what the timer was.
 		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {

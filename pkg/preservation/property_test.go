@@ -17,6 +17,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"pgregory.net/rapid"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -118,7 +119,7 @@ func newWorld(t *rapid.T, newMCM bool, machines int) *world {
 		model:      &model{},
 		shown:      map[string]string{},
 	}
-	w.group.Timeouts = Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: 2 * time.Hour}
+	w.group.Timeouts = facts.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: 2 * time.Hour}
 	w.group.MaxTimeout = longest.Draw(t, "longest")
 	w.model.longest = w.group.MaxTimeout
 	w.setMaintenances(true, holds.Draw(t, "hold"))

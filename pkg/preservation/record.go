@@ -13,6 +13,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 const (
@@ -173,7 +174,7 @@ func (r *Record) Drains() bool { return r.Failed && !r.workedOn() }
 func (r *Record) Failing() bool { return r.Failed || !r.FailsAt.IsZero() }
 
 // FailedAt returns the deadline of the timer that the machine missed, or is about to miss; zero if it did not fail.
-func (r *Record) FailedAt(machine *machinev1alpha1.Machine, defaults Timeouts) time.Time {
+func (r *Record) FailedAt(machine *machinev1alpha1.Machine, defaults facts.Timeouts) time.Time {
 	switch timeouts := defaults.For(machine); {
 	case r.FailedSince.IsZero():
 		return time.Time{}

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -19,7 +20,7 @@ import (
 var _ = Describe("Record", func() {
 	var (
 		now      = Start.Add(time.Hour)
-		timeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute}
+		timeouts = facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute}
 		own      = func(m *machinev1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}}
 		}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -46,15 +47,15 @@ var _ = Describe("Remediation", func() {
 	for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
 		_, native := holder.(PreserveExpiry)
 
-		group := func(members ...Member) *Group {
+		group := func(members ...facts.Member) *Group {
 			return &Group{
 				Holder:         holder,
 				Share:          new(int32(0)),
 				Timeout:        72 * time.Hour,
 				MaxTimeout:     longest,
-				Replicas:       3,
-				Timeouts:       DefaultTimeouts,
-				NodeConditions: DefaultNodeConditions,
+				Pool:           facts.Pool{Replicas: 3},
+				Timeouts:       facts.DefaultTimeouts,
+				NodeConditions: facts.DefaultNodeConditions,
 				Maintenance:    MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
 				Remediation:    RemediationOptions{Enabled: true},
 				Members:        members,
@@ -97,7 +98,7 @@ var _ = Describe("Remediation", func() {
 		// remediated is a running machine whose host is to be power-cycled from now on.
 		remediated := func(opts ...NodeOption) *Group {
 			GinkgoHelper()
-			g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m", opts...)})
+			g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m", opts...)})
 			Expect(settle(g, now)).To(ContainElement(RuleRemediation))
 			return g
 		}
@@ -142,7 +143,7 @@ var _ = Describe("Remediation", func() {
 			})
 
 			It("X10: should leave a machine alone that nobody asks for, or where nobody has enabled that", func() {
-				g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m")})
+				g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m")})
 				g.Remediation.Enabled = false
 				Expect(Steps(holder, Decide(*g, now)[0], g.Timeouts, now)).To(BeEmpty())
 				edit(g, over)
@@ -152,7 +153,7 @@ var _ = Describe("Remediation", func() {
 
 			DescribeTable("X10 P13: should end when it was asked for, but not after what operators allow, and not begin with what cannot be",
 				func(value string, want time.Time) {
-					g := group(Member{Machine: Machine("m", Annotation(remediation, value)), Node: Node("m")})
+					g := group(facts.Member{Machine: Machine("m", Annotation(remediation, value)), Node: Node("m")})
 					settle(g, now)
 					if want.IsZero() {
 						Expect(machine(g)).To(Equal(Machine("m", Annotation(remediation, value))))
@@ -169,7 +170,7 @@ var _ = Describe("Remediation", func() {
 			)
 
 			It("X10 P13: should keep a machine that people and the share have kept for as long as operators allow", func() {
-				g := group(Member{Machine: Machine("m", asks(until), Annotation(preservedSince, stamp(now.Add(-longest)))), Node: Node("m")})
+				g := group(facts.Member{Machine: Machine("m", asks(until), Annotation(preservedSince, stamp(now.Add(-longest)))), Node: Node("m")})
 				settle(g, now)
 				expectHeld(g, "Running:Preserved", until)
 			})
@@ -287,7 +288,7 @@ var _ = Describe("Remediation", func() {
 				g := remediated()
 				g.Share = new(int32(1))
 				fails(g)
-				g.Members = append(g.Members, Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
+				g.Members = append(g.Members, facts.Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
 				settle(g, now)
 				Expect(ReadRecord(g.Members[1].Machine).HasPlace(now)).To(BeTrue())
 				edit(g, over)
@@ -308,7 +309,7 @@ var _ = Describe("Remediation", func() {
 			})
 
 			It("X10: should suspend the drain of an auto-preserved machine, which goes on counting until its own expiry", func() {
-				g := group(Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)})
+				g := group(facts.Member{Machine: Machine("m", failing(now)), Node: Node("m", NotReady)})
 				g.Share = new(int32(1))
 				settle(g, now)
 				Expect(tainted(g)).To(BeTrue())
@@ -362,7 +363,7 @@ var _ = Describe("Remediation", func() {
 			)
 
 			It("X10 R4: should begin against false", func() {
-				g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m", NodeAnnotation(preserve, "false"))})
+				g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m", NodeAnnotation(preserve, "false"))})
 				Expect(settle(g, now)).To(ConsistOf(RuleRemediation))
 				expectHeld(g, "Running:Preserved", until)
 			})
@@ -370,7 +371,7 @@ var _ = Describe("Remediation", func() {
 			It("X10 R4: should not claim what machine-controller-manager would end: the false of the pool comes back", func() {
 				m := Machine("m", asks(until))
 				m.Spec.NodeTemplateSpec.Annotations = map[string]string{preserve: "false"}
-				g := group(Member{Machine: m, Node: Node("m", NodeAnnotation(preserve, "false"))})
+				g := group(facts.Member{Machine: m, Node: Node("m", NodeAnnotation(preserve, "false"))})
 				if rules := settle(g, now); native {
 					Expect(rules).To(BeEmpty())
 				} else {
@@ -394,7 +395,7 @@ var _ = Describe("Remediation", func() {
 			)
 
 			It("X10 P4 H3: should not begin where the shoot hibernates, or too late", func() {
-				g := group(Member{Machine: Machine("m", asks(until)), Node: Node("m")})
+				g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m")})
 				g.Replicas = 0
 				Expect(settle(g, now)).To(BeEmpty())
 				g.Replicas = 3
@@ -403,7 +404,7 @@ var _ = Describe("Remediation", func() {
 			})
 
 			It("X10 M12: should leave a maintenance its cordon while it waits for that, and hold when that is over", func() {
-				g := group(Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, stamp(now)))})
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(maintenance, stamp(now)))})
 				settle(g, now)
 				edit(g, asks(until))
 				settle(g, now)

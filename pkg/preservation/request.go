@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // preserveValueAutoPreserved is what machine-controller-manager >= 0.62 writes on a Machine for its own
@@ -48,7 +49,7 @@ func (r Request) explicit() bool {
 // RequestOf returns the request for a machine. The Node's annotation, when its key is present, beats the Machine's
 // (R2). While the Node cannot be read, the value that was last synced from it stands in for it (P9). No timeout is valid
 // that is longer than maxTimeout.
-func RequestOf(m Member, maxTimeout time.Duration) Request {
+func RequestOf(m facts.Member, maxTimeout time.Duration) Request {
 	var (
 		request     = Request{}
 		annotations = m.Machine.Annotations

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Shown returns the machine of a node as it might be, as far as the Node shows it, which is all that a shoot's own people see.
@@ -27,13 +28,13 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 		},
 	}
 	_, failed := TaintedSince(node)
-	if !IsHealthy(Member{Machine: machine, Node: node}, DefaultNodeConditions) {
+	if !facts.IsHealthy(facts.Member{Machine: machine, Node: node}, facts.DefaultNodeConditions) {
 		status := &machine.Status.CurrentStatus
 		status.Phase, status.LastUpdateTime = machinev1alpha1.MachineUnknown, metav1.NewTime(now)
 		if ready := v1alpha1.ConditionOf(node, corev1.NodeReady); ready != nil && ready.Status != corev1.ConditionTrue {
 			status.LastUpdateTime = ready.LastTransitionTime
 		}
-		failed = failed || !now.Before(status.LastUpdateTime.Add(DefaultTimeouts.Health))
+		failed = failed || !now.Before(status.LastUpdateTime.Add(facts.DefaultTimeouts.Health))
 	}
 	record := &Record{Failed: failed}
 	switch c := PreservedCondition(node); {
@@ -65,11 +66,11 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 // works on a machine that has not failed.
 func shownClaims(node *corev1.Node, failed bool, until time.Time) []Claim {
 	var (
-		claims        []Claim
-		add           = func(cause string) { claims = append(claims, Claim{Cause: cause, Expiry: until}) }
-		request       = RequestOf(Member{Machine: &machinev1alpha1.Machine{}, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout).Value
-		_, maintained = node.Annotations[v1alpha1.AnnotationMaintenance]
-		cycled        = IsPowerCycled(node)
+		claims     []Claim
+		add        = func(cause string) { claims = append(claims, Claim{Cause: cause, Expiry: until}) }
+		request    = RequestOf(facts.Member{Machine: &machinev1alpha1.Machine{}, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout).Value
+		maintained = facts.IsMaintained(node)
+		cycled     = IsPowerCycled(node)
 	)
 	if request == v1alpha1.RequestNow || request == v1alpha1.RequestWhenFailed && (failed || !maintained && !cycled) {
 		add(causeOf(request))

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Step is one write: an edit of the Machine or of the Node that changes nothing when it is applied twice.
@@ -37,7 +38,7 @@ type Step struct {
 // Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
 // preservation begins and are cleared last when it ends, so that a crash in between loses nothing (P8). A decision that
 // is carried out already has none, or steps that change nothing.
-func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
+func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []Step {
 	timeouts = timeouts.For(d.Machine)
 	var steps []Step
 	switch {
@@ -75,7 +76,7 @@ func Steps(holder Holder, d Decision, timeouts Timeouts, now time.Time) []Step {
 }
 
 // Changes says that a step would change its object as it is now.
-func (s Step) Changes(m Member) bool {
+func (s Step) Changes(m facts.Member) bool {
 	if s.Machine != nil {
 		edited := *m.Machine
 		edited.Annotations = maps.Clone(m.Machine.Annotations)
@@ -100,7 +101,7 @@ const respite = time.Minute
 
 // reprieve puts the deadline off of a machine that has missed it and was not held (H3). machine-controller-manager looks
 // at the machine with our first write, and would have it terminated before the hold is complete.
-func reprieve(timeouts Timeouts, now time.Time) Step {
+func reprieve(timeouts facts.Timeouts, now time.Time) Step {
 	return Step{Hold: true, Lock: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown // the phase whose timer can be shifted
 		m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(now.Add(respite - timeouts.Health).Truncate(time.Second))

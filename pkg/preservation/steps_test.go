@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -35,16 +36,16 @@ var _ = Describe("Steps", func() {
 		since    = now.Add(-10 * time.Minute)
 		expiry   = now.Add(72 * time.Hour)
 		later    = now.Add(time.Hour)
-		timeouts = Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+		timeouts = facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 		failing  = Phase(machinev1alpha1.MachineUnknown, since)
 	)
 
-	decideAt := func(holder Holder, m Member, now time.Time) Decision {
-		return Decide(Group{Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Replicas: 3, Timeouts: timeouts, Members: []Member{m}}, now)[0]
+	decideAt := func(holder Holder, m facts.Member, now time.Time) Decision {
+		return Decide(Group{Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Members: []facts.Member{m}}, now)[0]
 	}
 
 	// carryOut applies the steps the way a reconciler does, and returns what was written, in order.
-	carryOut := func(holder Holder, m *Member, now time.Time) (written []string) {
+	carryOut := func(holder Holder, m *facts.Member, now time.Time) (written []string) {
 		d := decideAt(holder, *m, now)
 		for _, step := range Steps(holder, d, timeouts, now) {
 			machine, node := m.Machine, m.Node
@@ -79,7 +80,7 @@ var _ = Describe("Steps", func() {
 		respite, hold := []string{"machine/status"}, []string{"machine", "machine/status"}
 		Context(fmt.Sprintf("%T", holder), func() {
 			// deny applies the steps to a machine whose node cannot be written to any more.
-			deny := func(m *Member, d Decision) {
+			deny := func(m *facts.Member, d Decision) {
 				GinkgoHelper()
 				d.NodeDenied = true
 				for _, step := range Steps(holder, d, timeouts, now) {
@@ -92,7 +93,7 @@ var _ = Describe("Steps", func() {
 			}
 
 			It("P14: should end a preservation without its node, and not begin anew with the request that is left there", func() {
-				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "true"))}
+				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "true"))}
 				carryOut(holder, &m, now)
 				deny(&m, decideAt(holder, m, expiry))
 				Expect(ReadRecord(m.Machine)).To(BeNil())
@@ -111,7 +112,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("P14: should listen to another request than the one that is left", func() {
-				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
 				carryOut(holder, &m, now)
 				deny(&m, decideAt(holder, m, expiry))
 				m.Node.Annotations[preserve] = "when-failed"
@@ -119,7 +120,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("P14: should take the protection off a node later that could not be cleaned, although it never got the condition", func() {
-				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "true"))}
+				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "true"))}
 				carryOut(holder, &m, now)
 				m.Node.Status.Conditions = nil // nor could its status be written
 				m.Node.Annotations[preserve] = "false"
@@ -134,11 +135,11 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("P10: should leave no mark when it ends without knowing the nodes, and nothing the second time", func() {
-				m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
 				carryOut(holder, &m, now)
 				m.Node, m.NodeUnknown = nil, true
 				for range 2 {
-					d := Decide(Group{Holder: holder, Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Replicas: 3, Timeouts: timeouts, Disabled: true, Members: []Member{m}}, later)[0]
+					d := Decide(Group{Holder: holder, Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Disabled: true, Members: []facts.Member{m}}, later)[0]
 					deny(&m, d)
 					Expect(ReadRecord(m.Machine)).To(BeNil())
 					Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "node-uncleaned"))
@@ -146,7 +147,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("P14: should not take for a request what the hold has left on a node", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 				carryOut(holder, &m, now)
 				d := decideAt(holder, m, expiry)
 				d.ConsumeRequest = false
@@ -155,7 +156,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("P8 T5: should write the hold and the expiry before it marks the node, and nothing the second time", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(respite, hold, []string{"node"}, after, []string{"node/status"})))
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 				Expect(m.Machine.Annotations).To(And(
@@ -173,7 +174,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("H4: should write nothing but the hold before the deadline, and the rest at the deadline", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
 				Expect(carryOut(holder, &m, now.Add(-time.Second))).To(Equal(slices.Concat(hold, after)))
 				Expect(carryOut(holder, &m, now.Add(-time.Second))).To(BeEmpty())
 				Expect(m.Node).To(Equal(Node("m", NotReady)))
@@ -181,14 +182,14 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("P9: should hold a machine that has no node", func() {
-				m := Member{Machine: Machine("m", failing)}
+				m := facts.Member{Machine: Machine("m", failing)}
 				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(respite, hold, after)))
 			})
 
 			DescribeTable("H3: should put the deadline off of a machine that is overdue, before anything else makes machine-controller-manager look",
 				func(overdue MachineOption) {
-					m := Member{Machine: Machine("m", overdue)}
-					first := Steps(holder, decideAt(holder, m, now), DefaultTimeouts, now)[0]
+					m := facts.Member{Machine: Machine("m", overdue)}
+					first := Steps(holder, decideAt(holder, m, now), facts.DefaultTimeouts, now)[0]
 					Expect(first).To(And(HaveField("Hold", true), HaveField("Lock", true), HaveField("Status", true)))
 					first.Machine(m.Machine)
 					Expect(m.Machine.Status.CurrentStatus).To(Equal(machinev1alpha1.CurrentStatus{
@@ -205,14 +206,14 @@ var _ = Describe("Steps", func() {
 			)
 
 			It("H2: should not put the deadline off of a machine that would have none then", func() {
-				m := Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now.Add(-time.Hour)), func(m *machinev1alpha1.Machine) {
+				m := facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now.Add(-time.Hour)), func(m *machinev1alpha1.Machine) {
 					m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
 				})}
 				Expect(carryOut(holder, &m, now)).To(Equal(slices.Concat(hold, after)))
 			})
 
 			It("T7: should take the taint off and keep the protection when the node is healthy again", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
 				Phase(machinev1alpha1.MachineRunning, now)(m.Machine)
 				carryOut(holder, &m, now.Add(time.Minute))
@@ -223,7 +224,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("T8: should clean the node, then end the hold, and leave nothing behind but the mark", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
 				written := carryOut(holder, &m, expiry)
 				Expect(written[:2]).To(Equal([]string{"node", "node/status"}))
@@ -237,7 +238,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("T3: should delete the request from the node and the machine on expiry", func() {
-				m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))}
+				m := facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))}
 				carryOut(holder, &m, now)
 				carryOut(holder, &m, now.Add(time.Hour))
 				Expect(m.Node.Annotations).To(BeEmpty())
@@ -246,7 +247,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("R4: should never remove false", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
 				m.Node.Annotations[preserve] = "false"
 				carryOut(holder, &m, now.Add(time.Minute))
@@ -254,7 +255,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("P5: should leave a user's protection when the preservation ends", func() {
-				m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(disabled, "true"))}
+				m := facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(disabled, "true"))}
 				carryOut(holder, &m, now)
 				Expect(m.Node.Annotations).NotTo(HaveKey(byMCM))
 				carryOut(holder, &m, expiry)
@@ -262,7 +263,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			DescribeTable("P5: should put the protection back", func(change func(map[string]string)) {
-				m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
+				m := facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
 				carryOut(holder, &m, now)
 				change(m.Node.Annotations)
 				Expect(carryOut(holder, &m, now)).To(Equal([]string{"node"}))
@@ -273,14 +274,14 @@ var _ = Describe("Steps", func() {
 			)
 
 			It("P7: should not touch a user's cordon", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m", func(n *corev1.Node) { n.Spec.Unschedulable = true })}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", func(n *corev1.Node) { n.Spec.Unschedulable = true })}
 				carryOut(holder, &m, now)
 				carryOut(holder, &m, expiry)
 				Expect(m.Node.Spec.Unschedulable).To(BeTrue())
 			})
 
 			It("P11: should keep the progress of the drain in the condition", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
 				SetDrainProgress(m.Node, "Drained", "", now)
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
@@ -288,7 +289,7 @@ var _ = Describe("Steps", func() {
 			})
 
 			It("T10: should remove its traces from a machine that is being deleted", func() {
-				m := Member{Machine: Machine("m", failing), Node: Node("m")}
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
 				Deleted(now)(m.Machine)
 				carryOut(holder, &m, now)
@@ -301,7 +302,7 @@ var _ = Describe("Steps", func() {
 
 	Describe("HealthTimer", func() {
 		It("should make the health timer run out at the expiry, and put it back on release", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(HealthTimer{}, &m, now)
 			Expect(m.Machine.Status.CurrentStatus).To(And(
 				HaveField("Phase", machinev1alpha1.MachineUnknown),
@@ -313,7 +314,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("H2 T5: should give a machine that never joined a timer that ends at the expiry, and on release the creation timeout", func() {
-			m := Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, Start), Annotation(timeout, "1h"))}
+			m := facts.Member{Machine: Machine("m", NeverJoined, Phase(machinev1alpha1.MachinePending, Start), Annotation(timeout, "1h"))}
 			m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineCreationTimeout: duration(time.Minute)}
 			at := Start.Add(time.Minute)
 			carryOut(HealthTimer{}, &m, at)
@@ -325,7 +326,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("P6: should follow an expiry that an operator edits", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(HealthTimer{}, &m, now)
 			m.Machine.Annotations[prefix+"expiry-time"] = "2026-03-02T00:00:00Z"
 			Expect(carryOut(HealthTimer{}, &m, now)).To(Equal([]string{"machine/status", "node/status"}))
@@ -333,7 +334,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		DescribeTable("P2: scale-down priority", func(before string, during, after gomegatypes.GomegaMatcher) {
-			m := Member{Machine: Machine("m", Annotation(preserve, "now"))}
+			m := facts.Member{Machine: Machine("m", Annotation(preserve, "now"))}
 			if before != "" {
 				m.Machine.Annotations[priority] = before
 			}
@@ -349,7 +350,7 @@ var _ = Describe("Steps", func() {
 		)
 
 		It("R2: should sync the node's request to the machine, and its withdrawal", func() {
-			m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 			Expect(carryOut(HealthTimer{}, &m, now)).To(Equal([]string{"machine"}))
 			Expect(m.Machine.Annotations).To(Equal(map[string]string{lastApplied: "when-failed"}))
 			delete(m.Node.Annotations, preserve)
@@ -358,7 +359,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("should take a machine over that the other holder left in phase Failed", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
 			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil // pruned by the older CRD
@@ -373,7 +374,7 @@ var _ = Describe("Steps", func() {
 
 	Describe("PreserveExpiry", func() {
 		It("should annotate the machine and write the expiry for an auto-preservation", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			Expect(m.Machine.Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(prefix+"request", "Machine:")))
 			Expect(m.Machine.Status.CurrentStatus).To(And(
@@ -384,7 +385,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("should not take its own annotation for a request", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			d := decideAt(PreserveExpiry{}, m, now)
 			Expect(d.Request.Value).To(BeEmpty())
@@ -392,7 +393,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("should put the annotation on the node where that one carries the request, and remember what was asked for", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "machine/status", "node", "machine", "node/status"}))
 			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
 			Expect(m.Machine.Annotations).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "Node:when-failed")))
@@ -401,7 +402,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("should undo the restart of the health timer by machine-controller-manager", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			Phase(machinev1alpha1.MachineUnknown, now)(m.Machine)
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status"}))
@@ -413,7 +414,7 @@ var _ = Describe("Steps", func() {
 				var (
 					margin    = now.Add(-10 * time.Second)
 					hasExpiry = map[bool]gomegatypes.GomegaMatcher{true: Not(BeNil()), false: BeNil()}
-					m         = Member{Machine: Machine("m", failing, on), Node: Node("m", NodeAnnotation(preserve, value))}
+					m         = facts.Member{Machine: Machine("m", failing, on), Node: Node("m", NodeAnnotation(preserve, value))}
 					unchanged = func(at time.Time) {
 						GinkgoHelper()
 						Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, value))
@@ -438,7 +439,7 @@ var _ = Describe("Steps", func() {
 		)
 
 		DescribeTable("H3: should not put the deadline off of a machine that is held as soon as it is Failed", func(stays MachineOption) {
-			m := Member{Machine: Machine("m", failing, stays), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}
+			m := facts.Member{Machine: Machine("m", failing, stays), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}
 			timer := m.Machine.Status.CurrentStatus.LastUpdateTime
 			for _, at := range []time.Time{now.Add(-10 * time.Second), now, now.Add(30 * time.Second), now.Add(time.Minute)} {
 				carryOut(PreserveExpiry{}, &m, at)
@@ -451,7 +452,7 @@ var _ = Describe("Steps", func() {
 		)
 
 		It("P2: should make a machine the last to go that machine-controller-manager does not see to be held", func() {
-			m := Member{Machine: Machine("m", failing, Templated("when-failed")), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			m := facts.Member{Machine: Machine("m", failing, Templated("when-failed")), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 			carryOut(PreserveExpiry{}, &m, now)
 			Expect(m.Machine.Annotations).To(HaveKeyWithValue(priority, "4"))
 			m.Machine.Status.CurrentStatus.Phase = machinev1alpha1.MachineFailed
@@ -461,7 +462,7 @@ var _ = Describe("Steps", func() {
 
 		DescribeTable("P13 R6: should leave a refused request of the pool alone until it can be refused for good",
 			func(refused MachineOption) {
-				m := Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m := facts.Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)), Node: Node("m", NodeAnnotation(preserve, "now"))}
 				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
 				Expect(decideAt(PreserveExpiry{}, m, now).Verdict).To(Equal(Ignored))
 				failing(m.Machine)
@@ -476,7 +477,7 @@ var _ = Describe("Steps", func() {
 		)
 
 		DescribeTable("should put a hold back that somebody removed", func(remove func(*machinev1alpha1.Machine)) {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			remove(m.Machine)
 			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
@@ -488,7 +489,7 @@ var _ = Describe("Steps", func() {
 		)
 
 		It("P6: should end what machine-controller-manager has ended while nobody looked", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			delete(m.Machine.Annotations, preserve)
 			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
@@ -498,19 +499,19 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("T1: should write the expiry first where machine-controller-manager holds at a person's request", func() {
-			m := Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+			m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "node/status"}))
 			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"expiry-in-status", "machine-m"))
 		})
 
 		It("T1: should not write an expiry that machine-controller-manager drops with the first phase", func() {
-			m := Member{Machine: Machine("m", Phase("", Start), Annotation(preserve, "now"))}
+			m := facts.Member{Machine: Machine("m", Phase("", Start), Annotation(preserve, "now"))}
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine"}))
 			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Pending:Preserved"))
 		})
 
 		It("T8: should leave the expiry of a failed machine to machine-controller-manager once it is reached", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
 			Expect(carryOut(PreserveExpiry{}, &m, expiry)).To(Equal([]string{"node", "node/status", "machine"}))
@@ -520,13 +521,13 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("P8: should not leave it to machine-controller-manager when it has seen that the request on the node is gone", func() {
-			m := Member{Machine: Machine("m", failing, Annotation(lastApplied, "when-failed")), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing, Annotation(lastApplied, "when-failed")), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			Expect(m.Machine.Annotations).NotTo(HaveKey(lastApplied))
 		})
 
 		It("should take a preservation over that the other holder began", func() {
-			m := Member{Machine: Machine("m", failing), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(HealthTimer{}, &m, now)
 			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
 			Expect(m.Machine.Status.CurrentStatus).To(And(
@@ -536,7 +537,7 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("T3: should end the hold in the order that does not make machine-controller-manager begin anew", func() {
-			m := Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
+			m := facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
 			Expect(carryOut(PreserveExpiry{}, &m, expiry)).To(Equal([]string{"node", "node/status", "machine", "machine/status"}))
 		})

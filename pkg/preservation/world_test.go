@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -384,9 +385,9 @@ func (w *world) reconcile(before []modelMachine) (wrote bool) {
 func (w *world) withMembers(reversed bool) Group {
 	g := w.group
 	g.Holder = w.holder()
-	g.Members = make([]Member, 0, len(w.machines))
+	g.Members = make([]facts.Member, 0, len(w.machines))
 	for _, m := range w.machines {
-		member := Member{Machine: m.obj}
+		member := facts.Member{Machine: m.obj}
 		if m.labelled() {
 			if member.NodeUnknown = !w.nodesKnown; w.nodesKnown {
 				member.Node = m.node

@@ -17,22 +17,16 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Group is a MachineDeployment with its machines and their hosts: what one decision is taken on.
 type Group struct {
+	facts.Pool
 	// Settings are those of the MachineDeployment. Nil: its hosts are not to be touched, and all that is ours ends (X15).
 	Settings *Settings
 	// Seed is the name of the seed.
 	Seed string
-	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed.
-	Replicas int32
-	// Rollout says that a MachineSet which is not of the newest revision still has machines, InPlace that machines are updated
-	// in place: which one is being updated is said by its node.
-	Rollout, InPlace bool
-	// Forbidden says that operators forbid to keep the machines: no cycle begins, and those end that are under way (R6, X10).
-	Forbidden bool
 	// Others are the nodes of the shoot beside those of the Members. Nil if they are not known: no host is switched off then
 	// (X8). OtherCycles is how many machines beside the Members are being power-cycled.
 	Others      *NodeCount
@@ -50,7 +44,7 @@ type Group struct {
 	// Evidence says that the evidence of failures is stored, which an automatic cycle waits for (X9).
 	Evidence bool
 	// Timeouts are the defaults of the machines' timeouts.
-	Timeouts preservation.Timeouts
+	Timeouts facts.Timeouts
 	// ShootAway says that the shoot's API server does not answer, ShootBack since when it does again; zero if it was never
 	// away (X8).
 	ShootAway bool
@@ -68,7 +62,7 @@ type NodeCount struct {
 // Add counts a node and its machine, nil for a node without one.
 func (n *NodeCount) Add(node *corev1.Node, machine *machinev1alpha1.Machine) {
 	n.All++
-	if !IsReady(node) || machine != nil && UnderWay(machine) {
+	if !facts.IsReady(node) || machine != nil && UnderWay(machine) {
 		n.Away++
 	}
 }
@@ -80,7 +74,7 @@ func (n NodeCount) areTooManyAway() bool { return n.All > 1 && n.Away*10 >= n.Al
 
 // Member is a machine, its node and its host.
 type Member struct {
-	preservation.Member
+	facts.Member
 	// Healthy says that the node is healthy (H1), and HealthySince since when, as its conditions say.
 	Healthy      bool
 	HealthySince time.Time

@@ -148,9 +148,3 @@ func (d *decision) editCondition() {
 	to.Status, to.Reason, to.Message, to.LastHeartbeatTime = status, d.is.phase, message, metav1.NewTime(d.now)
 	d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after, Status: true})
 }
-
-// IsReady says that a node is ready.
-func IsReady(node *corev1.Node) bool {
-	ready := v1alpha1.ConditionOf(node, corev1.NodeReady)
-	return ready != nil && ready.Status == corev1.ConditionTrue
-}

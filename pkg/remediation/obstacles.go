@@ -9,10 +9,9 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -88,7 +87,7 @@ func (d *decision) immovable() string {
 		return "The machine is not to be kept: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
 	case g.Replicas == 0:
 		return "The machines of the MachineDeployment are being removed."
-	case g.Rollout && (!g.InPlace || d.Node != nil && maintenance.IsUpdatedInPlace(d.Node)):
+	case g.Rollout && (!g.InPlace || facts.IsUpdatedInPlace(d.Node)):
 		return reasonUpdate
 	}
 	return ""
@@ -104,7 +103,7 @@ func (d *decision) isStopped() bool {
 
 // isForbidden says that operators forbid to keep the machine (R6).
 func (d *decision) isForbidden() bool {
-	return d.group.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true"
+	return d.group.Forbidden || facts.IsForbidden(d.Machine)
 }
 
 // isClaimed says that the machine is kept because of the cycle, as is written on it (X10).
@@ -117,7 +116,7 @@ func (d *decision) isClaimed() bool {
 
 // isMaintained says that a NodeMaintenance of the node is past Pending: a firmware flash must not lose its power (X8).
 func (d *decision) isMaintained() bool {
-	return d.Node != nil && metav1.HasAnnotation(d.Node.ObjectMeta, v1alpha1.AnnotationMaintenance)
+	return d.Node != nil && facts.IsMaintained(d.Node)
 }
 
 // waitsUntil says that a time is yet to come, and looks again then.
@@ -136,7 +135,7 @@ func (g *Group) isUnwell() bool {
 	for _, m := range g.Members {
 		if m.Node != nil {
 			nodes++
-			if !IsReady(m.Node) {
+			if !facts.IsReady(m.Node) {
 				unready++
 			}
 		}
@@ -161,7 +160,7 @@ func (g *Group) count() *NodeCount {
 // withThis returns the nodes of the shoot as they are when the host is off. One that is not ready makes no difference.
 func (d *decision) withThis() NodeCount {
 	nodes := *d.nodes
-	if d.Node != nil && IsReady(d.Node) && !d.is.underWay() {
+	if d.Node != nil && facts.IsReady(d.Node) && !d.is.underWay() {
 		nodes.Away++
 	}
 	return nodes

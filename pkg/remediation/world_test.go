@@ -22,6 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -129,7 +130,7 @@ func defaults() *Settings {
 
 func newWorld(fail func(string, ...any), names ...string) *world {
 	w := &world{fail: fail, now: builder.Start.Add(time.Hour), settings: defaults(), writesLeft: -1}
-	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), preservation.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+	w.Seed, w.Replicas, w.Timeouts = "seed", int32(len(names)), facts.Timeouts{Health: healthTimeout, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 	w.Settings, w.Others, w.MaxServicing, w.QuietTime = w.settings, &NodeCount{}, 2*time.Hour, DefaultQuietTime
 	for _, name := range names {
 		m := &machine{obj: builder.Machine(name), node: builder.Node(name), unasked: w.now, quiet: builder.Start, host: &host{uid: types.UID("host-" + name), on: true, reported: true, version: 1}}
@@ -251,7 +252,7 @@ func (m *machine) setReady(ready bool, now time.Time) {
 
 // member is what the controller knows of a machine.
 func (w *world) member(m *machine) Member {
-	member := Member{Member: preservation.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, UnaskedSince: m.quiet, Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
+	member := Member{Member: facts.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, UnaskedSince: m.quiet, Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
 	if m.stale && !m.live {
 		member.Healthy = true
 	}

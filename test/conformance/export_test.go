@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // What the tests look at beside the exported names.
@@ -25,7 +25,7 @@ var (
 )
 
 // Settings returns the timeouts that count for a MachineDeployment, and the condition that makes a node unhealthy.
-func Settings(mcm *appsv1.Deployment, deployment *machinev1alpha1.MachineDeployment, node *corev1.Node) (preservation.Timeouts, corev1.NodeConditionType, error) {
+func Settings(mcm *appsv1.Deployment, deployment *machinev1alpha1.MachineDeployment, node *corev1.Node) (facts.Timeouts, corev1.NodeConditionType, error) {
 	s, err := readSettings(mcm)
 	s = s.of(deployment)
 	return s.Timeouts, s.condition(node), err

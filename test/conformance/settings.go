@@ -17,7 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 // settings are those of machine-controller-manager on which it depends how long things take, and what makes a machine
 // unhealthy.
 type settings struct {
-	preservation.Timeouts
+	facts.Timeouts
 	// outage is how long the shoot's API server has to be away so that machine-controller-manager has stopped all work for
 	// certain.
 	outage time.Duration
@@ -64,7 +64,7 @@ func readSettings(deployment *appsv1.Deployment) (settings, error) {
 		return settings{}, fmt.Errorf("could not read the flags of container %s: %w", containers[provider].Name, err)
 	}
 	return settings{
-		Timeouts: preservation.Timeouts{
+		Timeouts: facts.Timeouts{
 			Health:   options.SafetyOptions.MachineHealthTimeout.Duration,
 			Creation: options.SafetyOptions.MachineCreationTimeout.Duration,
 			Drain:    options.SafetyOptions.MachineDrainTimeout.Duration,

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 )
@@ -57,7 +57,7 @@ var _ = Describe("Shoot", func() {
 	)
 
 	DescribeTable("settings",
-		func(args []string, configuration *machinev1alpha1.MachineConfiguration, reported []corev1.NodeConditionType, timeouts preservation.Timeouts, condition string) {
+		func(args []string, configuration *machinev1alpha1.MachineConfiguration, reported []corev1.NodeConditionType, timeouts facts.Timeouts, condition string) {
 			mcm := &appsv1.Deployment{}
 			mcm.Spec.Template.Spec.Containers = []corev1.Container{
 				{Name: "machine-controller-manager", Command: []string{"./machine-controller-manager", "--machine-health-timeout=1s"}},
@@ -76,18 +76,18 @@ var _ = Describe("Shoot", func() {
 			Expect(actualCondition).To(BeEquivalentTo(condition))
 		},
 		Entry("the defaults of machine-controller-manager", nil, nil, nil,
-			preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "KernelDeadlock"),
+			facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "KernelDeadlock"),
 		Entry("flags", []string{"--machine-health-timeout=5m", "--machine-drain-timeout=1h", "--node-conditions=Broken,KernelDeadlock"}, nil, nil,
-			preservation.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: time.Hour}, "Broken"),
+			facts.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: time.Hour}, "Broken"),
 		Entry("the machines' own configuration", []string{"--machine-health-timeout=5m"},
 			&machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}, NodeConditions: new("Own")}, nil,
-			preservation.Timeouts{Health: time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "Own"),
+			facts.Timeouts{Health: time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "Own"),
 		Entry("rather a condition that nobody reports", nil, nil, []corev1.NodeConditionType{"KernelDeadlock", "DiskPressure"},
-			preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "ReadonlyFilesystem"),
+			facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "ReadonlyFilesystem"),
 		Entry("else the first one that is not the kubelet's", nil, nil, []corev1.NodeConditionType{"DiskPressure", "ReadonlyFilesystem", "KernelDeadlock"},
-			preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "KernelDeadlock"),
+			facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, "KernelDeadlock"),
 		Entry("none at all", []string{"--node-conditions=DiskPressure"}, nil, nil,
-			preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, ""),
+			facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}, ""),
 	)
 
 	It("should say that the sidecar is missing", func() {

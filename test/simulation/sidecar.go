@@ -15,7 +15,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
-	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
 )
 
@@ -29,8 +29,8 @@ func runSidecar(ctx context.Context, life *Life, longest time.Duration) error {
 		Namespace:          namespace,
 		Holder:             "preserve-expiry",
 		MaxPreserveTimeout: longest,
-		Timeouts:           domain.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
-		NodeConditions:     domain.DefaultNodeConditions,
+		Timeouts:           facts.Timeouts{Health: healthTimeout, Creation: creationTimeout, Drain: drainTimeout},
+		NodeConditions:     facts.DefaultNodeConditions,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
 		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
 		MetricsBindAddress: "0",

@@ -34,6 +34,7 @@ import (
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	sidecar "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -207,7 +208,7 @@ func churn(b *testing.B, edit func(int, *corev1.Node)) {
 	reconciler := &sidecar.Reconciler{
 		Holder:     preservation.HealthTimer{},
 		MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout,
-		Timeouts:   preservation.DefaultTimeouts,
+		Timeouts:   facts.DefaultTimeouts,
 	}
 	if err := reconciler.AddToManager(churnedManager{mgr, c}, nodes); err != nil {
 		b.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -33,7 +34,7 @@ type Options struct {
 	TargetKubeconfig       string
 	Holder                 string
 	MaxPreserveTimeout     time.Duration
-	Timeouts               preservation.Timeouts
+	Timeouts               facts.Timeouts
 	NodeConditions         []string
 	DrainStrategies        DrainStrategies
 	NodeMaintenance        NodeMaintenance
@@ -87,10 +88,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.TargetKubeconfig, "target-kubeconfig", "", "Kubeconfig file of the cluster with the Nodes.")
 	fs.StringVar(&o.Holder, "holder", "", "How machine-controller-manager is told to leave a machine alone: "+holderPreserveExpiry+" for 0.62 and newer, "+holderHealthTimer+" for older ones.")
 	fs.DurationVar(&o.MaxPreserveTimeout, "max-machine-preserve-timeout", v1alpha1.DefaultMaxMachinePreserveTimeout, "Time for which a machine is kept at most, counted from when people or the share began to keep it. The count begins anew once the machine has been healthy, kept by nobody and without a request 'now', for its health timeout. Maintenances and power cycles have bounds of their own.")
-	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", preservation.DefaultTimeouts.Health, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
-	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", preservation.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
-	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", preservation.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
-	fs.StringSliceVar(&o.NodeConditions, "node-conditions", preservation.DefaultNodeConditions, "Types of the node conditions, comma-separated, by which machine-controller-manager takes a machine for unhealthy.")
+	fs.DurationVar(&o.Timeouts.Health, "machine-health-timeout", facts.DefaultTimeouts.Health, "Time after which machine-controller-manager takes an unhealthy machine for failed.")
+	fs.DurationVar(&o.Timeouts.Creation, "machine-creation-timeout", facts.DefaultTimeouts.Creation, "Time after which machine-controller-manager takes a machine that has not joined for failed.")
+	fs.DurationVar(&o.Timeouts.Drain, "machine-drain-timeout", facts.DefaultTimeouts.Drain, "Time after which pods are deleted by force.")
+	fs.StringSliceVar(&o.NodeConditions, "node-conditions", facts.DefaultNodeConditions, "Types of the node conditions, comma-separated, by which machine-controller-manager takes a machine for unhealthy.")
 	fs.BoolVar(&o.DrainStrategies.Enabled, "drain-strategies", false, "Whether to look after nodes that machine-controller-manager drains because of an update.")
 	fs.BoolVar(&o.DrainStrategies.Strategies.Disabled, "drain-strategies-disabled", false, "Whether to do nothing with their pods, and only tell of drains that fail.")
 	fs.DurationVar(&o.DrainStrategies.Strategies.Timeout, "drain-strategies-timeout", 45*time.Minute, "Time for which a node may drain by itself.")

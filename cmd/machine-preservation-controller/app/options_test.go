@@ -14,7 +14,7 @@ import (
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 var _ = Describe("Options", func() {
@@ -37,7 +37,7 @@ var _ = Describe("Options", func() {
 			TargetKubeconfig:   "/kubeconfig",
 			Holder:             "health-timer",
 			MaxPreserveTimeout: 336 * time.Hour,
-			Timeouts:           preservation.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+			Timeouts:           facts.Timeouts{Health: 5 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 			NodeConditions:     []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"},
 			DrainStrategies: DrainStrategies{
 				Strategies: drain.Strategies{Timeout: 45 * time.Minute, ExpectedDrainTime: 8 * time.Minute, PDBForceDrainTimeout: time.Hour},

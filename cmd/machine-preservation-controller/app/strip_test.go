@@ -23,6 +23,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -203,7 +204,7 @@ var _ = Describe("Strip", func() {
 			"machine-preservation.extensions.gardener.cloud/maintenance":        "2026-03-01T12:00:00Z",
 			"machine-preservation.extensions.gardener.cloud/power-cycle":        "now",
 		}))
-		request := preservation.RequestOf(preservation.Member{Machine: machine(), Node: n}, 336*time.Hour)
+		request := preservation.RequestOf(facts.Member{Machine: machine(), Node: n}, 336*time.Hour)
 		Expect(request.Timeout).To(BeZero(), "what was cut must not become valid")
 		Expect(request.InvalidTimeout).NotTo(BeEmpty())
 	})
@@ -232,7 +233,7 @@ var _ = Describe("Strip", func() {
 			Expect(c.Get(ctx, client.ObjectKey{Name: "n"}, n)).To(Succeed())
 			return m, n
 		}
-		timeouts := preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
+		timeouts := facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour}
 		d.Machine, d.Node = read()
 
 		// The same steps on the whole objects, and as patches of stripped ones.

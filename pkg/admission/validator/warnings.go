@@ -21,7 +21,7 @@ import (
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
 )
@@ -201,7 +201,7 @@ func (w *collector) ofDrainStrategies() {
 		w.add(fldPath.Child("pdbForceDrainTimeout"), "pods that a PodDisruptionBudget protects are deleted after %s, before all others, which are deleted after the timeout of %s", pdbDeadline, timeout)
 	}
 	for _, pool := range w.pools {
-		drainTimeout := ptr.Deref(pool.MachineDrainTimeout, metav1.Duration{Duration: domain.DefaultTimeouts.Drain}).Duration
+		drainTimeout := ptr.Deref(pool.MachineDrainTimeout, metav1.Duration{Duration: facts.DefaultTimeouts.Drain}).Duration
 		for _, deadline := range []struct {
 			field string
 			after time.Duration

@@ -27,6 +27,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 )
@@ -83,7 +84,7 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string, shoot
 		SourceReader: a.Client,
 		Nodes:        nodes{shootClient},
 		Holder:       holder,
-		Timeouts:     domain.DefaultTimeouts,
+		Timeouts:     facts.DefaultTimeouts,
 		Clock:        a.Clock,
 		Events:       preservation.Events{Source: a.Recorder},
 	}).End(ctx, namespace)

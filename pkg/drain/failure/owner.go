@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -32,7 +33,7 @@ const (
 func OwnerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated, maintained bool) Owner {
 	record := preservation.ReadRecord(machine)
 	switch {
-	case machine.DeletionTimestamp != nil, outdated && preservation.IsSelectedForUpdate(node):
+	case machine.DeletionTimestamp != nil, outdated && facts.IsSelectedForUpdate(node):
 		return MCM
 	case maintained:
 		return Maintenance
@@ -40,12 +41,6 @@ func OwnerOf(machine *machinev1alpha1.Machine, node *corev1.Node, outdated, main
 		return Preservation
 	}
 	return Nobody
-}
-
-// IsMaintained says that a node is under maintenance, where maintenances are enabled.
-func IsMaintained(node *corev1.Node) bool {
-	_, ok := node.Annotations[v1alpha1.AnnotationMaintenance]
-	return ok
 }
 
 // IsDraining says that the node is marked as that of a failed, preserved machine, and that pods are left on it.

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Cause is why machine-controller-manager drains a node.
@@ -34,14 +34,6 @@ type Drain struct {
 	Since time.Time
 }
 
-// Missed is what is known of updates that a machine has missed.
-type Missed struct {
-	// Outdated says that the newest MachineSet is not the machine's.
-	Outdated bool
-	// Since is when the first MachineSet was created after the machine, zero for none.
-	Since time.Time
-}
-
 // Ahead is the time of a selection that was yet to come, and when the first such time of the node was seen. Nodes say themselves since
 // when they are selected for an update in place: that is bounded to not after now (D2). A time ahead would stall the strategies and the
 // alert until it has come, now would begin the drain anew at each look, and the lower bound, which may be hours ago where nodes are
@@ -54,14 +46,14 @@ type Ahead struct{ claimed, seen time.Time }
 
 // MayConcern says that machine-controller-manager drains the node because of an update, if the machine, nil for none, has missed one.
 func MayConcern(machine *machinev1alpha1.Machine, node *corev1.Node) bool {
-	return machine != nil && !IsControlPlane(node) && (machine.DeletionTimestamp != nil || preservation.IsSelectedForUpdate(node))
+	return machine != nil && !IsControlPlane(node) && (machine.DeletionTimestamp != nil || facts.IsSelectedForUpdate(node))
 }
 
 // DrainOf returns because of which update machine-controller-manager drains a node, if any, and since when (D1, D2), and what is to be
 // remembered of that. It is not before the first update came that the machine has missed: what is on the node is the shoot's to write,
 // and a time of long ago must not skip PodDisruptionBudgets. A deletion cannot be taken back, so a return to the machine's own
 // MachineSet ends no drain. Who has cordoned the node, and when, is no matter.
-func DrainOf(machine *machinev1alpha1.Machine, node *corev1.Node, missed Missed, ahead Ahead, now time.Time) (Drain, Ahead) {
+func DrainOf(machine *machinev1alpha1.Machine, node *corev1.Node, missed facts.Missed, ahead Ahead, now time.Time) (Drain, Ahead) {
 	if !MayConcern(machine, node) {
 		return Drain{}, Ahead{}
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -29,7 +30,7 @@ var began = Start.Add(time.Hour)
 // deleted is a machine that machine-controller-manager drains, and updated what it has missed.
 var (
 	deleted = Machine("m", Deleted(began))
-	updated = Missed{Outdated: true, Since: began.Add(-time.Minute)}
+	updated = facts.Missed{Outdated: true, Since: began.Add(-time.Minute)}
 )
 
 // selected makes a node one that was selected for an update in place then.
@@ -47,25 +48,25 @@ func controlPlane(n *corev1.Node) {
 }
 
 var _ = DescribeTable("D1, D2: because of what machine-controller-manager drains a node, and since when",
-	func(machine *machinev1alpha1.Machine, node *corev1.Node, missed Missed, want string, since time.Time) {
+	func(machine *machinev1alpha1.Machine, node *corev1.Node, missed facts.Missed, want string, since time.Time) {
 		start, _ := DrainOf(machine, node, missed, Ahead{}, began.Add(time.Hour))
 		Expect(start.Cause).To(BeEquivalentTo(want))
 		Expect(start.Since).To(BeTemporally("==", since))
 	},
 	Entry("a rolling update, since the deletion of the machine", deleted, Node("m"), updated, "a rolling update", began),
 	Entry("one that came after the deletion, since then", Machine("m", Deleted(began.Add(-time.Hour))), Node("m"), updated, "a rolling update", began.Add(-time.Minute)),
-	Entry("one that was taken back, as the deletion cannot be", deleted, Node("m"), Missed{Since: began.Add(-time.Minute)}, "a rolling update", began),
-	Entry("a return to an older MachineSet, since the deletion", deleted, Node("m"), Missed{Outdated: true}, "a rolling update", began),
+	Entry("one that was taken back, as the deletion cannot be", deleted, Node("m"), facts.Missed{Since: began.Add(-time.Minute)}, "a rolling update", began),
+	Entry("a return to an older MachineSet, since the deletion", deleted, Node("m"), facts.Missed{Outdated: true}, "a rolling update", began),
 	Entry("an update in place, since the node was selected", Machine("m"), Node("m", selected(began)), updated, "an update in place", began),
 	Entry("since the update when that is backdated", Machine("m"), Node("m", selected(Start.Add(-24*time.Hour))), updated, "an update in place", began.Add(-time.Minute)),
 	Entry("since the update when that has no time", Machine("m"), Node("m", selected(time.Time{})), updated, "an update in place", began.Add(-time.Minute)),
-	Entry("not before the machine when that is backdated and it returns to an older MachineSet", Machine("m", Created(began)), Node("m", selected(time.Time{})), Missed{Outdated: true}, "an update in place", began),
+	Entry("not before the machine when that is backdated and it returns to an older MachineSet", Machine("m", Created(began)), Node("m", selected(time.Time{})), facts.Missed{Outdated: true}, "an update in place", began),
 	Entry("since now when that is ahead", Machine("m"), Node("m", selected(began.Add(2*time.Hour))), updated, "an update in place", began.Add(time.Hour)),
-	Entry("not a machine that is deleted for another reason", deleted, Node("m"), Missed{}, "", time.Time{}),
-	Entry("not one that was deleted before an update which was taken back", Machine("m", Deleted(began.Add(-time.Hour))), Node("m"), Missed{Since: began}, "", time.Time{}),
+	Entry("not a machine that is deleted for another reason", deleted, Node("m"), facts.Missed{}, "", time.Time{}),
+	Entry("not one that was deleted before an update which was taken back", Machine("m", Deleted(began.Add(-time.Hour))), Node("m"), facts.Missed{Since: began}, "", time.Time{}),
 	Entry("not the node of another machine with the same name", deleted, Node("m", func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(began.Add(time.Minute)) }), updated, "", time.Time{}),
-	Entry("not a node that says that it is selected when there is no update", Machine("m"), Node("m", selected(began)), Missed{}, "", time.Time{}),
-	Entry("not one that says so after the update was taken back", Machine("m"), Node("m", selected(began)), Missed{Since: began}, "", time.Time{}),
+	Entry("not a node that says that it is selected when there is no update", Machine("m"), Node("m", selected(began)), facts.Missed{}, "", time.Time{}),
+	Entry("not one that says so after the update was taken back", Machine("m"), Node("m", selected(began)), facts.Missed{Since: began}, "", time.Time{}),
 	Entry("not a node that a person cordoned, although there is an update", Machine("m"), Node("m", cordoned), updated, "", time.Time{}),
 	Entry("not a candidate", Machine("m"), Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "CandidateForUpdate", "")), updated, "", time.Time{}),
 	Entry("not after it was drained", Machine("m"), Node("m", Condition("InPlaceUpdate", corev1.ConditionTrue, "DrainSuccessful", "")), updated, "", time.Time{}),

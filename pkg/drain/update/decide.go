@@ -17,6 +17,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -80,7 +81,7 @@ func (f Facts) concerned() []drain.Pod {
 		if pod.Belongs() {
 			continue
 		}
-		pod.AtRisk = pod.Volumes && !f.ForceVolumes && !drain.IsReachable(f.Node)
+		pod.AtRisk = pod.Volumes && !f.ForceVolumes && !facts.IsReady(f.Node)
 		pod.Ignored = f.Strategies.Ignores(pod.Namespace)
 		concerned = append(concerned, pod)
 	}

@@ -20,9 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -65,7 +64,7 @@ func requestOf(_ context.Context, node *corev1.Node) []reconcile.Request {
 func drainChanges() predicate.TypedPredicate[*corev1.Node] {
 	type view struct{ draining, reachable, selected, maintained bool }
 	of := func(node *corev1.Node) view {
-		return view{failure.IsDraining(node), drain.IsReachable(node), preservation.IsSelectedForUpdate(node), failure.IsMaintained(node)}
+		return view{failure.IsDraining(node), facts.IsReady(node), facts.IsSelectedForUpdate(node), facts.IsMaintained(node)}
 	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return failure.IsDraining(e.ObjectNew) && of(e.ObjectOld) != of(e.ObjectNew)

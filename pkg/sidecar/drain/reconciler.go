@@ -20,6 +20,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -43,7 +44,7 @@ type Reconciler struct {
 	// Drainer does the work on the pods.
 	Drainer Drainer
 	// Timeouts are machine-controller-manager's defaults.
-	Timeouts preservation.Timeouts
+	Timeouts facts.Timeouts
 	// Maintenance says that AnnotationMaintenance on a Node counts.
 	Maintenance bool
 	Clock       clock.PassiveClock
@@ -73,7 +74,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	switch failure.OwnerOf(machine, node, update.Outdated, r.Maintenance && failure.IsMaintained(node)) {
+	switch failure.OwnerOf(machine, node, update.Outdated, r.Maintenance && facts.IsMaintained(node)) {
 	case failure.Preservation:
 	case failure.MCM, failure.Maintenance:
 		r.Drainer.Forget(node.Name)

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -109,7 +110,7 @@ func (e *environment) restart() {
 			},
 		}),
 		Drainer:  e.drainer,
-		Timeouts: preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+		Timeouts: facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
 		Clock:    e.clock,
 		Recorder: e.recorder,
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 )
 
@@ -60,7 +61,7 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts drain.Option
 	}
 
 	deletions, _ := d.deletions.LoadOrStore(node.Name, drain.Deletions{})
-	step := &drain.Step{Options: opts, Now: now, Reachable: drain.IsReachable(node), Resumed: resumed, Deletions: deletions.(drain.Deletions)}
+	step := &drain.Step{Options: opts, Now: now, Reachable: facts.IsReady(node), Resumed: resumed, Deletions: deletions.(drain.Deletions)}
 	timed, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
 	unfinished := false

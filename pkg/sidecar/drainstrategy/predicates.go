@@ -11,9 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -21,7 +20,7 @@ import (
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	type view struct{ selected, reachable, controlPlane bool }
 	of := func(node *corev1.Node) view {
-		return view{preservation.IsSelectedForUpdate(node), drain.IsReachable(node), update.IsControlPlane(node)}
+		return view{facts.IsSelectedForUpdate(node), facts.IsReady(node), update.IsControlPlane(node)}
 	}
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return of(e.ObjectOld) != of(e.ObjectNew)
@@ -36,7 +35,7 @@ func machineChanged() predicate.Predicate {
 
 func machineSetChanged() predicate.Predicate {
 	return shoot.OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return preservation.RevisionOf(o) != preservation.RevisionOf(n)
+		return facts.RevisionOf(o) != facts.RevisionOf(n)
 	})
 }
 

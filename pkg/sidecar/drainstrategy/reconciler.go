@@ -27,6 +27,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -77,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	missed := shoot.Update{}
+	missed := facts.Missed{}
 	if update.MayConcern(machine, node) {
 		if missed, err = shoot.UpdateOf(ctx, r.Source, machine); err != nil {
 			return reconcile.Result{}, err
@@ -85,28 +86,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	value, _ := r.memories.LoadOrStore(node.Name, &memory{deletions: drain.Deletions{}})
 	var (
-		m     = value.(*memory)
-		now   = r.Clock.Now()
-		facts = update.Facts{Node: node, Strategies: &r.Strategies, Deletions: m.deletions, Failures: m.failures}
+		m   = value.(*memory)
+		now = r.Clock.Now()
+		f   = update.Facts{Node: node, Strategies: &r.Strategies, Deletions: m.deletions, Failures: m.failures}
 	)
-	facts.Drain, m.ahead = update.DrainOf(machine, node, update.Missed(missed), m.ahead, now)
-	if facts.Drain == (update.Drain{}) {
+	f.Drain, m.ahead = update.DrainOf(machine, node, missed, m.ahead, now)
+	if f.Drain == (update.Drain{}) {
 		r.forget(node.Name)
 		return reconcile.Result{}, r.write(ctx, update.Show(node, nil, now))
 	}
 
 	var known bool
-	if facts.Pods, known = r.Pods.Of(node.Name); !known {
+	if f.Pods, known = r.Pods.Of(node.Name); !known {
 		return reconcile.Result{}, nil // it is called when they are
 	}
-	if facts.ForceVolumes, err = shoot.ForcesVolumes(ctx, r.Source, machine); err != nil {
+	if f.ForceVolumes, err = shoot.ForcesVolumes(ctx, r.Source, machine); err != nil {
 		return reconcile.Result{}, err
 	}
 	var budgetsErr error
-	if namespaces := facts.NeedsBudgets(now); len(namespaces) > 0 {
-		facts.Budgets, budgetsErr = r.Executor.Budgets(ctx, namespaces)
+	if namespaces := f.NeedsBudgets(now); len(namespaces) > 0 {
+		f.Budgets, budgetsErr = r.Executor.Budgets(ctx, namespaces)
 	}
-	decision := update.Decide(facts, now)
+	decision := update.Decide(f, now)
 	outcome := decision.Outcome(r.Executor.Execute(ctx, decision.Due))
 	m.failures = outcome.Failures
 	r.tell(node, outcome.Events...)

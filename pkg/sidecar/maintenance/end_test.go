@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -177,7 +178,7 @@ var _ = Describe("End", func() {
 var _ = DescribeTable("M15, M17: what is known of the machine of a node", func(ctx SpecContext, want domain.Machine, node NodeOption, objects ...client.Object) {
 	c := fakeclient.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
 		WithIndex(&machinev1alpha1.Machine{}, "node", func(o client.Object) []string { return []string{o.GetLabels()["node"]} }).Build()
-	machine, err := MachineOf(ctx, shoot.NewPools(c), "n", domain.IsUpdatedInPlace(Node("n", node)))
+	machine, err := MachineOf(ctx, shoot.NewPools(c), "n", facts.IsUpdatedInPlace(Node("n", node)))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(machine).To(Equal(want), fmt.Sprint(objects))
 },

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
@@ -68,11 +69,11 @@ func HoldOf(ctx context.Context, pools *shoot.Pools, group preservation.Group, n
 	if group.Rollout, err = pools.IsRolling(ctx, deployment); err != nil {
 		return maintenance.Hold{}, err
 	}
-	if _, shown := node.Annotations[v1alpha1.AnnotationMaintenance]; !shown { // it is about to be
+	if !facts.IsMaintained(node) { // it is about to be
 		node = node.DeepCopy()
 		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationMaintenance, now.UTC().Format(time.RFC3339))
 	}
-	until, why := preservation.MaintainedUntil(group, preservation.Member{Machine: machine, Node: node}, now)
+	until, why := preservation.MaintainedUntil(group, facts.Member{Machine: machine, Node: node}, now)
 	return maintenance.Hold{Until: until, Why: why.Text}, nil
 }
 
@@ -107,7 +108,7 @@ func machineChanged() predicate.Predicate {
 // node of that only, not for others of the pool: they hear of it from the status.
 func machineSetChanged() predicate.Predicate {
 	return changed(func(s *machinev1alpha1.MachineSet) any {
-		return [2]int64{preservation.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}
+		return [2]int64{facts.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}
 	})
 }
 

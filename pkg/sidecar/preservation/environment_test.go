@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -123,8 +124,8 @@ func (e *environment) restart() {
 		NodeReader:     e.api.intercept("shoot", e.shoot),
 		Holder:         e.holder,
 		MaxTimeout:     336 * time.Hour,
-		Timeouts:       preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
-		NodeConditions: preservation.DefaultNodeConditions,
+		Timeouts:       facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+		NodeConditions: facts.DefaultNodeConditions,
 		Maintenance:    preservation.MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
 		Remediation:    preservation.RemediationOptions{Enabled: true},
 		Clock:          e.clock,

@@ -21,6 +21,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -46,7 +47,7 @@ type Reconciler struct {
 	// MaxTimeout is for how long a machine is kept at most (P13). End does without.
 	MaxTimeout time.Duration
 	// Timeouts are machine-controller-manager's defaults.
-	Timeouts preservation.Timeouts
+	Timeouts facts.Timeouts
 	// NodeConditions are the types of the node conditions that machine-controller-manager takes a machine for unhealthy by,
 	// beside Ready (H1).
 	NodeConditions []string
@@ -166,14 +167,14 @@ func (r *Reconciler) group(ctx context.Context, reader client.Reader, deployment
 	group.Rollout = rollout
 	for _, machine := range machines {
 		if interesting(machine) {
-			group.Members = append(group.Members, preservation.Member{Machine: machine, NodeUnknown: machine.Labels[machinev1alpha1.NodeLabelKey] != ""})
+			group.Members = append(group.Members, facts.Member{Machine: machine, NodeUnknown: machine.Labels[machinev1alpha1.NodeLabelKey] != ""})
 		}
 	}
 	return group, nil
 }
 
 // readNodes reads the nodes of machines as far as they can be read. It returns the errors of the others, which stay unknown.
-func (r *Reconciler) readNodes(ctx context.Context, members []preservation.Member) error {
+func (r *Reconciler) readNodes(ctx context.Context, members []facts.Member) error {
 	if !r.Nodes.Known() {
 		return nil
 	}

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -184,7 +185,7 @@ func (r *run) confirm(ctx context.Context) bool {
 	}
 	r.machine = machine
 
-	member := preservation.Member{Machine: machine, Node: r.node, NodeUnknown: r.decision.NodeUnknown}
+	member := facts.Member{Machine: machine, Node: r.node, NodeUnknown: r.decision.NodeUnknown}
 	if r.decision.Request.OnNode && r.node != nil {
 		// Where the shoot's API server is not there, the machine will not be either if it is not held (P9).
 		if r.readNode(ctx); r.nodeErr != nil && !r.decision.Target.Failing() {

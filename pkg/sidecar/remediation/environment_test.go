@@ -32,9 +32,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/metal3"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -171,8 +171,8 @@ func (e *environment) restart() {
 		},
 		Seed:           "seed",
 		QuietTime:      remediation.DefaultQuietTime,
-		Timeouts:       preservation.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
-		NodeConditions: preservation.DefaultNodeConditions,
+		Timeouts:       facts.Timeouts{Health: 10 * time.Minute, Creation: 20 * time.Minute, Drain: 2 * time.Hour},
+		NodeConditions: facts.DefaultNodeConditions,
 		Clock:          e.clock,
 		Recorder:       e,
 		ShootRecorder:  e,

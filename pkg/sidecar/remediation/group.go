@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
@@ -68,7 +68,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 	for _, machine := range machines {
 		isLive := live.Len() > 0 && (live.Has(machine.UID) || hasFinalizer(machine))
 		member := remediation.Member{
-			Member:     preservation.Member{Machine: machine},
+			Member:     facts.Member{Machine: machine},
 			Live:       isLive,
 			NodeDenied: memory.denied(machine.UID, r.Clock.Now()),
 		}
@@ -88,7 +88,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 				}
 			}
 		}
-		member.HealthySince, member.Healthy = preservation.HealthySince(member.Member, r.NodeConditions)
+		member.HealthySince, member.Healthy = facts.HealthySince(member.Member, r.NodeConditions)
 		if err := r.findHost(call, &member, isLive); err != nil {
 			errs = append(errs, err)
 		}
@@ -172,9 +172,7 @@ func (r *Reconciler) machines(ctx context.Context, req reconcile.Request, reader
 	if group.Settings, err = remediation.ReadSettings(deployment); err != nil {
 		logf.FromContext(ctx).Error(err, "Hosts are not touched")
 	}
-	group.Forbidden = deployment.Annotations[v1alpha1.AnnotationForbidden] == "true"
-	group.Replicas = deployment.Spec.Replicas
-	group.InPlace = deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType
+	group.Pool = facts.PoolOf(deployment)
 	machines, rollout, err := shoot.MachinesOf(ctx, r.Source, reader, deployment)
 	group.Rollout = rollout
 	return machines, err

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -46,7 +46,7 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 // readinessChanged is for nodes that begin or cease to be ready, or to be there.
 func readinessChanged() predicate.TypedPredicate[*corev1.Node] {
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return remediation.IsReady(e.ObjectOld) != remediation.IsReady(e.ObjectNew)
+		return facts.IsReady(e.ObjectOld) != facts.IsReady(e.ObjectNew)
 	}}
 }
 

@@ -20,8 +20,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
@@ -60,7 +60,7 @@ type Reconciler struct {
 	Evidence bool
 	// Timeouts are machine-controller-manager's defaults, NodeConditions the types of the node conditions that it takes a
 	// machine for unhealthy by (H1).
-	Timeouts       preservation.Timeouts
+	Timeouts       facts.Timeouts
 	NodeConditions []string
 	Clock          clock.PassiveClock
 	// Recorder tells of Events on Machines, ShootRecorder on Nodes.

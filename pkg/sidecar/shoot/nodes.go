@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -172,7 +172,7 @@ func MachinesOf(ctx context.Context, setReader, machineReader client.Reader, dep
 	if err := machineReader.List(ctx, list, opts...); err != nil {
 		return nil, false, fmt.Errorf("failed to list the machines: %w", err)
 	}
-	machines, rollout = preservation.MachinesOf(deployment, sets.Items, list.Items)
+	machines, rollout = facts.MachinesOf(deployment, sets.Items, list.Items)
 	return machines, rollout, nil
 }
 
@@ -186,17 +186,8 @@ func ForcesVolumes(ctx context.Context, reader client.Reader, machine *machinev1
 	return deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true", nil
 }
 
-// Update is what is known of updates of a MachineDeployment that one of its machines has missed.
-type Update struct {
-	// Outdated says that the newest MachineSet is not the machine's.
-	Outdated bool
-	// Since is when the first MachineSet was created after the machine, which later updates do not change; zero for none,
-	// as after a return to an older MachineSet.
-	Since time.Time
-}
-
 // UpdateOf returns what the machine has missed, nothing if the reader does not know its MachineDeployment.
-func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (Update, error) {
+func UpdateOf(ctx context.Context, reader client.Reader, machine *machinev1alpha1.Machine) (facts.Missed, error) {
 	return NewPools(reader).UpdateOf(ctx, machine)
 }
 
@@ -231,30 +222,22 @@ func (p *Pools) setsOf(ctx context.Context, deployment *machinev1alpha1.MachineD
 }
 
 // UpdateOf returns what the machine has missed, nothing if the reader does not know its MachineDeployment.
-func (p *Pools) UpdateOf(ctx context.Context, machine *machinev1alpha1.Machine) (Update, error) {
+func (p *Pools) UpdateOf(ctx context.Context, machine *machinev1alpha1.Machine) (facts.Missed, error) {
 	deployment, err := DeploymentOf(ctx, p, machine)
 	if err != nil || deployment == nil {
-		return Update{}, err
+		return facts.Missed{}, err
 	}
 	owned, err := p.setsOf(ctx, deployment)
 	if err != nil {
-		return Update{}, err
+		return facts.Missed{}, err
 	}
-	newest := preservation.Newest(owned)
-	update := Update{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}
-	for i := range owned {
-		created := owned[i].CreationTimestamp.Time
-		if !metav1.IsControlledBy(machine, &owned[i]) && created.After(machine.CreationTimestamp.Time) && (update.Since.IsZero() || created.Before(update.Since)) {
-			update.Since = created
-		}
-	}
-	return update, nil
+	return facts.MissedBy(machine, owned), nil
 }
 
 // IsRolling says that a MachineDeployment replaces its machines (P3). One that updates in place keeps MachineSets of older
 // revisions without replacing anything.
 func (p *Pools) IsRolling(ctx context.Context, deployment *machinev1alpha1.MachineDeployment) (bool, error) {
-	if deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
+	if facts.PoolOf(deployment).InPlace {
 		return false, nil
 	}
 	rolling, known := p.rolling[deployment.UID]

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // OnUpdate selects objects that are added or removed, and of the updates those by which something has changed.
@@ -32,6 +32,6 @@ func DeploymentChanged() predicate.Predicate {
 // MachineSetChanged is for MachineSets by which a rollout begins, or does not go on (P3). It ends with machines.
 func MachineSetChanged() predicate.Predicate {
 	return OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return (o.Spec.Replicas > 0) != (n.Spec.Replicas > 0) || preservation.RevisionOf(o) != preservation.RevisionOf(n)
+		return (o.Spec.Replicas > 0) != (n.Spec.Replicas > 0) || facts.RevisionOf(o) != facts.RevisionOf(n)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -27,7 +28,7 @@ var _ = Describe("UpdateOf", func() {
 		}
 	)
 
-	DescribeTable("D1, D2: what a machine of MachineSet 1, created in minute 5, has missed", func(ctx SpecContext, want Update, sets ...*machinev1alpha1.MachineSet) {
+	DescribeTable("D1, D2: what a machine of MachineSet 1, created in minute 5, has missed", func(ctx SpecContext, want facts.Missed, sets ...*machinev1alpha1.MachineSet) {
 		scheme := runtime.NewScheme()
 		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
 		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool)
@@ -39,10 +40,10 @@ var _ = Describe("UpdateOf", func() {
 		Expect(update.Outdated).To(Equal(want.Outdated))
 		Expect(update.Since).To(BeTemporally("==", want.Since))
 	},
-		Entry("nothing", Update{}, set("1", "1", 0)),
-		Entry("an update", Update{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10)),
-		Entry("the first of several: the others begin no drain anew", Update{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10), set("3", "3", 70)),
-		Entry("one that was taken back", Update{Since: at(10)}, set("1", "3", 0), set("2", "2", 10)),
-		Entry("a return to an older MachineSet", Update{Outdated: true}, set("1", "2", 4), set("0", "3", 0)),
+		Entry("nothing", facts.Missed{}, set("1", "1", 0)),
+		Entry("an update", facts.Missed{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10)),
+		Entry("the first of several: the others begin no drain anew", facts.Missed{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10), set("3", "3", 70)),
+		Entry("one that was taken back", facts.Missed{Since: at(10)}, set("1", "3", 0), set("2", "2", 10)),
+		Entry("a return to an older MachineSet", facts.Missed{Outdated: true}, set("1", "2", 4), set("0", "3", 0)),
 	)
 })

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
@@ -71,7 +71,7 @@ var _ = Describe("Lagging cache", func() {
 			NodeReader:   api,
 			Holder:       generation.Holder,
 			MaxTimeout:   v1alpha1.DefaultMaxMachinePreserveTimeout,
-			Timeouts:     domain.DefaultTimeouts,
+			Timeouts:     facts.DefaultTimeouts,
 			Clock:        clock,
 			Events:       preservation.Events{Source: &events.FakeRecorder{}},
 		}

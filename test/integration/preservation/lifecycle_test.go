@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
@@ -38,7 +39,7 @@ var _ = Describe("Lifecycle", func() {
 				api      *sidecar.Server
 				machine  *machinev1alpha1.Machine
 				node     *corev1.Node
-				timeouts = preservation.Timeouts{Health: time.Hour, Creation: time.Hour, Drain: 5 * time.Second}
+				timeouts = facts.Timeouts{Health: time.Hour, Creation: time.Hour, Drain: 5 * time.Second}
 			)
 
 			getMachine := func(g Gomega, ctx SpecContext) *machinev1alpha1.Machine {

@@ -27,6 +27,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	sidecarpreservation "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
@@ -81,11 +82,11 @@ func start(ctx context.Context, kubeconfig string) *controller {
 
 	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
 	Expect((&sidecarpreservation.Reconciler{
-		Holder: preservation.PreserveExpiry{}, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: preservation.DefaultTimeouts,
+		Holder: preservation.PreserveExpiry{}, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: facts.DefaultTimeouts,
 		Remediation: preservation.RemediationOptions{Enabled: true},
 	}).AddToManager(mgr, nodes)).To(Succeed())
 	Expect((&remediation.Reconciler{
-		Seed: "seed", AllowNodes: true, QuietTime: -time.Hour, Timeouts: preservation.DefaultTimeouts, NodeConditions: preservation.DefaultNodeConditions,
+		Seed: "seed", AllowNodes: true, QuietTime: -time.Hour, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
 	}).AddToManager(mgr, nodes, pods, &remediation.Hosts{Kind: kind, Namespace: builder.Namespace, Kubeconfig: kubeconfig, Config: s.Config})).To(Succeed())
 
 	var running sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
@@ -47,7 +47,7 @@ var _ = Describe("Share", func() {
 				api   *sidecar.Server
 				nodes []*corev1.Node
 				// The hold is due after 27s, and the failure, upon which machine-controller-manager terminates, after 30s.
-				timeouts = preservation.Timeouts{Health: 30 * time.Second, Creation: time.Minute, Drain: time.Minute}
+				timeouts = facts.Timeouts{Health: 30 * time.Second, Creation: time.Minute, Drain: time.Minute}
 			)
 
 			BeforeAll(func(ctx SpecContext) {

@@ -20,6 +20,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
@@ -41,7 +42,7 @@ func (c *Controller) Stop() {
 }
 
 // StartController starts a manager with all controllers of the sidecar. If stopAt is not nil, it stops itself there.
-func StartController(ctx context.Context, s *Server, holder domain.Holder, timeouts domain.Timeouts, stopAt *Write) *Controller {
+func StartController(ctx context.Context, s *Server, holder domain.Holder, timeouts facts.Timeouts, stopAt *Write) *Controller {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	limited := rest.CopyConfig(s.Config)

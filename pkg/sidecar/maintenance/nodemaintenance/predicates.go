@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 )
 
@@ -20,7 +21,7 @@ func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		o, n := e.ObjectOld, e.ObjectNew
 		return o.UID != n.UID || o.Spec.Unschedulable != n.Spec.Unschedulable ||
-			domain.IsUpdatedInPlace(o) != domain.IsUpdatedInPlace(n) ||
+			facts.IsUpdatedInPlace(o) != facts.IsUpdatedInPlace(n) ||
 			o.Annotations[preservationv1alpha1.AnnotationMaintenance] != n.Annotations[preservationv1alpha1.AnnotationMaintenance] ||
 			domain.CordonedFor(o) != domain.CordonedFor(n) || !slices.Equal(conditionsOf(o), conditionsOf(n))
 	}}

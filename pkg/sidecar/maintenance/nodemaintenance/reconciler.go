@@ -28,6 +28,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
@@ -89,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !r.Shoot.Known() {
 		return reconcile.Result{}, nil // it is called when they are
 	}
-	facts, err := r.facts(ctx, req.Name)
+	facts, err := r.read(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -127,8 +128,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// facts returns what is known of a node, nil for nothing that matters.
-func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, error) {
+// read returns what is known of a node, nil for nothing that matters.
+func (r *Reconciler) read(ctx context.Context, name string) (*domain.Facts, error) {
 	list := &v1alpha1.NodeMaintenanceList{}
 	if err := r.Shoot.List(ctx, list, client.MatchingFields{maintenance.IndexNode: name}); err != nil {
 		return nil, fmt.Errorf("failed to list the NodeMaintenances: %w", err)
@@ -139,13 +140,13 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 			return nil, client.IgnoreNotFound(err)
 		}
 	}
-	facts := &domain.Facts{Node: node, Namespaces: r.Namespaces}
+	known := &domain.Facts{Node: node, Namespaces: r.Namespaces}
 	for i := range list.Items {
-		facts.Maintenances = append(facts.Maintenances, &list.Items[i])
+		known.Maintenances = append(known.Maintenances, &list.Items[i])
 	}
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 { // of no node: the client would refuse to ask for it
-		facts.Node = nil
-		return facts, nil
+		known.Node = nil
+		return known, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
 	defer cancel()
@@ -153,16 +154,16 @@ func (r *Reconciler) facts(ctx context.Context, name string) (*domain.Facts, err
 		if !apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("failed to read the node: %w", text.CutError(err))
 		}
-		facts.Node = nil
-		return facts, nil
+		known.Node = nil
+		return known, nil
 	}
 	var err error
 	pools := shoot.NewPools(r.Source)
-	if facts.Machine, err = maintenance.MachineOf(ctx, pools, name, domain.IsUpdatedInPlace(node)); err != nil {
+	if known.Machine, err = maintenance.MachineOf(ctx, pools, name, facts.IsUpdatedInPlace(node)); err != nil {
 		return nil, err
 	}
-	facts.Machine.Hold, err = maintenance.HoldOf(ctx, pools, r.Preservation, node, r.Clock.Now())
-	return facts, err
+	known.Machine.Hold, err = maintenance.HoldOf(ctx, pools, r.Preservation, node, r.Clock.Now())
+	return known, err
 }
 
 // run decides and carries out until there is nothing to do but to wait, or nothing succeeds. It returns the last outcome.

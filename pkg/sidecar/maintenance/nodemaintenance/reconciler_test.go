@@ -27,6 +27,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
@@ -92,7 +93,7 @@ func (e *environment) config(context.Context) (*v1alpha1.MaintenanceOperatorConf
 
 // kept is how the machines are kept.
 var kept = preservation.Group{
-	Holder: preservation.PreserveExpiry{}, MaxTimeout: 336 * time.Hour, Timeouts: preservation.DefaultTimeouts, NodeConditions: preservation.DefaultNodeConditions,
+	Holder: preservation.PreserveExpiry{}, MaxTimeout: 336 * time.Hour, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
 	Maintenance: preservation.MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
 }
 

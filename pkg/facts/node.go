@@ -1,0 +1,54 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package facts is what is read of a machine, of its node and of its pool: each fact once, whoever needs it. It decides nothing, and
+// knows no client and no clock. What is on a node can be written by the shoot, what is on a Machine or in a pool only in the seed.
+package facts
+
+import (
+	"slices"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Member is a machine of a pool and its node.
+type Member struct {
+	Machine *machinev1alpha1.Machine
+	// Node is nil if there is none, or if NodeUnknown.
+	Node *corev1.Node
+	// NodeUnknown says that the shoot's API server could not be asked yet (P9).
+	NodeUnknown bool
+}
+
+// IsReady says that a node is ready, and answers: a pod that was deleted there has ended.
+func IsReady(node *corev1.Node) bool {
+	ready := v1alpha1.ConditionOf(node, corev1.NodeReady)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
+// IsMaintained says that a node says that it is under maintenance: its NodeMaintenance is past Pending (M3).
+func IsMaintained(node *corev1.Node) bool {
+	_, ok := node.Annotations[v1alpha1.AnnotationMaintenance]
+	return ok
+}
+
+// IsSelectedForUpdate says that a node says that machine-controller-manager drains it to update it in place.
+func IsSelectedForUpdate(node *corev1.Node) bool {
+	return isUpdated(node, machinev1alpha1.SelectedForUpdate)
+}
+
+// IsUpdatedInPlace says that a node says that it is updated in place: from when machine-controller-manager selects it until the update
+// has succeeded or failed (M15).
+func IsUpdatedInPlace(node *corev1.Node) bool {
+	return isUpdated(node, machinev1alpha1.SelectedForUpdate, machinev1alpha1.DrainSuccessful, machinev1alpha1.ReadyForUpdate)
+}
+
+func isUpdated(node *corev1.Node, reasons ...string) bool {
+	return node != nil && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == machinev1alpha1.NodeInPlaceUpdate && slices.Contains(reasons, c.Reason)
+	})
+}

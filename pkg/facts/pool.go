@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package facts
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// Pool is what is known of all machines of a MachineDeployment.
+type Pool struct {
+	// Replicas is the wanted number of machines; 0 means hibernation, or that the pool is removed (P4).
+	Replicas int32
+	// Forbidden says that operators forbid to keep any of them (R6).
+	Forbidden bool
+	// Rollout says that a MachineSet which is not of the newest revision is to have machines, or has any that are not being
+	// deleted (P3).
+	Rollout bool
+	// InPlace says that machines are updated in place: which one is being updated is said by its node (P3).
+	InPlace bool
+}
+
+// PoolOf returns what a MachineDeployment says itself. Whether its machines are replaced is said by its MachineSets.
+func PoolOf(deployment *machinev1alpha1.MachineDeployment) Pool {
+	return Pool{
+		Replicas:  deployment.Spec.Replicas,
+		Forbidden: IsForbidden(deployment),
+		InPlace:   deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
+	}
+}
+
+// IsForbidden says that operators forbid to keep a machine, or all of a MachineDeployment (R6).
+func IsForbidden(object metav1.Object) bool {
+	return object.GetAnnotations()[v1alpha1.AnnotationForbidden] == "true"
+}
+
+// MachinesOf returns those of the machines that a MachineDeployment owns by one of the MachineSets, and whether they are being
+// replaced or updated (P3).
+func MachinesOf(deployment *machinev1alpha1.MachineDeployment, sets []machinev1alpha1.MachineSet, machines []machinev1alpha1.Machine) (owned []*machinev1alpha1.Machine, rollout bool) {
+	sets = slices.DeleteFunc(slices.Clone(sets), func(set machinev1alpha1.MachineSet) bool { return !metav1.IsControlledBy(&set, deployment) })
+	known := make(map[types.UID]bool, len(sets))
+	for i := range sets {
+		known[sets[i].UID] = true
+	}
+	for i := range machines {
+		if owner := metav1.GetControllerOfNoCopy(&machines[i]); owner != nil && known[owner.UID] {
+			owned = append(owned, &machines[i])
+		}
+	}
+	return owned, IsRollout(sets, owned)
+}
+
+// DeploymentOf returns that of the MachineDeployments which owns a machine by one of the MachineSets, nil if there is none.
+func DeploymentOf(machine *machinev1alpha1.Machine, sets []machinev1alpha1.MachineSet, deployments []machinev1alpha1.MachineDeployment) *machinev1alpha1.MachineDeployment {
+	for i := range sets {
+		if !metav1.IsControlledBy(machine, &sets[i]) {
+			continue
+		}
+		for j := range deployments {
+			if metav1.IsControlledBy(&sets[i], &deployments[j]) {
+				return &deployments[j]
+			}
+		}
+	}
+	return nil
+}
+
+// annotationRevision is what machine-controller-manager numbers the MachineSets of a MachineDeployment with.
+const annotationRevision = "deployment.kubernetes.io/revision"
+
+// RevisionOf returns the revision that machine-controller-manager gave a MachineSet, 0 if it has not yet.
+func RevisionOf(set *machinev1alpha1.MachineSet) int64 {
+	revision, _ := strconv.ParseInt(set.Annotations[annotationRevision], 10, 64)
+	return revision
+}
+
+// Newest returns that of the MachineSets of a MachineDeployment which is of the newest revision, nil for none.
+func Newest(sets []machinev1alpha1.MachineSet) *machinev1alpha1.MachineSet {
+	var newest *machinev1alpha1.MachineSet
+	for i := range sets {
+		set := &sets[i]
+		if newest == nil || cmp.Or(cmp.Compare(RevisionOf(set), RevisionOf(newest)), set.CreationTimestamp.Compare(newest.CreationTimestamp.Time)) > 0 {
+			newest = set
+		}
+	}
+	return newest
+}
+
+// IsRollout says that, of the MachineSets of a MachineDeployment, one that is not of the newest revision is to have
+// machines, or has machines among the given ones that are not being deleted (P3). A machine that cannot be deleted does not
+// make it a rollout: that may take a month.
+func IsRollout(sets []machinev1alpha1.MachineSet, machines []*machinev1alpha1.Machine) bool {
+	newest := Newest(sets)
+	return slices.ContainsFunc(sets, func(set machinev1alpha1.MachineSet) bool {
+		return set.UID != newest.UID && (set.Spec.Replicas > 0 || slices.ContainsFunc(machines, func(machine *machinev1alpha1.Machine) bool {
+			return machine.DeletionTimestamp == nil && metav1.IsControlledBy(machine, &set)
+		}))
+	})
+}
+
+// Missed is what is known of updates that a machine has missed. Only the seed can write it.
+type Missed struct {
+	// Outdated says that the newest MachineSet is not the machine's.
+	Outdated bool
+	// Since is when the first MachineSet was created after the machine, which later updates do not change; zero for none, as after
+	// a return to an older MachineSet.
+	Since time.Time
+}
+
+// MissedBy returns which of the updates, of which these are all MachineSets, a machine has missed.
+func MissedBy(machine *machinev1alpha1.Machine, sets []machinev1alpha1.MachineSet) Missed {
+	newest := Newest(sets)
+	missed := Missed{Outdated: newest != nil && !metav1.IsControlledBy(machine, newest)}
+	for i := range sets {
+		created := sets[i].CreationTimestamp.Time
+		if !metav1.IsControlledBy(machine, &sets[i]) && created.After(machine.CreationTimestamp.Time) && (missed.Since.IsZero() || created.Before(missed.Since)) {
+			missed.Since = created
+		}
+	}
+	return missed
+}
