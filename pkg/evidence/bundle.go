@@ -33,7 +33,8 @@ import (
 const DefaultMaxSize = 8 << 20
 
 const (
-	format         = 1
+	// format is what is written. Of the one before it, snapshot.Missing differs, which reads both.
+	format         = 2
 	manifestName   = "manifest.json"
 	indexName      = "index.md"
 	controllerName = "seed/controller.json"
@@ -537,8 +538,8 @@ func verify(files map[string][]byte) (*Manifest, error) {
 	if err := json.Unmarshal(data, manifest); err != nil {
 		return nil, fmt.Errorf("%s cannot be read: %w", manifestName, err)
 	}
-	if manifest.Format != format {
-		return nil, fmt.Errorf("format %d of %s is not known, only %d is: use the version that wrote it: %s", manifest.Format, manifestName, format, line(manifest.Tool))
+	if manifest.Format < 1 || manifest.Format > format {
+		return nil, fmt.Errorf("format %d of %s is not known, only 1 to %d are: use the version that wrote it: %s", manifest.Format, manifestName, format, line(manifest.Tool))
 	}
 	listed := map[string]bool{manifestName: true}
 	for _, f := range manifest.Files {

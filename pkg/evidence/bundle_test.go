@@ -503,7 +503,7 @@ var _ = Describe("#Read of what is hostile", func() {
 		refused(whole[:len(whole)/2], "unexpected EOF")
 		refused(packed(nil), "it has no manifest.json")
 		refused(changed(func(f map[string]string) { f["manifest.json"] = "{" }), "manifest.json cannot be read")
-		refused(changed(func(f map[string]string) { f["manifest.json"] = `{"format":2,"tool":"kubectl-preserve v9"}` }), "format 2 of manifest.json is not known, only 1 is: use the version that wrote it: kubectl-preserve v9")
+		refused(changed(func(f map[string]string) { f["manifest.json"] = `{"format":3,"tool":"kubectl-preserve v9"}` }), "format 3 of manifest.json is not known, only 1 to 2 are: use the version that wrote it: kubectl-preserve v9")
 		refused(changed(func(f map[string]string) { f["shoot/nodes.json"] += " " }), "shoot/nodes.json is not what manifest.json says: its sha256 is")
 		refused(changed(func(f map[string]string) { delete(f, "shoot/nodes.json") }), "shoot/nodes.json is missing")
 		refused(changed(func(f map[string]string) { f["shoot/more.json"] = "{}" }), "shoot/more.json is not listed in manifest.json")

@@ -295,6 +295,21 @@ var _ = Describe("Explain", func() {
 		Entry("a newer one", told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved as it is so (cause quarantine)"}),
 	)
 
+	DescribeTable("M12, X10: should not take who worked on a machine in passing for why it is kept", func(by told) {
+		explained := func(more ...eventsv1.Event) (others []Sentence) {
+			s := situations["held-by-share"].snapshot("")
+			s.Seed = nil
+			s.Shoot.Events = append(s.Shoot.Events, more...)
+			sentences, err := Explain(s, "m", now)
+			Expect(err).NotTo(HaveOccurred())
+			return slices.DeleteFunc(sentences, func(s Sentence) bool { return s.Topic == Why })
+		}
+		Expect(explained(event("Node", "m", by, now))).To(Equal(explained()))
+	},
+		Entry("a maintenance", told{"MachinePreserved", "UnderMaintenance", "Somebody works on it"}),
+		Entry("a power cycle", told{"MachinePreserved", "PowerCycle", "Its host is power-cycled"}),
+	)
+
 	It("should know by an Event that somebody has asked for a machine whose node does not show it", func() {
 		s := situations["held-by-share"]
 		s.told = told{"PreservedMachineFailed", "MachineFailed", "It failed"}

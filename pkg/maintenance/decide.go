@@ -92,8 +92,8 @@ type Facts struct {
 	// Pods are those on the node, if PodsKnown. PodsLive says that they are what the API server has.
 	Pods                []drain.Pod
 	PodsKnown, PodsLive bool
-	// PodsError is why the API server did not say which there are; empty if it did, or was not asked.
-	PodsError string
+	// PodsUnread says that the API server was asked for them, and did not list them.
+	PodsUnread bool
 	Memory
 }
 

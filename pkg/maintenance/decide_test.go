@@ -1300,16 +1300,16 @@ var _ = DescribeTable("M7: how a shoot that is to do without is left", func(edit
 		nm.Status.Drain = &v1alpha1.DrainStatus{}
 	}, edit)
 	steps := []string{}
-	for write := CleanMaintenance(nm, begin); write != nil; write = CleanMaintenance(nm, begin) {
+	for _, write := range CleanMaintenance(nm, begin) {
 		Expect(write.Before).To(BeIdenticalTo(nm))
-		nm = write.After.(*v1alpha1.NodeMaintenance)
+		after := write.After.(*v1alpha1.NodeMaintenance)
 		if write.Status {
-			Expect(nm.Status.Drain).To(BeNil())
-			steps = append(steps, PhaseOf(nm))
+			Expect(after.Status.Drain).To(BeNil())
+			steps = append(steps, PhaseOf(after))
 			continue
 		}
-		Expect(nm.Finalizers).To(Equal([]string{"other"}))
-		Expect(nm.Annotations).To(Equal(map[string]string{"other": "stays"}))
+		Expect(after.Finalizers).To(Equal([]string{"other"}))
+		Expect(after.Annotations).To(Equal(map[string]string{"other": "stays"}))
 		steps = append(steps, "released")
 	}
 	Expect(steps).To(HaveExactElements(want))

@@ -122,8 +122,8 @@ func (d *decision) evict(nm *v1alpha1.NodeMaintenance, lookout time.Duration) (l
 		switch looked = looked.Add(lookout); {
 		case d.now.Before(looked):
 			d.wake(looked)
-		case d.PodsError != "":
-			return "Nobody knows whether pods are left: " + d.PodsError + ".", nil, false
+		case d.PodsUnread: // why is another text each time, which would be written each time
+			return "Nobody knows whether pods are left, because they cannot be listed.", nil, false
 		case !d.PodsLive:
 			d.ReadPods = true
 		default:

@@ -50,20 +50,22 @@ func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generati
 	})
 }
 
-// CleanMaintenance returns the next write by which a NodeMaintenance is set back in a shoot that is to do without, nil if nothing is left
-// of it. One that is deleted is gone with that.
-func CleanMaintenance(nm *v1alpha1.NodeMaintenance, now time.Time) *change.Write {
-	after := nm.DeepCopy()
-	switch {
-	case InProgress(nm) && nm.DeletionTimestamp == nil:
+// CleanMaintenance returns the writes by which a NodeMaintenance is set back in a shoot that is to do without. One that is deleted is
+// gone with the last of them. None depends on what comes back of the one before: the shoot may put back whatever it likes.
+func CleanMaintenance(nm *v1alpha1.NodeMaintenance, now time.Time) []change.Write {
+	var writes []change.Write
+	if InProgress(nm) && nm.DeletionTimestamp == nil {
+		after := nm.DeepCopy()
 		clearProgress(&after.Status)
 		SetPhase(&after.Status, v1alpha1.PhasePending, "Maintenances are switched off.", nm.Generation, now)
-		return &change.Write{Before: nm, After: after, Status: true}
-	case slices.Contains(nm.Finalizers, v1alpha1.Finalizer):
-		release(after)
-		return &change.Write{Before: nm, After: after}
+		writes = append(writes, change.Write{Before: nm, After: after, Status: true})
 	}
-	return nil
+	if slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
+		after := nm.DeepCopy()
+		release(after)
+		writes = append(writes, change.Write{Before: nm, After: after})
+	}
+	return writes
 }
 
 func clearProgress(status *v1alpha1.NodeMaintenanceStatus) {

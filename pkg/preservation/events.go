@@ -101,7 +101,11 @@ func CauseTold(event, action string) (cause string, changes bool) {
 		return "", event == EventReleased
 	}
 	for cause, why := range begun {
-		if why.ID == action {
+		switch {
+		case why.ID != action:
+		case (Claim{Cause: cause}).works(): // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+			return "", false
+		default:
 			return cause, true
 		}
 	}

@@ -48,11 +48,11 @@ func addFields(of reflect.Type) {
 // checkConfig returns what is wrong with a JSON document for it to become a MachinePreservationConfig, as far as there is not
 // Enough.
 func checkConfig(document any, fldPath *field.Path) field.ErrorList {
-	allErrs := check(document, configType, fldPath)
 	object, ok := document.(map[string]any)
 	if !ok {
-		return allErrs
+		return check(document, configType, fldPath)
 	}
+	var allErrs field.ErrorList
 	for _, of := range []struct{ name, valid string }{
 		{"apiVersion", v1alpha1.SchemeGroupVersion.String()},
 		{"kind", "MachinePreservationConfig"},
@@ -64,7 +64,7 @@ func checkConfig(document any, fldPath *field.Path) field.ErrorList {
 			allErrs = append(allErrs, field.NotSupported(fldPath.Child(of.name), text, []string{of.valid}))
 		}
 	}
-	return allErrs
+	return append(allErrs, check(document, configType, fldPath)...)
 }
 
 // check returns what is wrong with a value for it to become one of a type of the API. What it says is valid is what is so for

@@ -7,7 +7,9 @@ package snapshot
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -107,10 +109,33 @@ type Missing struct {
 	Reason  string `json:"reason"`
 }
 
+// UnmarshalJSON implements json.Unmarshaler. It reads the words in which bundles of format 1 say what could not be had, too.
+func (m *Missing) UnmarshalJSON(data []byte) error {
+	type missing Missing
+	read := struct {
+		*missing
+		What string `json:"what"`
+	}{missing: (*missing)(m)}
+	if err := json.Unmarshal(data, &read); err != nil || m.Thing != "" {
+		return err
+	}
+	read.What, m.Partial = strings.CutPrefix(read.What, rest)
+	m.Thing = Thing(read.What)
+	for thing, text := range texts {
+		if text == read.What || thing == WhatShoot && strings.HasPrefix(read.What, text) {
+			m.Thing = thing
+		}
+	}
+	return nil
+}
+
+// rest is before the words for a thing of which some is known.
+const rest = "the rest of "
+
 // What returns in words what could not be had.
 func (m Missing) What() string {
 	if m.Partial {
-		return "the rest of " + m.Thing.Text()
+		return rest + m.Thing.Text()
 	}
 	return m.Thing.Text()
 }

@@ -28,7 +28,7 @@ const (
 	// tooLate matches the bucket of the holds that came after the deadline. Prometheus 3 writes its bound as 0.0.
 	tooLate = `le=~"0|0.0"`
 	// sampleLimit is more than a shoot with 100 pools in three zones and 5,000 preserved machines can have.
-	sampleLimit = 30000
+	sampleLimit = 40000
 	runbooks    = "https://github.com/gardener/gardener-extension-machine-preservation/blob/main/docs/operations/troubleshooting.md"
 )
 

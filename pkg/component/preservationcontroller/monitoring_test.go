@@ -90,7 +90,7 @@ var _ = Describe("Monitoring", func() {
 	})
 
 	It("P14: should let the shoot's Prometheus take no more samples than a very large shoot has", func() {
-		Expect(serviceMonitor.Spec.SampleLimit).To(HaveValue(Equal(int64(30000))))
+		Expect(serviceMonitor.Spec.SampleLimit).To(HaveValue(Equal(int64(40000))))
 	})
 
 	It("should keep all metrics that the container serves of its own", func() {

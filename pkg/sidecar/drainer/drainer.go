@@ -37,7 +37,13 @@ type Drainer struct {
 type position struct {
 	// page is the token of a page, empty for the first, and after is the key of the last pod that was dealt with, there or before.
 	page, after string
+	// failed is how often in a row the page could not be read.
+	failed int
 }
+
+// maxFailed is how often a page is asked for that cannot be read. Then the first comes again: nothing would ever be done with its pods
+// otherwise.
+const maxFailed = 3
 
 // Forget drops what is known of a node that is no longer drained.
 func (d *Drainer) Forget(node string) {
@@ -56,9 +62,12 @@ func (d *Drainer) Step(ctx context.Context, node *corev1.Node, opts drain.Option
 	resumed := at != position{}
 	page, err := d.page(ctx, node.Name, &at)
 	if err != nil {
-		d.positions.Store(node.Name, at)
+		if at.failed++; resumed && at.failed < maxFailed {
+			d.positions.Store(node.Name, at)
+		}
 		return drain.Progress{}, err
 	}
+	at.failed = 0
 
 	deletions, _ := d.deletions.LoadOrStore(node.Name, drain.Deletions{})
 	step := &drain.Step{Options: opts, Now: now, Reachable: facts.IsReady(node), Resumed: resumed, Deletions: deletions.(drain.Deletions)}

@@ -299,6 +299,26 @@ var _ = Describe("Step", func() {
 		Expect(progress.Done).To(BeFalse())
 	})
 
+	It("P7: should begin anew when a page can never be listed", func(ctx SpecContext) {
+		s := newShoot()
+		s.add("n", nil, names("p", 70)...)
+		s.failPage = 2
+		d := &Drainer{Client: s}
+		step := func() error {
+			s.evicted = nil
+			_, err := d.Step(ctx, reachable, Options{Timeout: time.Hour}, time.Time{})
+			return err
+		}
+		Expect(step()).To(Succeed())
+		s.listing = errors.New("too large")
+		for range 3 {
+			Expect(step()).NotTo(Succeed())
+		}
+		s.listing, s.failPage = nil, 2
+		Expect(step()).To(Succeed())
+		Expect(s.evicted).To(ConsistOf(names("p", 50)), "the pods of the first page have their turn again")
+	})
+
 	It("P7: should not be done with the last pods before it has looked at the first again", func(ctx SpecContext) {
 		s := newShoot()
 		for _, name := range names("p", 60) {

@@ -216,13 +216,13 @@ func listPods(ctx context.Context, c kubernetes.Interface, opts metav1.ListOptio
 // ListPods returns the pods of a node as the API server has them. Of those that a drain has nothing to do with, there is only their name
 // and why that is.
 func ListPods(ctx context.Context, c kubernetes.Interface, node string) ([]drain.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTime)
+	timed, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
 	var (
 		pods []drain.Pod
 		size int
 	)
-	if err := paging.Each(ctx, podsOf(node, ""), maxPods, func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
+	if err := paging.Each(timed, podsOf(node, ""), maxPods, func(ctx context.Context, opts metav1.ListOptions) (*corev1.PodList, error) {
 		return listPods(ctx, c, opts)
 	}, func() { pods, size = nil, 0 }, func(page *corev1.PodList) error {
 		for i := range page.Items {
@@ -237,7 +237,9 @@ func ListPods(ctx context.Context, c kubernetes.Interface, node string) ([]drain
 			pods = append(pods, pod)
 		}
 		return nil
-	}); err != nil {
+	}); timed.Err() != nil {
+		return nil, fmt.Errorf("failed to list the pods of node %s: it takes longer than %s", node, listTime)
+	} else if err != nil {
 		return nil, fmt.Errorf("failed to list the pods of node %s: %s", node, reasonOf(err))
 	}
 	return pods, nil

@@ -62,12 +62,15 @@ func endNode(ctx context.Context, c client.Client, obj client.Object) error {
 }
 
 func endMaintenance(ctx context.Context, c client.Client, nm *v1alpha1.NodeMaintenance, now time.Time) error {
-	for write := maintenance.CleanMaintenance(nm, now); write != nil; write = maintenance.CleanMaintenance(nm, now) {
-		written, err := shoot.Apply(ctx, c, *write)
+	version := nm.ResourceVersion
+	for _, write := range maintenance.CleanMaintenance(nm, now) {
+		write.Before.SetResourceVersion(version)
+		write.After.SetResourceVersion(version)
+		written, err := shoot.Apply(ctx, c, write)
 		if err != nil {
 			return err
 		}
-		nm = written.(*v1alpha1.NodeMaintenance)
+		version = written.GetResourceVersion()
 	}
 	return nil
 }

@@ -160,6 +160,24 @@ var _ = Describe("End", func() {
 		Entry("not one that has been updated", false, Condition("InPlaceUpdate", "True", "UpdateSuccessful", "")),
 	)
 
+	It("P14: should be done with an object whose shoot puts back what was set back", func(ctx SpecContext) {
+		writes := 0
+		c := newClient(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, subResource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			writes++
+			if err := c.SubResource(subResource).Patch(ctx, obj, patch, opts...); err != nil {
+				return err
+			}
+			nm := obj.(*v1alpha1.NodeMaintenance)
+			domain.SetPhase(&nm.Status, "Draining", "", 0, Start)
+			return c.SubResource(subResource).Update(ctx, nm)
+		}}, maintenance("a", "Ready"))
+		Expect(End(ctx, c, time.Now())).To(Succeed())
+		Expect(writes).To(Equal(1))
+		nm := &v1alpha1.NodeMaintenance{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "a"}, nm)).To(Succeed())
+		Expect(nm.Finalizers).To(BeEmpty())
+	})
+
 	It("M17: should be done with a shoot that does not know the API", func(ctx SpecContext) {
 		c := newClient(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if _, ok := list.(*v1alpha1.NodeMaintenanceList); ok {

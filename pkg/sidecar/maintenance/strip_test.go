@@ -71,7 +71,9 @@ var _ = Describe("What is kept of a NodeMaintenance", func() {
 		for _, edit := range []func(*v1alpha1.NodeMaintenance){
 			func(nm *v1alpha1.NodeMaintenance) { // which removes the last of the annotations that are read
 				meta.RemoveStatusCondition(&nm.Status.Conditions, "Ready")
-				*nm = *domain.CleanMaintenance(nm, Start).After.(*v1alpha1.NodeMaintenance)
+				writes := domain.CleanMaintenance(nm, Start)
+				Expect(writes).To(HaveLen(1))
+				*nm = *writes[0].After.(*v1alpha1.NodeMaintenance)
 			},
 			func(nm *v1alpha1.NodeMaintenance) {
 				metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationEnded, "true")

@@ -106,7 +106,7 @@ func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) [
 		}
 		// What failed is repeated at the end of its back-off, and what has a deadline is in time, whatever the pace.
 		repeated := f != nil && !now.Before(f.Until)
-		urgent := isUrgent(run.decision, now) && (f == nil || f.intent.rule != run.decision.Rule)
+		urgent := isUrgent(run.decision, now) && (f == nil || f.intent.rule != run.decision.Rule || f.intent.why != run.decision.Why)
 		if !repeated && !urgent {
 			if wait := m.paces.Take(run.uid(), now); wait > 0 {
 				m.postponed = pace.Earliest(m.postponed, now.Add(wait))

@@ -6,6 +6,7 @@ package shoot
 
 import (
 	"context"
+	"math"
 	"errors"
 	"fmt"
 	"time"
@@ -51,16 +52,20 @@ func Apply(ctx context.Context, c client.Client, write change.Write) (client.Obj
 	return after, c.Patch(ctx, after, patch)
 }
 
-// EndEach does something to each object of the empty list's kind, for a shoot that is to do without. It returns the errors of all
-// objects, which do not keep others waiting, and none of objects that are gone or of a kind that the shoot does not know.
+// maxErrors is how many objects are named that could not be set back.
+const maxErrors = 10
+
+// EndEach does something to each object of the empty list's kind, for a shoot that is to do without, however many there are. It returns
+// the first errors of objects, which do not keep others waiting, and none of objects that are gone or of a kind that the shoot does not
+// know.
 func EndEach(ctx context.Context, c client.Client, empty client.ObjectList, end func(context.Context, client.Client, client.Object) error) error {
 	var errs []error
-	if err := paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, maxListed, func(ctx context.Context, opts metav1.ListOptions) (client.ObjectList, error) {
+	if err := paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, math.MaxInt, func(ctx context.Context, opts metav1.ListOptions) (client.ObjectList, error) {
 		list := empty.DeepCopyObject().(client.ObjectList)
 		return list, c.List(ctx, list, &client.ListOptions{Limit: opts.Limit, Continue: opts.Continue})
 	}, func() { errs = nil }, func(list client.ObjectList) error {
 		return meta.EachListItem(list, func(obj runtime.Object) error {
-			if err := end(ctx, c, obj.(client.Object)); client.IgnoreNotFound(err) != nil {
+			if err := end(ctx, c, obj.(client.Object)); client.IgnoreNotFound(err) != nil && len(errs) < maxErrors {
 				errs = append(errs, fmt.Errorf("failed to set %s back: %w", client.ObjectKeyFromObject(obj.(client.Object)), text.CutError(err)))
 			}
 			return nil

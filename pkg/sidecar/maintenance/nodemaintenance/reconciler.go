@@ -201,7 +201,7 @@ func (r *Reconciler) run(ctx context.Context, node string, facts *domain.Facts, 
 			}
 		case outcome.ReadPods:
 			if pods, failed := r.ReadPods(ctx, node); failed != nil {
-				facts.PodsError, readErr = text.CutError(failed).Error(), underWayError{failed}
+				facts.PodsUnread, readErr = true, underWayError{failed}
 			} else {
 				facts.Pods, facts.PodsLive = pods, true
 			}

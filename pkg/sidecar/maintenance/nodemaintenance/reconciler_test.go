@@ -543,7 +543,7 @@ var _ = Describe("Reconcile", func() {
 		_, err := e.reconcile(ctx)
 		Expect(err).To(MatchError(ContainSubstring("fake")), "it is tried again soon")
 		Expect(e.phase(ctx)).To(Equal("Draining"))
-		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" Nobody knows whether pods are left: fake. "))
+		Expect(e.get(ctx, "a").Status.Conditions[0].Message).To(ContainSubstring(" Nobody knows whether pods are left, because they cannot be listed. "))
 		Expect(e.shoot.watched).To(HaveKey("n"))
 	})
 
