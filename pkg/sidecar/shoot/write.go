@@ -6,9 +6,9 @@ package shoot
 
 import (
 	"context"
-	"math"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
