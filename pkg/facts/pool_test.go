@@ -6,11 +6,11 @@ package facts_test
 
 import (
 	"testing"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -42,23 +42,65 @@ var _ = Describe("MachinesOf", func() {
 		_, rollout = MachinesOf(deployment, nil, machines)
 		Expect(rollout).To(BeFalse())
 	})
+
+	DescribeTable("P3: when machines are replaced", func(old, newest *machinev1alpha1.MachineSet, want bool, machines ...machinev1alpha1.Machine) {
+		_, rollout := MachinesOf(pool, []machinev1alpha1.MachineSet{*old, *newest}, machines)
+		Expect(rollout).To(Equal(want))
+	},
+		Entry("not while an older MachineSet has none, and is to have none", empty("1", "1"), Set("2", pool, Revision("2")), false, *Machine("m", Of(Set("2", pool)))),
+		Entry("while it is to have some", Set("1", pool, Revision("1"), SetReplicas(1, 0)), Set("2", pool, Revision("2")), true),
+		Entry("while it has some", empty("1", "1"), Set("2", pool, Revision("2")), true, *Machine("m", Of(Set("1", pool)))),
+		Entry("not while they are only being deleted", empty("1", "1"), Set("2", pool, Revision("2")), false, *Machine("m", Of(Set("1", pool)), Deleted(Start))),
+		Entry("the newest is the one created last where revisions say nothing", Set("1", pool), empty("2", ""), true),
+		Entry("and that of the first where nothing does", empty("1", ""), empty("2", ""), false),
+	)
 })
 
-var _ = DescribeTable("P3, M15: what a node says of an update in place", func(reason string, selected, updated bool) {
-	node := Node("n", func(n *corev1.Node) {
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "InPlaceUpdate", Status: corev1.ConditionTrue, Reason: reason})
+var _ = Describe("DeploymentOf", func() {
+	It("should be the one that owns the machine's MachineSet", func() {
+		other := Deployment("other")
+		sets := []machinev1alpha1.MachineSet{*Set("others", other), *Set("ours", pool)}
+		deployments := []machinev1alpha1.MachineDeployment{*other, *pool}
+		Expect(DeploymentOf(Machine("m", Of(&sets[1])), sets, deployments)).To(HaveField("Name", "pool"))
+		Expect(DeploymentOf(Machine("m", Of(&sets[1])), sets, deployments[:1])).To(BeNil())
+		Expect(DeploymentOf(Machine("m"), sets, deployments)).To(BeNil())
 	})
-	Expect(IsSelectedForUpdate(node)).To(Equal(selected))
-	Expect(IsUpdatedInPlace(node)).To(Equal(updated))
+})
+
+var _ = DescribeTable("D1, D2: what a machine of MachineSet 1, created in minute 5, has missed", func(want Missed, sets ...*machinev1alpha1.MachineSet) {
+	var all []machinev1alpha1.MachineSet
+	for _, s := range sets {
+		all = append(all, *s)
+	}
+	Expect(MissedBy(Machine("m", Of(Set("1", pool)), Created(at(5))), all)).To(Equal(want))
 },
-	Entry("it may be updated", "CandidateForUpdate", false, false),
-	Entry("it is selected", "SelectedForUpdate", true, true),
-	Entry("it is drained", "DrainSuccessful", false, true),
-	Entry("it may be updated now", "ReadyForUpdate", false, true),
-	Entry("it was updated", "UpdateSuccessful", false, false),
-	Entry("it was not", "UpdateFailed", false, false),
+	Entry("nothing without MachineSets", Missed{}),
+	Entry("nothing", Missed{}, set("1", "1", 0)),
+	Entry("an update", Missed{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10)),
+	Entry("the first of several: the others begin no drain anew", Missed{Outdated: true, Since: at(10)}, set("3", "3", 70), set("1", "1", 0), set("2", "2", 10)),
+	Entry("one that was taken back", Missed{Since: at(10)}, set("1", "3", 0), set("2", "2", 10)),
+	Entry("a return to an older MachineSet", Missed{Outdated: true}, set("1", "2", 4), set("0", "3", 0)),
+	Entry("one that came with the machine is none", Missed{Outdated: true}, set("1", "1", 0), set("2", "2", 5)),
 )
 
-var _ = It("should say nothing of an update in place without a node", func() {
-	Expect(IsSelectedForUpdate(nil) || IsUpdatedInPlace(nil)).To(BeFalse())
+var _ = It("should be of a pool what the MachineDeployment says", func() {
+	Expect(PoolOf(Deployment("d", Replicas(5), InPlace, DeploymentAnnotation(forbidden, "true")))).To(Equal(Pool{Replicas: 5, InPlace: true, Forbidden: true}))
+	Expect(PoolOf(Deployment("d", DeploymentAnnotation(forbidden, "false")))).To(Equal(Pool{Replicas: 3}))
 })
+
+const forbidden = "machine-preservation.extensions.gardener.cloud/forbidden"
+
+var pool = Deployment("pool")
+
+func at(minutes int) time.Time { return Start.Add(time.Duration(minutes) * time.Minute) }
+
+func set(name, revision string, created int) *machinev1alpha1.MachineSet {
+	return Set(name, pool, Revision(revision), func(s *machinev1alpha1.MachineSet) { s.CreationTimestamp = metav1.NewTime(at(created)) })
+}
+
+// empty is a MachineSet without machines that was created after those of Set.
+func empty(name, revision string) *machinev1alpha1.MachineSet {
+	s := set(name, revision, 1)
+	s.Spec.Replicas, s.Status.Replicas = 0, 0
+	return s
+}

@@ -19,31 +19,24 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
-var _ = Describe("UpdateOf", func() {
-	var (
-		pool = Deployment("pool")
-		at   = func(minutes int) time.Time { return Start.Add(time.Duration(minutes) * time.Minute) }
-		set  = func(name, revision string, created int) *machinev1alpha1.MachineSet {
-			return Set(name, pool, Revision(revision), func(s *machinev1alpha1.MachineSet) { s.CreationTimestamp = metav1.NewTime(at(created)) })
-		}
-	)
+var _ = It("D1, D2: should read what a machine has missed, of its own MachineDeployment only", func(ctx SpecContext) {
+	pool, other := Deployment("pool"), Deployment("other")
+	old := Set("old", pool, Revision("1"))
+	newest := Set("new", pool, Revision("2"), func(s *machinev1alpha1.MachineSet) { s.CreationTimestamp = metav1.NewTime(Start.Add(time.Hour)) })
+	scheme := runtime.NewScheme()
+	Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+	c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool, other, old, newest, Set("others", other, Revision("3"))).Build()
 
-	DescribeTable("D1, D2: what a machine of MachineSet 1, created in minute 5, has missed", func(ctx SpecContext, want facts.Missed, sets ...*machinev1alpha1.MachineSet) {
-		scheme := runtime.NewScheme()
-		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
-		c := fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(pool)
-		for _, s := range sets {
-			c.WithObjects(s)
-		}
-		update, err := UpdateOf(ctx, c.Build(), Machine("m", Of(sets[0]), Created(at(5))))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(update.Outdated).To(Equal(want.Outdated))
-		Expect(update.Since).To(BeTemporally("==", want.Since))
-	},
-		Entry("nothing", facts.Missed{}, set("1", "1", 0)),
-		Entry("an update", facts.Missed{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10)),
-		Entry("the first of several: the others begin no drain anew", facts.Missed{Outdated: true, Since: at(10)}, set("1", "1", 0), set("2", "2", 10), set("3", "3", 70)),
-		Entry("one that was taken back", facts.Missed{Since: at(10)}, set("1", "3", 0), set("2", "2", 10)),
-		Entry("a return to an older MachineSet", facts.Missed{Outdated: true}, set("1", "2", 4), set("0", "3", 0)),
-	)
+	missed, err := UpdateOf(ctx, c, Machine("m", Of(old), Created(Start)))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(missed.Outdated).To(BeTrue())
+	Expect(missed.Since).To(BeTemporally("==", newest.CreationTimestamp.Time))
+
+	missed, err = UpdateOf(ctx, c, Machine("m", Of(newest), Created(Start.Add(2*time.Hour))))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(missed).To(Equal(facts.Missed{}))
+
+	missed, err = UpdateOf(ctx, c, Machine("m", Of(Set("unknown", pool))))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(missed).To(Equal(facts.Missed{}))
 })
