@@ -88,6 +88,11 @@ var _ = It("D2: should count a selection that is dated ahead from when it was se
 		start, ahead = DrainOf(Machine("m"), Node("m", selected(at(look.claimed))), updated, ahead, at(look.now))
 		Expect(start.Since).To(BeTemporally("==", at(look.since)), "%v", look)
 	}
+	for told, want := range map[int]int{15: 15, -5: 20, 25: 20} {
+		shown := Condition("NodeDrain", corev1.ConditionTrue, "", "Drained by machine-controller-manager for an update in place since "+at(told).Format(time.RFC3339)+".")
+		start, _ := DrainOf(Machine("m"), Node("m", selected(at(1000)), shown), updated, Ahead{}, at(20))
+		Expect(start.Since).To(BeTemporally("==", at(want)), "after a restart, if it can be true")
+	}
 	_, ahead = DrainOf(deleted, Node("m"), updated, ahead, at(85))
 	Expect(ahead).To(BeZero(), "it is another drain")
 })

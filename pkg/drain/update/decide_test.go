@@ -6,6 +6,7 @@ package update_test
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -47,6 +48,10 @@ var _ = Describe("Decide", func() {
 		strategies := defaults
 		return Facts{Drain: Drain{Cause: "a rolling update", Since: began}, Node: node, Pods: pods, Budgets: budgets, Strategies: &strategies, Deletions: drain.Deletions{}}
 	}
+	risked := func(f Facts) Facts {
+		f.ForceVolumes = true
+		return f
+	}
 	due := func(d Decision) []string {
 		var due []string
 		for _, action := range d.Due {
@@ -80,6 +85,9 @@ var _ = Describe("Decide", func() {
 		Entry("strategies in their order at the first", facts(Node("m"), stays, plain, web), 45, []string{"delete plain", "finalizers stays"}, false, first, 23*time.Minute),
 		Entry("protected pods at the second, and not before", facts(Node("m"), web), 67, nil, false, first, time.Minute),
 		Entry("pods that are kept are named", facts(Node("m", NotReady), data), 45, nil, false, first+kept, 8*time.Minute+time.Nanosecond),
+		Entry("not on a node that answers", facts(Node("m"), data), 45, []string{"delete data"}, false, first, 8*time.Minute+time.Nanosecond),
+		Entry("nor where the pool risks it", risked(facts(Node("m", NotReady), data)), 45, []string{"delete data"}, false, first, 8*time.Minute+time.Nanosecond),
+		Entry("a drain that failed is over when no pods are left", facts(Node("m", shown("DrainTimedOut", since+" It has failed. Pods that were left: shop/old."))), 60, nil, false, "", time.Duration(0)),
 		Entry("a drain that has failed just now", facts(Node("m"), plain), 54, []string{"delete plain"}, true, since+" It has failed. Pods that were left: shop/plain.", time.Duration(0)),
 		Entry("one that failed before tells of the pods that were left then", facts(Node("m", shown("DrainTimedOut", since+" It has failed. Pods that were left: shop/old.")), web), 60, nil, true,
 			since+" It has failed. Pods that were left: shop/old.", 8*time.Minute),
@@ -123,6 +131,37 @@ var _ = Describe("Decide", func() {
 			told = append(told, on+" "+event.Reason)
 		}
 		Expect(told).To(Equal([]string{"stays FinalizersRemoved", "node PodsCameBack", "node DrainStrategyActed", "node DrainStrategyFailed"}))
+	})
+
+	It("D6: should return no more errors than anybody reads", func() {
+		var (
+			pods []drain.Pod
+			errs []error
+		)
+		for i := range 5 {
+			pods = append(pods, drain.Pod{Namespace: "shop", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))})
+			errs = append(errs, fmt.Errorf("error %d", i))
+		}
+		Expect(Decide(facts(Node("m"), pods...), at(45)).Outcome(errs).Err).To(MatchError("[error 0, error 1, error 2, error 3, error 4]"))
+		pods = append(pods, drain.Pod{Namespace: "shop", Name: "5", UID: "5"})
+		errs = append(errs, errors.New("error 5"))
+		Expect(Decide(facts(Node("m"), pods...), at(45)).Outcome(errs).Err).To(MatchError("[error 0, error 1, error 2, error 3, error 4, and 1 more]"))
+	})
+
+	It("D11: should tell what a strategy did, and show it as the only condition of a node", func() {
+		node := Node("m")
+		node.Status.Conditions = nil
+		d := Decide(facts(node, stays, plain), at(45))
+		var notes []string
+		for _, event := range d.Outcome([]error{nil, nil}).Events {
+			if event.Reason == "DrainStrategyActed" {
+				notes = append(notes, event.Note)
+			}
+		}
+		Expect(notes).To(ConsistOf(ContainSubstring("1 deleted by force: shop/plain"), ContainSubstring("1 rid of their finalizers: shop/stays")))
+		shown := d.Write.After.(*corev1.Node)
+		Expect(shown.Status.Conditions).To(HaveLen(1))
+		Expect(Decide(facts(shown, stays, plain), at(45)).Write.Changes()).To(BeFalse(), "it is written once")
 	})
 
 	It("D6: should tell of no failure where nothing was tried, and of nothing where nothing was due", func() {

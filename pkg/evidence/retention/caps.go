@@ -58,15 +58,12 @@ func Caps(usage map[string]Usage, budget int64) (map[string]int64, int64) {
 // those who want more (max-min fairness).
 func fairShare(sizes []int64, budget int64) int64 {
 	slices.Sort(sizes)
+	share := budget
 	for i, size := range sizes {
-		share := budget / int64(len(sizes)-i)
-		if size > share {
-			return share
+		if share = budget / int64(len(sizes)-i); size > share {
+			break
 		}
 		budget -= size
 	}
-	if len(sizes) == 0 {
-		return budget
-	}
-	return sizes[len(sizes)-1]
+	return share
 }

@@ -91,6 +91,11 @@ var _ = Describe("Shelf", func() {
 		Entry("now if it is that of a failure before", []metav1.PartialObjectMetadata{StoredEvidence("m", Start)}, now),
 		Entry("now if it is that of another machine", []metav1.PartialObjectMetadata{StoredEvidence("n", Start.Add(time.Minute))}, now),
 		Entry("later if the shoot or the seed could not be asked just now", []metav1.PartialObjectMetadata{incomplete("m", now.Add(-time.Minute))}, now.Add(4*time.Minute)),
+		Entry("now if nobody can read when that was", []metav1.PartialObjectMetadata{func() metav1.PartialObjectMetadata {
+			s := incomplete("m", now)
+			s.Annotations[AnnotationStoredIncomplete] = "just now"
+			return s
+		}()}, now),
 		Entry("now if they could not some time ago", []metav1.PartialObjectMetadata{incomplete("m", now.Add(-5*time.Minute))}, now),
 		Entry("never if it is complete by now", []metav1.PartialObjectMetadata{StoredEvidence("m", Start.Add(time.Minute)), incomplete("m", Start)}, time.Time{}),
 		Entry("never if it was evicted", StoredEvidenceOfOthers(MaxStored), time.Time{}, Annotation(evidenceKey, failure)),
