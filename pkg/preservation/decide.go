@@ -344,7 +344,7 @@ func (d *Decision) begin(g Group, cause string, now time.Time) {
 		d.Target.Failed, d.Target.FailedSince = true, failedSince(d.Machine)
 	case d.near:
 		d.Target.FailsAt, d.Target.FailedSince = d.Deadline, failedSince(d.Machine)
-		d.Target.Provisional = cause == v1alpha1.CauseAuto || cause == v1alpha1.CauseWhenFailed
+		d.Target.Provisional = askerOf(cause).onceFailed
 	}
 }
 

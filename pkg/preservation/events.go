@@ -4,7 +4,10 @@
 
 package preservation
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // EventAction is the action of those Events about the preservation of a machine that tell of no decision, but of what nobody can
 // read (R3, R5). That of all others is the ID of the reason.
@@ -100,14 +103,12 @@ func CauseTold(event, action string) (cause string, changes bool) {
 	if event != EventPreserved {
 		return "", event == EventReleased
 	}
-	for cause, why := range begun {
-		switch {
-		case why.ID != action:
-		case (Claim{Cause: cause}).works(): // it mostly comes beside another claim, nobody is told of its end, and the node shows it
-			return "", false
-		default:
-			return cause, true
-		}
+	switch i := slices.IndexFunc(askers, func(a asker) bool { return a.begun.ID == action }); {
+	case i < 0:
+		return "", true
+	case askers[i].works: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+		return "", false
+	default:
+		return askers[i].cause, true
 	}
-	return "", true
 }

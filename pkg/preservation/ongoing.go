@@ -210,9 +210,8 @@ func (d *Decision) replace() {
 // fail is the transition at the deadline itself (H4).
 func (d *Decision) fail() {
 	d.become(RuleFail, WhyMachineFailed)
-	if cause := d.Target.Cause(); d.Target.Provisional && (cause == v1alpha1.CauseWhenFailed || cause == v1alpha1.CauseAuto) {
-		why := WhyBegun(cause)
-		d.become(why.Rule, why)
+	if a := askerOf(d.Target.Cause()); d.Target.Provisional && a.onceFailed {
+		d.become(a.begun.Rule, a.begun)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 	d.Target.confirm()

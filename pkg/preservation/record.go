@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,15 +37,11 @@ type Claim struct {
 	Tentative bool
 }
 
-// personal says that a person asked.
-func (c Claim) personal() bool {
-	return c.Cause == v1alpha1.CauseNow || c.Cause == v1alpha1.CauseWhenFailed
-}
+// Personal says that a person asked.
+func (c Claim) Personal() bool { return askerOf(c.Cause).personal }
 
-// works says that somebody works on the machine: it is kept whatever the share, and its pods stay (M12, X10).
-func (c Claim) works() bool {
-	return c.Cause == v1alpha1.CauseMaintenance || c.Cause == v1alpha1.CauseRemediation
-}
+// works says that somebody works on the machine (M12, X10).
+func (c Claim) works() bool { return askerOf(c.Cause).works }
 
 // Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
 type Record struct {
@@ -73,18 +70,9 @@ type Record struct {
 	RemediatedUntil time.Time
 }
 
-// Cause returns what people are told: the cause of the person's claim if there is one, else the share's, else the
-// remediation's, else that of the first.
+// Cause returns what people are told: the cause of the most weight, of two alike that of the claim that came first.
 func (r *Record) Cause() string {
-	if claim := r.personal(); claim != nil {
-		return claim.Cause
-	}
-	for _, cause := range []string{v1alpha1.CauseAuto, v1alpha1.CauseRemediation} {
-		if r.claim(cause) != nil {
-			return cause
-		}
-	}
-	return r.Claims[0].Cause
+	return slices.MaxFunc(r.Claims, func(a, b Claim) int { return cmp.Compare(askerOf(a.Cause).told, askerOf(b.Cause).told) }).Cause
 }
 
 // Expiry returns when the preservation ends: with the last claim.
@@ -100,7 +88,7 @@ func (r *Record) Expiry() time.Time {
 
 // personal returns the claim of a person, or nil.
 func (r *Record) personal() *Claim {
-	if i := slices.IndexFunc(r.Claims, Claim.personal); i >= 0 {
+	if i := slices.IndexFunc(r.Claims, Claim.Personal); i >= 0 {
 		return &r.Claims[i]
 	}
 	return nil
@@ -143,7 +131,7 @@ func (r *Record) autoPreserved() bool {
 
 // onlyAsked says that nobody but a person keeps the machine.
 func (r *Record) onlyAsked() bool {
-	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.personal() })
+	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.Personal() })
 }
 
 // dropTentative is for a machine that has not failed after all, or that somebody works on.
