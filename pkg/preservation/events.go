@@ -74,11 +74,7 @@ func (d *Decision) Event() (reason, note string) {
 
 // IsEvent says that an Event with this reason is about the preservation of a machine.
 func IsEvent(reason string) bool {
-	switch reason {
-	case EventPreserved, EventFailed, EventRecovered, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout:
-		return true
-	}
-	return false
+	return slices.Contains([]string{EventPreserved, EventFailed, EventRecovered, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout}, reason)
 }
 
 // RuleTold returns the rule that an Event with this reason and action tells of; empty for one that another version wrote, or that
@@ -103,12 +99,11 @@ func CauseTold(event, action string) (cause string, changes bool) {
 	if event != EventPreserved {
 		return "", event == EventReleased
 	}
-	switch i := slices.IndexFunc(askers, func(a asker) bool { return a.begun.ID == action }); {
-	case i < 0:
-		return "", true
-	case askers[i].works: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+	switch i := slices.IndexFunc(askers, func(a *asker) bool { return a.begun.ID == action }); {
+	case i >= 0 && askers[i].work != nil: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
 		return "", false
-	default:
-		return askers[i].cause, true
+	case i >= 0:
+		cause = askers[i].cause
 	}
+	return cause, true
 }
