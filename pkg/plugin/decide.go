@@ -67,9 +67,7 @@ func (f *situation) healthy() bool {
 
 // asked says that the claim of a person stands, which asking again does not change (P6).
 func asked(record *preservation.Record) bool {
-	return record != nil && slices.ContainsFunc(record.Claims, func(c preservation.Claim) bool {
-		return c.Cause == v1alpha1.CauseNow || c.Cause == v1alpha1.CauseWhenFailed
-	})
+	return record != nil && slices.ContainsFunc(record.Claims, preservation.Claim.Personal)
 }
 
 // change is what is written because of a request, and what is said of it.

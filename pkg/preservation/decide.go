@@ -226,55 +226,36 @@ func decide(g Group, m facts.Member, now time.Time) Decision {
 
 // decideNew decides on a machine that is not preserved: T1, T4, T5, T6.
 func (d *Decision) decideNew(g Group, now time.Time) {
-	released := d.Machine.Annotations[v1alpha1.AnnotationReleased] != "" && !d.recovered()
-	works := !released && (d.remediable(g, now) || d.maintainable(g, now)) // that has bounds of its own
 	d.ConsumeRequest = d.Request.Spent != "" && !g.Disabled
+	asker := d.wantedBy(g, now)
 	switch {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
 		d.Why = WhyNoReplicas
 	case d.forbidden(g): // R6
 		d.refuse(g, WhyForbidden)
-	case !now.Before(d.limit) && !works: // P13
+	case !now.Before(d.limit) && asker == nil: // P13
 		d.refuse(g, WhyKeptForTooLong)
 	case d.near && d.rolling: // P3
 		d.refuseRequest(WhyUpdating)
-		d.forfeit(released, WhyUpdating)
+		d.forfeit(WhyUpdating)
 	case d.near && cannotBeHeld(d):
 		d.refuseRequest(WhyComponentsNotReady)
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(WhyFailedTooEarly)
-		d.forfeit(released, WhyFailedTooEarly)
-	case d.Request.Value == v1alpha1.RequestNow && now.Before(d.limit):
-		d.begin(g, v1alpha1.CauseNow, now)
-		d.Confirm = true
-	case !released && d.remediable(g, now):
-		d.begin(g, v1alpha1.CauseRemediation, now)
-	case d.Request.Value == v1alpha1.RequestFalse: // T6
+		d.forfeit(WhyFailedTooEarly)
+	case d.Request.Value == v1alpha1.RequestFalse && (asker == nil || !asker.unstoppable): // T6
 		d.Why = WhyDenied
-	case !released && d.maintainable(g, now):
-		d.begin(g, v1alpha1.CauseMaintenance, now)
-	case !d.near:
+	case asker == nil && !d.near:
 		d.refuseMaintenance(g, now)
-	case released: // T8
+	case asker == nil: // T8
 		d.refuseRequest(WhyHadItsTime)
-	case d.Request.Value == v1alpha1.RequestWhenFailed:
-		d.begin(g, v1alpha1.CauseWhenFailed, now)
-	case d.autoPreservedNatively() && g.Share == nil:
+	case asker == theShare && g.Share == nil && d.autoPreservedNatively():
 		d.left = true // to machine-controller-manager, until the share is known
-	case d.autoPreservedNatively():
-		d.begin(g, v1alpha1.CauseAuto, now)
-		d.Target.Claims[0].Expiry = earlier(d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time, d.limit)
-		d.become(RuleAuto, WhyPreservedNatively)
-		d.claims = true
-	case d.Machine.Spec.ProviderID == "": // no VM, no evidence
+	case asker == theShare && d.Machine.Spec.ProviderID == "" && !d.autoPreservedNatively(): // no VM, no evidence
 		d.Why = WhyNoVM
 	default:
-		d.begin(g, v1alpha1.CauseAuto, now)
-		d.claims = true
-	}
-	if d.Target != nil && d.Target.Provisional {
-		d.become(RuleMargin, WhyAboutToFail)
+		d.begin(asker, g, now)
 	}
 }
 
@@ -300,21 +281,27 @@ func (d *Decision) autoPreservedNatively() bool {
 	return d.Machine.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved && d.Machine.Status.CurrentStatus.PreserveExpiryTime != nil
 }
 
-// nativeExpiry returns the expiry of a preservation that machine-controller-manager >= 0.62 began by itself at a person's
-// request while nobody else was there; the person may know it, and an operator may have edited it (P6). What is younger is
+// hadItsTime says that the machine was let go of to be terminated, and is not healthy since (T8).
+func (d *Decision) hadItsTime() bool {
+	return d.Current == nil && d.Machine.Annotations[v1alpha1.AnnotationReleased] != "" && !d.recovered()
+}
+
+// nativeExpiry returns the expiry of a preservation that machine-controller-manager >= 0.62 began by itself, at a person's
+// request while nobody else was there: the person may know it, and an operator may have edited it (P6). What is younger is
 // a race that the pool's timeout wins.
 func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
 	status := d.Machine.Status.CurrentStatus
-	if status.PreserveExpiryTime == nil || expiryInStatus(d.Machine) || d.Request.Timeout > 0 || !d.Request.explicit() ||
-		now.Sub(status.LastUpdateTime.Time) < nativePatience || !now.Before(status.PreserveExpiryTime.Time) {
+	if d.Current != nil || status.PreserveExpiryTime == nil {
 		return time.Time{}, false
 	}
-	return status.PreserveExpiryTime.Time, true
+	asked := d.Request.explicit() && d.Request.Timeout == 0 && !expiryInStatus(d.Machine) &&
+		now.Sub(status.LastUpdateTime.Time) >= nativePatience && now.Before(status.PreserveExpiryTime.Time)
+	return status.PreserveExpiryTime.Time, asked || d.Request.Value == "" && d.autoPreservedNatively()
 }
 
 // forfeit makes the machine ask for a place that it does not get, so that people are told if one is free.
-func (d *Decision) forfeit(released bool, why reason.Reason) {
-	if d.Request.Value == "" && !released && d.Machine.Spec.ProviderID != "" {
+func (d *Decision) forfeit(why reason.Reason) {
+	if d.Request.Value == "" && !d.hadItsTime() && d.Machine.Spec.ProviderID != "" {
 		d.claims, d.forfeits = true, why
 	}
 }
@@ -327,43 +314,23 @@ func (d *Decision) tooLate(g Group, now time.Time) bool {
 
 // begin starts a preservation with one claim. Of a machine that is about to fail only the hold, the expiry and the place
 // exist until its deadline (H4).
-func (d *Decision) begin(g Group, cause string, now time.Time) {
-	d.Target = &Record{Claims: []Claim{{Cause: cause, Expiry: d.expiry(g, cause, now)}}}
-	why := WhyBegun(cause)
-	d.become(why.Rule, why)
-	if cause == v1alpha1.CauseRemediation {
-		d.Target.RemediatedUntil, _ = d.remediation(g)
-	}
-	d.asked = d.Target.personal() != nil
-	d.beside = cause == v1alpha1.CauseNow && d.near
-	if native, ok := d.nativeExpiry(now); ok && d.asked {
-		d.Target.Claims[0].Expiry = earlier(native, d.limit)
+func (d *Decision) begin(a *asker, g Group, now time.Time) {
+	d.Target = &Record{}
+	d.claim(a, g, now)
+	d.asked, d.claims, d.Confirm = a.personal, a == theShare, a.cause == v1alpha1.CauseNow
+	d.beside = d.Confirm && d.near
+	if d.claims && d.autoPreservedNatively() {
+		d.become(RuleAuto, WhyPreservedNatively)
 	}
 	switch {
 	case d.due:
 		d.Target.Failed, d.Target.FailedSince = true, failedSince(d.Machine)
 	case d.near:
 		d.Target.FailsAt, d.Target.FailedSince = d.Deadline, failedSince(d.Machine)
-		d.Target.Provisional = cause == v1alpha1.CauseAuto || cause == v1alpha1.CauseWhenFailed
+		if d.Target.Provisional = a.onceFailed; a.onceFailed {
+			d.become(RuleMargin, WhyAboutToFail)
+		}
 	}
-}
-
-// expiry returns when a claim ends that begins now. It is in whole seconds, as it is written: the machine is released
-// neither before nor after what people read.
-func (d *Decision) expiry(g Group, cause string, now time.Time) time.Time {
-	switch cause {
-	case v1alpha1.CauseMaintenance:
-		d.maintained.since = d.countedSince(g, now)
-		return d.maintainedUntil(g, now)
-	case v1alpha1.CauseRemediation:
-		until, _ := d.remediation(g)
-		return earlier(until, now.Add(g.MaxTimeout).Truncate(time.Second))
-	}
-	timeout := g.Timeout
-	if d.Request.Timeout > 0 && !(cause == v1alpha1.CauseAuto && d.Request.explicit()) { // what is asked for is another claim's
-		timeout = d.Request.Timeout
-	}
-	return earlier(now.Add(timeout).Truncate(time.Second), d.limit)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -377,11 +344,4 @@ func (d *Decision) lookAt(t time.Time) {
 	if !t.IsZero() && (d.Next.IsZero() || t.Before(d.Next)) {
 		d.Next = t
 	}
-}
-
-func causeOf(request string) string {
-	if request == v1alpha1.RequestNow {
-		return v1alpha1.CauseNow
-	}
-	return v1alpha1.CauseWhenFailed
 }

@@ -94,7 +94,7 @@ func firstToFail(a, b *Decision) int {
 
 // claimAnew adds the share's claim for a failure that is near, or has come, to what else keeps the machine (T2).
 func (d *Decision) claimAnew(g Group, now time.Time) {
-	expiry := d.expiry(g, v1alpha1.CauseAuto, now)
+	expiry, _ := d.wants(theShare, g, now)
 	if auto := d.Target.claim(v1alpha1.CauseAuto); auto != nil && auto.Expiry.After(expiry) {
 		expiry = auto.Expiry
 	}

@@ -7,4 +7,12 @@
 //
 // The rules and their ids (R1, T1, P1, ...) are explained in docs/development/rules.md. Nothing here reads a clock or
 // calls an API.
+//
+// A machine is kept while somebody's claim to it stands. Who may claim is a row of one table, askers. A new asker is
+//
+//   - its API: a constant for its cause in pkg/apis/preservation/v1alpha1, and an annotation on the Node or the Machine, so that it
+//     asks without the others and across restarts. What it notes for later is in Record.
+//   - its rule: a Rule, the reasons why it begins and ends to keep a machine, and the Event if people are told of it.
+//   - its row, with that reason. If it works on machines, the row has its bound, what is spent with its claim, and how that ends.
+//   - its test: what it does in the model and among the events of the property test, and a test of its own with the rule's id.
 package preservation

@@ -4,7 +4,10 @@
 
 package preservation
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // EventAction is the action of those Events about the preservation of a machine that tell of no decision, but of what nobody can
 // read (R3, R5). That of all others is the ID of the reason.
@@ -71,11 +74,7 @@ func (d *Decision) Event() (reason, note string) {
 
 // IsEvent says that an Event with this reason is about the preservation of a machine.
 func IsEvent(reason string) bool {
-	switch reason {
-	case EventPreserved, EventFailed, EventRecovered, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout:
-		return true
-	}
-	return false
+	return slices.Contains([]string{EventPreserved, EventFailed, EventRecovered, EventReleased, EventNodeDenied, EventRefused, EventInvalidRequest, EventInvalidTimeout}, reason)
 }
 
 // RuleTold returns the rule that an Event with this reason and action tells of; empty for one that another version wrote, or that
@@ -100,14 +99,11 @@ func CauseTold(event, action string) (cause string, changes bool) {
 	if event != EventPreserved {
 		return "", event == EventReleased
 	}
-	for cause, why := range begun {
-		switch {
-		case why.ID != action:
-		case (Claim{Cause: cause}).works(): // it mostly comes beside another claim, nobody is told of its end, and the node shows it
-			return "", false
-		default:
-			return cause, true
-		}
+	switch i := slices.IndexFunc(askers, func(a *asker) bool { return a.begun.ID == action }); {
+	case i >= 0 && askers[i].work != nil: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+		return "", false
+	case i >= 0:
+		cause = askers[i].cause
 	}
-	return "", true
+	return cause, true
 }

@@ -18,30 +18,17 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
-// Of returns the group of a MachineDeployment as it is written there, without its machines and whether they are replaced. What
-// holds for all of them is the receiver's.
+// Of returns the group of a MachineDeployment as it is written there, as far as that can be read, without its machines and whether
+// they are replaced. What holds for all of them is the receiver's.
 func (g Group) Of(deployment *machinev1alpha1.MachineDeployment) Group {
-	g.Share = shareOf(deployment)
-	g.Timeout = timeoutOf(deployment)
-	g.Pool = facts.PoolOf(deployment)
-	return g
-}
-
-// shareOf returns the share of a MachineDeployment; nil if none, or nothing readable, is written on it.
-func shareOf(deployment *machinev1alpha1.MachineDeployment) *int32 {
-	share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32)
-	if err != nil || share < 0 {
-		return nil
+	g.Share, g.Timeout, g.Pool = nil, v1alpha1.DefaultMachinePreserveTimeout, facts.PoolOf(deployment)
+	if share, err := strconv.ParseInt(deployment.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax], 10, 32); err == nil && share >= 0 {
+		g.Share = new(int32(share))
 	}
-	return new(int32(share))
-}
-
-// timeoutOf returns for how long a machine of the MachineDeployment is preserved.
-func timeoutOf(deployment *machinev1alpha1.MachineDeployment) time.Duration {
 	if timeout, err := time.ParseDuration(deployment.Annotations[v1alpha1.AnnotationMachinePreserveTimeout]); err == nil && timeout > 0 {
-		return timeout
+		g.Timeout = timeout
 	}
-	return v1alpha1.DefaultMachinePreserveTimeout
+	return g
 }
 
 // leavesMachines says that of a MachineSet whose machines are all being deleted some are still there, beside others that stay:

@@ -42,8 +42,7 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 		consume(machine.Annotations)
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
-	writeSpans(machine, d)
-	spendRemediation(machine, d)
+	writeSpent(machine, d)
 	setOrDelete(machine, v1alpha1.AnnotationSpentRequest, d.unconsumed())
 	delete(machine.Annotations, v1alpha1.AnnotationNodeUncleaned)
 	if d.NodeDenied && d.Node != nil { // of one that is not known, nobody says that it could not be cleaned

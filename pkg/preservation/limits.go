@@ -113,10 +113,13 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 	}
 }
 
-// writeSpans writes for how long the machine was kept.
-func writeSpans(machine *machinev1alpha1.Machine, d Decision) {
+// writeSpent writes for how long the machine was kept, and what AnnotationRemediation says that is no reason any more.
+func writeSpent(machine *machinev1alpha1.Machine, d Decision) {
 	setOrDelete(machine, v1alpha1.AnnotationPreservedSince, d.kept.String())
 	setOrDelete(machine, v1alpha1.AnnotationMaintainedSince, d.maintained.String())
+	if !d.spentUntil.IsZero() {
+		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationRemediatedUntil: formatTime(d.spentUntil)})
+	}
 }
 
 // forbidden says that operators forbid to preserve the machine (R6).

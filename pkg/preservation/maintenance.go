@@ -53,34 +53,30 @@ func (d *Decision) mayBeMaintained(g Group) bool { return d.NodeUnknown && g.Mai
 // have not come back (see span), so that a chain of them for a dead node does not start anew. What the Node says is the
 // shoot's: it counts only if it is in the past.
 func (d *Decision) countedSince(g Group, now time.Time) time.Time {
-	counted := d.maintained.since
-	if since, _ := d.maintenance(g); counted.IsZero() && !since.IsZero() {
-		counted = since
-	}
-	if counted.IsZero() || counted.After(now) {
-		counted = now
-	}
-	return counted.Truncate(time.Second)
-}
-
-// maintainedUntil returns until when the machine may be kept because of maintenances.
-func (d *Decision) maintainedUntil(g Group, now time.Time) time.Time {
-	return d.countedSince(g, now).Add(maxHoldTime(g))
+	since, _ := d.maintenance(g)
+	return earlier(cmp.Or(d.maintained.since, since, now), now).Truncate(time.Second)
 }
 
 func maxHoldTime(g Group) time.Duration { return min(g.Maintenance.MaxHoldTime, g.MaxTimeout) }
 
-// maintainable says that a maintenance of the machine's node is a reason to keep it.
-func (d *Decision) maintainable(g Group, now time.Time) bool {
-	_, ok := d.maintenance(g)
-	return ok && now.Before(d.maintainedUntil(g, now))
+// maintainable returns until when the machine may be kept because of maintenances, and whether one of its node is a reason to.
+func (d *Decision) maintainable(g Group, now time.Time) (until time.Time, ok bool) {
+	_, ok = d.maintenance(g)
+	until = d.countedSince(g, now).Add(maxHoldTime(g))
+	return until, ok && now.Before(until)
+}
+
+// countMaintenance counts from now on, unless that is done already.
+func (d *Decision) countMaintenance(g Group, now time.Time) bool {
+	d.maintained.since = d.countedSince(g, now)
+	return false
 }
 
 // refuseMaintenance tells why a maintenance that begins once the time of all of them is used up is no reason to keep the
 // machine (M12). Of one that was under way then, the end of its claim was told.
 func (d *Decision) refuseMaintenance(g Group, now time.Time) {
-	since, ok := d.maintenance(g)
-	if until := d.maintainedUntil(g, now); ok && !now.Before(until) && !since.Before(until) {
+	since, goes := d.maintenance(g)
+	if until, ok := d.maintainable(g, now); goes && !ok && !since.Before(until) {
 		d.Why, d.Verdict = WhyMaintenanceExhausted, Ignored
 	}
 }
@@ -95,27 +91,25 @@ func (d *Decision) awaitMaintenance(g Group, now time.Time) {
 // settleMaintenance adds the claim of a maintenance to a preservation, or drops it: in silence when the maintenance is over
 // and the machine is healthy, and otherwise after the health timeout, so that a reboot that takes long is not punished
 // (M13). Nothing ends because the node cannot be read (P9).
-func (d *Decision) settleMaintenance(g Group, now time.Time) {
+func (d *Decision) settleMaintenance(a *asker, g Group, now time.Time) {
 	var (
-		target   = d.Target
-		claim    = target.claim(v1alpha1.CauseMaintenance)
-		_, goes  = d.maintenance(g)
-		ends     = !goes && !d.mayBeMaintained(g)
-		wellDone = d.healthy && (!target.Failing() || d.recovered())
+		target    = d.Target
+		claim     = target.claim(a.cause)
+		_, goes   = d.maintenance(g)
+		ends      = !goes && !d.mayBeMaintained(g)
+		until, ok = d.maintainable(g, now)
 	)
 	switch {
-	case claim == nil && d.maintainable(g, now):
-		d.addWork(g, v1alpha1.CauseMaintenance, now)
-		d.become(RuleMaintenance, WhyUnderMaintenance)
 	case claim == nil:
+		d.claim(a, g, now)
 	case !now.Before(claim.Expiry):
-		d.exhaustMaintenance(g, now)
-		target.drop(v1alpha1.CauseMaintenance)
+		d.spendMaintenance(g, now)
+		target.drop(a.cause)
 		d.become(RuleClaims, WhyMaintenanceExhausted)
-	case goes && !target.MaintenanceOver.IsZero() && d.maintainable(g, now):
-		claim.Expiry, target.MaintenanceOver = d.maintainedUntil(g, now), time.Time{}
-	case ends && wellDone:
-		target.drop(v1alpha1.CauseMaintenance)
+	case ok && !target.MaintenanceOver.IsZero():
+		claim.Expiry, target.MaintenanceOver = until, time.Time{}
+	case ends && d.isWell():
+		target.drop(a.cause)
 		d.become(RuleMaintenanceOver, WhyMaintenanceOver)
 	case ends && target.MaintenanceOver.IsZero():
 		target.MaintenanceOver = now.Truncate(time.Second)
@@ -127,21 +121,11 @@ func (d *Decision) settleMaintenance(g Group, now time.Time) {
 	}
 }
 
-// addWork adds the claim of a maintenance or of a remediation to a preservation. If that was only made because the deadline
-// is near, nothing has failed that the share could have a claim for.
-func (d *Decision) addWork(g Group, cause string, now time.Time) {
-	if d.Target.Provisional {
-		d.Target.drop(v1alpha1.CauseAuto)
-		d.Target.Provisional = false
-	}
-	d.Target.dropTentative()
-	d.Target.Claims = append(d.Target.Claims, Claim{Cause: cause, Expiry: d.expiry(g, cause, now)})
-}
-
-// exhaustMaintenance counts the time of maintenances as used up, also if an operator has cut it short (P6): the maintenance
+// spendMaintenance counts the time of maintenances as used up, also if an operator has cut it short (P6): the maintenance
 // that goes on is no reason to keep the machine any more.
-func (d *Decision) exhaustMaintenance(g Group, now time.Time) {
-	if d.Target.maintained() && d.Target.MaintenanceOver.IsZero() && now.Before(d.maintainedUntil(g, now)) {
+func (d *Decision) spendMaintenance(g Group, now time.Time) {
+	until, _ := d.maintainable(g, now)
+	if d.Target.maintained() && d.Target.MaintenanceOver.IsZero() && now.Before(until) {
 		d.maintained.since = now.Add(-maxHoldTime(g)).Truncate(time.Second)
 	}
 }

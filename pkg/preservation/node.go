@@ -100,7 +100,7 @@ func setPreserved(node *corev1.Node, target *Record, now time.Time) {
 	reason, drain := v1alpha1.ReasonPreserved, ""
 	if target.Drains() {
 		reason = v1alpha1.ReasonDraining
-		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && isDrainReason(c.Reason) {
+		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && IsDrainReason(c.Reason) {
 			reason = c.Reason
 			drain, _ = splitMessage(c.Message)
 		}
@@ -143,9 +143,7 @@ func ReadCondition(c *corev1.NodeCondition) (drain string, until time.Time) {
 }
 
 // IsDrainReason says that the reason of the condition Preserved tells how far a drain is.
-func IsDrainReason(reason string) bool { return isDrainReason(reason) }
-
-func isDrainReason(reason string) bool {
+func IsDrainReason(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained:
 		return true

@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -16,25 +17,26 @@ import (
 // decideOngoing decides on a preserved machine: T2, T3, T7, T8.
 func (d *Decision) decideOngoing(g Group, now time.Time) {
 	d.Target = d.Current.clone()
+	changed := d.followRemediation(g, now)
 	for i := range d.Target.Claims {
-		claim := &d.Target.Claims[i]
+		claim, a := &d.Target.Claims[i], askerOf(d.Target.Claims[i].Cause)
 		if claim.Expiry.IsZero() { // made unreadable by hand
-			claim.Expiry = d.expiry(g, claim.Cause, now)
+			claim.Expiry, _ = d.wants(a, g, now)
+			if a.work != nil {
+				a.work.follow(d, g, now)
+			}
 		}
 		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends in time. Else only an
 		// operator can have put it beyond the limit (P6).
-		if !claim.works() && (!d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine)) {
+		if a.work == nil && (!d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine)) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
-	changed := d.followRemediation(g, now)
-	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil {
-		if d.Target.onlyRemediated() && !changed && d.stopped() { // the end is the same whoever sees it first
-			claim.Expiry = earlier(claim.Expiry, now)
-		}
-		if !now.Before(claim.Expiry) {
-			d.exhaustRemediation(g, now)
-		}
+	if d.Target.onlyRemediated() && !changed && d.stopped() { // the end is the same whoever sees it first
+		d.Target.Claims[0].Expiry = earlier(d.Target.Claims[0].Expiry, now)
+	}
+	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil && !now.Before(claim.Expiry) {
+		d.spendRemediation(g, now)
 	}
 	switch {
 	case g.Disabled:
@@ -43,27 +45,33 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		d.end(RuleForbidden, WhyForbidden)
 		d.ConsumeRequest = true
 	case !now.Before(d.Target.Expiry()) && !d.Target.onlyRemediated():
-		d.expire(g, now)
+		d.spend(g, now)
+		if d.ConsumeRequest && !now.Before(d.limit) {
+			d.end(RuleMaxTimeout, WhyKeptForTooLong)
+		} else {
+			d.release(WhyExpired)
+		}
 	case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):
 		d.release(WhyStopped)
 	case (d.Target.autoPreserved() || d.Target.workedOn()) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
-		d.exhaustMaintenance(g, now)
-		d.exhaustRemediation(g, now)
-		d.ConsumeRequest = !d.Target.onlyWorkedOn()
+		d.spend(g, now)
 		d.release(WhyEndedNatively)
 	default:
-		switch {
-		case changed && d.stopped():
-			d.exhaustMaintenance(g, now)
-			d.dropOthers()
-		case d.Request.Value == v1alpha1.RequestFalse:
-			d.dropOthers()
-		default:
-			d.settleMaintenance(g, now)
+		stops := d.Request.Value == v1alpha1.RequestFalse
+		if changed && d.stopped() {
+			d.spendMaintenance(g, now)
+			stops = true
 		}
-		d.settleRemediation(g, now)
-		d.settleClaims(g, now)
-		d.beside = d.uncured && d.asked && d.Target.onlyAsked() // what the share would have done without the request (T2)
+		if stops && d.Target.dropIf(func(c Claim) bool { return !askerOf(c.Cause).unstoppable }) {
+			d.become(RuleClaims, WhyPowerCycle)
+		}
+		for _, a := range slices.Backward(askers) { // who outlives the others sees what became of them
+			if a.work != nil && (a.unstoppable || !stops) {
+				a.work.settle(d, a, g, now)
+			}
+		}
+		d.settleRequest(g, now)
+		d.beside = d.uncured && d.asked && d.Target.hasOnly(Claim.Personal) // what the share would have done without the request (T2)
 		switch {
 		case len(d.Target.Claims) == 0 && d.Verdict == Untold: // somebody has worked on it, who is done
 			d.Target = nil
@@ -79,31 +87,23 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 	}
 }
 
-// settleClaims drops the claim of a person who withdrew the request, and adds that of one who asks for a machine which is
+// settleRequest drops the claim of a person who withdrew the request, and adds that of one who asks for a machine which is
 // kept for another reason. Claims add up: the machine is kept until the last one's expiry, and each ends by its own rule.
 // The request of one that has had its time is deleted with the last.
-func (d *Decision) settleClaims(g Group, now time.Time) {
+func (d *Decision) settleRequest(g Group, now time.Time) {
 	target := d.Target
 	switch claim := target.personal(); {
 	case claim != nil && d.withdrawn(*claim):
 		target.drop(claim.Cause)
 		d.become(RuleClaims, WhyRequestWithdrawn)
-		if len(target.Claims) == 1 && target.isTentative() { // as if nobody had asked
+		if len(target.Claims) == 1 && target.has(Claim.tentative) { // as if nobody had asked
 			target.confirm()
 			target.Provisional = true
 		}
 	case claim != nil && d.Request.explicit():
-		claim.Cause = causeOf(d.Request.Value)
-	case claim == nil && now.Before(d.limit) && (d.Request.Value == v1alpha1.RequestNow || d.Request.Value == v1alpha1.RequestWhenFailed && (d.Current.Failed || d.near)):
-		if target.Provisional { // nothing has failed that the share could have a claim for
-			target.Claims = nil
-			target.Provisional = d.Request.Value == v1alpha1.RequestWhenFailed
-		}
-		cause := causeOf(d.Request.Value)
-		target.Claims = append(target.Claims, Claim{Cause: cause, Expiry: d.expiry(g, cause, now)})
-		if !target.Provisional {
-			d.become(RuleClaims, WhyBegun(cause))
-		}
+		claim.Cause = d.Request.Value
+	case claim == nil && d.Request.explicit():
+		d.claim(askerOf(d.Request.Value), g, now)
 	}
 	claim := target.personal()
 	d.asked = claim != nil && now.Before(claim.Expiry)
@@ -112,21 +112,22 @@ func (d *Decision) settleClaims(g Group, now time.Time) {
 // withdrawn says that the request which a person's claim rests on is gone: also when now, on a machine that has not
 // failed, became when-failed. An invalid value withdraws nothing (R3).
 func (d *Decision) withdrawn(claim Claim) bool {
-	if d.Request.Invalid != "" {
-		return false
-	}
-	return !d.Request.explicit() ||
-		claim.Cause == v1alpha1.CauseNow && d.Request.Value == v1alpha1.RequestWhenFailed && !d.Current.Failed
+	return d.Request.Invalid == "" && (!d.Request.explicit() ||
+		claim.Cause == v1alpha1.CauseNow && d.Request.Value == v1alpha1.RequestWhenFailed && !d.Current.Failed)
 }
 
 // settleFailure follows the health of a preserved machine: T2, T7, P3, H1, H4.
 func (d *Decision) settleFailure(now time.Time) {
 	switch {
+	case d.rolling && (d.Target.Failed || d.Target.FailsAt.IsZero() && d.due):
+		d.replace()
+	case d.Target.Failed && d.recovered():
+		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
+		d.become(RuleRecover, WhyHealthyAgain)
 	case d.Target.Failed:
-		d.settleFailed()
 	case !d.Target.FailsAt.IsZero():
 		d.settleFailing(now)
-	case d.near && (d.due || !d.rolling):
+	case d.near && !d.rolling:
 		d.settleDoubted(now)
 	}
 }
@@ -137,16 +138,8 @@ func (d *Decision) recovered() bool {
 	return d.healthy && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 }
 
-// settleFailed is for a machine in Failed:Preserved.
-func (d *Decision) settleFailed() {
-	switch {
-	case d.rolling:
-		d.replace()
-	case d.recovered():
-		d.Target.Failed, d.Target.FailedSince = false, time.Time{}
-		d.become(RuleRecover, WhyHealthyAgain)
-	}
-}
+// isWell says that the machine is healthy, and that machine-controller-manager knows it if it was to end the machine.
+func (d *Decision) isWell() bool { return d.healthy && (!d.Target.Failing() || d.recovered()) }
 
 // settleFailing is for a machine that is held because its deadline is near (H4).
 func (d *Decision) settleFailing(now time.Time) {
@@ -158,7 +151,7 @@ func (d *Decision) settleFailing(now time.Time) {
 			return
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
-		d.Target.dropTentative()
+		d.Target.dropIf(Claim.tentative)
 		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn() { // what was asked for in case it failed came with the deadline
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
@@ -169,7 +162,7 @@ func (d *Decision) settleFailing(now time.Time) {
 	case d.due && !d.healthy && d.rolling:
 		d.replace()
 	default:
-		d.beside = d.asked && !d.Target.Provisional && !d.Target.workedOn() && !d.Target.isTentative()
+		d.beside = d.asked && !d.Target.Provisional && !d.Target.workedOn() && !d.Target.has(Claim.tentative)
 		if d.due && !d.healthy { // else machine-controller-manager has yet to see it
 			d.fail()
 		}
@@ -178,10 +171,6 @@ func (d *Decision) settleFailing(now time.Time) {
 
 // settleDoubted is for a preserved machine whose deadline has come near.
 func (d *Decision) settleDoubted(now time.Time) {
-	if d.rolling {
-		d.replace()
-		return
-	}
 	d.Target.FailedSince, d.Target.FailsAt = failedSince(d.Machine), d.Deadline
 	if d.Rule == "" {
 		d.become(RuleMargin, WhyAboutToFail)
@@ -210,9 +199,8 @@ func (d *Decision) replace() {
 // fail is the transition at the deadline itself (H4).
 func (d *Decision) fail() {
 	d.become(RuleFail, WhyMachineFailed)
-	if cause := d.Target.Cause(); d.Target.Provisional && (cause == v1alpha1.CauseWhenFailed || cause == v1alpha1.CauseAuto) {
-		why := WhyBegun(cause)
-		d.become(why.Rule, why)
+	if a := askerOf(d.Target.Cause()); d.Target.Provisional && a.onceFailed {
+		d.become(a.begun.Rule, a.begun)
 	}
 	d.Target.Failed, d.Target.FailsAt, d.Target.Provisional = true, time.Time{}, false
 	d.Target.confirm()
@@ -234,17 +222,6 @@ func (d *Decision) stopped() bool {
 func isStopped(machine *machinev1alpha1.Machine) bool {
 	_, synced := machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
 	return expiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil && !synced
-}
-
-// expire ends a preservation whose time is over.
-func (d *Decision) expire(g Group, now time.Time) {
-	d.exhaustMaintenance(g, now)
-	d.ConsumeRequest = !d.Target.onlyWorkedOn() // a maintenance is no request
-	if d.ConsumeRequest && !now.Before(d.limit) {
-		d.end(RuleMaxTimeout, WhyKeptForTooLong)
-		return
-	}
-	d.release(WhyExpired)
 }
 
 // release ends the preservation: T8 for a failed machine, T3 for any other.

@@ -60,14 +60,3 @@ var (
 
 // ReasonOf returns the reason with an ID, the zero one if there is none.
 func ReasonOf(id string) reason.Reason { return reasons.Of(id) }
-
-var begun = map[string]reason.Reason{
-	v1alpha1.CauseNow:         WhyAskedFor,
-	v1alpha1.CauseWhenFailed:  WhyAskedInCase,
-	v1alpha1.CauseAuto:        WhyMachineFailed,
-	v1alpha1.CauseMaintenance: WhyUnderMaintenance,
-	v1alpha1.CauseRemediation: WhyPowerCycle,
-}
-
-// WhyBegun returns why a machine is preserved for a cause, no reason for a cause that is not known.
-func WhyBegun(cause string) reason.Reason { return begun[cause] }

@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,15 +37,13 @@ type Claim struct {
 	Tentative bool
 }
 
-// personal says that a person asked.
-func (c Claim) personal() bool {
-	return c.Cause == v1alpha1.CauseNow || c.Cause == v1alpha1.CauseWhenFailed
-}
+// Personal says that a person asked.
+func (c Claim) Personal() bool { return askerOf(c.Cause).personal }
 
-// works says that somebody works on the machine: it is kept whatever the share, and its pods stay (M12, X10).
-func (c Claim) works() bool {
-	return c.Cause == v1alpha1.CauseMaintenance || c.Cause == v1alpha1.CauseRemediation
-}
+// works says that somebody works on the machine (M12, X10).
+func (c Claim) works() bool { return askerOf(c.Cause).work != nil }
+
+func (c Claim) tentative() bool { return c.Tentative }
 
 // Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
 type Record struct {
@@ -73,18 +72,9 @@ type Record struct {
 	RemediatedUntil time.Time
 }
 
-// Cause returns what people are told: the cause of the person's claim if there is one, else the share's, else the
-// remediation's, else that of the first.
+// Cause returns what people are told: the cause of the most weight, of two alike that of the claim that came first.
 func (r *Record) Cause() string {
-	if claim := r.personal(); claim != nil {
-		return claim.Cause
-	}
-	for _, cause := range []string{v1alpha1.CauseAuto, v1alpha1.CauseRemediation} {
-		if r.claim(cause) != nil {
-			return cause
-		}
-	}
-	return r.Claims[0].Cause
+	return slices.MaxFunc(r.Claims, func(a, b Claim) int { return cmp.Compare(askerOf(a.Cause).told, askerOf(b.Cause).told) }).Cause
 }
 
 // Expiry returns when the preservation ends: with the last claim.
@@ -99,40 +89,37 @@ func (r *Record) Expiry() time.Time {
 }
 
 // personal returns the claim of a person, or nil.
-func (r *Record) personal() *Claim {
-	if i := slices.IndexFunc(r.Claims, Claim.personal); i >= 0 {
-		return &r.Claims[i]
-	}
-	return nil
-}
+func (r *Record) personal() *Claim { return r.find(Claim.Personal) }
 
 func (r *Record) claim(cause string) *Claim {
-	if i := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Cause == cause }); i >= 0 {
+	return r.find(func(c Claim) bool { return c.Cause == cause })
+}
+
+func (r *Record) find(is func(Claim) bool) *Claim {
+	if i := slices.IndexFunc(r.Claims, is); i >= 0 {
 		return &r.Claims[i]
 	}
 	return nil
 }
 
-func (r *Record) drop(cause string) {
-	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Cause == cause })
+func (r *Record) drop(cause string) { r.dropIf(func(c Claim) bool { return c.Cause == cause }) }
+
+// dropIf returns whether there was a claim that it has dropped.
+func (r *Record) dropIf(is func(Claim) bool) bool {
+	before := len(r.Claims)
+	r.Claims = slices.DeleteFunc(r.Claims, is)
+	return len(r.Claims) < before
 }
 
 // confirm makes what is tentative stand, now that the machine has failed. It takes the place of what the share claimed
 // before: this is a new failure (T2).
 func (r *Record) confirm() {
-	i := slices.IndexFunc(r.Claims, func(c Claim) bool { return c.Tentative })
-	if i < 0 {
-		return
+	if i := slices.IndexFunc(r.Claims, Claim.tentative); i >= 0 {
+		claim := r.Claims[i]
+		claim.Tentative = false
+		r.drop(v1alpha1.CauseAuto)
+		r.Claims = append(r.Claims, claim)
 	}
-	claim := r.Claims[i]
-	claim.Tentative = false
-	r.drop(v1alpha1.CauseAuto)
-	r.Claims = append(r.Claims, claim)
-}
-
-// isTentative says that there is such a claim.
-func (r *Record) isTentative() bool {
-	return slices.ContainsFunc(r.Claims, func(c Claim) bool { return c.Tentative })
 }
 
 // autoPreserved says that the share keeps the machine, and not only once it has failed.
@@ -141,30 +128,21 @@ func (r *Record) autoPreserved() bool {
 	return auto != nil && !auto.Tentative
 }
 
-// onlyAsked says that nobody but a person keeps the machine.
-func (r *Record) onlyAsked() bool {
-	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.personal() })
-}
+// has says that there is such a claim, hasOnly that there is no other.
+func (r *Record) has(is func(Claim) bool) bool { return slices.ContainsFunc(r.Claims, is) }
 
-// dropTentative is for a machine that has not failed after all, or that somebody works on.
-func (r *Record) dropTentative() {
-	r.Claims = slices.DeleteFunc(r.Claims, func(c Claim) bool { return c.Tentative })
+func (r *Record) hasOnly(is func(Claim) bool) bool {
+	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !is(c) })
 }
 
 // workedOn says that a maintenance or a remediation keeps the machine, onlyWorkedOn that nothing else does.
-func (r *Record) workedOn() bool { return slices.ContainsFunc(r.Claims, Claim.works) }
-
-func (r *Record) onlyWorkedOn() bool {
-	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.works() })
-}
+func (r *Record) workedOn() bool     { return r.has(Claim.works) }
+func (r *Record) onlyWorkedOn() bool { return r.hasOnly(Claim.works) }
 
 // HasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be, and more than a
 // maintenance or a remediation keeps it (P1).
 func (r *Record) HasPlace(now time.Time) bool {
-	if r == nil || !r.Failing() {
-		return false
-	}
-	return !r.workedOn() || slices.ContainsFunc(r.Claims, func(c Claim) bool { return !c.works() && now.Before(c.Expiry) })
+	return r != nil && r.Failing() && (!r.workedOn() || r.has(func(c Claim) bool { return !c.works() && now.Before(c.Expiry) }))
 }
 
 // Drains says that the pods of the machine's node are to go: it is in Failed:Preserved, and nobody works on it (M12, X10).
@@ -256,7 +234,7 @@ func readClaims(value, cause string, expiry time.Time) []Claim {
 	}
 	record := &Record{Claims: slices.Clone(claims)}
 	latest := record.Expiry()
-	record.dropTentative() // else the edit would go with it
+	record.dropIf(Claim.tentative) // else the edit would go with it
 	standing := record.Expiry()
 	for i := range claims {
 		claim := &claims[i]

@@ -34,4 +34,12 @@ var _ = Describe("Record", func() {
 		Entry("the deadline of its creation, when it never joined", Machine("m"), Start, Start.Add(20*time.Minute)),
 		Entry("never", Machine("m"), time.Time{}, time.Time{}),
 	)
+
+	It("P11: should tell each cause of which it is known why", func() {
+		Expect(Causes()).To(ConsistOf("now", "when-failed", "auto", "maintenance", "remediation"))
+		for _, cause := range Causes() {
+			Expect(WhyBegun(cause).Rule).NotTo(BeEmpty())
+		}
+		Expect(WhyBegun("of another version").IsZero()).To(BeTrue())
+	})
 })

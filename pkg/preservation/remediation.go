@@ -5,7 +5,6 @@
 package preservation
 
 import (
-	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -45,32 +44,25 @@ func remediatedUntil(machine *machinev1alpha1.Machine) time.Time {
 // spentRemediation returns what AnnotationRemediation still says after what was kept because of it has ended.
 func (d *Decision) spentRemediation(g Group) time.Time {
 	until, ok := d.remediation(g)
-	spent := remediatedUntil(d.Machine)
-	if ok && (until.IsZero() || until.Equal(spent)) && (d.Current == nil || !d.Current.remediated()) {
+	if spent := remediatedUntil(d.Machine); ok && (until.IsZero() || until.Equal(spent)) && (d.Current == nil || !d.Current.remediated()) {
 		return spent
 	}
 	return time.Time{}
 }
 
-// spendRemediation writes what AnnotationRemediation says and is no reason any more to keep the machine.
-func spendRemediation(machine *machinev1alpha1.Machine, d Decision) {
-	if !d.spentUntil.IsZero() {
-		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationRemediatedUntil: formatTime(d.spentUntil)})
-	}
-}
-
-// remediable says that the power cycle of the machine's host is a reason to keep it. It is one also where a person has
-// stopped every preservation: that ends what there is once the host is released (X10).
-func (d *Decision) remediable(g Group, now time.Time) bool {
-	until, _ := d.remediation(g)
-	return now.Before(until) && !until.Equal(d.spentUntil) && !g.Holder.denies(*d)
+// remediable returns until when the machine is to be kept for the power cycle of its host, and whether that is a reason to. It
+// is one also where a person has stopped every preservation: that ends what there is once the host is released (X10).
+func (d *Decision) remediable(g Group, now time.Time) (until time.Time, ok bool) {
+	until, _ = d.remediation(g)
+	return earlier(until, now.Add(g.MaxTimeout).Truncate(time.Second)), now.Before(until) && !until.Equal(d.spentUntil) && !g.Holder.denies(*d)
 }
 
 // remediates says that the claim of a remediation stands, or is about to be added.
 func (d *Decision) remediates(g Group, now time.Time) bool {
 	claim := d.Target.claim(v1alpha1.CauseRemediation)
 	if claim == nil {
-		return d.remediable(g, now)
+		_, ok := d.remediable(g, now)
+		return ok
 	}
 	return now.Before(claim.Expiry) && !g.Holder.denies(*d) && !d.remediationEnds(g)
 }
@@ -83,23 +75,15 @@ func (d *Decision) followRemediation(g Group, now time.Time) bool {
 	if claim == nil || until.IsZero() || until.Equal(d.Target.RemediatedUntil) {
 		return false
 	}
-	claim.Expiry, d.Target.RemediatedUntil = d.expiry(g, claim.Cause, now), until
+	claim.Expiry, _ = d.remediable(g, now)
+	d.Target.RemediatedUntil = until
 	return now.Before(claim.Expiry)
 }
 
-// exhaustRemediation counts what AnnotationRemediation says as used up.
-func (d *Decision) exhaustRemediation(g Group, now time.Time) {
-	if until, _ := d.remediation(g); d.Target.remediated() && until.After(now) && until.Equal(d.Target.RemediatedUntil) {
+// spendRemediation counts what AnnotationRemediation says as used up.
+func (d *Decision) spendRemediation(g Group, now time.Time) {
+	if until, _ := d.remediation(g); until.After(now) && until.Equal(d.Target.RemediatedUntil) {
 		d.spentUntil = until
-	}
-}
-
-// dropOthers leaves of all claims the one of a remediation, which outlives what ends the others.
-func (d *Decision) dropOthers() {
-	before := len(d.Target.Claims)
-	d.Target.Claims = slices.DeleteFunc(d.Target.Claims, func(c Claim) bool { return c.Cause != v1alpha1.CauseRemediation })
-	if len(d.Target.Claims) < before {
-		d.become(RuleClaims, WhyPowerCycle)
 	}
 }
 
@@ -113,21 +97,17 @@ func (d *Decision) remediationEnds(g Group) bool {
 // settleRemediation adds the claim of a remediation to a preservation, or drops it: in silence when the machine is healthy.
 // One that is still failed, and that nothing else keeps, asks for a place within the share. It does so before the expiry:
 // after that it would be terminated.
-func (d *Decision) settleRemediation(g Group, now time.Time) {
-	target, claim := d.Target, d.Target.claim(v1alpha1.CauseRemediation)
+func (d *Decision) settleRemediation(a *asker, g Group, now time.Time) {
+	target, claim := d.Target, d.Target.claim(a.cause)
 	if claim == nil {
-		if d.remediable(g, now) {
-			d.addWork(g, v1alpha1.CauseRemediation, now)
-			target.RemediatedUntil, _ = d.remediation(g)
-			d.become(RuleRemediation, WhyPowerCycle)
-		}
+		d.claim(a, g, now)
 		return
 	}
 	ends := !now.Before(claim.Expiry) || d.remediationEnds(g)
 	if target.onlyRemediated() && d.mayTakeOver(g, now) {
 		nearAt := claim.Expiry.Add(-min(maxMargin, g.Timeouts.For(d.Machine).Health/10))
 		if ends || !now.Before(nearAt) {
-			target.Claims = append(target.Claims, Claim{Cause: v1alpha1.CauseAuto, Expiry: d.expiry(g, v1alpha1.CauseAuto, now)})
+			d.claim(theShare, g, now)
 			d.become(RuleAuto, WhyPowerCycleFailed)
 			d.claims, d.takesOver = true, true
 			d.Deadline = target.FailedAt(d.Machine, g.Timeouts) // and not that of the hold: first come, first served
@@ -138,11 +118,11 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 	if !ends {
 		return
 	}
-	target.drop(v1alpha1.CauseRemediation)
+	target.drop(a.cause)
 	d.uncured = target.Failed && !d.recovered()
 	switch {
 	case d.takesOver:
-	case d.healthy && (!target.Failing() || d.recovered()):
+	case d.isWell():
 		d.become(RuleRemediation, WhyPowerCycleOver)
 		d.Verdict = Untold
 	default:
@@ -153,8 +133,8 @@ func (d *Decision) settleRemediation(g Group, now time.Time) {
 // mayTakeOver says that the machine has failed, and could be auto-preserved if nothing kept it (T5, H3).
 func (d *Decision) mayTakeOver(g Group, now time.Time) bool {
 	failed := d.Target.Failed && !d.recovered() || !d.Target.FailsAt.IsZero() && d.due && !d.healthy
-	return failed && !d.rolling && !d.tooLate(g, now) && now.Before(d.limit) && d.Machine.Spec.ProviderID != "" &&
-		!d.Request.explicit() && d.Request.Value != v1alpha1.RequestFalse
+	_, ok := d.wants(theShare, g, now)
+	return failed && ok && !d.rolling && !d.tooLate(g, now) && d.Machine.Spec.ProviderID != ""
 }
 
 // giveUp is for a machine that there is no place for when a remediation ends, or is about to.

@@ -267,6 +267,17 @@ var _ = Describe("Remediation", func() {
 				Expect(tainted(g)).To(BeTrue())
 			})
 
+			It("X10 M12 T5: should auto-preserve a machine that is still failed when its maintenance has had its time at once", func() {
+				g := remediated(NodeAnnotation(maintenance, stamp(now.Add(-23*time.Hour-30*time.Minute))))
+				g.Share = new(int32(1))
+				fails(g)
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("maintenance", "remediation"))
+				edit(g, over)
+				Expect(settle(g, now.Add(30*time.Minute))).To(ConsistOf(RuleAuto))
+				Expect(causes(g)).To(ConsistOf("auto"))
+			})
+
 			It("X10 T5: should ask for the place before the hold ends", func() {
 				g := remediated()
 				g.Share = new(int32(1))

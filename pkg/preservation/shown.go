@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"maps"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -56,9 +57,7 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 	if !record.Since.IsZero() {
 		machine.Annotations[v1alpha1.AnnotationPreservedSince] = formatTime(record.Since)
 	}
-	for key, value := range record.annotations(machine.Status.CurrentStatus.Phase) {
-		machine.Annotations[key] = value
-	}
+	maps.Copy(machine.Annotations, record.annotations(machine.Status.CurrentStatus.Phase))
 	return machine
 }
 
@@ -73,7 +72,7 @@ func shownClaims(node *corev1.Node, failed bool, until time.Time) []Claim {
 		cycled     = IsPowerCycled(node)
 	)
 	if request == v1alpha1.RequestNow || request == v1alpha1.RequestWhenFailed && (failed || !maintained && !cycled) {
-		add(causeOf(request))
+		add(request)
 	}
 	if maintained {
 		add(v1alpha1.CauseMaintenance)

@@ -112,8 +112,7 @@ func reprieve(timeouts facts.Timeouts, now time.Time) Step {
 func record(machine *machinev1alpha1.Machine, d Decision) {
 	setAnnotations(machine, recordKeys, d.Target.annotations(machine.Status.CurrentStatus.Phase))
 	delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	writeSpans(machine, d)
-	spendRemediation(machine, d)
+	writeSpent(machine, d)
 }
 
 func protection(d Decision, now time.Time) Step {

@@ -33,7 +33,7 @@ const (
 )
 
 var (
-	causes       = []string{v1alpha1.CauseAuto, v1alpha1.CauseNow, v1alpha1.CauseWhenFailed, v1alpha1.CauseMaintenance, v1alpha1.CauseRemediation}
+	causes       = preservation.Causes()
 	drainReasons = []string{v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained}
 
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
