@@ -137,7 +137,7 @@ var _ = Describe("Run", func() {
 
 	It("should tell of each write", func(ctx SpecContext) {
 		var told int
-		run.Wrote = func(_ context.Context, write change.Write) {
+		run.Wrote = func(_ context.Context, _ change.Write) {
 			told++
 			Expect(calls).To(HaveLen(told))
 		}
@@ -207,6 +207,8 @@ var _ = Describe("Run", func() {
 	It("P12: should wait for no call longer than its time, and live on when an edit panics", func(ctx SpecContext) {
 		run.Timeout = time.Millisecond
 		run.Shoot = interceptor.NewClient(c, interceptor.Funcs{Patch: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch, _ ...client.PatchOption) error {
+			deadline, _ := ctx.Deadline()
+			Expect(time.Until(deadline)).To(BeNumerically("<=", run.Timeout))
 			<-ctx.Done()
 			return ctx.Err()
 		}})
