@@ -17,12 +17,41 @@ type Object interface {
 	runtime.Object
 }
 
-// Write is a change of an object of the shoot: of its status, or of all but that. The one of a Node's conditions touches no
-// others; any else is to be refused if the object has changed since it was read.
+// Write is a change of one object. Writes are carried out in their order, and none of an object of which one has failed.
 type Write struct {
+	// Before is the object that was decided on, After what it is to be. What they differ in is written.
 	Before, After Object
-	Status        bool
+	// Edit takes the place of After where the change is to be made on what the object has become by then: it was read live, or others
+	// may have changed it before an earlier write. It changes nothing when it is made twice.
+	Edit func(Object)
+	// Status says that the status is written, else it is all but that.
+	Status bool
+	// Lock says that it is to be refused if the object has changed since it was read, but for the writes before it.
+	Lock bool
+	// AfterAll says that it waits for all earlier writes, of other objects as well. What is gone needs none.
+	AfterAll bool
+	// Hold says that the machine is not held before it is done: it comes before what is due for other machines.
+	Hold bool
+	// Record says that with it the transition has happened, and is told.
+	Record bool
+}
+
+// Edit returns an edit of objects of one kind as one of a Write.
+func Edit[T Object](edit func(T)) func(Object) { return func(object Object) { edit(object.(T)) } }
+
+// On returns the change as it is to be made on what has become of its object, in copies.
+func (w Write) On(object Object) (before, after Object) {
+	before = object.DeepCopyObject().(Object)
+	if w.Edit != nil {
+		after = object.DeepCopyObject().(Object)
+		w.Edit(after)
+		return before, after
+	}
+	before, after = w.Before.DeepCopyObject().(Object), w.After.DeepCopyObject().(Object)
+	before.SetResourceVersion(object.GetResourceVersion())
+	after.SetResourceVersion(object.GetResourceVersion())
+	return before, after
 }
 
 // Changes says that there is something to be written.
-func (w Write) Changes() bool { return !apiequality.Semantic.DeepEqual(w.Before, w.After) }
+func (w Write) Changes() bool { return !apiequality.Semantic.DeepEqual(w.On(w.Before)) }

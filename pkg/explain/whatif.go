@@ -132,12 +132,7 @@ func (w world) done() world {
 	d := w.decide()
 	w.edit(func(m *facts.Member) {
 		for _, step := range preservation.Steps(w.group.Holder, d, w.group.Timeouts, w.now) {
-			switch {
-			case step.Machine != nil:
-				step.Machine(m.Machine)
-			case m.Node != nil:
-				step.Node(m.Node)
-			}
+			preservation.Make(step, m)
 		}
 	})
 	return w

@@ -132,7 +132,7 @@ const (
 
 // Outcome is what is due. After its writes, and after its actions, it is to be decided again, with what was written.
 type Outcome struct {
-	// Writes are to be carried out in their order, and none of an object of which one has failed.
+	// Writes are what is to be written.
 	Writes []change.Write
 	// PutBack says that they put a cordon back that had vanished.
 	PutBack bool
@@ -426,13 +426,13 @@ func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string,
 func (d *decision) editMaintenance(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenance)) bool {
 	after := nm.DeepCopy()
 	edit(after)
-	return d.write(change.Write{Before: nm, After: after})
+	return d.write(change.Write{Before: nm, After: after, Lock: true})
 }
 
 func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenanceStatus)) bool {
 	after := nm.DeepCopy()
 	edit(&after.Status)
-	return d.write(change.Write{Before: nm, After: after, Status: true})
+	return d.write(change.Write{Before: nm, After: after, Status: true, Lock: true})
 }
 
 func (d *decision) editNode(spec, status func(*corev1.Node)) bool {

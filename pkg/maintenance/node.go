@@ -174,7 +174,7 @@ func Clean(node *corev1.Node) []change.Write {
 
 // nodeWrites returns the writes by which a node is changed by two edits, of its status and of all else.
 func nodeWrites(node *corev1.Node, spec, status func(*corev1.Node)) []change.Write {
-	writes := []change.Write{{Before: node, After: node.DeepCopy()}, {Before: node, After: node.DeepCopy(), Status: true}}
+	writes := []change.Write{{Before: node, After: node.DeepCopy(), Lock: true}, {Before: node, After: node.DeepCopy(), Status: true}}
 	spec(writes[0].After.(*corev1.Node))
 	status(writes[1].After.(*corev1.Node))
 	return slices.DeleteFunc(writes, func(w change.Write) bool { return !w.Changes() })

@@ -153,7 +153,7 @@ func promise(config *v1alpha1.MaintenanceOperatorConfig, chosen []Request) *chan
 	}
 	after := config.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationRound, strings.Join(promises, ","))
-	return &change.Write{Before: config, After: after}
+	return &change.Write{Before: config, After: after, Lock: true}
 }
 
 // promise identifies a request as it was read: once it has changed, nobody can schedule it because of a promise.
@@ -176,5 +176,5 @@ func (r *Request) write(nm *v1alpha1.NodeMaintenance, phase, message string, now
 	}
 	after := nm.DeepCopy()
 	SetPhase(&after.Status, phase, message, nm.Generation, now)
-	return &change.Write{Before: nm, After: after, Status: true}
+	return &change.Write{Before: nm, After: after, Status: true, Lock: true}
 }

@@ -58,12 +58,12 @@ func CleanMaintenance(nm *v1alpha1.NodeMaintenance, now time.Time) []change.Writ
 		after := nm.DeepCopy()
 		clearProgress(&after.Status)
 		SetPhase(&after.Status, v1alpha1.PhasePending, "Maintenances are switched off.", nm.Generation, now)
-		writes = append(writes, change.Write{Before: nm, After: after, Status: true})
+		writes = append(writes, change.Write{Before: nm, After: after, Status: true, Lock: true})
 	}
 	if slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
 		after := nm.DeepCopy()
 		release(after)
-		writes = append(writes, change.Write{Before: nm, After: after})
+		writes = append(writes, change.Write{Before: nm, After: after, Lock: true})
 	}
 	return writes
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
@@ -35,12 +36,12 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	raisePriority(machine)
 }
 
-func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []Step {
-	steps := []Step{{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}}
+func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []change.Write {
+	steps := []change.Write{{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d) })}}
 	if d.Target.Failing() {
 		// The record has been written on this very machine. Its phase may only be replaced if it is still that one.
 		lock := d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown
-		steps = append(steps, Step{Hold: true, Status: true, Lock: lock, Machine: func(m *machinev1alpha1.Machine) {
+		steps = append(steps, change.Write{Before: d.Machine, Hold: true, Status: true, Lock: lock, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			status := &m.Status.CurrentStatus
 			if status.Phase != machinev1alpha1.MachineUnknown {
 				if !isGhost(m) && !slices.Contains(untimed, status.Phase) {
@@ -49,7 +50,7 @@ func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []Step {
 				status.Phase = machinev1alpha1.MachineUnknown
 			}
 			status.LastUpdateTime = metav1.NewTime(d.Target.Expiry().Add(-timeouts.Health))
-		}})
+		})})
 	}
 	return steps
 }
@@ -58,26 +59,26 @@ func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []Step {
 // machine-controller-manager >= 0.62 left there before it was downgraded.
 var untimed = []machinev1alpha1.MachinePhase{machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff, machinev1alpha1.MachineFailed}
 
-func (HealthTimer) settle(d Decision) []Step { return restoreRequest(d) }
+func (HealthTimer) settle(d Decision) []change.Write { return restoreRequest(d) }
 
 // restoreRequest puts the request on the Node back where it was replaced by the hold of machine-controller-manager >= 0.62.
-func restoreRequest(d Decision) []Step {
+func restoreRequest(d Decision) []change.Write {
 	if _, ok := setAside(d.Machine, true); !ok || d.Node == nil {
 		return nil
 	}
-	return []Step{
-		{Lock: true, Node: func(node *corev1.Node) { restoreOnNode(d.Machine, node) }},
-		{AfterNode: true, Machine: func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) }},
+	return []change.Write{
+		{Before: d.Node, Lock: true, Edit: change.Edit(func(node *corev1.Node) { restoreOnNode(d.Machine, node) })},
+		{Before: d.Machine, AfterAll: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) })},
 	}
 }
 
-func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []Step {
-	return []Step{
-		{Status: true, Machine: func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) }},
-		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {
+func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []change.Write {
+	return []change.Write{
+		{Before: d.Machine, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })},
+		{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			syncNodeRequest(m, d)
-		}},
+		})},
 	}
 }
 

@@ -25,14 +25,7 @@ func round(g Group, now time.Time) (decisions []Decision, changed bool) {
 		m := &g.Members[i]
 		for _, step := range Steps(g.Holder, d, g.Timeouts, now) {
 			machine, node := m.Machine, m.Node
-			switch {
-			case step.Machine != nil:
-				m.Machine = machine.DeepCopy()
-				step.Machine(m.Machine)
-			case node != nil:
-				m.Node = node.DeepCopy()
-				step.Node(m.Node)
-			}
+			Make(step, m)
 			changed = changed || !equal(machine, m.Machine) || !equal(node, m.Node)
 		}
 	}

@@ -145,7 +145,7 @@ var _ = Describe("Maintenance", func() {
 				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", since(now))})
 				var written int
 				for _, step := range Steps(holder, Decide(*g, now)[0], g.Timeouts, now) {
-					if step.Changes(g.Members[0]) {
+					if Changes(step) {
 						written++
 					}
 				}

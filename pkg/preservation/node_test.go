@@ -59,11 +59,11 @@ var _ = Describe("The drain in the condition", func() {
 		It("P11: should keep the progress when the expiry is edited: "+reason, func() {
 			n := Node("m", Condition("Preserved", corev1.ConditionTrue, reason, "Pods: blocked: Machine preserved until Doomsday. "+until))
 			target := &Record{Claims: []Claim{{Cause: "now", Expiry: now.Add(96 * time.Hour)}}, Failed: true}
-			for _, step := range Steps(HealthTimer{}, Decision{Member: facts.Member{Machine: Machine("m"), Node: n}, Target: target}, facts.DefaultTimeouts, now) {
-				if step.Node != nil {
-					step.Node(n)
-				}
+			m := facts.Member{Machine: Machine("m"), Node: n}
+			for _, step := range Steps(HealthTimer{}, Decision{Member: m, Target: target}, facts.DefaultTimeouts, now) {
+				Make(step, &m)
 			}
+			n = m.Node
 			Expect(PreservedCondition(n).Reason).To(Equal(reason))
 			Expect(message(n)).To(Equal("Pods: blocked: Machine preserved until Doomsday. Machine preserved until 2026-03-05T13:00:00Z."))
 		})

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
@@ -166,16 +167,16 @@ func (d *Decision) heldOnceFailed() bool {
 		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed
 }
 
-func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []Step {
+func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []change.Write {
 	if d.unheld(h) {
-		return []Step{{Hold: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) { h.unhold(m, d) }}}
+		return []change.Write{{Before: d.Machine, Hold: true, Record: true, Lock: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.unhold(m, d) })}}
 	}
 	// The phase may only be replaced if it is still that one.
 	replacesPhase := d.overdue || d.Target.Failing() && (d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(d.Machine, d.Target))
 	var (
-		annotate        = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d) }}
-		annotateAndMark = Step{Hold: true, Record: true, Lock: !d.Confirm, Machine: func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) }}
-		expire          = Step{Hold: true, Status: true, Lock: replacesPhase, Machine: func(m *machinev1alpha1.Machine) {
+		annotate        = change.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d) })}
+		annotateAndMark = change.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) })}
+		expire          = change.Write{Before: d.Machine, Hold: true, Status: true, Lock: replacesPhase, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry()}
 			if !d.Target.Failing() {
 				return
@@ -188,35 +189,35 @@ func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []Step {
 			// machine-controller-manager restarts the health timer when it sees the annotation before the expiry, and
 			// the other holder shifts it. Left so, the machine would look healthy-to-be and never get to Failed.
 			restoreTimer(m, d.Target)
-		}}
+		})}
 	)
 	switch {
 	case d.withoutExpiry():
-		return []Step{annotate}
+		return []change.Write{annotate}
 	case d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time.Equal(d.Target.Expiry()):
-		return []Step{annotateAndMark}
+		return []change.Write{annotateAndMark}
 	case d.carriesNow() && (d.Current == nil || d.Current.Expiry().Equal(d.Target.Expiry())): // else it would pass for an edit
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
-		return []Step{expire, annotateAndMark}
+		return []change.Write{expire, annotateAndMark}
 	case d.nodeCarries() && !d.stays():
-		setNow := Step{Hold: true, Lock: true, Node: func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }}
-		return []Step{annotate, setNow, expire}
+		setNow := change.Write{Before: d.Node, Hold: true, Lock: true, Edit: change.Edit(func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow })}
+		return []change.Write{annotate, setNow, expire}
 	default:
-		return []Step{annotate, expire}
+		return []change.Write{annotate, expire}
 	}
 }
 
-func (h PreserveExpiry) settle(d Decision) []Step {
+func (h PreserveExpiry) settle(d Decision) []change.Write {
 	if d.unheld(h) {
 		// As in a release, the annotation goes before the expiry.
-		return append(restoreRequest(d), Step{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		return append(restoreRequest(d), change.Write{Before: d.Machine, AfterAll: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = nil
-		}})
+		})})
 	}
 	if d.withoutExpiry() || d.mayBeForged() {
 		return nil
 	}
-	return []Step{{Machine: markExpiry}}
+	return []change.Write{{Before: d.Machine, Edit: change.Edit(markExpiry)}}
 }
 
 // withoutExpiry says that no expiry is to be written into the status: it would not stay there, or machine-controller-manager
@@ -255,21 +256,21 @@ func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
 	}
 }
 
-func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Time) []Step {
-	return []Step{
+func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Time) []change.Write {
+	return []change.Write{
 		// Without the record nobody knows what the timer was.
-		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		{Before: d.Machine, AfterAll: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			putBack(m, d, timeouts, now)
-		}},
+		})},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
-		{AfterNode: true, Record: true, Lock: true, Machine: func(m *machinev1alpha1.Machine) {
+		{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			if d.Current == nil && m.Status.CurrentStatus.PreserveExpiryTime != nil && m.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved {
 				delete(m.Annotations, v1alpha1.AnnotationPreserve) // else machine-controller-manager begins anew at once
 			}
 			dropBeatenRequest(m, d)
-		}},
-		{AfterNode: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+		})},
+		{Before: d.Machine, AfterAll: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			switch {
 			case !d.outlast.IsZero():
 				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.outlast}
@@ -287,6 +288,6 @@ func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Ti
 			default:
 				m.Status.CurrentStatus.PreserveExpiryTime = nil
 			}
-		}},
+		})},
 	}
 }

@@ -15,37 +15,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
-
-// Step is one write: an edit of the Machine or of the Node that changes nothing when it is applied twice.
-type Step struct {
-	// Machine or Node is set.
-	Machine func(*machinev1alpha1.Machine)
-	Node    func(*corev1.Node)
-	// Status says that the edit goes to the status subresource.
-	Status bool
-	// AfterNode says that the step must wait until all earlier steps on the Node were successful.
-	AfterNode bool
-	// Hold says that the machine is not held before this step is done.
-	Hold bool
-	// Record says that the step writes or removes the record: with it the transition has happened, and is told.
-	Record bool
-	// Lock says that the step is valid for the very object that was decided on, and not for a later one.
-	Lock bool
-}
 
 // Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
 // preservation begins and are cleared last when it ends, so that a crash in between loses nothing (P8). A decision that
 // is carried out already has none, or steps that change nothing.
-func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []Step {
+func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []change.Write {
 	timeouts = timeouts.For(d.Machine)
-	var steps []Step
+	var steps []change.Write
 	switch {
 	case d.Target != nil:
-		marks := !d.Target.Provisional && !d.native
+		marks := d.Node != nil && !d.Target.Provisional && !d.native
 		if d.overdue {
-			steps = append(steps, reprieve(timeouts, now))
+			steps = append(steps, reprieve(d, timeouts, now))
 		}
 		steps = append(steps, holder.hold(d, timeouts)...)
 		if marks {
@@ -59,7 +43,7 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 	case d.left:
 		return nil
 	case d.Machine.DeletionTimestamp != nil:
-		steps = append(cleanNode(d, now), Step{Machine: dropRecord, AfterNode: true, Record: true, Lock: true})
+		steps = append(cleanNode(d, now), change.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: change.Edit(dropRecord)})
 	case d.Current == nil && holder.obeys(d) && !d.ConsumeRequest:
 		// What is on the node may be machine-controller-manager's: it would put it back.
 		steps = holder.release(d, timeouts, now)
@@ -67,33 +51,48 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)
 	}
 	for i := range steps {
-		steps[i].AfterNode = steps[i].AfterNode && !d.NodeDenied
+		steps[i].AfterAll = steps[i].AfterAll && !d.NodeDenied
 	}
-	if d.Current == nil && !slices.ContainsFunc(steps, func(step Step) bool { return step.Changes(d.Member) }) {
+	if d.Current == nil && !slices.ContainsFunc(steps, Changes) {
 		return nil
 	}
 	return steps
 }
 
-// Changes says that a step would change its object as it is now.
-func (s Step) Changes(m facts.Member) bool {
-	if s.Machine != nil {
-		edited := *m.Machine
-		edited.Annotations = maps.Clone(m.Machine.Annotations)
-		s.Machine(&edited)
-		return !maps.Equal(edited.Annotations, m.Machine.Annotations) ||
-			!apiequality.Semantic.DeepEqual(edited.Status.CurrentStatus, m.Machine.Status.CurrentStatus)
+// Changes says that a write would change its object as it was decided on. It compares no more than what is edited here: this is asked for
+// all machines each time, and next to none are written to.
+func Changes(write change.Write) bool {
+	switch before := write.Before.(type) {
+	case *machinev1alpha1.Machine:
+		after := *before
+		after.Annotations = maps.Clone(before.Annotations)
+		write.Edit(&after)
+		return !maps.Equal(after.Annotations, before.Annotations) ||
+			!apiequality.Semantic.DeepEqual(after.Status.CurrentStatus, before.Status.CurrentStatus)
+	case *corev1.Node:
+		after := *before
+		after.Annotations = maps.Clone(before.Annotations)
+		after.Status.Conditions = slices.Clone(before.Status.Conditions)
+		write.Edit(&after)
+		return !maps.Equal(after.Annotations, before.Annotations) ||
+			len(after.Spec.Taints) != len(before.Spec.Taints) ||
+			!slices.Equal(after.Status.Conditions, before.Status.Conditions)
 	}
-	if m.Node == nil {
-		return false
+	return write.Changes()
+}
+
+// Make makes a write in copies of the objects of a member.
+func Make(write change.Write, m *facts.Member) {
+	switch write.Before.(type) {
+	case *machinev1alpha1.Machine:
+		m.Machine = m.Machine.DeepCopy()
+		write.Edit(m.Machine)
+	case *corev1.Node:
+		if m.Node != nil {
+			m.Node = m.Node.DeepCopy()
+			write.Edit(m.Node)
+		}
 	}
-	edited := *m.Node
-	edited.Annotations = maps.Clone(m.Node.Annotations)
-	edited.Status.Conditions = slices.Clone(m.Node.Status.Conditions)
-	s.Node(&edited)
-	return !maps.Equal(edited.Annotations, m.Node.Annotations) ||
-		len(edited.Spec.Taints) != len(m.Node.Spec.Taints) ||
-		!slices.Equal(edited.Status.Conditions, m.Node.Status.Conditions)
 }
 
 // respite is how far away the deadline is put of a machine that is overdue.
@@ -101,11 +100,11 @@ const respite = time.Minute
 
 // reprieve puts the deadline off of a machine that has missed it and was not held (H3). machine-controller-manager looks
 // at the machine with our first write, and would have it terminated before the hold is complete.
-func reprieve(timeouts facts.Timeouts, now time.Time) Step {
-	return Step{Hold: true, Lock: true, Status: true, Machine: func(m *machinev1alpha1.Machine) {
+func reprieve(d Decision, timeouts facts.Timeouts, now time.Time) change.Write {
+	return change.Write{Before: d.Machine, Hold: true, Lock: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown // the phase whose timer can be shifted
 		m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(now.Add(respite - timeouts.Health).Truncate(time.Second))
-	}}
+	})}
 }
 
 // record writes the preservation that is to be on the Machine.
@@ -115,34 +114,35 @@ func record(machine *machinev1alpha1.Machine, d Decision) {
 	writeSpent(machine, d)
 }
 
-func protection(d Decision, now time.Time) Step {
-	return Step{
-		Lock: d.Node != nil && isTainted(d.Node) != d.Target.Drains(), // the list of taints is replaced as a whole
-		Node: func(node *corev1.Node) { protect(node); taint(node, d.Target.Drains(), now) },
+func protection(d Decision, now time.Time) change.Write {
+	return change.Write{
+		Before: d.Node,
+		Lock:   isTainted(d.Node) != d.Target.Drains(), // the list of taints is replaced as a whole
+		Edit:   change.Edit(func(node *corev1.Node) { protect(node); taint(node, d.Target.Drains(), now) }),
 	}
 }
 
 // condition shows the hold on the Node (P11). What is only protected needs none.
-func condition(holder Holder, d Decision, now time.Time) Step {
-	return Step{Status: true, Node: func(node *corev1.Node) {
+func condition(holder Holder, d Decision, now time.Time) change.Write {
+	return change.Write{Before: d.Node, Status: true, Edit: change.Edit(func(node *corev1.Node) {
 		if d.unheld(holder) {
 			setReleased(node, now)
 			return
 		}
 		setPreserved(node, d.Target, now)
-	}}
+	})}
 }
 
 // cleanNode removes all traces of a preservation from the Node.
-func cleanNode(d Decision, now time.Time) []Step {
-	var lock bool
-	if d.Node != nil {
-		// A request may have been written anew, and the list of taints is replaced as a whole.
-		_, restores := setAside(d.Machine, true)
-		lock = isTainted(d.Node) || d.ConsumeRequest || restores || d.forgedFailed()
+func cleanNode(d Decision, now time.Time) []change.Write {
+	if d.Node == nil {
+		return nil
 	}
-	return []Step{
-		{Lock: lock, Node: func(node *corev1.Node) {
+	// A request may have been written anew, and the list of taints is replaced as a whole.
+	_, restores := setAside(d.Machine, true)
+	lock := isTainted(d.Node) || d.ConsumeRequest || restores || d.forgedFailed()
+	return []change.Write{
+		{Before: d.Node, Lock: lock, Edit: change.Edit(func(node *corev1.Node) {
 			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
 			// all nodes in the end (P3). One that was never preserved has no condition.
 			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil || d.Machine.Annotations[v1alpha1.AnnotationNodeUncleaned] != "") {
@@ -153,8 +153,8 @@ func cleanNode(d Decision, now time.Time) []Step {
 			if d.ConsumeRequest || d.forgedFailed() {
 				consume(node.Annotations)
 			}
-		}},
-		{Node: func(node *corev1.Node) { setReleased(node, now) }, Status: true},
+		})},
+		{Before: d.Node, Status: true, Edit: change.Edit(func(node *corev1.Node) { setReleased(node, now) })},
 	}
 }
 

@@ -49,19 +49,12 @@ var _ = Describe("Steps", func() {
 		d := decideAt(holder, *m, now)
 		for _, step := range Steps(holder, d, timeouts, now) {
 			machine, node := m.Machine, m.Node
-			switch {
-			case step.Machine != nil:
-				m.Machine = machine.DeepCopy()
-				step.Machine(m.Machine)
-			case node != nil:
-				m.Node = node.DeepCopy()
-				step.Node(m.Node)
-			}
+			Make(step, m)
 			if equal(machine, m.Machine) && equal(node, m.Node) {
 				continue
 			}
 			kind := "node"
-			if step.Machine != nil {
+			if machine != m.Machine {
 				kind = "machine"
 			}
 			if step.Status {
@@ -84,10 +77,9 @@ var _ = Describe("Steps", func() {
 				GinkgoHelper()
 				d.NodeDenied = true
 				for _, step := range Steps(holder, d, timeouts, now) {
-					Expect(step.AfterNode).To(BeFalse())
-					if step.Machine != nil {
-						m.Machine = m.Machine.DeepCopy()
-						step.Machine(m.Machine)
+					Expect(step.AfterAll).To(BeFalse())
+					if _, ok := step.Before.(*machinev1alpha1.Machine); ok {
+						Make(step, m)
 					}
 				}
 			}
@@ -191,7 +183,7 @@ var _ = Describe("Steps", func() {
 					m := facts.Member{Machine: Machine("m", overdue)}
 					first := Steps(holder, decideAt(holder, m, now), facts.DefaultTimeouts, now)[0]
 					Expect(first).To(And(HaveField("Hold", true), HaveField("Lock", true), HaveField("Status", true)))
-					first.Machine(m.Machine)
+					Make(first, &m)
 					Expect(m.Machine.Status.CurrentStatus).To(Equal(machinev1alpha1.CurrentStatus{
 						Phase: machinev1alpha1.MachineUnknown, LastUpdateTime: metav1.NewTime(now.Add(-9 * time.Minute)),
 					}))

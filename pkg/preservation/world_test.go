@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -365,7 +366,7 @@ func (w *world) reconcile(before []modelMachine) (wrote bool) {
 	// The holds of all machines come first.
 	for _, r := range runs {
 		holds := len(r.steps)
-		if i := slices.IndexFunc(r.steps, func(step Step) bool { return !step.Hold }); i >= 0 {
+		if i := slices.IndexFunc(r.steps, func(step change.Write) bool { return !step.Hold }); i >= 0 {
 			holds = i
 		}
 		for ; holds > 0; holds-- {
@@ -412,17 +413,18 @@ func (w *world) holder() Holder {
 type run struct {
 	*world
 	machine           *machine
-	steps             []Step
+	steps             []change.Write
 	target, untouched bool
 	wrote, nodeFailed bool
 }
 
-func (r *run) do(steps []Step) {
+func (r *run) do(steps []change.Write) {
 	for _, step := range steps {
+		_, onMachine := step.Before.(*machinev1alpha1.Machine)
 		switch {
-		case r.crashed, step.AfterNode && r.nodeFailed:
+		case r.crashed, step.AfterAll && r.nodeFailed:
 			return
-		case step.Machine != nil:
+		case onMachine:
 			r.onMachine(step)
 		case r.machine.node != nil && !r.nodeFailed:
 			r.onNode(step)
@@ -441,11 +443,11 @@ func (r *run) checkRespite() {
 	}
 }
 
-func (r *run) onMachine(step Step) {
+func (r *run) onMachine(step change.Write) {
 	old := r.machine.obj
 	edited := *old
 	edited.Annotations = maps.Clone(old.Annotations)
-	step.Machine(&edited)
+	step.Edit(&edited)
 	if len(edited.Annotations) == 0 {
 		edited.Annotations = nil
 	}
@@ -469,13 +471,13 @@ func (r *run) onMachine(step Step) {
 	r.machine.noteSync(old.Annotations)
 }
 
-func (r *run) onNode(step Step) {
+func (r *run) onNode(step change.Write) {
 	old := r.machine.node
 	edited := *old
 	edited.Annotations = maps.Clone(old.Annotations)
 	edited.Spec.Taints = slices.Clone(old.Spec.Taints)
 	edited.Status.Conditions = slices.Clone(old.Status.Conditions)
-	step.Node(&edited)
+	step.Edit(&edited)
 	if len(edited.Annotations) == 0 {
 		edited.Annotations = nil
 	}

@@ -573,7 +573,7 @@ var _ = Describe("Decide", func() {
 				Expect(d.Confirm).To(BeTrue())
 				Expect(d.PowerOff).To(BeNil())
 				if d.WriteMachine != nil {
-					Expect(UnderWay(d.WriteMachine)).To(Equal(UnderWay(m.obj)))
+					Expect(UnderWay(d.WriteMachine.After.(*machinev1alpha1.Machine))).To(Equal(UnderWay(m.obj)))
 				}
 				for _, write := range d.WriteNode {
 					Expect(tainted(write.After.(*corev1.Node))).To(BeFalse())

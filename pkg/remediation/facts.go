@@ -203,8 +203,8 @@ type Decision struct {
 	// Release says that the host is to be released, if it still has the Owner that it has now (X2): a Machine that was restored
 	// has another UID, and releases what it has asked for before.
 	Release bool
-	// WriteMachine is the Machine as it is to be, nil if it is so; to be refused if it has changed since it was read.
-	WriteMachine *machinev1alpha1.Machine
+	// WriteMachine is the change of the Machine, nil for none.
+	WriteMachine *change.Write
 	// WriteNode are the changes of the Node.
 	WriteNode []change.Write
 	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.

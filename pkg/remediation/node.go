@@ -116,7 +116,7 @@ func (d *decision) editNode() {
 		after.Spec.Taints = append(after.Spec.Taints, taint)
 	}
 	if taken || untainted || d.fence {
-		d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after})
+		d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after, Lock: true})
 	}
 	d.editCondition()
 }

@@ -61,7 +61,7 @@ func Clean(node *corev1.Node, tainted bool) []change.Write {
 	var writes []change.Write
 	if tainted {
 		if after := node.DeepCopy(); untaint(after) {
-			writes = append(writes, change.Write{Before: node, After: after})
+			writes = append(writes, change.Write{Before: node, After: after, Lock: true})
 		}
 	}
 	if shown := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle); shown != nil {

@@ -381,7 +381,7 @@ func (w *world) carryOut(d Decision) {
 		if !w.goes() || m.obj != d.Machine { // a crash, or a conflict
 			return
 		}
-		w.writeMachine(m, d.WriteMachine)
+		w.writeMachine(m, d.WriteMachine.After.(*machinev1alpha1.Machine))
 	}
 	if d.PowerOff != nil {
 		if !w.goes() {

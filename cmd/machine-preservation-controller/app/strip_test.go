@@ -5,7 +5,6 @@
 package app_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -240,19 +240,14 @@ var _ = Describe("Strip", func() {
 		wantMachine, wantNode := read()
 		for _, step := range preservation.Steps(holder, d, timeouts, builder.Start) {
 			m, n := read()
-			if step.Machine != nil {
-				step.Machine(wantMachine)
-				base := strip(m).(*machinev1alpha1.Machine)
-				edited := base.DeepCopy()
-				step.Machine(edited)
-				patch(ctx, c, step, edited, client.MergeFrom(base))
+			if _, ok := step.Before.(*machinev1alpha1.Machine); ok {
+				step.Edit(wantMachine)
+				step.Before = strip(m).(*machinev1alpha1.Machine)
 			} else {
-				step.Node(wantNode)
-				base := strip(n).(*corev1.Node)
-				edited := base.DeepCopy()
-				step.Node(edited)
-				patch(ctx, c, step, edited, client.StrategicMergeFrom(base))
+				step.Edit(wantNode)
+				step.Before = strip(n).(*corev1.Node)
 			}
+			Expect(executor.Apply(ctx, c, step).Err()).To(Succeed())
 		}
 		gotMachine, gotNode := read()
 		for _, object := range []client.Object{wantMachine, wantNode, gotMachine, gotNode} {
@@ -276,14 +271,4 @@ func text(object client.Object) []byte {
 	result, err := json.Marshal(object)
 	Expect(err).NotTo(HaveOccurred())
 	return result
-}
-
-// patch writes as the controllers do.
-func patch(ctx context.Context, c client.Client, step preservation.Step, object client.Object, patch client.Patch) {
-	GinkgoHelper()
-	if step.Status {
-		Expect(c.Status().Patch(ctx, object, patch)).To(Succeed())
-		return
-	}
-	Expect(c.Patch(ctx, object, patch)).To(Succeed())
 }

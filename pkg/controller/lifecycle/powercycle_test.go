@@ -429,7 +429,7 @@ var _ = Describe("Power cycles", func() {
 						return errors.New("fake")
 					},
 				})
-				Expect(reconcile()).To(MatchError("failed to set /node back: fake"))
+				Expect(reconcile()).To(MatchError("failed to write Node node: fake"))
 				expect(false, true)
 				forgotten(slices.Collect(maps.Keys(marks("", "")))...)
 

@@ -8,7 +8,6 @@ package drain
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +21,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -115,11 +115,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // report writes the progress into the node's condition if it differs from what is there.
 func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress drain.Progress, now time.Time) error {
 	write, told := failure.Show(node, progress, now)
-	if !write.Changes() {
-		return nil
-	}
-	if _, err := shoot.Apply(ctx, r.Nodes, write); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("failed to write the drain progress: %w", text.CutError(err)))
+	run := executor.Apply(ctx, r.Nodes, write)
+	if !run.Written(node) {
+		return run.Err()
 	}
 	for _, event := range told {
 		r.tell(node, event)

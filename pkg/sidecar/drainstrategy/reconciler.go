@@ -11,7 +11,6 @@ package drainstrategy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,11 +23,11 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -93,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	f.Drain, m.ahead = update.DrainOf(machine, node, missed, m.ahead, now)
 	if f.Drain == (update.Drain{}) {
 		r.forget(node.Name)
-		return reconcile.Result{}, r.write(ctx, update.Show(node, nil, now))
+		return reconcile.Result{}, executor.Apply(ctx, r.Nodes, update.Show(node, nil, now)).Err()
 	}
 
 	var known bool
@@ -116,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	} else {
 		timedOut.DeleteLabelValues(node.Name)
 	}
-	if err := r.write(ctx, decision.Write); err != nil {
+	if err := executor.Apply(ctx, r.Nodes, decision.Write).Err(); err != nil {
 		return reconcile.Result{}, err
 	}
 	if decision.JustFailed {
@@ -139,16 +138,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 	}
 	return result, nil
-}
-
-func (r *Reconciler) write(ctx context.Context, write change.Write) error {
-	if !write.Changes() {
-		return nil
-	}
-	if _, err := shoot.Apply(ctx, r.Nodes, write); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to write the condition of the node: %w", text.CutError(err))
-	}
-	return nil
 }
 
 func (r *Reconciler) tell(node *corev1.Node, told ...update.Event) {

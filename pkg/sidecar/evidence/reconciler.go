@@ -29,9 +29,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -247,11 +249,11 @@ func (r *Reconciler) mark(ctx context.Context, before *machinev1alpha1.Machine, 
 
 // annotate writes AnnotationEvidence on a machine as it was read: the cache may not know yet that the failure is over.
 func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Machine, value string) error {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	after := machine.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationEvidence, value)
-	return client.IgnoreNotFound(r.Source.Patch(call, after, client.MergeFromWithOptions(machine, client.MergeFromWithOptimisticLock{})))
+	run := executor.Run{Seed: r.Source, Timeout: callTimeout}
+	run.Do(ctx, change.Write{Before: machine, After: after, Lock: true})
+	return run.Err()
 }
 
 // lookAfter deletes what has had its time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.

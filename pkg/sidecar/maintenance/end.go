@@ -14,7 +14,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
@@ -25,21 +27,23 @@ import (
 // others waiting: some are left then, and it may be called again.
 func End(ctx context.Context, c client.Client, now time.Time) error {
 	// Nodes come first: a finalizer is what is left of the record that there is something to undo on its own node.
-	nodesErr := shoot.EndEach(ctx, c, &corev1.NodeList{}, endNode)
-	return errors.Join(nodesErr, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, func(ctx context.Context, c client.Client, obj client.Object) error {
+	nodesErr := shoot.EndEach(ctx, c, &corev1.NodeList{}, func(obj client.Object) ([]change.Write, error) {
+		return cleanNode(obj.(*corev1.Node)), nil
+	})
+	return errors.Join(nodesErr, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, func(obj client.Object) ([]change.Write, error) {
 		nm := obj.(*v1alpha1.NodeMaintenance)
 		if nodesErr != nil {
 			if err := isSetBack(ctx, c, nm.Spec.NodeName); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return endMaintenance(ctx, c, nm, now)
+		return maintenance.CleanMaintenance(nm, now), nil
 	}))
 }
 
 // isSetBack returns an error if a node is not set back, or nobody knows.
 func isSetBack(ctx context.Context, c client.Client, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, executor.Timeout)
 	defer cancel()
 	node, err := shoot.ReadNode(ctx, c, name)
 	if err == nil && node != nil && len(maintenance.Clean(node)) > 0 {
@@ -48,29 +52,9 @@ func isSetBack(ctx context.Context, c client.Client, name string) error {
 	return err
 }
 
-func endNode(ctx context.Context, c client.Client, obj client.Object) error {
-	node := obj.(*corev1.Node)
+func cleanNode(node *corev1.Node) []change.Write {
 	if !maintenance.IsMarked(node) {
 		return nil
 	}
-	for _, write := range maintenance.Clean(node) {
-		if _, err := shoot.Apply(ctx, c, write); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func endMaintenance(ctx context.Context, c client.Client, nm *v1alpha1.NodeMaintenance, now time.Time) error {
-	version := nm.ResourceVersion
-	for _, write := range maintenance.CleanMaintenance(nm, now) {
-		write.Before.SetResourceVersion(version)
-		write.After.SetResourceVersion(version)
-		written, err := shoot.Apply(ctx, c, write)
-		if err != nil {
-			return err
-		}
-		version = written.GetResourceVersion()
-	}
-	return nil
+	return maintenance.Clean(node)
 }

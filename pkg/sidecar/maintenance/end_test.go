@@ -121,7 +121,7 @@ var _ = Describe("End", func() {
 			}
 			return c.Patch(ctx, obj, patch, opts...)
 		}}, Node("n1", cordoned), Node("n2", cordoned), maintenance("a", "Ready", of("n1")), maintenance("b", "Ready", of("n2")), maintenance("c", "Ready", of("gone")))
-		Expect(End(ctx, c, time.Now())).To(MatchError(And(ContainSubstring("failed to set /n1 back: denied"), ContainSubstring("failed to set default/a back: node n1 is not set back yet"))))
+		Expect(End(ctx, c, time.Now())).To(MatchError(And(ContainSubstring("failed to write Node n1: denied"), ContainSubstring("failed to set default/a back: node n1 is not set back yet"))))
 		node, nm := &corev1.Node{}, &v1alpha1.NodeMaintenance{}
 		Expect(c.Get(ctx, client.ObjectKey{Name: "n2"}, node)).To(Succeed())
 		Expect(node.Spec.Unschedulable).To(BeFalse())

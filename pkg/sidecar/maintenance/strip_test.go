@@ -22,8 +22,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -89,13 +89,13 @@ var _ = Describe("What is kept of a NodeMaintenance", func() {
 			Expect(err).NotTo(HaveOccurred())
 			after := before.DeepCopy()
 			edit(after)
-			written, err := shoot.Apply(ctx, c, change.Write{Before: before, After: after})
-			Expect(err).NotTo(HaveOccurred())
-			before, after = written.(*v1alpha1.NodeMaintenance), written.DeepCopyObject().(*v1alpha1.NodeMaintenance)
+			run := executor.Apply(ctx, c, change.Write{Before: before, After: after, Lock: true})
+			Expect(run.Err()).NotTo(HaveOccurred())
+			before = executor.Latest(run, before)
+			after = before.DeepCopy()
 			after.Status.WaitForCompletion, after.Status.Drain = nil, nil
 			domain.SetPhase(&after.Status, "Pending", "", 1, Start)
-			_, err = shoot.Apply(ctx, c, change.Write{Before: before, After: after, Status: true})
-			Expect(err).NotTo(HaveOccurred())
+			Expect(executor.Apply(ctx, c, change.Write{Before: before, After: after, Status: true, Lock: true}).Err()).To(Succeed())
 
 			now := &v1alpha1.NodeMaintenance{}
 			Expect(c.Get(ctx, client.ObjectKeyFromObject(stored), now)).To(Succeed())

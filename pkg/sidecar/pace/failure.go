@@ -22,8 +22,8 @@ const (
 
 // Failure is what is remembered of something that fails again and again. The zero Failure has not failed yet.
 type Failure struct {
-	// Until is when it is to be tried again.
-	Until time.Time
+	// Since is when it failed first, Until when it is to be tried again.
+	Since, Until time.Time
 
 	text    string
 	backoff wait.Backoff
@@ -33,6 +33,7 @@ type Failure struct {
 // way before.
 func (f *Failure) Again(err error, now time.Time) (after time.Duration, news bool) {
 	if f.Until.IsZero() {
+		f.Since = now
 		f.backoff = wait.Backoff{Duration: MinRetry, Factor: 2, Steps: 10, Cap: MaxRetry}
 	}
 	news = f.text != err.Error()

@@ -53,7 +53,7 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	errs := []error{unread, ctx.Err()}
 	for _, run := range runs {
 		<-run.ended
-		errs = append(errs, run.error())
+		errs = append(errs, run.writes.Err())
 	}
 	return errors.Join(errs...)
 }

@@ -173,7 +173,7 @@ func (m *memory) end(run *run, now time.Time) outcome {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.runs, run.uid())
-	err := run.error()
+	err := run.writes.Err()
 	if err == nil {
 		delete(m.failures, run.uid())
 		return outcome{left: run.left}
@@ -187,7 +187,7 @@ func (m *memory) end(run *run, now time.Time) outcome {
 	o.backoff, o.news = f.Again(err, now)
 	f.intent = intentOf(run.decision)
 	switch {
-	case run.nodeErr == nil:
+	case run.nodeErr() == nil:
 		f.deniedSince = time.Time{}
 	case f.deniedSince.IsZero():
 		f.deniedSince = now

@@ -106,7 +106,7 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 	with(used).Set(0)
 	for _, member := range group.Members {
 		if run := runs[member.Machine.UID]; run != nil {
-			member.Machine, member.Node = run.machine, run.node
+			member.Machine, member.Node = run.machine(), run.node()
 		}
 		record := preservation.ReadRecord(member.Machine)
 		if record == nil {

@@ -20,7 +20,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -280,7 +280,7 @@ var _ = Describe("Rounds", func() {
 				Eventually(ended).Should(BeClosed())
 				Expect(err).To(MatchError(denied))
 				for i := range 20 {
-					Expect(err).To(MatchError(ContainSubstring(fmt.Sprintf("node m%02d: ", i))))
+					Expect(err).To(MatchError(ContainSubstring(fmt.Sprintf("Node m%02d: ", i))))
 				}
 			})
 
@@ -346,8 +346,10 @@ var _ = Describe("Rounds", func() {
 	}
 
 	It("should run steps that all belong to the hold", func(ctx SpecContext) {
-		hold := preservation.Step{Hold: true, Machine: func(*machinev1alpha1.Machine) {}}
-		Expect(Hold(ctx, []preservation.Step{hold, hold})).To(BeZero())
-		Expect(Hold(ctx, []preservation.Step{hold, {Machine: func(*machinev1alpha1.Machine) {}}})).To(Equal(1))
+		write := change.Write{Before: Machine("m"), Edit: func(change.Object) {}}
+		hold := write
+		hold.Hold = true
+		Expect(Hold(ctx, []change.Write{hold, hold})).To(BeZero())
+		Expect(Hold(ctx, []change.Write{hold, write})).To(Equal(1))
 	})
 })

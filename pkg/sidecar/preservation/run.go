@@ -7,23 +7,21 @@ package preservation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 // patience is how long a round waits for the runs that it has begun.
@@ -42,15 +40,12 @@ type run struct {
 	*Reconciler
 	decision *preservation.Decision
 	pool     string
-	steps    []preservation.Step
+	steps    []change.Write
 	// claimed is the machine with the place within the share that the run is about to write; nil if it is about none.
 	claimed *machinev1alpha1.Machine
 
-	machine *machinev1alpha1.Machine
-	// node is nil if there is none, or none any more.
-	node                *corev1.Node
-	recorded, gone      bool
-	machineErr, nodeErr error
+	writes   executor.Run
+	recorded bool
 
 	// held is closed when the steps that make the hold were run, proceed when the others may be, ended after those.
 	held, proceed, ended chan struct{}
@@ -77,20 +72,19 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 			decision:   d,
 			pool:       pool,
 			steps:      steps,
-			machine:    d.Machine,
-			node:       d.Node,
 			held:       make(chan struct{}),
 			proceed:    make(chan struct{}),
 			ended:      make(chan struct{}),
 		}
-		if !d.Confirm && !slices.ContainsFunc(steps, func(step preservation.Step) bool { return step.Changes(d.Member) }) {
+		if !d.Confirm && !slices.ContainsFunc(steps, preservation.Changes) {
 			continue
 		}
+		run.writes = executor.Run{Seed: r.Source, Shoot: r.Nodes, Timeout: callTimeout, Subject: d.Machine, Wrote: run.wrote}
 		if d.TakesPlace() {
 			run.claimed = d.Machine.DeepCopy()
 			for _, step := range run.steps {
-				if step.Record && step.Machine != nil {
-					step.Machine(run.claimed)
+				if step.Record {
+					step.Edit(run.claimed)
 				}
 			}
 		}
@@ -137,7 +131,7 @@ func (r *run) do(ctx context.Context, m *memory, lookAgain func()) {
 	if err == nil {
 		err = panics.Catch(ctx, func() error { r.finish(ctx); return nil })
 	}
-	r.failed(r.machine, err)
+	r.writes.Fail(r.decision.Machine, err)
 	if r.report(ctx, m).left {
 		lookAgain()
 	}
@@ -148,10 +142,10 @@ func (r *run) finish(ctx context.Context) {
 	if r.releases() {
 		r.readNode(ctx)
 		d := *r.decision
-		d.Node = r.node
+		d.Node = r.node()
 		r.steps = preservation.Steps(r.Holder, d, r.Timeouts, r.Clock.Now())
 	}
-	r.carry(ctx, r.steps)
+	r.writes.Do(ctx, r.steps...)
 }
 
 // hold runs the steps that make the hold: the first ones.
@@ -160,14 +154,14 @@ func (r *run) hold(ctx context.Context) {
 		r.steps = nil
 		return
 	}
-	others := slices.IndexFunc(r.steps, func(step preservation.Step) bool { return !step.Hold })
+	others := slices.IndexFunc(r.steps, func(step change.Write) bool { return !step.Hold })
 	if others < 0 {
 		others = len(r.steps)
 	}
-	r.carry(ctx, r.steps[:others])
+	r.writes.Do(ctx, r.steps[:others]...)
 	r.steps = r.steps[others:]
 	// A machine that is being terminated by now is not told to be preserved (H3).
-	if r.recorded && !r.gone && r.machine.DeletionTimestamp == nil {
+	if r.recorded && !r.writes.Gone(r.decision.Machine) && r.machine().DeletionTimestamp == nil {
 		r.transition(r.decision, r.pool)
 	}
 }
@@ -175,106 +169,59 @@ func (r *run) hold(ctx context.Context) {
 // confirm says that the machine is neither preserved nor deleted yet and that the request still stands, whatever the caches know: it
 // would get another expiry.
 func (r *run) confirm(ctx context.Context) bool {
-	machine := &machinev1alpha1.Machine{}
-	err := call(ctx, callTimeout, func(ctx context.Context) error {
-		return r.SourceReader.Get(ctx, client.ObjectKeyFromObject(r.machine), machine)
-	})
-	r.failed(r.machine, err)
-	if err != nil || machine.UID != r.machine.UID || machine.DeletionTimestamp != nil || preservation.ReadRecord(machine) != nil {
+	if !r.writes.Read(ctx, r.SourceReader, r.decision.Machine) {
 		return false
 	}
-	r.machine = machine
+	machine := r.machine()
+	if machine.UID != r.decision.Machine.UID || machine.DeletionTimestamp != nil || preservation.ReadRecord(machine) != nil {
+		return false
+	}
 
-	member := facts.Member{Machine: machine, Node: r.node, NodeUnknown: r.decision.NodeUnknown}
-	if r.decision.Request.OnNode && r.node != nil {
+	member := facts.Member{Machine: machine, Node: r.node(), NodeUnknown: r.decision.NodeUnknown}
+	if r.decision.Request.OnNode && member.Node != nil {
 		// Where the shoot's API server is not there, the machine will not be either if it is not held (P9).
-		if r.readNode(ctx); r.nodeErr != nil && !r.decision.Target.Failing() {
+		if r.readNode(ctx); r.nodeErr() != nil && !r.decision.Target.Failing() {
 			return false
 		}
-		member.Node = r.node
+		member.Node = r.node()
 	}
 	return preservation.RequestOf(member, r.MaxTimeout).Value == r.decision.Request.Value
 }
 
 // releases says that the record is about to be removed: nobody would look for our marks on the node any more.
 func (r *run) releases() bool {
-	return r.decision.Current != nil && r.decision.Target == nil && r.node != nil && r.NodeReader != nil
+	return r.decision.Current != nil && r.decision.Target == nil && r.node() != nil && r.NodeReader != nil
 }
 
 // readNode reads the node as it is now. The cache may not know yet what the run before has put there.
 func (r *run) readNode(ctx context.Context) {
-	node := &corev1.Node{}
-	err := call(ctx, confirmTimeout, func(ctx context.Context) error {
-		return r.NodeReader.Get(ctx, client.ObjectKeyFromObject(r.node), node)
-	})
-	if r.failed(r.node, err); err == nil {
-		r.node = node
-	}
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	r.writes.Read(ctx, r.NodeReader, r.decision.Node)
 }
 
-// carry runs steps up to the first one that must not be without an earlier one.
-func (r *run) carry(ctx context.Context, steps []preservation.Step) {
-	for _, step := range steps {
-		if r.gone || r.machineErr != nil || step.AfterNode && r.nodeErr != nil {
-			return
-		}
-		if step.Node != nil && r.nodeErr != nil {
-			continue
-		}
-		r.write(ctx, step)
-	}
+// machine returns the machine as it was read or written last.
+func (r *run) machine() *machinev1alpha1.Machine {
+	return executor.Latest(&r.writes, r.decision.Machine)
 }
 
-// edit returns the object that a step is about as it is, and as the step makes it; nil if there is none.
-func (r *run) edit(step preservation.Step) (original, edited client.Object) {
-	switch {
-	case step.Machine != nil:
-		machine := r.machine.DeepCopy()
-		step.Machine(machine)
-		return r.machine, machine
-	case r.node != nil:
-		node := r.node.DeepCopy()
-		step.Node(node)
-		return r.node, node
+// node returns the node as it was read or written last, nil if there is none, or none any more.
+func (r *run) node() *corev1.Node {
+	if r.decision.Node == nil || r.writes.Gone(r.decision.Node) {
+		return nil
 	}
-	return nil, nil
+	return executor.Latest(&r.writes, r.decision.Node)
 }
 
-// write patches what a step changes.
-func (r *run) write(ctx context.Context, step preservation.Step) {
-	original, edited := r.edit(step)
-	if apiequality.Semantic.DeepEqual(original, edited) {
-		return
+func (r *run) nodeErr() error {
+	if r.decision.Node == nil {
+		return nil
 	}
-	var (
-		writer = r.Source
-		base   = original.DeepCopyObject().(client.Object)
-		opts   []client.MergeFromOption
-	)
-	if step.Lock {
-		opts = append(opts, client.MergeFromWithOptimisticLock{})
-	}
-	patch := client.MergeFromWithOptions(base, opts...)
-	if step.Node != nil {
-		// Conditions are merged by their type: the others are the kubelet's.
-		writer, patch = r.Nodes, client.StrategicMergeFrom(base, opts...)
-	}
-	if err := call(ctx, callTimeout, func(ctx context.Context) error {
-		if step.Status {
-			return writer.Status().Patch(ctx, edited, patch)
-		}
-		return writer.Patch(ctx, edited, patch)
-	}); err != nil {
-		r.failed(original, err)
-		return
-	}
+	return r.writes.ErrOf(r.decision.Node)
+}
 
-	if node, ok := edited.(*corev1.Node); ok {
-		r.node = node
-		return
-	}
-	r.machine = edited.(*machinev1alpha1.Machine)
-	// The record is the transition: whatever fails after it is caught up with in silence.
+// wrote tells of the transition once the record is written: whatever fails after it is caught up with in silence.
+func (r *run) wrote(ctx context.Context, step change.Write) {
 	if !step.Record || r.decision.Rule == "" || r.recorded {
 		return
 	}
@@ -282,48 +229,29 @@ func (r *run) write(ctx context.Context, step preservation.Step) {
 	if !step.Hold {
 		r.transition(r.decision, r.pool)
 	}
-	why := r.nodeErr
+	why := r.nodeErr()
 	if why == nil && r.decision.NodeUnknown {
 		why = errors.New("it was waited for long enough")
 	}
 	if r.decision.Target == nil && why != nil {
-		logf.FromContext(ctx).Info("Released a machine without its node", "machine", r.machine.Name, "pool", r.pool, "reason", why.Error())
+		logf.FromContext(ctx).Info("Released a machine without its node", "machine", r.decision.Machine.Name, "pool", r.pool, "reason", why.Error())
 		r.Events.both(r.decision, corev1.EventTypeWarning, preservation.EventNodeDenied, "Machine is released although its node was not cleaned: "+why.Error())
 	}
 }
 
-// failed notes why a call for an object failed, if it did. An object that is gone needs nothing.
-func (r *run) failed(object client.Object, err error) {
-	_, isNode := object.(*corev1.Node)
-	switch {
-	case err == nil:
-	case isNode && apierrors.IsNotFound(err):
-		r.node = nil
-	case isNode:
-		r.nodeErr = fmt.Errorf("failed to handle node %s: %w", object.GetName(), text.CutError(err))
-	case apierrors.IsNotFound(err):
-		r.gone = true
-	default:
-		r.machineErr = fmt.Errorf("failed to handle machine %s: %w", object.GetName(), text.CutError(err))
-	}
-}
-
-// error returns why the run failed, nil if it did not.
-func (r *run) error() error { return errors.Join(r.machineErr, r.nodeErr) }
-
 // report has the memory know of the end of the run, and people of its failure.
 func (r *run) report(ctx context.Context, m *memory) outcome {
 	o := m.end(r, r.Clock.Now())
-	failure := r.error()
+	failure := r.writes.Err()
 	if failure == nil || ctx.Err() != nil {
 		return o
 	}
 
-	log := logf.FromContext(ctx).WithValues("machine", r.machine.Name, "pool", r.pool, "retryAfter", o.backoff.String())
+	log := logf.FromContext(ctx).WithValues("machine", r.decision.Machine.Name, "pool", r.pool, "retryAfter", o.backoff.String())
 	trouble := false
-	for kind, err := range map[string]error{kindMachine: r.machineErr, kindNode: r.nodeErr} {
+	for kind, err := range map[string]error{kindMachine: r.writes.ErrOf(r.decision.Machine), kindNode: r.nodeErr()} {
 		// A conflict is no trouble: somebody else wrote first, and what they wrote is decided on anew.
-		if err != nil && !apierrors.IsConflict(err) {
+		if err != nil && !pace.OnlyConflicts(err) {
 			errorsTotal.WithLabelValues(r.pool, kind).Inc()
 			trouble = true
 		}

@@ -39,7 +39,7 @@ var _ = Describe("End", func() {
 			}
 			return nil
 		}
-		Expect(End(ctx, e.intercept(true), machines.Items)).To(MatchError(ContainSubstring("failed to set /ours back: denied")))
+		Expect(End(ctx, e.intercept(true), machines.Items)).To(MatchError(ContainSubstring("failed to write Node ours: denied")))
 		Expect(e.node(ctx, "other").Status.Conditions).NotTo(shown)
 		e.fail = func(string, bool) error { return nil }
 		Expect(End(ctx, e.intercept(true), machines.Items)).To(Succeed())

@@ -19,7 +19,7 @@ import (
 type memory struct {
 	mutex sync.Mutex
 	// denials are the Nodes that could not be written to, and remains what was left on them, by the machine.
-	denials map[types.UID]denial
+	denials map[types.UID]pace.Failure
 	remains map[types.UID]remains
 	// quiet is when the machines were seen without a request (X16).
 	quiet map[types.UID]quiet
@@ -31,19 +31,13 @@ type quiet struct {
 	over        bool
 }
 
-// denial is since when a Node cannot be written to.
-type denial struct {
-	pace.Failure
-	since time.Time
-}
-
 type remains struct {
 	remediation.Remains
 	time time.Time
 }
 
 func newMemory() *memory {
-	return &memory{denials: map[types.UID]denial{}, remains: map[types.UID]remains{}, quiet: map[types.UID]quiet{}}
+	return &memory{denials: map[types.UID]pace.Failure{}, remains: map[types.UID]remains{}, quiet: map[types.UID]quiet{}}
 }
 
 // denied says that a Node has not been writable for so long that nothing waits for it any more.
@@ -51,7 +45,7 @@ func (m *memory) denied(machine types.UID, now time.Time) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	d, ok := m.denials[machine]
-	return ok && !now.Before(d.since.Add(pace.VetoTimeout))
+	return ok && !now.Before(d.Since.Add(pace.VetoTimeout))
 }
 
 // retryAt returns when a Node is to be written to again; zero for now.
@@ -69,10 +63,7 @@ func (m *memory) wrote(machine types.UID, err error, now time.Time) (news bool) 
 		delete(m.denials, machine)
 		return false
 	}
-	d, ok := m.denials[machine]
-	if !ok {
-		d.since = now
-	}
+	d := m.denials[machine]
 	_, news = d.Again(err, now)
 	m.denials[machine] = d
 	return news
@@ -104,7 +95,7 @@ func (m *memory) unasked(machine types.UID) (last, since time.Time) {
 func (m *memory) keep(members []remediation.Member, read time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	denials, remaining, times := map[types.UID]denial{}, map[types.UID]remains{}, map[types.UID]quiet{}
+	denials, remaining, times := map[types.UID]pace.Failure{}, map[types.UID]remains{}, map[types.UID]quiet{}
 	for _, member := range members {
 		q, ok := m.quiet[member.Machine.UID]
 		if isOver := !member.IsUnasked(); isOver {

@@ -499,7 +499,7 @@ var _ = Describe("Reconciler", func() {
 			for range 10 {
 				_, err := e.round(ctx)
 				if bad == "patch Machine/m" {
-					Expect(err).To(MatchError("failed to go on with machine m: panic: what is this"))
+					Expect(err).To(MatchError(HaveSuffix("failed to write Machine shoot--test--one/m: panic: what is this")))
 				} else {
 					Expect(err).NotTo(HaveOccurred())
 				}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,8 +20,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -106,9 +105,10 @@ func (r *run) writeMachine(ctx context.Context) {
 		r.failed(ctx, driver.Release(ctx, r.Host))
 	}
 	if r.WriteMachine != nil {
-		err := r.Source.Patch(ctx, r.WriteMachine, client.MergeFromWithOptions(r.Machine, client.MergeFromWithOptimisticLock{}))
-		r.failed(ctx, err)
-		r.told = err == nil
+		run := executor.Run{Seed: r.Source, Timeout: callTimeout}
+		run.Do(ctx, *r.WriteMachine)
+		r.failed(ctx, run.Err())
+		r.told = run.Written(r.Machine)
 	}
 	if r.PowerOff != nil && driver != nil && r.goesOn() {
 		r.failed(ctx, driver.PowerOff(ctx, r.Host, *r.PowerOff))
@@ -121,7 +121,7 @@ func (r *run) goesOn() bool { return r.err == nil && !r.conflict }
 // failed notes why a write failed, if it did. What is gone needs nothing.
 func (r *run) failed(ctx context.Context, err error) {
 	switch {
-	case apierrors.IsConflict(err):
+	case pace.OnlyConflicts(err):
 		// It is decided anew on what somebody else has written.
 		logf.FromContext(ctx).V(1).Info("Somebody else wrote first", "machine", r.Machine.Name, "reason", err.Error())
 		r.conflict = true
@@ -140,23 +140,13 @@ func (r *run) writeNode(ctx context.Context, memory *memory) {
 		r.retry = at
 		return
 	}
-	err := panics.Catch(ctx, func() error {
-		for _, write := range r.WriteNode {
-			if _, err := shoot.Apply(ctx, r.Nodes, write); err != nil {
-				return text.CutError(err)
-			}
-		}
-		return nil
-	})
-	switch {
-	case err == nil:
-		r.told = true
-	case apierrors.IsConflict(err):
+	run := executor.Apply(ctx, r.Nodes, r.WriteNode...)
+	err := run.Err()
+	if pace.OnlyConflicts(err) {
 		r.failed(ctx, err)
 		return
-	case apierrors.IsNotFound(err):
-		err = nil
 	}
+	r.told = r.told || err == nil && !run.Gone(r.Node)
 	if memory.wrote(uid, err, r.Clock.Now()) {
 		logf.FromContext(ctx).Info("Node cannot be written to", "machine", r.Machine.Name, "reason", err.Error())
 	}

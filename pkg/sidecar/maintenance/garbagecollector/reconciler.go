@@ -20,8 +20,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // delete deletes a NodeMaintenance as it was read: the requestor may have asked to keep it since.
 func (r *Reconciler) delete(ctx context.Context, nm *v1alpha1.NodeMaintenance, since time.Time, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, executor.Timeout)
 	defer cancel()
 	if err := r.Shoot.Delete(ctx, nm.DeepCopy(), client.Preconditions{UID: &nm.UID, ResourceVersion: &nm.ResourceVersion}); err != nil {
 		return fmt.Errorf("failed to delete the NodeMaintenance: %w", text.CutError(err))
@@ -98,8 +98,8 @@ func (r *Reconciler) delete(ctx context.Context, nm *v1alpha1.NodeMaintenance, s
 func (r *Reconciler) end(ctx context.Context, nm *v1alpha1.NodeMaintenance, since time.Time, limit time.Duration) error {
 	after := nm.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationEnded, "true")
-	if _, err := shoot.Apply(ctx, r.Shoot, change.Write{Before: nm, After: after}); err != nil {
-		return fmt.Errorf("failed to end the NodeMaintenance: %w", text.CutError(err))
+	if run := executor.Apply(ctx, r.Shoot, change.Write{Before: nm, After: after, Lock: true}); !run.Written(nm) {
+		return run.Err()
 	}
 	logf.FromContext(ctx).Info("Ended a NodeMaintenance that nobody let go of", "since", since, "phase", domain.PhaseOf(nm))
 	waitsFor := "its requestor has failed"

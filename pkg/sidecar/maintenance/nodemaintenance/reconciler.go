@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
@@ -32,6 +31,7 @@ import (
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -148,7 +148,7 @@ func (r *Reconciler) read(ctx context.Context, name string) (*domain.Facts, erro
 		known.Node = nil
 		return known, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, shoot.WriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, executor.Timeout)
 	defer cancel()
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if !apierrors.IsNotFound(err) {
@@ -233,58 +233,32 @@ func isUnderWay(err error) bool {
 // and what is gone is none any more. An Event of what was not written is left out, and so is that a cordon was put back.
 func (r *Reconciler) write(ctx context.Context, facts *domain.Facts, outcome *domain.Outcome) (bool, error) {
 	var (
+		run    = executor.Apply(ctx, r.Shoot, outcome.Writes...)
+		failed = func(nm *v1alpha1.NodeMaintenance) bool { return run.ErrOf(nm) != nil || run.Gone(nm) }
 		errs   []error
-		latest = map[types.UID]client.Object{}
-		failed = sets.New[types.UID]()
-		gone   = sets.New[types.UID]()
-		log    = logf.FromContext(ctx).V(1)
 	)
-	for _, write := range outcome.Writes {
-		uid := write.Before.GetUID()
-		if failed.Has(uid) {
-			continue
+	outcome.Events = slices.DeleteFunc(outcome.Events, func(e domain.Event) bool { return failed(e.Maintenance) })
+	if node := facts.Node; node != nil {
+		outcome.PutBack = outcome.PutBack && run.Written(node)
+		if err := run.ErrOf(node); err != nil {
+			errs = append(errs, underWayError{err})
 		}
-		if object, ok := latest[uid]; ok {
-			write.Before.SetResourceVersion(object.GetResourceVersion())
-			write.After.SetResourceVersion(object.GetResourceVersion())
-		}
-		after, err := shoot.Apply(ctx, r.Shoot, write)
-		if err != nil {
-			failed.Insert(uid)
-			if apierrors.IsNotFound(err) {
-				gone.Insert(uid)
-				continue
-			}
-			err = fmt.Errorf("failed to write %T %s: %w", write.Before, client.ObjectKeyFromObject(after), text.CutError(err))
-			if nm, ok := write.Before.(*v1alpha1.NodeMaintenance); !ok || domain.InProgress(nm) {
-				err = underWayError{err}
-			}
-			errs = append(errs, err)
-			continue
-		}
-		latest[uid] = after
-		log.Info("Wrote", "kind", fmt.Sprintf("%T", after), "object", client.ObjectKeyFromObject(after), "status", write.Status, "resourceVersion", after.GetResourceVersion())
-	}
-
-	if facts.Node != nil {
-		if node, ok := latest[facts.Node.UID]; ok {
-			facts.Node = node.(*corev1.Node)
-		}
-		if gone.Has(facts.Node.UID) {
+		if facts.Node = executor.Latest(run, node); run.Gone(node) {
 			facts.Node = nil
 		}
 	}
 	for i, nm := range facts.Maintenances {
-		if after, ok := latest[nm.UID]; ok {
-			facts.Maintenances[i] = after.(*v1alpha1.NodeMaintenance)
+		err := run.ErrOf(nm)
+		if err != nil && domain.InProgress(nm) {
+			err = underWayError{err}
 		}
+		errs = append(errs, err)
+		facts.Maintenances[i] = executor.Latest(run, nm)
 	}
 	facts.Maintenances = slices.DeleteFunc(facts.Maintenances, func(nm *v1alpha1.NodeMaintenance) bool {
-		return gone.Has(nm.UID) || nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
+		return run.Gone(nm) || nm.DeletionTimestamp != nil && len(nm.Finalizers) == 0
 	})
-	outcome.PutBack = outcome.PutBack && len(latest) > 0
-	outcome.Events = slices.DeleteFunc(outcome.Events, func(e domain.Event) bool { return failed.Has(e.Maintenance.UID) })
-	return len(latest)+len(gone) > 0, errors.Join(errs...)
+	return run.Changed(), errors.Join(errs...)
 }
 
 // act carries actions out, and puts off the next ones.

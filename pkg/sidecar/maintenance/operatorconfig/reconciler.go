@@ -7,7 +7,6 @@ package operatorconfig
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,7 +19,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -49,8 +48,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !meta.SetStatusCondition(&after.Status.Conditions, condition) {
 		return reconcile.Result{}, nil
 	}
-	if _, err := shoot.Apply(ctx, r.Shoot, change.Write{Before: config, After: after, Status: true}); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("failed to write whether the configuration counts: %w", text.CutError(err)))
+	if run := executor.Apply(ctx, r.Shoot, change.Write{Before: config, After: after, Status: true, Lock: true}); !run.Written(config) {
+		return reconcile.Result{}, run.Err()
 	}
 	if condition.Status == metav1.ConditionFalse {
 		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, EventNotUsed, condition.Reason, "%s", text.Note(condition.Message))

@@ -25,7 +25,9 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
@@ -83,8 +85,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	if live.Promise != nil {
-		if _, err := shoot.Apply(ctx, r.Shoot, *live.Promise); err != nil {
-			return reconcile.Result{}, fmt.Errorf("failed to write what is chosen: %w", text.CutError(err))
+		if run := executor.Apply(ctx, r.Shoot, *live.Promise); !run.Written(config) {
+			return reconcile.Result{}, run.Err()
 		}
 	}
 	return reconcile.Result{}, r.writeEach(ctx, live.Scheduled, domain.Request.Schedule)
@@ -157,8 +159,8 @@ func (r *Reconciler) read(ctx context.Context, read func(context.Context) error)
 func (r *Reconciler) writeEach(ctx context.Context, requests []domain.Request, edit func(domain.Request, *v1alpha1.NodeMaintenance, time.Time) *change.Write) error {
 	var errs []error
 	for _, request := range requests {
-		if err := r.write(ctx, request, edit); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			errs = append(errs, fmt.Errorf("failed to write the phase of %s: %w", request.NamespacedName, text.CutError(err)))
+		if err := r.write(ctx, request, edit); client.IgnoreNotFound(err) != nil && !pace.OnlyConflicts(err) {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
@@ -167,20 +169,17 @@ func (r *Reconciler) writeEach(ctx context.Context, requests []domain.Request, e
 func (r *Reconciler) write(ctx context.Context, request domain.Request, edit func(domain.Request, *v1alpha1.NodeMaintenance, time.Time) *change.Write) error {
 	nm := &v1alpha1.NodeMaintenance{}
 	if err := r.read(ctx, func(ctx context.Context) error { return r.Live.Get(ctx, request.NamespacedName, nm) }); err != nil {
-		return err
+		return fmt.Errorf("failed to read NodeMaintenance %s: %w", request.NamespacedName, text.CutError(err))
 	}
 	write := edit(request, nm, r.Clock.Now())
 	if write == nil {
 		return nil
 	}
-	written, err := shoot.Apply(ctx, r.Shoot, *write)
-	if err != nil {
-		return err
-	}
-	after := written.(*v1alpha1.NodeMaintenance)
+	run := executor.Apply(ctx, r.Shoot, *write)
+	after := executor.Latest(run, nm)
 	if phase := domain.PhaseOf(after); phase != domain.PhaseOf(nm) {
 		logf.FromContext(ctx).Info("Scheduled", "nodeMaintenance", request.NamespacedName, "node", request.Node)
 		maintenance.Tell(r.Recorder, domain.Event{Maintenance: after, Reason: domain.EventConditionChanged, Note: phase})
 	}
-	return nil
+	return run.Err()
 }

@@ -1,0 +1,232 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+var _ = Describe("Run", func() {
+	var (
+		c       client.WithWatch
+		machine *machinev1alpha1.Machine
+		node    *corev1.Node
+		// calls are the writes that were asked for, and before is called before each.
+		calls  []string
+		before func(client.Object) error
+		run    *Run
+	)
+
+	BeforeEach(func(ctx SpecContext) {
+		scheme := runtime.NewScheme()
+		Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+		Expect(machinev1alpha1.AddToScheme(scheme)).To(Succeed())
+		calls, before = nil, func(client.Object) error { return nil }
+		call := func(obj client.Object, what string) error {
+			calls = append(calls, what)
+			return before(obj)
+		}
+		c = interceptor.NewClient(fakeclient.NewClientBuilder().WithScheme(scheme).
+			WithObjects(Machine("m"), Node("m")).WithStatusSubresource(&machinev1alpha1.Machine{}, &corev1.Node{}).Build(), interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if err := call(obj, obj.GetAnnotations()["write"]); err != nil {
+					return err
+				}
+				return c.Patch(ctx, obj, patch, opts...)
+			},
+			SubResourcePatch: func(ctx context.Context, c client.Client, resource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+				if err := call(obj, resource); err != nil {
+					return err
+				}
+				return c.SubResource(resource).Patch(ctx, obj, patch, opts...)
+			},
+		})
+		machine, node = Machine("m"), Node("m")
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(node), node)).To(Succeed())
+		run = &Run{Seed: c, Shoot: c}
+	})
+
+	// mark returns a write that says so on an object.
+	mark := func(obj change.Object, name string) change.Write {
+		return change.Write{Before: obj, Edit: func(o change.Object) { annotate(o, "write", name) }}
+	}
+	locked := func(write change.Write) change.Write { write.Lock = true; return write }
+	afterAll := func(write change.Write) change.Write { write.AfterAll = true; return write }
+	// to returns a locked write of a state.
+	to := func(obj *corev1.Node, edit func(*corev1.Node)) change.Write {
+		after := obj.DeepCopy()
+		edit(after)
+		return change.Write{Before: obj, After: after, Lock: true}
+	}
+	// others change an object behind our back.
+	others := func(ctx context.Context, obj client.Object) {
+		GinkgoHelper()
+		theirs := obj.DeepCopyObject().(client.Object)
+		annotate(theirs, "others", "true")
+		calledBefore := before
+		before = func(client.Object) error { return nil }
+		Expect(c.Patch(ctx, theirs, client.MergeFrom(obj))).To(Succeed())
+		calls, before = nil, calledBefore
+	}
+
+	It("should write in order, each on what came back of the one before", func(ctx SpecContext) {
+		others(ctx, machine)
+		run.Do(ctx, mark(machine, "1"), locked(change.Write{Before: machine, Edit: func(o change.Object) {
+			Expect(o.GetAnnotations()).To(HaveKeyWithValue("others", "true"))
+			annotate(o, "write", "2")
+		}}), mark(node, "3"))
+		Expect(calls).To(Equal([]string{"1", "2", "3"}))
+		Expect(run.Err()).NotTo(HaveOccurred())
+		Expect(run.Written(machine)).To(BeTrue())
+		Expect(Latest(run, machine).Annotations).To(And(HaveKeyWithValue("others", "true"), HaveKeyWithValue("write", "2")))
+		Expect(machine.Annotations).To(BeEmpty(), "it is a copy that is written")
+	})
+
+	It("should lock states against others, and not against itself", func(ctx SpecContext) {
+		writes := []change.Write{
+			to(node, func(n *corev1.Node) { n.Spec.Unschedulable = true }),
+			{Before: node, After: func() *corev1.Node { n := node.DeepCopy(); n.Status.NodeInfo.BootID = "b"; return n }(), Status: true, Lock: true},
+		}
+		Expect(Apply(ctx, c, writes...).Err()).To(Succeed())
+		Expect(calls).To(Equal([]string{"", "status"}))
+		again := Apply(ctx, c, writes...)
+		Expect(pace.OnlyConflicts(again.Err())).To(BeTrue(), "%v", again.Err())
+		Expect(again.Changed()).To(BeFalse())
+		Expect(calls).To(HaveLen(3), "none of an object of which one has failed")
+	})
+
+	It("should leave conditions of others alone without a lock", func(ctx SpecContext) {
+		theirs := node.DeepCopy()
+		theirs.Status.Conditions = []corev1.NodeCondition{{Type: "Theirs", Status: corev1.ConditionTrue}}
+		Expect(c.Status().Patch(ctx, theirs, client.MergeFrom(node))).To(Succeed())
+		run.Do(ctx, change.Write{Before: node, Status: true, Edit: change.Edit(func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Ours", Status: corev1.ConditionTrue})
+		})})
+		Expect(run.Err()).NotTo(HaveOccurred())
+		Expect(Latest(run, node).Status.Conditions).To(ContainElements(HaveField("Type", BeEquivalentTo("Theirs")), HaveField("Type", BeEquivalentTo("Ours"))))
+	})
+
+	It("should call for nothing that changes nothing", func(ctx SpecContext) {
+		write := mark(machine, "1")
+		Expect(write.Changes()).To(BeTrue())
+		run.Do(ctx, write, write, change.Write{Before: node, After: node.DeepCopy()})
+		Expect(calls).To(Equal([]string{"1"}))
+		Expect(run.Written(node)).To(BeFalse())
+	})
+
+	It("should tell of each write", func(ctx SpecContext) {
+		var told int
+		run.Wrote = func(_ context.Context, _ change.Write) {
+			told++
+			Expect(calls).To(HaveLen(told))
+		}
+		run.Do(ctx, mark(machine, "1"), mark(machine, "1"), mark(node, "2"))
+		Expect(told).To(Equal(2))
+	})
+
+	Context("where the node cannot be written to", func() {
+		denied := errors.New("denied")
+
+		BeforeEach(func() {
+			before = func(obj client.Object) error {
+				if _, ok := obj.(*corev1.Node); ok {
+					return denied
+				}
+				return nil
+			}
+		})
+
+		It("should go on with what does not wait for it", func(ctx SpecContext) {
+			run.Do(ctx, mark(node, "1"), mark(node, "2"), mark(machine, "3"), afterAll(mark(machine, "4")), mark(machine, "5"))
+			Expect(calls).To(Equal([]string{"1", "3"}), "and what comes after what waits")
+			Expect(run.Err()).To(MatchError(denied))
+			Expect(run.Err()).To(MatchError("failed to write Node m: denied"))
+			Expect(run.ErrOf(machine)).NotTo(HaveOccurred())
+			Expect(run.Changed()).To(BeTrue())
+		})
+
+		It("should go on where it is gone", func(ctx SpecContext) {
+			Expect(c.Delete(ctx, node)).To(Succeed())
+			before = func(client.Object) error { return nil }
+			run.Do(ctx, mark(node, "1"), mark(node, "2"), afterAll(mark(machine, "3")))
+			Expect(calls).To(Equal([]string{"1", "3"}))
+			Expect(run.Gone(node)).To(BeTrue())
+			Expect(run.Err()).NotTo(HaveOccurred())
+		})
+	})
+
+	DescribeTable("should write nothing once what all is about is lost", func(ctx SpecContext, lose func(context.Context)) {
+		run.Subject = machine
+		lose(ctx)
+		calls = nil
+		run.Do(ctx, mark(machine, "1"), mark(node, "2"))
+		run.Do(ctx, mark(node, "3"))
+		Expect(calls).To(Equal([]string{"1"}))
+	},
+		Entry("because it is gone", func(ctx context.Context) { Expect(c.Delete(ctx, machine)).To(Succeed()) }),
+		Entry("because it cannot be written to", func(context.Context) {
+			before = func(client.Object) error { return errors.New("denied") }
+		}),
+	)
+
+	It("should write on what it has read", func(ctx SpecContext) {
+		others(ctx, machine)
+		Expect(run.Read(ctx, c, machine)).To(BeTrue())
+		run.Do(ctx, locked(mark(machine, "1")))
+		Expect(run.Err()).NotTo(HaveOccurred())
+		Expect(Latest(run, machine).Annotations).To(HaveLen(2))
+
+		Expect(c.Delete(ctx, node)).To(Succeed())
+		Expect(run.Read(ctx, c, node)).To(BeFalse())
+		Expect(run.Gone(node)).To(BeTrue())
+		run.Do(ctx, mark(node, "2"))
+		Expect(calls).To(Equal([]string{"1"}))
+	})
+
+	It("P12: should wait for no call longer than its time, and live on when an edit panics", func(ctx SpecContext) {
+		run.Timeout = time.Millisecond
+		run.Shoot = interceptor.NewClient(c, interceptor.Funcs{Patch: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch, _ ...client.PatchOption) error {
+			deadline, _ := ctx.Deadline()
+			Expect(time.Until(deadline)).To(BeNumerically("<=", run.Timeout))
+			<-ctx.Done()
+			return ctx.Err()
+		}})
+		run.Do(ctx, mark(node, "1"), change.Write{Before: machine, Edit: func(change.Object) { panic("no such annotation") }})
+		Expect(run.ErrOf(node)).To(MatchError(context.DeadlineExceeded))
+		Expect(run.ErrOf(machine)).To(MatchError(ContainSubstring("panic: no such annotation")))
+
+		run.Fail(machine, errors.New("never mind"))
+		Expect(run.ErrOf(machine)).To(MatchError(ContainSubstring("never mind")))
+	})
+})
+
+func annotate(obj metav1.Object, key, value string) {
+	annotations := map[string]string{key: value}
+	for k, v := range obj.GetAnnotations() {
+		if k != key {
+			annotations[k] = v
+		}
+	}
+	obj.SetAnnotations(annotations)
+}
