@@ -54,4 +54,9 @@ func (w Write) On(object Object) (before, after Object) {
 }
 
 // Changes says that there is something to be written.
-func (w Write) Changes() bool { return !apiequality.Semantic.DeepEqual(w.On(w.Before)) }
+func (w Write) Changes() bool {
+	if w.Edit == nil {
+		return !apiequality.Semantic.DeepEqual(w.Before, w.After)
+	}
+	return !apiequality.Semantic.DeepEqual(w.On(w.Before))
+}

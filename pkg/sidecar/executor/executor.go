@@ -30,7 +30,8 @@ import (
 // Timeout is how long a call may take, unless a Run has another one.
 const Timeout = 5 * time.Second
 
-// Run carries out the writes of one decision in their order, and knows what has become of their objects. It is used by one goroutine.
+// Run carries out the writes of one decision in their order, and knows what has become of their objects. One goroutine writes; once it has
+// ended, others may ask.
 type Run struct {
 	// Seed writes Machines, Shoot all else.
 	Seed, Shoot client.Client
@@ -93,6 +94,9 @@ func (r *Run) Do(ctx context.Context, writes ...change.Write) {
 
 // write makes a write on what has become of its object, and returns what comes back, nil if there is nothing to be written.
 func (r *Run) write(ctx context.Context, write change.Write, latest change.Object) (change.Object, error) {
+	if write.Edit == nil && !write.Changes() {
+		return nil, nil
+	}
 	before, after := write.On(latest)
 	if apiequality.Semantic.DeepEqual(before, after) {
 		return nil, nil
@@ -150,6 +154,14 @@ func (r *Run) of(obj change.Object) *object {
 	return r.objects[k]
 }
 
+// find returns what has become of an object. It notes nothing: after its last write, a Run may be asked by several goroutines.
+func (r *Run) find(obj change.Object) *object {
+	if o := r.objects[key{reflect.TypeOf(obj), client.ObjectKeyFromObject(obj)}]; o != nil {
+		return o
+	}
+	return &object{latest: obj}
+}
+
 func (o *object) isLost() bool { return o.gone || o.err != nil }
 
 // note notes how a call went. What is gone needs nothing.
@@ -163,16 +175,16 @@ func (o *object) note(verb string, err error) {
 }
 
 // Latest returns what an object was when it was read or written last.
-func Latest[T change.Object](r *Run, obj T) T { return r.of(obj).latest.(T) }
+func Latest[T change.Object](r *Run, obj T) T { return r.find(obj).latest.(T) }
 
 // Gone says that an object does not exist any more.
-func (r *Run) Gone(obj change.Object) bool { return r.of(obj).gone }
+func (r *Run) Gone(obj change.Object) bool { return r.find(obj).gone }
 
 // ErrOf returns why a call for an object has failed, nil if none has.
-func (r *Run) ErrOf(obj change.Object) error { return r.of(obj).err }
+func (r *Run) ErrOf(obj change.Object) error { return r.find(obj).err }
 
 // Written says that an object was written.
-func (r *Run) Written(obj change.Object) bool { return r.of(obj).written }
+func (r *Run) Written(obj change.Object) bool { return r.find(obj).written }
 
 // Changed says that an object was written, or is gone.
 func (r *Run) Changed() bool {

@@ -7,6 +7,8 @@ package executor_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -133,6 +135,22 @@ var _ = Describe("Run", func() {
 		run.Do(ctx, write, write, change.Write{Before: node, After: node.DeepCopy()})
 		Expect(calls).To(Equal([]string{"1"}))
 		Expect(run.Written(node)).To(BeFalse())
+	})
+
+	It("should be there to be asked by several goroutines once it has ended", func(ctx SpecContext) {
+		run.Do(ctx, mark(machine, "1"))
+		var askers sync.WaitGroup
+		for i := range 4 {
+			askers.Go(func() {
+				for j := range 1000 {
+					other := Node(fmt.Sprintf("%d-%d", i, j))
+					_, _ = run.Gone(other), run.Written(other)
+					_ = run.Err()
+				}
+			})
+		}
+		askers.Wait()
+		Expect(run.Written(machine)).To(BeTrue())
 	})
 
 	It("should tell of each write", func(ctx SpecContext) {

@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	if live.Promise != nil {
-		if run := executor.Apply(ctx, r.Shoot, *live.Promise); !run.Written(config) {
+		if run := executor.Apply(ctx, r.Shoot, *live.Promise); run.Err() != nil || run.Gone(config) {
 			return reconcile.Result{}, run.Err()
 		}
 	}
