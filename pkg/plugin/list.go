@@ -270,17 +270,8 @@ func usedPlaces(machines []kept) []places {
 }
 
 func isConditionTrue(node *corev1.Node, conditionType corev1.NodeConditionType) bool {
-	c := conditionOf(node, conditionType)
+	c := v1alpha1.ConditionOf(node, conditionType)
 	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-func conditionOf(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == conditionType {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 func listHead(wide bool) line {

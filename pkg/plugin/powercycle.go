@@ -133,7 +133,7 @@ func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *wri
 			}
 			confirmed = true
 		}
-		before = conditionOf(node, v1alpha1.ConditionPowerCycle)
+		before = v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle)
 		if w.dryRun == "client" {
 			return nil
 		}
@@ -144,7 +144,7 @@ func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *wri
 
 // isNewer says that the node shows a power cycle that is under way, or that has come to its end since.
 func isNewer(node *corev1.Node, before *corev1.NodeCondition) bool {
-	c := conditionOf(node, v1alpha1.ConditionPowerCycle)
+	c := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle)
 	switch {
 	case c == nil:
 		return false
@@ -165,7 +165,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 	err := await(ctx, shoot, name, func(node *corev1.Node) (bool, error) {
 		c := &corev1.NodeCondition{}
 		if node != nil {
-			c = conditionOf(node, v1alpha1.ConditionPowerCycle)
+			c = v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle)
 		}
 		if begun = begun || node != nil && isNewer(node, before); !begun && node != nil {
 			return false, nil

@@ -81,7 +81,7 @@ func (a Ahead) after(node *corev1.Node, claimed, earliest, now time.Time) Ahead 
 	case isAhead:
 		return Ahead{claimed, a.seen}
 	}
-	if told := toldSince(conditionOf(node)); !told.IsZero() && !told.Before(earliest) && !told.After(now) {
+	if told := toldSince(v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain)); !told.IsZero() && !told.Before(earliest) && !told.After(now) {
 		return Ahead{claimed, told}
 	}
 	return Ahead{claimed, now.Truncate(time.Second)}

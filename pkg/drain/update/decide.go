@@ -15,6 +15,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -107,7 +108,7 @@ func Decide(facts Facts, now time.Time) Decision {
 	})
 
 	// Once failed, it stays so until the drain ends, also across a restart.
-	failedBefore := d.hasFailed(conditionOf(facts.Node))
+	failedBefore := d.hasFailed(v1alpha1.ConditionOf(facts.Node, v1alpha1.ConditionNodeDrain))
 	d.Failed = len(d.pods) > 0 && (failed || failedBefore)
 	d.JustFailed = d.Failed && !failedBefore
 	d.Write = Show(facts.Node, d.condition(actions), now)

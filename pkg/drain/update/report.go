@@ -57,7 +57,7 @@ func (d *Decision) condition(actions []drain.Action) *corev1.NodeCondition {
 		c.Reason, c.Message = v1alpha1.ReasonDrainTimedOut, d.leftText()
 	case d.Failed: // the pods are those that were left when it failed
 		c.Reason = v1alpha1.ReasonDrainTimedOut
-		c.Message, _, _ = strings.Cut(conditionOf(d.facts.Node).Message, keptPrefix)
+		c.Message, _, _ = strings.Cut(v1alpha1.ConditionOf(d.facts.Node, v1alpha1.ConditionNodeDrain).Message, keptPrefix)
 	default:
 		c.Message = d.deadlinesText()
 	}
@@ -128,17 +128,9 @@ func firstNames(names []string) string {
 	return strings.Join(text.First(names, maxNamed), ", ")
 }
 
-func conditionOf(node *corev1.Node) *corev1.NodeCondition {
-	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionNodeDrain })
-	if i < 0 {
-		return nil
-	}
-	return &node.Status.Conditions[i]
-}
-
 // Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so.
 func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) change.Write {
-	before, edited := conditionOf(node), node.DeepCopy()
+	before, edited := v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain), node.DeepCopy()
 	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message {
 		edited.Status.Conditions = slices.DeleteFunc(edited.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionNodeDrain })
 		if wanted != nil {

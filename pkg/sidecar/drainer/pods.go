@@ -237,7 +237,7 @@ func ListPods(ctx context.Context, c kubernetes.Interface, node string) ([]drain
 			pods = append(pods, pod)
 		}
 		return nil
-	}); timed.Err() != nil {
+	}); err != nil && timed.Err() != nil {
 		return nil, fmt.Errorf("failed to list the pods of node %s: it takes longer than %s", node, listTime)
 	} else if err != nil {
 		return nil, fmt.Errorf("failed to list the pods of node %s: %s", node, reasonOf(err))
