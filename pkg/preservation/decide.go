@@ -117,10 +117,12 @@ type Decision struct {
 	// interest once the failure is on record.
 	Deadline time.Time
 
+	// notes are what is noted on the Machine.
+	notes Notes
 	// limit is until when the machine may be kept at the longest, unless an operator says otherwise (P13).
 	limit time.Time
 	// kept is from when until when people and the share have kept the machine, maintained the same of maintenances.
-	kept, maintained span
+	kept, maintained Span
 	// spentUntil is what AnnotationRemediation says if it has had its time, although it does not say so; zero otherwise.
 	spentUntil time.Time
 	// near says that the deadline is at most the margin away, due that it has passed.
@@ -174,7 +176,7 @@ func Decide(g Group, now time.Time) []Decision {
 
 // decide takes the decision for one machine, except where it hangs on the share: then the decision claims.
 func decide(g Group, m facts.Member, now time.Time) Decision {
-	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout)}
+	d := Decision{Member: m, Current: ReadRecord(m.Machine), Request: RequestOf(m, g.MaxTimeout), notes: ReadNotes(m.Machine)}
 
 	if m.Machine.DeletionTimestamp != nil {
 		if d.Current != nil {
@@ -283,7 +285,7 @@ func (d *Decision) autoPreservedNatively() bool {
 
 // hadItsTime says that the machine was let go of to be terminated, and is not healthy since (T8).
 func (d *Decision) hadItsTime() bool {
-	return d.Current == nil && d.Machine.Annotations[v1alpha1.AnnotationReleased] != "" && !d.recovered()
+	return d.Current == nil && !d.notes.Spent.Released.IsZero() && !d.recovered()
 }
 
 // nativeExpiry returns the expiry of a preservation that machine-controller-manager >= 0.62 began by itself, at a person's

@@ -119,7 +119,7 @@ func FuzzDecide(f *testing.F) {
 func checkBounded(t *testing.T, g Group, d Decision, now time.Time, length int) {
 	t.Helper()
 	m := g.Members[0]
-	for key, value := range m.Machine.Annotations {
+	for key, value := range Noted(m.Machine) {
 		if !written.MatchString(value) {
 			t.Errorf("P14: annotation %s of the machine is %q", key, value)
 		}

@@ -31,7 +31,7 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d)
 	// What the other holder left there when machine-controller-manager was downgraded.
 	restoreOnMachine(machine)
-	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
+	note(machine, func(n *Notes) { n.ExpiryInStatus = "" })
 	syncNodeRequest(machine, d)
 	raisePriority(machine)
 }
@@ -68,7 +68,7 @@ func restoreRequest(d Decision) []change.Write {
 	}
 	return []change.Write{
 		{Before: d.Node, Lock: true, Edit: change.Edit(func(node *corev1.Node) { restoreOnNode(d.Machine, node) })},
-		{Before: d.Machine, AfterAll: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationRequest) })},
+		{Before: d.Machine, AfterAll: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { note(m, func(n *Notes) { n.SetAside = "" }) })},
 	}
 }
 

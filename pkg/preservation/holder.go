@@ -43,19 +43,18 @@ func finish(machine *machinev1alpha1.Machine, d Decision, now time.Time) {
 		consume(machine.Annotations)
 		delete(machine.Annotations, v1alpha1.AnnotationLastAppliedNodePreserveValue)
 	}
-	writeSpent(machine, d)
-	setOrDelete(machine, v1alpha1.AnnotationSpentRequest, d.unconsumed())
-	delete(machine.Annotations, v1alpha1.AnnotationNodeUncleaned)
-	if d.NodeDenied && d.Node != nil { // of one that is not known, nobody says that it could not be cleaned
-		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationNodeUncleaned: "true"})
-	}
-	if onNode && d.NodeDenied { // what is on the Node is still the hold's, and nobody's request
-		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(true) + aside
-	}
-	switch {
-	case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && d.healthy: // the phase alone proves nothing (H1)
-		delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	case d.Current != nil && (d.Current.Failed || (d.Current.Failing() || d.Rule == RuleRollout) && d.due && !d.healthy):
-		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationReleased: formatTime(now)})
-	}
+	note(machine, func(n *Notes) {
+		n.spend(d)
+		n.Spent.Request = d.unconsumed()
+		n.NodeUncleaned = d.NodeDenied && d.Node != nil // of one that is not known, nobody says that it could not be cleaned
+		if onNode && d.NodeDenied {                     // what is on the Node is still the hold's, and nobody's request
+			n.SetAside = carrier(true) + aside
+		}
+		switch {
+		case machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && d.healthy: // the phase alone proves nothing (H1)
+			n.Spent.Released = time.Time{}
+		case d.Current != nil && (d.Current.Failed || (d.Current.Failing() || d.Rule == RuleRollout) && d.due && !d.healthy):
+			n.Spent.Released = now.Truncate(time.Second).UTC()
+		}
+	})
 }

@@ -5,7 +5,6 @@
 package preservation
 
 import (
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -15,50 +14,33 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
-// span is the time for which a machine was kept, from the first claim to the end of the last one. It outlives the record:
+// Span is the time for which a machine was kept, from the first claim to the end of the last one. It outlives the record:
 // what is used up of the longest time is counted from its begin, until it comes back (P13, M12).
-type span struct {
-	// since is when it began; zero for none.
-	since time.Time
-	// until is when it ended; zero while it goes on.
-	until time.Time
-}
-
-// readSpan returns a span as it is written on a machine, none if nobody can read it.
-func readSpan(machine *machinev1alpha1.Machine, key string) span {
-	since, until, _ := strings.Cut(machine.Annotations[key], "/")
-	return span{parseTime(since), parseTime(until)}
-}
-
-// String returns the span as it is written, empty for none: its begin and, behind a slash, its end.
-func (s span) String() string {
-	switch {
-	case s.since.IsZero():
-		return ""
-	case s.until.IsZero():
-		return formatTime(s.since)
-	}
-	return formatTime(s.since) + "/" + formatTime(s.until)
+type Span struct {
+	// Since is when it began; zero for none.
+	Since time.Time `json:"since,omitzero"`
+	// Until is when it ended; zero while it goes on.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // settle returns what becomes of a span now that it goes on, or does not.
-func (s span) settle(goesOn bool, now time.Time) span {
+func (s Span) settle(goesOn bool, now time.Time) Span {
 	switch {
 	case goesOn:
-		s.until = time.Time{}
-	case s.until.IsZero() && !s.since.IsZero():
-		s.until = now.Truncate(time.Second)
+		s.Until = time.Time{}
+	case s.Until.IsZero() && !s.Since.IsZero():
+		s.Until = now.Truncate(time.Second).UTC()
 	}
 	return s
 }
 
 // comesBack returns when what was used up in a span that has ended comes back: when the machine was healthy for as long as
 // its health timeout. It is zero if it is not healthy.
-func (d *Decision) comesBack(s span, g Group) time.Time {
-	if s.until.IsZero() || !d.recovered() {
+func (d *Decision) comesBack(s Span, g Group) time.Time {
+	if s.Until.IsZero() || !d.recovered() {
 		return time.Time{}
 	}
-	from := s.until
+	from := s.Until
 	if recovered := d.Machine.Status.CurrentStatus.LastUpdateTime.Time; recovered.After(from) {
 		from = recovered
 	}
@@ -67,15 +49,14 @@ func (d *Decision) comesBack(s span, g Group) time.Time {
 
 // readSpans reads for how long the machine was kept, and what of that has come back by now.
 func (d *Decision) readSpans(g Group, now time.Time) {
-	read := func(key string) span {
-		s := readSpan(d.Machine, key)
+	left := func(s Span) Span {
 		if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {
-			return span{}
+			return Span{}
 		}
 		return s
 	}
-	d.kept, d.maintained = read(v1alpha1.AnnotationPreservedSince), read(v1alpha1.AnnotationMaintainedSince)
-	since := d.kept.since
+	d.kept, d.maintained = left(d.notes.Spent.Kept), left(d.notes.Spent.Maintained)
+	since := d.kept.Since
 	if since.IsZero() {
 		since = now.Truncate(time.Second)
 	}
@@ -88,7 +69,7 @@ func (d *Decision) readSpans(g Group, now time.Time) {
 func (d *Decision) settleSpans(g Group, now time.Time) {
 	target := d.Target
 	if target == nil && g.Disabled { // nobody will be there to count anew
-		d.kept, d.maintained = span{}, span{}
+		d.kept, d.maintained = Span{}, Span{}
 		return
 	}
 	if target != nil && target.Provisional {
@@ -98,27 +79,26 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 		d.kept = d.kept.settle(target != nil || asked, now)
 	}
 	if target != nil && !target.onlyWorkedOn() { // whoever works on a machine has bounds of their own
-		if d.kept.since.IsZero() {
-			d.kept.since = now.Truncate(time.Second)
+		if d.kept.Since.IsZero() {
+			d.kept.Since = now.Truncate(time.Second).UTC()
 		}
-		target.Since = d.kept.since
+		target.Since = d.kept.Since
 	}
 	_, shown := d.maintenance(g)
-	mayGoOn := d.mayBeMaintained(g) && d.maintained.until.IsZero()
+	mayGoOn := d.mayBeMaintained(g) && d.maintained.Until.IsZero()
 	d.maintained = d.maintained.settle(target != nil && target.maintained() || shown || mayGoOn, now)
-	for _, s := range []span{d.kept, d.maintained} {
+	for _, s := range []Span{d.kept, d.maintained} {
 		if at := d.comesBack(s, g); at.After(now) {
 			d.lookAt(at)
 		}
 	}
 }
 
-// writeSpent writes for how long the machine was kept, and what AnnotationRemediation says that is no reason any more.
-func writeSpent(machine *machinev1alpha1.Machine, d Decision) {
-	setOrDelete(machine, v1alpha1.AnnotationPreservedSince, d.kept.String())
-	setOrDelete(machine, v1alpha1.AnnotationMaintainedSince, d.maintained.String())
+// spend notes for how long the machine was kept, and what AnnotationRemediation says that is no reason any more.
+func (n *Notes) spend(d Decision) {
+	n.Spent.Kept, n.Spent.Maintained = d.kept, d.maintained
 	if !d.spentUntil.IsZero() {
-		setAnnotations(machine, nil, map[string]string{v1alpha1.AnnotationRemediatedUntil: formatTime(d.spentUntil)})
+		n.RemediatedUntil = d.spentUntil
 	}
 }
 
@@ -136,7 +116,7 @@ func (d *Decision) refuse(g Group, why reason.Reason) {
 		d.Verdict, d.ConsumeRequest = Refused, g.Holder.obeys(*d)
 	case asked:
 		d.Verdict, d.ConsumeRequest = Ignored, g.Holder.obeys(*d)
-	case d.due && d.Request.Value == "" && g.Share != nil && *g.Share > 0 && d.Machine.Annotations[v1alpha1.AnnotationReleased] == "":
+	case d.due && d.Request.Value == "" && g.Share != nil && *g.Share > 0 && d.notes.Spent.Released.IsZero():
 		d.Verdict = Refused
 	}
 }

@@ -115,7 +115,7 @@ var _ = Describe("Limits", func() {
 				g := group(facts.Member{Machine: Machine("m", failing, worn, Preserved("Failed:Preserved", "now", now), worn), Node: Node("m", NotReady, asked)})
 				decisions, _ := round(g, now)
 				Expect(decisions[0]).To(And(HaveField("Rule", RuleMaxTimeout), HaveField("Why", WhyKeptForTooLong), HaveField("ConsumeRequest", true)))
-				Expect(g.Members[0].Machine.Annotations).To(And(HaveKey(released), HaveKey(preservedSince)))
+				Expect(Noted(g.Members[0].Machine)).To(And(HaveKey(released), HaveKey(preservedSince)))
 
 				for _, request := range []string{"now", "when-failed"} {
 					d := Decide(group(facts.Member{Machine: Machine("m", failing, worn), Node: Node("m", NotReady, NodeAnnotation(preserve, request))}), now)[0]
@@ -131,9 +131,9 @@ var _ = Describe("Limits", func() {
 				d, _ := round(g, now.Add(time.Hour))
 				Expect(d[0].Next).To(Equal(now.Add(time.Hour + facts.DefaultTimeouts.Health)))
 				settled(g, now.Add(time.Hour+facts.DefaultTimeouts.Health-time.Second))
-				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, stamp(now)+"/"+stamp(now.Add(time.Hour))))
+				Expect(Noted(g.Members[0].Machine)).To(HaveKeyWithValue(preservedSince, stamp(now)+"/"+stamp(now.Add(time.Hour))))
 				settled(g, now.Add(time.Hour+facts.DefaultTimeouts.Health))
-				Expect(g.Members[0].Machine.Annotations).NotTo(HaveKey(preservedSince))
+				Expect(Noted(g.Members[0].Machine)).NotTo(HaveKey(preservedSince))
 
 				failed := now.Add(20 * 24 * time.Hour)
 				Phase(machinev1alpha1.MachineUnknown, failed.Add(-facts.DefaultTimeouts.Health))(g.Members[0].Machine)
@@ -147,7 +147,7 @@ var _ = Describe("Limits", func() {
 				Annotation(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now))(m.Machine)
 				g := group(m)
 				settled(g, at)
-				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, HavePrefix(stamp(now.Add(-longest)))))
+				Expect(Noted(g.Members[0].Machine)).To(HaveKeyWithValue(preservedSince, HavePrefix(stamp(now.Add(-longest)))))
 			},
 				Entry("before that time is over", now.Add(facts.DefaultTimeouts.Health-time.Second), facts.Member{Machine: Machine("m"), Node: Node("m")}),
 				Entry("of a machine that is not healthy", now.Add(time.Hour), facts.Member{Machine: Machine("m"), Node: Node("m", NotReady)}),
@@ -164,11 +164,11 @@ var _ = Describe("Limits", func() {
 			It("P13: should read what the version before has written, which did not say when it ended", func() {
 				g := group(facts.Member{Machine: Machine("m", worn), Node: Node("m")})
 				settled(g, now)
-				Expect(g.Members[0].Machine.Annotations).To(HaveKeyWithValue(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now)))
+				Expect(Noted(g.Members[0].Machine)).To(HaveKeyWithValue(preservedSince, stamp(now.Add(-longest))+"/"+stamp(now)))
 				_, changed := round(g, now.Add(time.Minute))
 				Expect(changed).To(BeFalse())
 				settled(g, now.Add(facts.DefaultTimeouts.Health))
-				Expect(g.Members[0].Machine.Annotations).NotTo(HaveKey(preservedSince))
+				Expect(Noted(g.Members[0].Machine)).NotTo(HaveKey(preservedSince))
 			})
 
 			if !native { // else the request is deleted
@@ -276,7 +276,7 @@ var _ = Describe("Limits", func() {
 				settled(g, now)
 				g.Disabled = true
 				_, m := settled(g, now.Add(time.Minute))
-				Expect(m.Machine.Annotations).NotTo(Or(HaveKey(preservedSince), HaveKey(prefix+"maintained-since")))
+				Expect(Noted(m.Machine)).NotTo(Or(HaveKey(preservedSince), HaveKey(prefix+"maintained-since")))
 			})
 
 			It("P13: should heed the limit with each claim that comes later", func() {
@@ -290,9 +290,9 @@ var _ = Describe("Limits", func() {
 				g := group(facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)})
 				_, m := settled(g, now.Add(-10*time.Second))
 				Expect(ReadRecord(m.Machine).Provisional).To(BeTrue())
-				Expect(m.Machine.Annotations).NotTo(HaveKey(preservedSince))
+				Expect(Noted(m.Machine)).NotTo(HaveKey(preservedSince))
 				_, m = settled(g, now)
-				Expect(m.Machine.Annotations).To(HaveKeyWithValue(preservedSince, now.Format(time.RFC3339)))
+				Expect(Noted(m.Machine)).To(HaveKeyWithValue(preservedSince, now.Format(time.RFC3339)))
 			})
 
 			It("P13: should count from now where nobody has counted yet, whatever was written then", func() {
@@ -300,7 +300,7 @@ var _ = Describe("Limits", func() {
 				delete(g.Members[0].Machine.Annotations, preservedSince)
 				_, m := settled(g, now)
 				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", now.Add(longest)))
-				Expect(m.Machine.Annotations).To(HaveKeyWithValue(preservedSince, now.Format(time.RFC3339)))
+				Expect(Noted(m.Machine)).To(HaveKeyWithValue(preservedSince, now.Format(time.RFC3339)))
 			})
 
 			It("P13 P6: should obey an operator who edits the expiry, also beyond the limit", func() {

@@ -54,7 +54,7 @@ func (d *Decision) mayBeMaintained(g Group) bool { return d.NodeUnknown && g.Mai
 // shoot's: it counts only if it is in the past.
 func (d *Decision) countedSince(g Group, now time.Time) time.Time {
 	since, _ := d.maintenance(g)
-	return earlier(cmp.Or(d.maintained.since, since, now), now).Truncate(time.Second)
+	return earlier(cmp.Or(d.maintained.Since, since, now), now).Truncate(time.Second)
 }
 
 func maxHoldTime(g Group) time.Duration { return min(g.Maintenance.MaxHoldTime, g.MaxTimeout) }
@@ -68,7 +68,7 @@ func (d *Decision) maintainable(g Group, now time.Time) (until time.Time, ok boo
 
 // countMaintenance counts from now on, unless that is done already.
 func (d *Decision) countMaintenance(g Group, now time.Time) bool {
-	d.maintained.since = d.countedSince(g, now)
+	d.maintained.Since = d.countedSince(g, now)
 	return false
 }
 
@@ -126,7 +126,7 @@ func (d *Decision) settleMaintenance(a *asker, g Group, now time.Time) {
 func (d *Decision) spendMaintenance(g Group, now time.Time) {
 	until, _ := d.maintainable(g, now)
 	if d.Target.maintained() && d.Target.MaintenanceOver.IsZero() && now.Before(until) {
-		d.maintained.since = now.Add(-maxHoldTime(g)).Truncate(time.Second)
+		d.maintained.Since = now.Add(-maxHoldTime(g)).Truncate(time.Second).UTC()
 	}
 }
 

@@ -105,7 +105,7 @@ var _ = Describe("Maintenance", func() {
 			GinkgoHelper()
 			Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 			Expect(machine(g).Annotations).NotTo(HaveKeyWithValue(preserve, "now"))
-			Expect(machine(g).Annotations).NotTo(HaveKey(prefix + "request"))
+			Expect(Noted(machine(g))).NotTo(HaveKey(prefix + "request"))
 			Expect(g.Members[0].Node.Annotations).NotTo(HaveKeyWithValue(preserve, "now"))
 			Expect(conditionTrue(g.Members[0].Node)).To(BeFalse())
 		}
@@ -131,7 +131,7 @@ var _ = Describe("Maintenance", func() {
 				g := maintained()
 				expectClaim(g, "Running:Preserved", now.Add(hold))
 				expectUnheld(g)
-				Expect(machine(g).Annotations).NotTo(HaveKey(preservedSince))
+				Expect(Noted(machine(g))).NotTo(HaveKey(preservedSince))
 
 				down := now.Add(time.Hour)
 				edit(g, Phase(machinev1alpha1.MachineUnknown, down), NodeOption(NotReady))
@@ -291,7 +291,7 @@ var _ = Describe("Maintenance", func() {
 				edit(g, over)
 				settle(g, now.Add(20*time.Hour))
 				settle(g, now.Add(20*time.Hour+facts.DefaultTimeouts.Health))
-				Expect(machine(g).Annotations).NotTo(HaveKey(prefix + "maintained-since"))
+				Expect(Noted(machine(g))).NotTo(HaveKey(prefix + "maintained-since"))
 				edit(g, since(now.Add(30*time.Hour)))
 				settle(g, now.Add(30*time.Hour))
 				Expect(ReadRecord(machine(g)).Claims).To(ContainElement(Claim{Cause: "maintenance", Expiry: now.Add(30 * time.Hour).Add(hold)}))
@@ -363,7 +363,7 @@ var _ = Describe("Maintenance", func() {
 				Expect(settle(g, now)).To(ConsistOf(RuleMaintenanceOver))
 				expectFree(g)
 				Expect(PreservedCondition(g.Members[0].Node)).To(BeNil())
-				Expect(machine(g).Annotations).To(Equal(map[string]string{maintainedSince: stamp(now) + "/" + stamp(now)}))
+				Expect(Noted(machine(g))).To(Equal(map[string]string{maintainedSince: stamp(now) + "/" + stamp(now)}))
 			})
 
 			It("M13: should leave the health timeout to a machine that is not healthy when the maintenance is over, and not more", func() {
@@ -377,7 +377,7 @@ var _ = Describe("Maintenance", func() {
 					expectHeld(g, now.Add(10*time.Minute))
 				}
 				Expect(settle(g, now.Add(10*time.Minute))).To(ConsistOf(RuleReleaseFailed))
-				Expect(machine(g).Annotations).To(HaveKey(released))
+				Expect(Noted(machine(g))).To(HaveKey(released))
 			})
 
 			It("M13: should go on for another maintenance that begins before the machine is healthy, in the time that was left", func() {
@@ -430,7 +430,7 @@ var _ = Describe("Maintenance", func() {
 				Expect(machine(g).Annotations).To(And(HaveKeyWithValue(prefix+"cause", "now"), HaveKeyWithValue(prefix+"expiry-time", stamp(now.Add(72*time.Hour)))))
 				edit(g, over)
 				settle(g, now)
-				Expect(machine(g).Annotations).NotTo(HaveKey(prefix + "claims"))
+				Expect(Noted(machine(g))).NotTo(HaveKey(prefix + "claims"))
 				edit(g, since(now), NodeOption(func(n *corev1.Node) { delete(n.Annotations, preserve) }))
 				settle(g, now)
 				expectClaim(g, "Running:Preserved", now.Add(hold))

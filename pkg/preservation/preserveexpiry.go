@@ -96,10 +96,11 @@ func isNative(machine *machinev1alpha1.Machine) bool {
 func (PreserveExpiry) unhold(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d)
 	restoreOnMachine(machine)
-	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
-	if d.Node == nil {
-		delete(machine.Annotations, v1alpha1.AnnotationRequest)
-	}
+	note(machine, func(n *Notes) {
+		if n.ExpiryInStatus = ""; d.Node == nil {
+			n.SetAside = ""
+		}
+	})
 	dropBeatenRequest(machine, d)
 	raisePriority(machine)
 }
@@ -115,11 +116,14 @@ func dropBeatenRequest(machine *machinev1alpha1.Machine, d Decision) {
 func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	record(machine, d)
 	expiry := machine.Status.CurrentStatus.PreserveExpiryTime
-	if expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) || d.heldOnceFailed() || d.mayBeForged() {
+	switch {
+	case expiry != nil && !expiry.Time.Equal(d.Target.Expiry()) || d.heldOnceFailed() || d.mayBeForged():
 		// A claim was added or has gone: until the new expiry is there, the old one must not pass for an operator's edit. Nor
 		// must one that machine-controller-manager writes when the machine fails, nor one that it removes with what is forged
 		// for one that an operator brought forward.
-		delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
+		note(machine, func(n *Notes) { n.ExpiryInStatus = "" })
+	case expiry != nil:
+		d.markExpiry(machine)
 	}
 	if d.heldOnceFailed() {
 		raisePriority(machine)
@@ -145,9 +149,9 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	switch {
 	case carried == v1alpha1.RequestNow && ours, isTaken(d.Machine, onNode):
 	case carried == v1alpha1.RequestNow, onNode && d.stays():
-		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+		note(machine, func(n *Notes) { n.SetAside = "" })
 	default:
-		machine.Annotations[v1alpha1.AnnotationRequest] = carrier(onNode) + carried
+		note(machine, func(n *Notes) { n.SetAside = carrier(onNode) + carried })
 	}
 }
 
@@ -175,7 +179,7 @@ func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []change.Write {
 	replacesPhase := d.overdue || d.Target.Failing() && (d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(d.Machine, d.Target))
 	var (
 		annotate        = change.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d) })}
-		annotateAndMark = change.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d); markExpiry(m) })}
+		annotateAndMark = change.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d); d.markExpiry(m) })}
 		expire          = change.Write{Before: d.Machine, Hold: true, Status: true, Lock: replacesPhase, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry()}
 			if !d.Target.Failing() {
@@ -217,7 +221,7 @@ func (h PreserveExpiry) settle(d Decision) []change.Write {
 	if d.withoutExpiry() || d.mayBeForged() {
 		return nil
 	}
-	return []change.Write{{Before: d.Machine, Edit: change.Edit(markExpiry)}}
+	return []change.Write{{Before: d.Machine, Edit: change.Edit(d.markExpiry)}}
 }
 
 // withoutExpiry says that no expiry is to be written into the status: it would not stay there, or machine-controller-manager
@@ -226,8 +230,12 @@ func (d *Decision) withoutExpiry() bool {
 	return d.beingCreated() || d.heldOnceFailed() || d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime == nil
 }
 
-func markExpiry(machine *machinev1alpha1.Machine) {
-	setOrDelete(machine, v1alpha1.AnnotationExpiryInStatus, string(machine.UID))
+// markExpiry notes that the expiry in the status is ours. Until the deadline nobody is told of one that could be edited (H4): then the
+// mark comes with what is written at the deadline, and not in a write of its own.
+func (d *Decision) markExpiry(machine *machinev1alpha1.Machine) {
+	if !d.Target.Provisional {
+		note(machine, func(n *Notes) { n.ExpiryInStatus = machine.UID })
+	}
 }
 
 // beingCreated says that machine-controller-manager has given the machine no phase yet, or tries to create its VM: what it

@@ -25,25 +25,25 @@ const (
 // raisePriority makes a machine the last to go in a scale-down, where machine-controller-manager does not see that it is
 // preserved (P2).
 func raisePriority(machine *machinev1alpha1.Machine) {
-	if _, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]; ok {
+	if ReadNotes(machine).ReplacedPriority != nil {
 		return
 	}
 	value := machine.Annotations[v1alpha1.AnnotationMachinePriority]
 	if priority, err := strconv.Atoi(value); err == nil && (priority == markedPriority || priority > defaultPriority) {
 		return
 	}
-	machine.Annotations[v1alpha1.AnnotationReplacedPriority] = value
+	note(machine, func(n *Notes) { n.ReplacedPriority = &value })
 	machine.Annotations[v1alpha1.AnnotationMachinePriority] = preservedPriority
 }
 
 // restorePriority puts back what raisePriority has replaced, unless somebody else has changed it since.
 func restorePriority(machine *machinev1alpha1.Machine) {
-	replaced, ok := machine.Annotations[v1alpha1.AnnotationReplacedPriority]
-	if !ok {
+	replaced := ReadNotes(machine).ReplacedPriority
+	if replaced == nil {
 		return
 	}
-	delete(machine.Annotations, v1alpha1.AnnotationReplacedPriority)
+	note(machine, func(n *Notes) { n.ReplacedPriority = nil })
 	if machine.Annotations[v1alpha1.AnnotationMachinePriority] == preservedPriority {
-		setOrDelete(machine, v1alpha1.AnnotationMachinePriority, replaced)
+		setOrDelete(machine, v1alpha1.AnnotationMachinePriority, *replaced)
 	}
 }

@@ -414,7 +414,7 @@ func (w *world) unsynced(m *machine) bool {
 }
 
 func (w *world) requestOnMachine(m *machine) {
-	if has(m.obj.Annotations, preserve) && m.kept != nil && (w.newMCM || has(m.obj.Annotations, prefix+"expiry-in-status")) {
+	if has(m.obj.Annotations, preserve) && m.kept != nil && (w.newMCM || has(Noted(m.obj), prefix+"expiry-in-status")) {
 		// MCM >= 0.62 reads its hold there. Whether it or the controller sees the change first is a race.
 		if w.down || w.writesLeft >= 0 || w.shootAway {
 			return
@@ -444,7 +444,7 @@ func (w *world) changeRequest(m *machine, annotations *map[string]string, asked 
 	if there && value == old { // nobody can see that it was written
 		return
 	}
-	if skipAside && (w.down || w.shootAway) && value == "now" && has(m.obj.Annotations, prefix+"request") {
+	if skipAside && (w.down || w.shootAway) && value == "now" && has(Noted(m.obj), prefix+"request") {
 		return
 	}
 	if m.stopped { // what MCM has ended cannot be told any more from what it does about the request
@@ -696,7 +696,7 @@ func (w *world) check(m *machine) {
 // checkKept are the properties of a preserved machine.
 func (w *world) checkKept(m *machine) {
 	var (
-		a         = m.obj.Annotations
+		a         = Noted(m.obj)
 		status    = m.obj.Status.CurrentStatus
 		reachable = !w.shootAway && m.node != nil && w.nodesKnown
 	)
@@ -774,7 +774,7 @@ func (m *machine) heldOnceFailed() bool {
 // checkFree are the properties of a machine that is not preserved.
 func (w *world) checkFree(m *machine) {
 	var (
-		a      = m.obj.Annotations
+		a      = Noted(m.obj)
 		status = m.obj.Status.CurrentStatus
 		asked  = m.request()
 		native = w.newMCM && (asksMCM(m) || asked == "now" || asked == "when-failed") // what is there may be MCM's
@@ -937,7 +937,7 @@ func (w *world) finale() {
 	}
 	w.pass(3 * healthTimeout)
 	for _, m := range w.machines {
-		if m.well() && m.phase == machinev1alpha1.MachineRunning && !m.maintained && !m.deleted && (has(m.obj.Annotations, preservedSince) || has(m.obj.Annotations, maintainedSince)) {
+		if m.well() && m.phase == machinev1alpha1.MachineRunning && !m.maintained && !m.deleted && (has(Noted(m.obj), preservedSince) || has(Noted(m.obj), maintainedSince)) {
 			w.fail("P13, M12: what %s has used up does not come back", m.name)
 		}
 	}

@@ -7,7 +7,6 @@ package preservation
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,11 +16,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
-const (
-	subPhaseSuffix = ":Preserved"
-	// tentativeSuffix is behind the cause of a claim that is tentative.
-	tentativeSuffix = "?"
-)
+const subPhaseSuffix = ":Preserved"
 
 // PhaseFailedPreserved is the sub-phase of a failed machine that is held.
 const PhaseFailedPreserved = string(machinev1alpha1.MachineFailed) + subPhaseSuffix
@@ -29,12 +24,12 @@ const PhaseFailedPreserved = string(machinev1alpha1.MachineFailed) + subPhaseSuf
 // Claim is a reason to keep a machine. Claims add up: the machine is kept while one stands, and each ends by its own rule.
 type Claim struct {
 	// Cause is one of the Cause constants of the API.
-	Cause string
+	Cause string `json:"cause"`
 	// Expiry is when the claim ends. Zero: it was made unreadable by hand.
-	Expiry time.Time
+	Expiry time.Time `json:"expiry,omitzero"`
 	// Tentative says that the claim is the share's, of a machine that is kept already and about to fail: it stands once the
 	// machine has failed, and goes without a trace if that is healthy again before its deadline (T2, H4).
-	Tentative bool
+	Tentative bool `json:"tentative,omitempty"`
 }
 
 // Personal says that a person asked.
@@ -197,38 +192,30 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 	if inStatus := machine.Status.CurrentStatus.PreserveExpiryTime; inStatus != nil && expiryInStatus(machine) {
 		expiry = inStatus.Time
 	}
+	notes := ReadNotes(machine)
 	record := &Record{
-		Claims:      readClaims(annotations[v1alpha1.AnnotationClaims], cause, expiry),
+		Claims:      lineUp(notes.Claims, cause, expiry),
 		Failed:      annotations[v1alpha1.AnnotationPhase] == PhaseFailedPreserved,
-		FailsAt:     parseTime(annotations[v1alpha1.AnnotationFailsAt]),
+		FailsAt:     notes.FailsAt,
 		FailedSince: parseTime(annotations[v1alpha1.AnnotationFailedSince]),
+		Share:       notes.Share,
 	}
 	if record.maintained() {
-		record.MaintenanceOver = parseTime(annotations[v1alpha1.AnnotationMaintenanceOver])
+		record.MaintenanceOver = notes.MaintenanceOver
 	}
 	if record.remediated() {
-		record.RemediatedUntil = remediatedUntil(machine)
+		record.RemediatedUntil = notes.RemediatedUntil
 	}
 	_, told := annotations[v1alpha1.AnnotationPhase]
 	if record.Provisional = !told && !record.FailsAt.IsZero(); !record.Provisional {
-		record.Since = readSpan(machine, v1alpha1.AnnotationPreservedSince).since
-	}
-	if share, err := strconv.ParseInt(annotations[v1alpha1.AnnotationShare], 10, 32); err == nil {
-		record.Share = int32(share)
+		record.Since = notes.Spent.Kept.Since
 	}
 	return record
 }
 
-// readClaims returns the claims of a machine that is kept until expiry. What it says of several claims is brought in line
-// with that: an operator edits the end of the preservation, and not of a claim (P6).
-func readClaims(value, cause string, expiry time.Time) []Claim {
-	var claims []Claim
-	for part := range strings.SplitSeq(value, ",") {
-		if cause, at, ok := strings.Cut(part, "="); ok {
-			cause, tentative := strings.CutSuffix(cause, tentativeSuffix)
-			claims = append(claims, Claim{Cause: cause, Expiry: parseTime(at), Tentative: tentative})
-		}
-	}
+// lineUp brings the claims of a machine in line with the cause and the expiry that people read: an operator edits the end of the
+// preservation, and not of a claim (P6).
+func lineUp(claims []Claim, cause string, expiry time.Time) []Claim {
 	if len(claims) < 2 {
 		return []Claim{{Cause: cause, Expiry: expiry}}
 	}
@@ -246,68 +233,59 @@ func readClaims(value, cause string, expiry time.Time) []Claim {
 	return claims
 }
 
-func (r *Record) writeClaims() string {
-	parts := make([]string, 0, len(r.Claims))
-	for _, claim := range r.Claims {
-		cause := claim.Cause
-		if claim.Tentative {
-			cause += tentativeSuffix
-		}
-		parts = append(parts, cause+"="+formatTime(claim.Expiry))
-	}
-	return strings.Join(parts, ",")
-}
-
 // expiryInStatus says that the expiry was written into the status of this very Machine. One that is restored after a
 // migration of the control plane has its annotations, another UID, and nothing in its status but what
 // machine-controller-manager made of the annotations.
 func expiryInStatus(machine *machinev1alpha1.Machine) bool {
-	uid, ok := machine.Annotations[v1alpha1.AnnotationExpiryInStatus]
-	return ok && uid == string(machine.UID)
+	noted := ReadNotes(machine).ExpiryInStatus
+	return noted != "" && noted == machine.UID
 }
 
-// annotations returns the keys and values with which the record is written on the machine; an absent key is to be
-// removed.
+// annotations returns the keys and values that people read of the record on the machine; an absent key is to be removed.
 func (r *Record) annotations(phase machinev1alpha1.MachinePhase) map[string]string {
 	annotations := map[string]string{
 		v1alpha1.AnnotationCause:      r.Cause(),
 		v1alpha1.AnnotationExpiryTime: formatTime(r.Expiry()),
 	}
-	if len(r.Claims) > 1 {
-		annotations[v1alpha1.AnnotationClaims] = r.writeClaims()
-	}
 	if !r.Provisional {
 		annotations[v1alpha1.AnnotationPhase] = r.Phase(phase)
-	}
-	if !r.FailsAt.IsZero() {
-		annotations[v1alpha1.AnnotationFailsAt] = formatTime(r.FailsAt)
 	}
 	if r.Failing() {
 		annotations[v1alpha1.AnnotationFailedSince] = formatTime(r.FailedSince)
 	}
-	if r.maintained() && !r.MaintenanceOver.IsZero() {
-		annotations[v1alpha1.AnnotationMaintenanceOver] = formatTime(r.MaintenanceOver)
-	}
-	if r.remediated() && !r.RemediatedUntil.IsZero() {
-		annotations[v1alpha1.AnnotationRemediatedUntil] = formatTime(r.RemediatedUntil)
-	}
-	if r.claim(v1alpha1.CauseAuto) != nil && r.Share > 0 {
-		annotations[v1alpha1.AnnotationShare] = strconv.Itoa(int(r.Share))
-	}
 	return annotations
+}
+
+// note notes what nobody but this package reads of a record, nil for none. RemediatedUntil outlives it.
+func (n *Notes) note(r *Record) {
+	n.Claims, n.FailsAt, n.Share, n.MaintenanceOver = nil, time.Time{}, 0, time.Time{}
+	if r == nil {
+		return
+	}
+	n.FailsAt, n.RemediatedUntil = r.FailsAt.UTC(), time.Time{}
+	if len(r.Claims) > 1 { // else people read all there is
+		for _, claim := range r.Claims {
+			claim.Expiry = claim.Expiry.UTC()
+			n.Claims = append(n.Claims, claim)
+		}
+	}
+	if r.claim(v1alpha1.CauseAuto) != nil {
+		n.Share = r.Share
+	}
+	if r.maintained() {
+		n.MaintenanceOver = r.MaintenanceOver.UTC()
+	}
+	if r.remediated() {
+		n.RemediatedUntil = r.RemediatedUntil.UTC()
+	}
 }
 
 // recordKeys are the keys that annotations may return.
 var recordKeys = []string{
 	v1alpha1.AnnotationCause,
 	v1alpha1.AnnotationExpiryTime,
-	v1alpha1.AnnotationClaims,
 	v1alpha1.AnnotationPhase,
-	v1alpha1.AnnotationFailsAt,
 	v1alpha1.AnnotationFailedSince,
-	v1alpha1.AnnotationShare,
-	v1alpha1.AnnotationMaintenanceOver,
-	v1alpha1.AnnotationRemediatedUntil,
 }
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or

@@ -7,8 +7,6 @@ package preservation
 import (
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
@@ -36,15 +34,10 @@ func (d *Decision) remediation(g Group) (until time.Time, ok bool) {
 	return parseTime(value).Truncate(time.Second), ok
 }
 
-// remediatedUntil returns what AnnotationRemediation said when it was obeyed last; zero if it never was.
-func remediatedUntil(machine *machinev1alpha1.Machine) time.Time {
-	return parseTime(machine.Annotations[v1alpha1.AnnotationRemediatedUntil])
-}
-
 // spentRemediation returns what AnnotationRemediation still says after what was kept because of it has ended.
 func (d *Decision) spentRemediation(g Group) time.Time {
 	until, ok := d.remediation(g)
-	if spent := remediatedUntil(d.Machine); ok && (until.IsZero() || until.Equal(spent)) && (d.Current == nil || !d.Current.remediated()) {
+	if spent := d.notes.RemediatedUntil; ok && (until.IsZero() || until.Equal(spent)) && (d.Current == nil || !d.Current.remediated()) {
 		return spent
 	}
 	return time.Time{}

@@ -133,7 +133,7 @@ var _ = Describe("Remediation", func() {
 			It("X10: should hold and protect a machine from the request on, and not drain it when it fails", func() {
 				g := remediated()
 				expectHeld(g, "Running:Preserved", until)
-				Expect(machine(g).Annotations).NotTo(HaveKey(preservedSince), "P13 bounds what people and the share ask for")
+				Expect(Noted(machine(g))).NotTo(HaveKey(preservedSince), "P13 bounds what people and the share ask for")
 				Expect(Decide(*g, now)[0].Next).To(BeTemporally("==", until))
 				fails(g)
 				settle(g, now)
@@ -221,7 +221,7 @@ var _ = Describe("Remediation", func() {
 					Expect(settle(g, end(g))).To(ConsistOf(RuleRemediation))
 					Expect(last).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
 					expectFree(g)
-					Expect(machine(g).Annotations).NotTo(HaveKey(released))
+					Expect(Noted(machine(g))).NotTo(HaveKey(released))
 				},
 				Entry("removed", func(g *Group) time.Time { edit(g, over); return now }),
 				Entry("past", func(*Group) time.Time { return until }),
@@ -246,7 +246,7 @@ var _ = Describe("Remediation", func() {
 					fails(g)
 					settle(g, now)
 					Expect(settle(g, end(g))).To(ConsistOf(RuleReleaseFailed))
-					Expect(machine(g).Annotations).To(HaveKey(released))
+					Expect(Noted(machine(g))).To(HaveKey(released))
 					Expect(ReadRecord(machine(g))).To(BeNil())
 				},
 				Entry("removed", func(g *Group) time.Time { edit(g, over); return now }),

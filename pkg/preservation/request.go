@@ -87,7 +87,7 @@ func RequestOf(m facts.Member, maxTimeout time.Duration) Request {
 	default:
 		request.Invalid = value
 	}
-	if request.OnNode && request.explicit() && request.Value == m.Machine.Annotations[v1alpha1.AnnotationSpentRequest] {
+	if request.OnNode && request.explicit() && request.Value == ReadNotes(m.Machine).Spent.Request {
 		request.Value, request.Spent = "", request.Value
 	}
 
@@ -166,7 +166,7 @@ func setAside(machine *machinev1alpha1.Machine, node bool) (string, bool) {
 	if request, _ := pools(machine); node && request == v1alpha1.RequestNow {
 		return "", false
 	}
-	return strings.CutPrefix(machine.Annotations[v1alpha1.AnnotationRequest], carrier(node))
+	return strings.CutPrefix(ReadNotes(machine).SetAside, carrier(node))
 }
 
 // isTaken says that machine-controller-manager has removed the annotation in whose place there was false: it takes the hold
@@ -183,7 +183,7 @@ func restoreOnMachine(machine *machinev1alpha1.Machine) {
 		if machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestNow || isTaken(machine, false) {
 			setOrDelete(machine, v1alpha1.AnnotationPreserve, original)
 		}
-		delete(machine.Annotations, v1alpha1.AnnotationRequest)
+		note(machine, func(n *Notes) { n.SetAside = "" })
 	}
 }
 

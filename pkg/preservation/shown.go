@@ -54,10 +54,11 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 		record.RemediatedUntil = record.Expiry()
 		machine.Annotations[v1alpha1.AnnotationRemediation] = formatTime(record.RemediatedUntil)
 	}
-	if !record.Since.IsZero() {
-		machine.Annotations[v1alpha1.AnnotationPreservedSince] = formatTime(record.Since)
-	}
 	maps.Copy(machine.Annotations, record.annotations(machine.Status.CurrentStatus.Phase))
+	note(machine, func(n *Notes) {
+		n.note(record)
+		n.Spent.Kept.Since = record.Since.UTC()
+	})
 	return machine
 }
 

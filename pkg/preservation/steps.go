@@ -110,8 +110,11 @@ func reprieve(d Decision, timeouts facts.Timeouts, now time.Time) change.Write {
 // record writes the preservation that is to be on the Machine.
 func record(machine *machinev1alpha1.Machine, d Decision) {
 	setAnnotations(machine, recordKeys, d.Target.annotations(machine.Status.CurrentStatus.Phase))
-	delete(machine.Annotations, v1alpha1.AnnotationReleased)
-	writeSpent(machine, d)
+	note(machine, func(n *Notes) {
+		n.note(d.Target)
+		n.spend(d)
+		n.Spent.Released = time.Time{}
+	})
 }
 
 func protection(d Decision, now time.Time) change.Write {
@@ -145,7 +148,7 @@ func cleanNode(d Decision, now time.Time) []change.Write {
 		{Before: d.Node, Lock: lock, Edit: change.Edit(func(node *corev1.Node) {
 			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
 			// all nodes in the end (P3). One that was never preserved has no condition.
-			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil || d.Machine.Annotations[v1alpha1.AnnotationNodeUncleaned] != "") {
+			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
 				unprotect(node)
 			}
 			taint(node, false, now)
@@ -173,10 +176,12 @@ func (d *Decision) unconsumed() string {
 func dropRecord(machine *machinev1alpha1.Machine) {
 	setAnnotations(machine, recordKeys, nil)
 	restoreOnMachine(machine)
-	delete(machine.Annotations, v1alpha1.AnnotationExpiryInStatus)
-	delete(machine.Annotations, v1alpha1.AnnotationRequest)
 	delete(machine.Annotations, v1alpha1.AnnotationEvidence)
 	restorePriority(machine)
+	note(machine, func(n *Notes) {
+		n.note(nil)
+		n.ExpiryInStatus, n.SetAside, n.RemediatedUntil = "", "", time.Time{}
+	})
 }
 
 // consume deletes a request that has had its time. false is nobody's to remove but the person's (R4).

@@ -89,7 +89,7 @@ var _ = Describe("Steps", func() {
 				carryOut(holder, &m, now)
 				deny(&m, decideAt(holder, m, expiry))
 				Expect(ReadRecord(m.Machine)).To(BeNil())
-				Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"spent-request", "now"))
+				Expect(Noted(m.Machine)).To(HaveKeyWithValue(prefix+"spent-request", "now"))
 
 				d := decideAt(holder, m, expiry)
 				Expect(d.Target).To(BeNil())
@@ -100,7 +100,7 @@ var _ = Describe("Steps", func() {
 
 				carryOut(holder, &m, expiry)
 				Expect(m.Node.Annotations).To(BeEmpty())
-				Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "spent-request"))
+				Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "spent-request"))
 			})
 
 			It("P14: should listen to another request than the one that is left", func() {
@@ -122,7 +122,7 @@ var _ = Describe("Steps", func() {
 
 				carryOut(holder, &m, later)
 				Expect(m.Node.Annotations).To(Equal(map[string]string{preserve: "false"}))
-				Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "node-uncleaned"))
+				Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "node-uncleaned"))
 				Expect(carryOut(holder, &m, later)).To(BeEmpty())
 			})
 
@@ -134,7 +134,7 @@ var _ = Describe("Steps", func() {
 					d := Decide(Group{Holder: holder, Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Disabled: true, Members: []facts.Member{m}}, later)[0]
 					deny(&m, d)
 					Expect(ReadRecord(m.Machine)).To(BeNil())
-					Expect(m.Machine.Annotations).NotTo(HaveKey(prefix + "node-uncleaned"))
+					Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "node-uncleaned"))
 				}
 			})
 
@@ -167,7 +167,7 @@ var _ = Describe("Steps", func() {
 
 			It("H4: should write nothing but the hold before the deadline, and the rest at the deadline", func() {
 				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
-				Expect(carryOut(holder, &m, now.Add(-time.Second))).To(Equal(slices.Concat(hold, after)))
+				Expect(carryOut(holder, &m, now.Add(-time.Second))).To(Equal(hold))
 				Expect(carryOut(holder, &m, now.Add(-time.Second))).To(BeEmpty())
 				Expect(m.Node).To(Equal(Node("m", NotReady)))
 				Expect(carryOut(holder, &m, now)).To(Equal([]string{"machine", "node", "node/status"}))
@@ -222,7 +222,7 @@ var _ = Describe("Steps", func() {
 				Expect(written[:2]).To(Equal([]string{"node", "node/status"}))
 				Expect(written[2:]).To(ConsistOf("machine", "machine/status"))
 				Expect(carryOut(holder, &m, expiry)).To(BeEmpty())
-				Expect(m.Machine.Annotations).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
+				Expect(Noted(m.Machine)).To(Equal(map[string]string{released: "2026-03-04T13:00:00Z", preservedSince: "2026-03-01T13:00:00Z/2026-03-04T13:00:00Z"}))
 				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 				Expect(m.Node.Annotations).To(BeEmpty())
 				Expect(m.Node.Spec.Taints).To(BeEmpty())
@@ -234,7 +234,7 @@ var _ = Describe("Steps", func() {
 				carryOut(holder, &m, now)
 				carryOut(holder, &m, now.Add(time.Hour))
 				Expect(m.Node.Annotations).To(BeEmpty())
-				Expect(m.Machine.Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z/2026-03-01T14:00:00Z"}))
+				Expect(Noted(m.Machine)).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z/2026-03-01T14:00:00Z"}))
 				Expect(carryOut(holder, &m, now.Add(time.Hour))).To(BeEmpty())
 			})
 
@@ -286,7 +286,7 @@ var _ = Describe("Steps", func() {
 				Deleted(now)(m.Machine)
 				carryOut(holder, &m, now)
 				Expect(m.Node.Annotations).To(BeEmpty())
-				Expect(m.Machine.Annotations).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
+				Expect(Noted(m.Machine)).To(Equal(map[string]string{preservedSince: "2026-03-01T13:00:00Z"}))
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
 			})
 		})
@@ -368,7 +368,7 @@ var _ = Describe("Steps", func() {
 		It("should annotate the machine and write the expiry for an auto-preservation", func() {
 			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
-			Expect(m.Machine.Annotations).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(prefix+"request", "Machine:")))
+			Expect(Noted(m.Machine)).To(And(HaveKeyWithValue(preserve, "now"), HaveKeyWithValue(prefix+"request", "Machine:")))
 			Expect(m.Machine.Status.CurrentStatus).To(And(
 				HaveField("Phase", machinev1alpha1.MachineUnknown),
 				HaveField("LastUpdateTime.Time", BeTemporally("==", since)),
@@ -388,7 +388,7 @@ var _ = Describe("Steps", func() {
 			m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "machine/status", "node", "machine", "node/status"}))
 			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
-			Expect(m.Machine.Annotations).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "Node:when-failed")))
+			Expect(Noted(m.Machine)).To(And(Not(HaveKey(preserve)), HaveKeyWithValue(prefix+"request", "Node:when-failed")))
 			Expect(decideAt(PreserveExpiry{}, m, now).Target.Cause()).To(Equal("when-failed"))
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
 		})
@@ -486,14 +486,14 @@ var _ = Describe("Steps", func() {
 			delete(m.Machine.Annotations, preserve)
 			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
 			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
-			Expect(m.Machine.Annotations).To(And(HaveLen(2), HaveKey(released), HaveKey(preservedSince)))
+			Expect(Noted(m.Machine)).To(And(HaveLen(2), HaveKey(released), HaveKey(preservedSince)))
 			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 		})
 
 		It("T1: should write the expiry first where machine-controller-manager holds at a person's request", func() {
 			m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "node/status"}))
-			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"expiry-in-status", "machine-m"))
+			Expect(Noted(m.Machine)).To(HaveKeyWithValue(prefix+"expiry-in-status", "machine-m"))
 		})
 
 		It("T1: should not write an expiry that machine-controller-manager drops with the first phase", func() {

@@ -214,11 +214,11 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 	dropped := m.phase == "" || m.phase == machinev1alpha1.MachineCrashLoopBackOff && !m.kept.failing() // MCM drops what is in the status
 	m.held = m.kept != nil && !dropped && (m.held && !changed || !w.crashed)
 	if m.kept == nil && (w.crashed || m.nodeUnknown) { // the mark may not be written yet
-		m.released = has(m.obj.Annotations, released)
+		m.released = has(Noted(m.obj), released)
 	}
 	if w.crashed || m.kept == nil && (w.shootAway || m.nodeUnknown) { // what is counted may not be written yet
-		m.first, m.ended = readSpan(m.obj.Annotations[preservedSince])
-		m.counted, m.worked = readSpan(m.obj.Annotations[maintainedSince])
+		m.first, m.ended = readSpan(Noted(m.obj)[preservedSince])
+		m.counted, m.worked = readSpan(Noted(m.obj)[maintainedSince])
 		before.first, before.ended, before.counted, before.worked = m.first, m.ended, m.counted, m.worked
 	}
 	if disturbed && changed && !w.shows(m) {
@@ -240,7 +240,7 @@ func (w *world) adopt(m *machine, before *modelMachine) {
 			m.onNode = before.onNode
 		}
 	}
-	switch aside := strings.HasPrefix(m.obj.Annotations[prefix+"request"], "Node:"); {
+	switch aside := strings.HasPrefix(Noted(m.obj)[prefix+"request"], "Node:"); {
 	case m.obj.Annotations[lastApplied] != "now":
 	case aside && m.held && w.nodesKnown:
 		m.synced = m.onNode.value // P9: what MCM has synced is the hold; what was asked for is on record beside it
@@ -313,7 +313,7 @@ func (w *world) frozen() bool { return w.shootAway && w.now.Sub(w.awaySince) > s
 
 // shows says whether the Machine shows the preservation that the model has. The expiry in the status counts (P6).
 func (w *world) shows(m *machine) bool {
-	a := m.obj.Annotations
+	a := Noted(m.obj)
 	if m.kept == nil {
 		return !has(a, prefix+"cause")
 	}
@@ -340,7 +340,7 @@ func (m *machine) expiry() time.Time {
 
 // expiryInStatus says that the controller has written the expiry into the status of this very object.
 func (m *machine) expiryInStatus() bool {
-	return m.obj.Annotations[prefix+"expiry-in-status"] == string(m.obj.UID)
+	return Noted(m.obj)[prefix+"expiry-in-status"] == string(m.obj.UID)
 }
 
 // reconcile decides and carries the decisions out like the reconciler.
@@ -778,7 +778,7 @@ func (w *world) stopNatively(m *machine, expired bool) (acted bool) {
 	if expired {
 		m.obj.Annotations = without(m.obj.Annotations, preserve, lastApplied)
 		m.synced = ""
-		if m.onMachine.value != "false" || !m.expiryInStatus() || !strings.HasPrefix(m.obj.Annotations[prefix+"request"], "Machine:") {
+		if m.onMachine.value != "false" || !m.expiryInStatus() || !strings.HasPrefix(Noted(m.obj)[prefix+"request"], "Machine:") {
 			m.onMachine.there, m.onMachine.value = false, ""
 		}
 	}
@@ -799,7 +799,7 @@ func (w *world) forgetExpiry(m *machine) {
 		return
 	}
 	defer func() { m.kept.edit(m.expiry()) }()
-	for part := range strings.SplitSeq(m.obj.Annotations[prefix+"claims"], ",") {
+	for part := range strings.SplitSeq(Noted(m.obj)[prefix+"claims"], ",") {
 		cause, value, _ := strings.Cut(part, "=")
 		switch at, _ := time.Parse(time.RFC3339, value); {
 		case cause == "auto" && !m.kept.auto.IsZero():
@@ -995,7 +995,7 @@ func (w *world) migrate() {
 // unheld says that MCM is not told that the machine is preserved: it would uncordon the node of one that runs (M12).
 func (w *world) unheld(m *machine) bool {
 	return m.kept.onlyProtected() && !(w.newMCM && m.request() == "now") &&
-		!(m.nodeUnknown && strings.HasPrefix(m.obj.Annotations[prefix+"request"], "Node:"))
+		!(m.nodeUnknown && strings.HasPrefix(Noted(m.obj)[prefix+"request"], "Node:"))
 }
 
 // labelled says that the Machine knows the name of its Node.

@@ -74,30 +74,8 @@ const (
 	AnnotationPhase = annotationPrefix + "phase"
 	// AnnotationCause on a preserved Machine says why it is kept: one of the Cause constants (P11).
 	AnnotationCause = annotationPrefix + "cause"
-	// AnnotationClaims on a Machine that is kept for several reasons has each of them with its own end: "cause=time", with
-	// commas in between. AnnotationCause and AnnotationExpiryTime sum them up. A cause with the suffix "?" is tentative: it is the
-	// share's, of a machine that is kept already and about to fail. It stands once the machine has failed, and goes without a
-	// trace if that is healthy again before its deadline (T2, H4).
-	AnnotationClaims = annotationPrefix + "claims"
-	// AnnotationFailsAt on a Machine that is held because its deadline is near is that deadline, in RFC 3339. While it is
-	// there without AnnotationPhase, nothing has failed yet (H4).
-	AnnotationFailsAt = annotationPrefix + "fails-at"
-	// AnnotationShare on an auto-preserved Machine is the share of its MachineDeployment that was last seen, so that a
-	// lowered one is noticed, also across a restart (T9).
-	AnnotationShare = annotationPrefix + "share"
-	// AnnotationRequest on a preserved Machine is the request as a person wrote it, while the hold occupies
-	// AnnotationPreserve: the kind of the object that carries the request, a colon, and the value, empty for none.
-	AnnotationRequest = annotationPrefix + "request"
-	// AnnotationSpentRequest on a Machine is a request on its Node that has had its time and could not be deleted there, as
-	// the shoot denied it. It counts for nothing until it is another one.
-	AnnotationSpentRequest = annotationPrefix + "spent-request"
-	// AnnotationNodeUncleaned on a Machine says that a preservation ended without its traces being removed from the Node, as
-	// a webhook of the shoot denied it. It goes once they are removed.
-	AnnotationNodeUncleaned = annotationPrefix + "node-uncleaned"
-	// AnnotationExpiryInStatus on a preserved Machine is its UID, once the expiry was written into its status. What is
-	// there before is what machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine
-	// that is restored after a migration of the control plane has a new UID and an empty status.
-	AnnotationExpiryInStatus = annotationPrefix + "expiry-in-status"
+	// AnnotationPreservationRecord on a Machine is all else that is remembered of its preservations, in JSON (P8).
+	AnnotationPreservationRecord = annotationPrefix + "preservation-record"
 	// AnnotationFailedSince on a Machine in Failed:Preserved, or about to be, is when the timer was started that it misses, in
 	// RFC 3339: the status.currentStatus.lastUpdateTime of the health timer, which the release puts back, or the creation.
 	AnnotationFailedSince = annotationPrefix + "failed-since"
@@ -106,36 +84,15 @@ const (
 	AnnotationEvidence = annotationPrefix + "evidence"
 	// EvidenceGathering is what AnnotationEvidence begins with before the evidence is stored.
 	EvidenceGathering = "gathering since "
-	// AnnotationReleased on a failed Machine is when its preservation ended, in RFC 3339: it is on its way out and is not
-	// preserved once more for the same failure.
-	AnnotationReleased = annotationPrefix + "released"
-	// AnnotationPreservedSince on a Machine is when people or the share began to have it preserved, in RFC 3339, and behind a
-	// slash when nobody had any more. The longest time for which a machine may be kept is counted from there. It outlives the
-	// release, until the machine was healthy, and kept by nobody, for its health timeout (P13).
-	AnnotationPreservedSince = annotationPrefix + "preserved-since"
-	// AnnotationMaintainedSince on a Machine is what the longest time is counted from for which it is kept because of
-	// maintenances, in RFC 3339, and behind a slash when there was none any more. It outlives them, so that a chain of them
-	// does not start anew, until the machine was healthy without one for its health timeout (M12). Where that time was cut
-	// short, it lies as far back as if all of it had passed.
-	AnnotationMaintainedSince = annotationPrefix + "maintained-since"
-	// AnnotationMaintenanceOver on a Machine is when the maintenance of its Node ended, in RFC 3339, where the Node was not
-	// healthy then and has some time left to become so (M13).
-	AnnotationMaintenanceOver = annotationPrefix + "maintenance-over"
-	// AnnotationReplacedPriority on a preserved Machine is the value of AnnotationMachinePriority that the release puts
-	// back, "" for none.
-	AnnotationReplacedPriority = annotationPrefix + "replaced-priority"
 )
 
 // MachineAnnotations are the keys of this extension that annotations of a Machine have, NodeAnnotations those that annotations of
 // a Node have.
 var (
 	MachineAnnotations = []string{
-		AnnotationTimeout, AnnotationForbidden, AnnotationExpiryTime, AnnotationPhase, AnnotationCause, AnnotationClaims,
-		AnnotationFailsAt, AnnotationShare, AnnotationRequest, AnnotationSpentRequest, AnnotationNodeUncleaned,
-		AnnotationExpiryInStatus, AnnotationFailedSince, AnnotationEvidence, AnnotationReleased, AnnotationPreservedSince,
-		AnnotationMaintainedSince, AnnotationMaintenanceOver, AnnotationReplacedPriority, AnnotationPowerCyclePhase,
-		AnnotationPowerCycleAttempt, AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationRemediatedUntil,
-		AnnotationPowerCycleGrant,
+		AnnotationTimeout, AnnotationForbidden, AnnotationExpiryTime, AnnotationPhase, AnnotationCause, AnnotationFailedSince,
+		AnnotationEvidence, AnnotationPreservationRecord, AnnotationPowerCyclePhase, AnnotationPowerCycleAttempt,
+		AnnotationPowerCycleRecord, AnnotationRemediation, AnnotationPowerCycleGrant,
 	}
 	NodeAnnotations = []string{AnnotationTimeout, AnnotationMaintenance, AnnotationMaintenanceCordon, AnnotationPowerCycle}
 )

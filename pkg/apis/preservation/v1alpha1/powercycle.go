@@ -43,10 +43,6 @@ const (
 	AnnotationPowerCycleSettings = annotationPrefix + "power-cycle-settings"
 	// AnnotationRemediation on a Machine asks for it to be kept because of a power cycle, until that time, in RFC 3339 (X10).
 	AnnotationRemediation = annotationPrefix + "remediation"
-	// AnnotationRemediatedUntil on a Machine is what AnnotationRemediation said when the expiry was last made of it, in RFC
-	// 3339: what an operator makes of the expiry stays until it says something else (P6). It outlives a preservation that
-	// ended before that time, so that it does not begin anew.
-	AnnotationRemediatedUntil = annotationPrefix + "remediated-until"
 	// AnnotationPowerCycleGrant on a Machine that waits allows its cycle to begin until that time, in RFC 3339: operators limit how
 	// many there may be at a time in a seed, and the extension gives them in turn (X8).
 	AnnotationPowerCycleGrant = annotationPrefix + "power-cycle-grant"

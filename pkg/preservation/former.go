@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// The annotations that Notes take the place of. They are read, because a machine may have been preserved by a version that wrote them,
+// and go with the next write. All of this may go once no such version is in use.
+const (
+	formerClaims           = v1alpha1.GroupName + "/claims"
+	formerFailsAt          = v1alpha1.GroupName + "/fails-at"
+	formerShare            = v1alpha1.GroupName + "/share"
+	formerMaintenanceOver  = v1alpha1.GroupName + "/maintenance-over"
+	formerRemediatedUntil  = v1alpha1.GroupName + "/remediated-until"
+	formerExpiryInStatus   = v1alpha1.GroupName + "/expiry-in-status"
+	formerRequest          = v1alpha1.GroupName + "/request"
+	formerReplacedPriority = v1alpha1.GroupName + "/replaced-priority"
+	formerNodeUncleaned    = v1alpha1.GroupName + "/node-uncleaned"
+	formerReleased         = v1alpha1.GroupName + "/released"
+	formerSpentRequest     = v1alpha1.GroupName + "/spent-request"
+	formerPreservedSince   = v1alpha1.GroupName + "/preserved-since"
+	formerMaintainedSince  = v1alpha1.GroupName + "/maintained-since"
+)
+
+var formerKeys = []string{
+	formerClaims, formerFailsAt, formerShare, formerMaintenanceOver, formerRemediatedUntil, formerExpiryInStatus, formerRequest,
+	formerReplacedPriority, formerNodeUncleaned, formerReleased, formerSpentRequest, formerPreservedSince, formerMaintainedSince,
+}
+
+// readFormer reads what the version before has written. It beats what this version has: after a rollback, it is the newer.
+func (n *Notes) readFormer(annotations map[string]string) {
+	for key, value := range annotations {
+		switch key {
+		case formerClaims:
+			n.Claims = formerClaimsOf(value)
+		case formerFailsAt:
+			n.FailsAt = parseTime(value)
+		case formerShare:
+			share, _ := strconv.ParseInt(value, 10, 32)
+			n.Share = int32(share) //nolint:gosec // it has 32 bits
+		case formerMaintenanceOver:
+			n.MaintenanceOver = parseTime(value)
+		case formerRemediatedUntil:
+			n.RemediatedUntil = parseTime(value)
+		case formerExpiryInStatus:
+			n.ExpiryInStatus = types.UID(value)
+		case formerRequest:
+			n.SetAside = value
+		case formerReplacedPriority:
+			n.ReplacedPriority = &value
+		case formerNodeUncleaned:
+			n.NodeUncleaned = true
+		case formerReleased:
+			n.Spent.Released = parseTime(value)
+		case formerSpentRequest:
+			n.Spent.Request = value
+		case formerPreservedSince:
+			n.Spent.Kept = formerSpan(value)
+		case formerMaintainedSince:
+			n.Spent.Maintained = formerSpan(value)
+		}
+	}
+}
+
+// formerClaimsOf reads "cause=time", with commas in between and "?" behind the cause of one that is tentative.
+func formerClaimsOf(value string) (claims []Claim) {
+	for part := range strings.SplitSeq(value, ",") {
+		if cause, at, ok := strings.Cut(part, "="); ok {
+			cause, tentative := strings.CutSuffix(cause, "?")
+			claims = append(claims, Claim{Cause: cause, Expiry: parseTime(at), Tentative: tentative})
+		}
+	}
+	return claims
+}
+
+// formerSpan reads the begin of a span and, behind a slash, its end.
+func formerSpan(value string) Span {
+	since, until, _ := strings.Cut(value, "/")
+	return Span{Since: parseTime(since), Until: parseTime(until)}
+}

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"encoding/json"
+	"reflect"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// notesVersion is the version of Notes that is written. Fields may be added without a new one: what is not known is left out.
+const notesVersion = 1
+
+// Notes are what nobody reads on a Machine but this package, in AnnotationPreservationRecord as JSON. What people read has annotations
+// of its own. Times are whole seconds in UTC, so that the same notes are the same bytes.
+type Notes struct {
+	Version int `json:"version"`
+	// Claims, FailsAt, Share, MaintenanceOver and RemediatedUntil are those of the Record. The latter outlives it, so that what ended
+	// before that time does not begin anew (X10).
+	Claims          []Claim   `json:"claims,omitempty"`
+	FailsAt         time.Time `json:"failsAt,omitzero"`
+	Share           int32     `json:"share,omitempty"`
+	MaintenanceOver time.Time `json:"maintenanceOver,omitzero"`
+	RemediatedUntil time.Time `json:"remediatedUntil,omitzero"`
+	// ExpiryInStatus is the UID of the Machine once the expiry was written into its status. What is there before is what
+	// machine-controller-manager made of the hold, and after it an operator's edit (P6). A Machine that is restored after a migration of
+	// the control plane has a new UID and an empty status.
+	ExpiryInStatus types.UID `json:"expiryInStatus,omitempty"`
+	// SetAside is the request as a person wrote it, while the hold occupies AnnotationPreserve: the kind of the object that carries
+	// the request, a colon, and the value, empty for none.
+	SetAside string `json:"setAside,omitempty"`
+	// ReplacedPriority is the value of AnnotationMachinePriority that the release puts back, "" for none; nil if nothing was replaced (P2).
+	ReplacedPriority *string `json:"replacedPriority,omitempty"`
+	// NodeUncleaned says that a preservation ended without its traces being removed from the Node, because a webhook of the shoot denied
+	// it, until they are removed (P14).
+	NodeUncleaned bool `json:"nodeUncleaned,omitempty"`
+	// Spent is what has had its time.
+	Spent Spent `json:"spent,omitzero"`
+}
+
+// Spent is what has had its time, and is no reason any more to keep a machine. It outlives the preservation.
+type Spent struct {
+	// Released is when a failed machine was let go: it is on its way out, and not preserved once more for the same failure (T8).
+	Released time.Time `json:"released,omitzero"`
+	// Request is a request on the Node that could not be deleted there, because the shoot denied it. It counts for nothing until it is
+	// another one (P14).
+	Request string `json:"request,omitempty"`
+	// Kept is for how long people and the share have had the machine kept (P13), Maintained the same of maintenances (M12). Where the
+	// time of the latter was cut short, it lies as far back as if all of it had passed.
+	Kept       Span `json:"kept,omitzero"`
+	Maintained Span `json:"maintained,omitzero"`
+}
+
+// ReadNotes returns what is noted on a Machine. What nobody can read counts as nothing: what people read on the Machine still says
+// that it is kept, and until when (P10). What the version before has written counts as well.
+func ReadNotes(machine *machinev1alpha1.Machine) Notes {
+	n := Notes{}
+	if value, ok := machine.Annotations[v1alpha1.AnnotationPreservationRecord]; ok && json.Unmarshal([]byte(value), &n) != nil {
+		n = Notes{}
+	}
+	n.readFormer(machine.Annotations)
+	return n
+}
+
+// note edits what is noted on a Machine.
+func note(machine *machinev1alpha1.Machine, edit func(*Notes)) {
+	before := ReadNotes(machine)
+	n := before
+	if edit(&n); reflect.DeepEqual(n, before) { // what the version before has written stays until there is something to be written
+		return
+	}
+	for _, key := range formerKeys {
+		delete(machine.Annotations, key)
+	}
+	if n.Version = 0; reflect.ValueOf(n).IsZero() {
+		delete(machine.Annotations, v1alpha1.AnnotationPreservationRecord)
+		return
+	}
+	n.Version = notesVersion
+	value, _ := json.Marshal(n) // of times and texts, which cannot fail
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.AnnotationPreservationRecord, string(value))
+}
