@@ -30,6 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
 
@@ -88,7 +89,7 @@ func exampleBundle() *Bundle {
 				Machines: []machinev1alpha1.Machine{{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "m-1", CreationTimestamp: at(-5), Annotations: map[string]string{
 						v1alpha1.AnnotationPhase: "Failed:Preserved", v1alpha1.AnnotationCause: "auto",
-						v1alpha1.AnnotationExpiryTime: at(200).UTC().Format(time.RFC3339), v1alpha1.AnnotationPreservedSince: at(19).UTC().Format(time.RFC3339),
+						v1alpha1.AnnotationExpiryTime: at(200).UTC().Format(time.RFC3339), builder.NotePreservedSince: at(19).UTC().Format(time.RFC3339),
 					}},
 					Status: machinev1alpha1.MachineStatus{LastOperation: machinev1alpha1.LastOperation{Type: "HealthCheck", State: "Processing", Description: "Machine m-1 is unhealthy", LastUpdateTime: at(11)}},
 				}, {ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "m-2"}}},

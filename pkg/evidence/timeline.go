@@ -99,17 +99,6 @@ var steps = map[string]string{
 	"NodeHasDiskPressure":       "low disk space",
 }
 
-// annotationsOfTime are annotations of Machines that are times, with what happened then, and of those that may have another one
-// behind a slash, what happened at that.
-var annotationsOfTime = []struct{ key, step, text, end string }{
-	{v1alpha1.AnnotationFailedSince, "", "The timer was started that the machine missed.", ""},
-	{v1alpha1.AnnotationFailsAt, "", "The deadline of the machine: it fails if it is not healthy then.", ""},
-	{v1alpha1.AnnotationPreservedSince, "held", "People or the share began to have it preserved.", "Nobody kept it any more."},
-	{v1alpha1.AnnotationMaintainedSince, "", "Maintenances are counted from here.", "There was no maintenance any more."},
-	{v1alpha1.AnnotationMaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy.", ""},
-	{v1alpha1.AnnotationReleased, "released", "Its preservation ended.", ""},
-}
-
 // Timeline returns what happened to a node and its machine, in the order of time. What is still to come is at its end.
 func Timeline(s *snapshot.Snapshot, node, machine string) []Moment {
 	var moments, pods, told []Moment
@@ -243,14 +232,22 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 	if op := m.Status.LastOperation; op.Type != "" {
 		add(op.LastUpdateTime, "", what, "%s: %s. %s", op.Type, op.State, op.Description)
 	}
-	for _, a := range annotationsOfTime {
-		since, until, _ := strings.Cut(m.Annotations[a.key], "/")
-		if t, err := time.Parse(time.RFC3339, since); err == nil {
-			add(metav1.NewTime(t), a.step, what, "%s", a.text)
-		}
-		if t, err := time.Parse(time.RFC3339, until); err == nil && a.end != "" {
-			add(metav1.NewTime(t), "", what, "%s", a.end)
-		}
+	notes := preservation.ReadNotes(m)
+	failedSince, _ := time.Parse(time.RFC3339, m.Annotations[v1alpha1.AnnotationFailedSince])
+	for _, noted := range []struct {
+		time       time.Time
+		step, text string
+	}{
+		{failedSince, "", "The timer was started that the machine missed."},
+		{notes.FailsAt, "", "The deadline of the machine: it fails if it is not healthy then."},
+		{notes.Spent.Kept.Since, "held", "People or the share began to have it preserved."},
+		{notes.Spent.Kept.Until, "", "Nobody kept it any more."},
+		{notes.Spent.Maintained.Since, "", "Maintenances are counted from here."},
+		{notes.Spent.Maintained.Until, "", "There was no maintenance any more."},
+		{notes.MaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy."},
+		{notes.Spent.Released, "released", "Its preservation ended."},
+	} {
+		add(metav1.NewTime(noted.time), noted.step, what, "%s", noted.text)
 	}
 	if record != nil {
 		add(metav1.NewTime(record.Expiry()), "kept until", what, "Its preservation ends, if nobody changes that.")

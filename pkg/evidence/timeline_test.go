@@ -21,6 +21,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 var _ = Describe("The timeline", func() {
@@ -36,16 +37,16 @@ var _ = Describe("The timeline", func() {
 		for _, change := range []func(*machinev1alpha1.Machine){
 			// Restored after a migration: machine-controller-manager has written the status anew.
 			func(m *machinev1alpha1.Machine) {
-				m.Annotations[v1alpha1.AnnotationExpiryInStatus], m.UID = "before", "after"
+				m.Annotations[builder.NoteExpiryInStatus], m.UID = "before", "after"
 				m.Status.CurrentStatus.PreserveExpiryTime = new(at(300))
 			},
 			// An operator has edited the status.
 			func(m *machinev1alpha1.Machine) {
-				m.Annotations[v1alpha1.AnnotationExpiryInStatus], m.UID = "u", "u"
+				m.Annotations[builder.NoteExpiryInStatus], m.UID = "u", "u"
 				m.Status.CurrentStatus.PreserveExpiryTime = new(at(400))
 			},
 			func(m *machinev1alpha1.Machine) {
-				m.Annotations[v1alpha1.AnnotationClaims] = "now=2026-07-01T12:00:00Z,maintenance=2026-07-01T13:20:00Z"
+				m.Annotations[builder.NoteClaims] = "now=2026-07-01T12:00:00Z,maintenance=2026-07-01T13:20:00Z"
 			},
 		} {
 			m := exampleBundle().Snapshot.Seed.Machines[0]
@@ -61,7 +62,7 @@ var _ = Describe("The timeline", func() {
 	It("should tell the cause and the phase that the domain reads", func() {
 		Expect(index(func(m *machinev1alpha1.Machine) {
 			m.Annotations[v1alpha1.AnnotationCause] = "maintenance"
-			m.Annotations[v1alpha1.AnnotationClaims] = "maintenance=2026-07-01T12:00:00Z,now=2026-07-01T13:20:00Z"
+			m.Annotations[builder.NoteClaims] = "maintenance=2026-07-01T12:00:00Z,now=2026-07-01T13:20:00Z"
 			m.Annotations[v1alpha1.AnnotationPhase], m.Status.CurrentStatus.Phase = "Running:Preserved", "Unknown"
 		})).To(And(ContainSubstring("- The machine is Unknown:Preserved.\n"), ContainSubstring("- It is kept because of \"now\".\n")))
 	})
@@ -83,7 +84,7 @@ var _ = Describe("The timeline", func() {
 			return at(minute).UTC().Format(time.RFC3339) + "/" + at(minute+10).UTC().Format(time.RFC3339)
 		}
 		Expect(index(func(m *machinev1alpha1.Machine) {
-			m.Annotations[v1alpha1.AnnotationPreservedSince], m.Annotations[v1alpha1.AnnotationMaintainedSince] = span(19), span(30)
+			m.Annotations[builder.NotePreservedSince], m.Annotations[builder.NoteMaintainedSince] = span(19), span(30)
 		})).To(And(
 			ContainSubstring("| 2026-07-01 10:19:00 | Machine m-1 | **held** People or the share began to have it preserved. |\n"),
 			ContainSubstring("| 2026-07-01 10:29:00 | Machine m-1 | Nobody kept it any more. |\n"),
@@ -91,7 +92,7 @@ var _ = Describe("The timeline", func() {
 			ContainSubstring("| 2026-07-01 10:40:00 | Machine m-1 | There was no maintenance any more. |\n"),
 		))
 		Expect(index(func(m *machinev1alpha1.Machine) {
-			m.Annotations[v1alpha1.AnnotationMaintainedSince] = at(30).UTC().Format(time.RFC3339)
+			m.Annotations[builder.NoteMaintainedSince] = at(30).UTC().Format(time.RFC3339)
 		})).To(And(ContainSubstring("Maintenances are counted from here."), Not(ContainSubstring("any more"))))
 	})
 

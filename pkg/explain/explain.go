@@ -211,7 +211,7 @@ func (e *explanation) explainMachine() {
 	e.dryRun(d.Machine)
 	e.told(d.Machine)
 	e.changes()
-	e.unknownAnnotations("Machine", d.Machine.Annotations, v1alpha1.MachineAnnotations)
+	e.unknownAnnotations("Machine", d.Machine.Annotations, slices.Concat(v1alpha1.MachineAnnotations, preservation.FormerAnnotations))
 	if e.node != nil {
 		e.unknownAnnotations("Node", e.node.Annotations, v1alpha1.NodeAnnotations)
 	}

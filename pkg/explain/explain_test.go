@@ -167,7 +167,7 @@ var situations = map[string]situation{
 	"recovered": {machine: append(held("auto"), Phase(running, now)), node: append(heldNode("Drained", "Preserved node drained successfully. "), Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""))},
 	"expired": {machine: append(held("when-failed"), Preserved("Failed:Preserved", "when-failed", now)), node: append(heldNode("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. "),
 		shown("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
-	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(v1alpha1.AnnotationMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
+	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(NoteMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
 		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
 		change: func(s *snapshot.Snapshot) {
 			s.Shoot.HasMaintenances = true
@@ -177,7 +177,7 @@ var situations = map[string]situation{
 				Status:     maintenancev1alpha1.NodeMaintenanceStatus{Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}}},
 			}}
 		}},
-	"remediation": {machine: append(held("remediation"), Annotation(v1alpha1.AnnotationRemediation, expiry.Format(time.RFC3339)), Annotation(v1alpha1.AnnotationRemediatedUntil, expiry.Format(time.RFC3339))),
+	"remediation": {machine: append(held("remediation"), Annotation(v1alpha1.AnnotationRemediation, expiry.Format(time.RFC3339)), Annotation(NoteRemediatedUntil, expiry.Format(time.RFC3339))),
 		node: append([]NodeOption{notReadySince(failedAt), shown("Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
 	"dry-run": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationPowerCycleRecord, `{"asked":"`+failedAt.Format(time.RFC3339)+`","dryRun":"`+failedAt.Add(time.Minute).Format(time.RFC3339)+`"}`)),
 		node: heldNode("Drained", "Preserved node drained successfully. "), args: []string{"--power-cycle"},
@@ -192,7 +192,7 @@ var situations = map[string]situation{
 	"ordinary": {},
 	"asked":    {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
 	"asked-about-to-fail": {machine: []MachineOption{Phase(unknown, now.Add(-10*time.Minute+10*time.Second)), HeldUntil(now.Add(10*time.Second), "now", expiry),
-		Annotation(v1alpha1.AnnotationClaims, "now="+now.Add(time.Hour).Format(time.RFC3339)+",auto?="+expiry.Format(time.RFC3339)), Annotation(v1alpha1.AnnotationPhase, "Unknown:Preserved"), Annotation(v1alpha1.AnnotationShare, "1"), Annotation(v1alpha1.AnnotationPreservedSince, now.Format(time.RFC3339))},
+		Annotation(NoteClaims, "now="+now.Add(time.Hour).Format(time.RFC3339)+",auto?="+expiry.Format(time.RFC3339)), Annotation(v1alpha1.AnnotationPhase, "Unknown:Preserved"), Annotation(NoteShare, "1"), Annotation(NotePreservedSince, now.Format(time.RFC3339))},
 		node: []NodeOption{notReadySince(now.Add(-10*time.Minute + 10*time.Second)), NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}},
 	"unhealthy": {machine: []MachineOption{Phase(unknown, now.Add(-2*time.Minute))}, node: []NodeOption{notReadySince(now.Add(-3 * time.Minute))}},
 	"deleted":   {machine: []MachineOption{Deleted(now.Add(-time.Minute))}},

@@ -350,7 +350,7 @@ func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *request
 func extendMachine(ctx context.Context, seed client.Client, machine *machinev1alpha1.Machine, expiry time.Time, options *client.PatchOptions) error {
 	before := machine.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if status := &machine.Status.CurrentStatus; status.PreserveExpiryTime != nil && machine.Annotations[v1alpha1.AnnotationExpiryInStatus] == string(machine.UID) {
+	if status := &machine.Status.CurrentStatus; status.PreserveExpiryTime != nil && preservation.IsExpiryInStatus(machine) {
 		status.PreserveExpiryTime.Time = expiry
 		return seed.Status().Patch(ctx, machine, patch, &client.SubResourcePatchOptions{PatchOptions: *options})
 	}

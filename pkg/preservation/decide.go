@@ -296,7 +296,7 @@ func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
 	if d.Current != nil || status.PreserveExpiryTime == nil {
 		return time.Time{}, false
 	}
-	asked := d.Request.explicit() && d.Request.Timeout == 0 && !expiryInStatus(d.Machine) &&
+	asked := d.Request.explicit() && d.Request.Timeout == 0 && !IsExpiryInStatus(d.Machine) &&
 		now.Sub(status.LastUpdateTime.Time) >= nativePatience && now.Before(status.PreserveExpiryTime.Time)
 	return status.PreserveExpiryTime.Time, asked || d.Request.Value == "" && d.autoPreservedNatively()
 }

@@ -31,7 +31,8 @@ const (
 	formerMaintainedSince  = v1alpha1.GroupName + "/maintained-since"
 )
 
-var formerKeys = []string{
+// FormerAnnotations are their keys.
+var FormerAnnotations = []string{
 	formerClaims, formerFailsAt, formerShare, formerMaintenanceOver, formerRemediatedUntil, formerExpiryInStatus, formerRequest,
 	formerReplacedPriority, formerNodeUncleaned, formerReleased, formerSpentRequest, formerPreservedSince, formerMaintainedSince,
 }

@@ -77,7 +77,7 @@ func note(machine *machinev1alpha1.Machine, edit func(*Notes)) {
 	if edit(&n); reflect.DeepEqual(n, before) { // what the version before has written stays until there is something to be written
 		return
 	}
-	for _, key := range formerKeys {
+	for _, key := range FormerAnnotations {
 		delete(machine.Annotations, key)
 	}
 	if n.Version = 0; reflect.ValueOf(n).IsZero() {

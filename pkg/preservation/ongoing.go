@@ -221,7 +221,7 @@ func (d *Decision) stopped() bool {
 // isStopped says that of what goes with the annotation nothing is left on the Machine.
 func isStopped(machine *machinev1alpha1.Machine) bool {
 	_, synced := machine.Annotations[v1alpha1.AnnotationLastAppliedNodePreserveValue]
-	return expiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil && !synced
+	return IsExpiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil && !synced
 }
 
 // release ends the preservation: T8 for a failed machine, T3 for any other.

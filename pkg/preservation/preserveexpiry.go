@@ -56,7 +56,7 @@ func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
 	}
 	claim, expiry := &d.Target.Claims[0], d.Target.Expiry()
 	native := d.Machine.Status.CurrentStatus.PreserveExpiryTime
-	if native != nil && expiryInStatus(d.Machine) {
+	if native != nil && IsExpiryInStatus(d.Machine) {
 		native = nil // it is ours
 	}
 	if native != nil && d.Current == nil {
@@ -82,7 +82,7 @@ const defaultNativeTimeout = 96 * time.Hour
 // nobody else sees that the preservation was stopped in between (P13).
 func isNative(machine *machinev1alpha1.Machine) bool {
 	status, timeout := machine.Status.CurrentStatus, defaultNativeTimeout
-	if status.PreserveExpiryTime == nil || !expiryInStatus(machine) {
+	if status.PreserveExpiryTime == nil || !IsExpiryInStatus(machine) {
 		return false
 	}
 	if c := machine.Spec.MachineConfiguration; c != nil && c.MachinePreserveTimeout != nil {

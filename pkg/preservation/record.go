@@ -189,7 +189,7 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 		return nil
 	}
 	expiry := parseTime(annotations[v1alpha1.AnnotationExpiryTime])
-	if inStatus := machine.Status.CurrentStatus.PreserveExpiryTime; inStatus != nil && expiryInStatus(machine) {
+	if inStatus := machine.Status.CurrentStatus.PreserveExpiryTime; inStatus != nil && IsExpiryInStatus(machine) {
 		expiry = inStatus.Time
 	}
 	notes := ReadNotes(machine)
@@ -216,7 +216,7 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 // lineUp brings the claims of a machine in line with the cause and the expiry that people read: an operator edits the end of the
 // preservation, and not of a claim (P6).
 func lineUp(claims []Claim, cause string, expiry time.Time) []Claim {
-	if len(claims) < 2 {
+	if !slices.ContainsFunc(claims, func(c Claim) bool { return c.Cause == cause }) { // there is one, or nobody can read the others
 		return []Claim{{Cause: cause, Expiry: expiry}}
 	}
 	record := &Record{Claims: slices.Clone(claims)}
@@ -233,10 +233,10 @@ func lineUp(claims []Claim, cause string, expiry time.Time) []Claim {
 	return claims
 }
 
-// expiryInStatus says that the expiry was written into the status of this very Machine. One that is restored after a
+// IsExpiryInStatus says that the expiry was written into the status of this very Machine. One that is restored after a
 // migration of the control plane has its annotations, another UID, and nothing in its status but what
 // machine-controller-manager made of the annotations.
-func expiryInStatus(machine *machinev1alpha1.Machine) bool {
+func IsExpiryInStatus(machine *machinev1alpha1.Machine) bool {
 	noted := ReadNotes(machine).ExpiryInStatus
 	return noted != "" && noted == machine.UID
 }

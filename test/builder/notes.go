@@ -16,16 +16,54 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
+const prefix = v1alpha1.GroupName + "/"
+
+// The keys of what Noted returns.
+const (
+	NoteClaims           = prefix + "claims"
+	NoteFailsAt          = prefix + "fails-at"
+	NoteShare            = prefix + "share"
+	NoteMaintenanceOver  = prefix + "maintenance-over"
+	NoteRemediatedUntil  = prefix + "remediated-until"
+	NoteExpiryInStatus   = prefix + "expiry-in-status"
+	NoteSetAside         = prefix + "request"
+	NoteReplacedPriority = prefix + "replaced-priority"
+	NoteNodeUncleaned    = prefix + "node-uncleaned"
+	NoteReleased         = prefix + "released"
+	NoteSpentRequest     = prefix + "spent-request"
+	NotePreservedSince   = prefix + "preserved-since"
+	NoteMaintainedSince  = prefix + "maintained-since"
+)
+
+var notes = []string{
+	NoteClaims,
+	NoteFailsAt,
+	NoteShare,
+	NoteMaintenanceOver,
+	NoteRemediatedUntil,
+	NoteExpiryInStatus,
+	NoteSetAside,
+	NoteReplacedPriority,
+	NoteNodeUncleaned,
+	NoteReleased,
+	NoteSpentRequest,
+	NotePreservedSince,
+	NoteMaintainedSince,
+}
+
 // Noted returns the annotations of a machine with an entry for each of its notes in the place of their record. The keys and the values
 // are those of the annotations that machines had before there were notes, so that a test can give them to Annotation as well.
 func Noted(machine *machinev1alpha1.Machine) map[string]string {
-	const prefix = v1alpha1.GroupName + "/"
-	noted := maps.Clone(machine.Annotations)
+	noted := map[string]string{}
+	maps.Copy(noted, machine.Annotations)
 	delete(noted, v1alpha1.AnnotationPreservationRecord)
 	set := func(key, value string) {
-		if value != "" {
-			noted[prefix+key] = value
+		if noted[key] = value; value == "" {
+			delete(noted, key)
 		}
+	}
+	for _, key := range notes {
+		delete(noted, key)
 	}
 	n := preservation.ReadNotes(machine)
 	var claims []string
@@ -36,24 +74,24 @@ func Noted(machine *machinev1alpha1.Machine) map[string]string {
 		}
 		claims = append(claims, c.Cause+mark+"="+stamp(c.Expiry))
 	}
-	set("claims", strings.Join(claims, ","))
-	set("fails-at", stamp(n.FailsAt))
+	set(NoteClaims, strings.Join(claims, ","))
+	set(NoteFailsAt, stamp(n.FailsAt))
 	if n.Share != 0 {
-		set("share", strconv.Itoa(int(n.Share)))
+		set(NoteShare, strconv.Itoa(int(n.Share)))
 	}
-	set("maintenance-over", stamp(n.MaintenanceOver))
-	set("remediated-until", stamp(n.RemediatedUntil))
-	set("expiry-in-status", string(n.ExpiryInStatus))
-	set("request", n.SetAside)
+	set(NoteMaintenanceOver, stamp(n.MaintenanceOver))
+	set(NoteRemediatedUntil, stamp(n.RemediatedUntil))
+	set(NoteExpiryInStatus, string(n.ExpiryInStatus))
+	set(NoteSetAside, n.SetAside)
 	if n.ReplacedPriority != nil {
-		noted[prefix+"replaced-priority"] = *n.ReplacedPriority
+		noted[NoteReplacedPriority] = *n.ReplacedPriority
 	}
 	if n.NodeUncleaned {
-		set("node-uncleaned", "true")
+		set(NoteNodeUncleaned, "true")
 	}
-	set("released", stamp(n.Spent.Released))
-	set("spent-request", n.Spent.Request)
-	for key, span := range map[string]preservation.Span{"preserved-since": n.Spent.Kept, "maintained-since": n.Spent.Maintained} {
+	set(NoteReleased, stamp(n.Spent.Released))
+	set(NoteSpentRequest, n.Spent.Request)
+	for key, span := range map[string]preservation.Span{NotePreservedSince: n.Spent.Kept, NoteMaintainedSince: n.Spent.Maintained} {
 		set(key, strings.TrimSuffix(stamp(span.Since)+"/"+stamp(span.Until), "/"))
 	}
 	return noted

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
 )
 
@@ -156,14 +157,14 @@ func stateOf(m *machinev1alpha1.Machine) state {
 	return state{
 		phase:       m.Status.CurrentStatus.Phase,
 		cause:       m.Annotations[v1alpha1.AnnotationCause],
-		claims:      m.Annotations[v1alpha1.AnnotationClaims],
+		claims:      builder.Noted(m)[builder.NoteClaims],
 		subPhase:    m.Annotations[v1alpha1.AnnotationPhase],
 		expiry:      m.Annotations[v1alpha1.AnnotationExpiryTime],
 		cycle:       m.Annotations[v1alpha1.AnnotationPowerCyclePhase],
 		cycleUntil:  m.Annotations[v1alpha1.AnnotationRemediation],
 		asked:       metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation),
 		request:     m.Annotations[v1alpha1.AnnotationPreserve],
-		released:    metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationReleased),
+		released:    builder.Noted(m)[builder.NoteReleased] != "",
 		terminating: m.DeletionTimestamp != nil,
 	}
 }
@@ -485,7 +486,7 @@ func (o *oracle) blame(name, text string, now time.Time) {
 
 // lasting are annotations that stay when all is over: what the longest time is counted from for which a machine may be kept
 // (P13), or kept because of maintenances (M12), and when its power cycles of the last day were (X9).
-var lasting = []string{v1alpha1.AnnotationPreservedSince, v1alpha1.AnnotationMaintainedSince, v1alpha1.AnnotationPowerCycleRecord}
+var lasting = []string{builder.NotePreservedSince, builder.NoteMaintainedSince, v1alpha1.AnnotationPowerCycleRecord}
 
 // leftovers returns what is left on a machine that is neither kept nor going, and on its node.
 func leftovers(m *machinev1alpha1.Machine, node *corev1.Node) []string {

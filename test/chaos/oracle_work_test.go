@@ -20,6 +20,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
 )
@@ -193,7 +194,10 @@ var _ = Describe("oracle of machines that are worked on", func() {
 				after(10 * time.Minute)
 			}),
 			Entry("false on the Machine", func() { o.saw(machine("m", v1alpha1.AnnotationPreserve, "false"), false, now); after(10 * time.Minute) }),
-			Entry("an end that came before", func() { o.saw(machine("m", v1alpha1.AnnotationReleased, "x"), false, now); after(time.Minute) }),
+			Entry("an end that came before", func() {
+				o.saw(machine("m", builder.NoteReleased, "2026-01-01T12:00:00Z"), false, now)
+				after(time.Minute)
+			}),
 			Entry("an expiry that an operator has edited", func() { o.editedExpiry("m", "expiry", now); after(10 * time.Minute) }),
 			Entry("a sidecar that is not there, and it had not failed", func() { o.killedSidecar(now); after(takeover) }),
 		)
@@ -236,7 +240,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should be blamed if it was kept for something else as well, or only", func() {
 			later := now.Add(time.Hour).UTC().Format(time.RFC3339)
-			o.saw(kept("m", "auto", failedPreserved, v1alpha1.AnnotationClaims, "auto="+later+",maintenance="+later), false, now)
+			o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+later+",maintenance="+later), false, now)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady)
 			after(time.Minute)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady, deleted)
@@ -249,10 +253,10 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 	It("P1: should not count a machine that had its time as an auto-preserved one, and is worked on", func() {
 		expired, later := now.Add(-time.Second).UTC().Format(time.RFC3339), now.Add(time.Hour).UTC().Format(time.RFC3339)
-		o.saw(kept("m", "auto", failedPreserved, v1alpha1.AnnotationClaims, "auto="+expired+",remediation="+later), false, now)
+		o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+expired+",remediation="+later), false, now)
 		o.saw(kept("n", "auto", failedPreserved), false, now)
 		Expect(violations()).To(BeEmpty())
-		o.saw(kept("m", "auto", failedPreserved, v1alpha1.AnnotationClaims, "auto="+later+",remediation="+later), false, now)
+		o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+later+",remediation="+later), false, now)
 		Expect(violations()).To(ConsistOf(ContainSubstring("m was one of 2"), ContainSubstring("n was one of 2")))
 	})
 
@@ -414,7 +418,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 	Describe("#leftovers", func() {
 		It("should tolerate what is to stay, in whatever form", func() {
-			m := machine("m", v1alpha1.AnnotationPreservedSince, "2026-01-01T12:00:00Z/2026-01-01T13:00:00Z", v1alpha1.AnnotationMaintainedSince, "2026-01-01T12:00:00Z", v1alpha1.AnnotationPowerCycleRecord, "{}")
+			m := machine("m", builder.NotePreservedSince, "2026-01-01T12:00:00Z/2026-01-01T13:00:00Z", builder.NoteMaintainedSince, "2026-01-01T12:00:00Z", v1alpha1.AnnotationPowerCycleRecord, "{}")
 			Expect(leftovers(m, &corev1.Node{})).To(BeEmpty())
 		})
 

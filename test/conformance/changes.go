@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
@@ -73,12 +75,12 @@ func editedExpiry(p *Pool) {
 
 	// Machine-controller-manager >= 0.62 may write an expiry of its own until ours is marked as written.
 	p.eventually(func(g Gomega) {
-		g.Expect(p.fresh(g, machine).Annotations).To(Or(HaveKey(prefix+"expiry-in-status"), HaveKey(prefix+"replaced-priority")))
+		g.Expect(builder.Noted(p.fresh(g, machine))).To(Or(HaveKey(builder.NoteExpiryInStatus), HaveKey(builder.NoteReplacedPriority)))
 	})
 	expiry := time.Now().Add(15 * time.Second).Truncate(time.Second)
 	fresh := p.fresh(p, machine)
 	patch := client.MergeFrom(fresh.DeepCopy())
-	if _, inStatus := fresh.Annotations[prefix+"expiry-in-status"]; inStatus {
+	if preservation.IsExpiryInStatus(fresh) {
 		fresh.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: expiry}
 		p.Expect(p.Seed.Status().Patch(p.ctx, fresh, patch)).To(Succeed())
 	} else {

@@ -27,6 +27,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 const (
@@ -210,7 +211,7 @@ func maintenanceOfFailed(p *Pool) {
 	p.phase(nm, maintenancev1alpha1.PhaseReady)
 	p.eventually(func(g Gomega) {
 		p.isPreserved(g, machine, failedPreserved, "auto")
-		g.Expect(p.fresh(g, machine).Annotations).To(HaveKeyWithValue(prefix+"claims", ContainSubstring(maintenance)))
+		g.Expect(builder.Noted(p.fresh(g, machine))).To(HaveKeyWithValue(builder.NoteClaims, ContainSubstring(maintenance)))
 		g.Expect(p.node(g, machine)).To(And(cordonedFor(nm), Not(tainted())))
 	})
 	p.giveBack(nm)

@@ -7,6 +7,7 @@ package conformance
 import (
 	"time"
 
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -104,7 +105,7 @@ func healthyBeforeDeadline(p *Pool) {
 		fresh := p.fresh(g, machine)
 		g.Expect(fresh.DeletionTimestamp).To(BeNil())
 		g.Expect(fresh.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
-		g.Expect(trace(fresh.Annotations)).To(BeEmpty())
+		g.Expect(trace(builder.Noted(fresh))).To(BeEmpty())
 		g.Expect(fresh.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 		g.Expect(trace(p.node(g, machine).Annotations)).To(BeEmpty())
 	}

@@ -7,6 +7,7 @@ package conformance
 import (
 	"time"
 
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	. "github.com/onsi/gomega"
 )
 
@@ -75,10 +76,10 @@ func longest(p *Pool) {
 	p.withdraw(machine)
 	p.ordinary(machine)
 
-	since := p.fresh(p, machine).Annotations[prefix+"preserved-since"]
+	since := builder.Noted(p.fresh(p, machine))[builder.NotePreservedSince]
 	p.Expect(since).NotTo(BeEmpty())
-	p.annotateMachine(machine, prefix+"preserved-since", "2000-01-01T00:00:00Z")
-	defer p.annotateMachine(machine, prefix+"preserved-since", since)
+	p.annotateMachine(machine, builder.NotePreservedSince, "2000-01-01T00:00:00Z")
+	defer p.annotateMachine(machine, builder.NotePreservedSince, since)
 	p.request(machine, "now")
 	p.nodeEvent(machine, "MachinePreservationRefused", "kept for as long as operators allow")
 	p.ordinary(machine)

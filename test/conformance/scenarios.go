@@ -7,6 +7,7 @@ package conformance
 import (
 	"time"
 
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -202,7 +203,7 @@ func expiryOfRunning(p *Pool) {
 	p.Expect(expiry).To(BeTemporally("~", time.Now().Add(20*time.Second), 5*time.Second))
 
 	p.Eventually(func(g Gomega) {
-		g.Expect(trace(p.fresh(g, machine).Annotations)).To(BeEmpty())
+		g.Expect(trace(builder.Noted(p.fresh(g, machine)))).To(BeEmpty())
 		g.Expect(p.node(g, machine).Annotations).NotTo(Or(HaveKey(HavePrefix(prefix)), HaveKey(preserve), HaveKey(HavePrefix(scaleDown))))
 	}).WithTimeout(time.Until(expiry) + 10*time.Second).WithPolling(pollInterval).Should(Succeed())
 	p.Expect(time.Now()).To(BeTemporally(">=", expiry))

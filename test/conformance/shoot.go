@@ -27,6 +27,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // perZone is how many machines a scenario begins with; neverJoined and rollout need one more.
@@ -193,14 +194,14 @@ func (s *shoot) clean(ctx context.Context, machine *machinev1alpha1.Machine) (wh
 	onNode := map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationTimeout: nil, v1alpha1.AnnotationScaleDownDisabled: nil}
 	return what, false, errors.Join(
 		client.IgnoreNotFound(patchAnnotations(ctx, s.Shoot, node, onNode)),
-		client.IgnoreNotFound(patchAnnotations(ctx, s.Seed, machine, map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationForbidden: nil, v1alpha1.AnnotationMaintainedSince: nil})),
+		client.IgnoreNotFound(patchAnnotations(ctx, s.Seed, machine, map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationForbidden: nil, builder.NoteMaintainedSince: ""})),
 	)
 }
 
 // leftover returns what a scenario has left on a machine and its node, if there is one, and whether nothing but a new
 // machine helps. It is empty if another scenario may begin with the machine as soon as it runs.
 func leftover(machine *machinev1alpha1.Machine, node *corev1.Node) (what string, broken bool) {
-	status, own := machine.Status.CurrentStatus, trace(machine.Annotations)
+	status, own := machine.Status.CurrentStatus, trace(builder.Noted(machine))
 	switch {
 	case machine.DeletionTimestamp != nil:
 		return "", false
@@ -225,7 +226,7 @@ func leftover(machine *machinev1alpha1.Machine, node *corev1.Node) (what string,
 // trace returns the first annotation that has to do with preservation, but for the one that stays when it ends (P13).
 func trace(annotations map[string]string) string {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if key == v1alpha1.AnnotationPreservedSince {
+		if key == builder.NotePreservedSince {
 			continue
 		}
 		if key == v1alpha1.AnnotationPreserve || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {

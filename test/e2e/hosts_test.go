@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
@@ -82,7 +83,7 @@ func (l *life) keepOff(machine *machinev1alpha1.Machine) (letOn func()) {
 // isReleased says that nothing of a power cycle is left on the machine, its node and its host, which is on soon.
 func (l *life) isReleased(machine *machinev1alpha1.Machine) {
 	l.t.Helper()
-	l.Expect(traces(l.fresh(l, machine).Annotations)).To(BeEmpty())
+	l.Expect(traces(builder.Noted(l.fresh(l, machine)))).To(BeEmpty())
 	l.Expect(machine.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerHost))
 	l.Expect(l.nodeOf(l, machine).Spec.Taints).NotTo(ContainElement(HaveField("Key", corev1.TaintNodeOutOfService)))
 	l.eventually(func(g Gomega) {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
@@ -159,7 +160,7 @@ func (l *life) disable() {
 	l.Expect(l.hasSidecar()).To(BeFalse())
 	l.isReleased(off)
 	letOn()
-	l.Expect(traces(l.fresh(l, healthy).Annotations)).To(BeEmpty())
+	l.Expect(traces(builder.Noted(l.fresh(l, healthy)))).To(BeEmpty())
 	l.Expect(l.nodeOf(l, healthy).Annotations).To(HaveKeyWithValue(v1alpha1.AnnotationPreserve, "now"), "it is the person's")
 	l.eventually(func(g Gomega) {
 		g.Expect(l.Seed.Get(l.ctx, client.ObjectKeyFromObject(failed), failed)).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
@@ -261,7 +262,7 @@ func (l *life) hasSidecar() bool {
 // traces returns the keys of annotations that are the extension's, but for the one that stays with the machine (P13).
 func traces(annotations map[string]string) (keys []string) {
 	for key := range annotations {
-		if strings.HasPrefix(key, v1alpha1.GroupName+"/") && key != v1alpha1.AnnotationPreservedSince {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") && key != builder.NotePreservedSince {
 			keys = append(keys, key)
 		}
 	}

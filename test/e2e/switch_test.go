@@ -21,6 +21,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
@@ -246,8 +247,9 @@ func (s *switching) isUntouched(g Gomega, machine *machinev1alpha1.Machine, but 
 	g.Expect(fresh.DeletionTimestamp).To(BeNil())
 	g.Expect(fresh.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
 	g.Expect(fresh.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
-	maps.DeleteFunc(fresh.Annotations, func(key, _ string) bool { return slices.Contains(but, key) })
-	g.Expect(fresh.Annotations).To(Equal(machine.Annotations))
+	annotations := builder.Noted(fresh)
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return slices.Contains(but, key) })
+	g.Expect(annotations).To(Equal(machine.Annotations))
 
 	node := s.node(g, fresh)
 	g.Expect(slices.Collect(maps.Keys(node.Annotations))).NotTo(ContainElement(Or(
@@ -277,7 +279,7 @@ func (s *switching) end(p *preserved) {
 func (s *switching) isOver(g Gomega, p *preserved) {
 	s.isUntouched(g, p.bystander)
 	if !p.fails {
-		s.isUntouched(g, p.machine, v1alpha1.AnnotationPreservedSince) // it stays (P13)
+		s.isUntouched(g, p.machine, builder.NotePreservedSince) // it stays (P13)
 		return
 	}
 	g.Expect(s.Seed.Get(s.ctx, client.ObjectKeyFromObject(p.machine), &machinev1alpha1.Machine{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))

@@ -13,6 +13,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // count is from when on the time is counted for which a machine may be kept: by people and the share (P13), or for maintenances
@@ -91,7 +92,7 @@ func (s *subject) requested() (value string, onNode bool) {
 	if !onNode {
 		value = s.machine.Annotations[v1alpha1.AnnotationPreserve]
 	}
-	if value == s.machine.Annotations[v1alpha1.AnnotationSpentRequest] { // it counts for nothing until it is another one
+	if value == builder.Noted(s.machine)[builder.NoteSpentRequest] { // it counts for nothing until it is another one
 		value = ""
 	}
 	return value, onNode
@@ -119,14 +120,14 @@ func (o *oracle) checkCounts(name string, s *subject, before *machinev1alpha1.Ma
 		return
 	}
 	isDropped := func(annotation string) bool {
-		_, was := before.Annotations[annotation]
-		_, is := s.machine.Annotations[annotation]
+		_, was := builder.Noted(before)[annotation]
+		_, is := builder.Noted(s.machine)[annotation]
 		return was && !is
 	}
-	if isDropped(v1alpha1.AnnotationPreservedSince) && !s.kept.shortest.first.IsZero() {
+	if isDropped(builder.NotePreservedSince) && !s.kept.shortest.first.IsZero() {
 		o.blame("P13", "for how long %s is kept is counted anew, and is to be counted from %s", name, s.kept.shortest.first.Format(time.DateTime))
 	}
-	if isDropped(v1alpha1.AnnotationMaintainedSince) && !s.maintained.shortest.first.IsZero() {
+	if isDropped(builder.NoteMaintainedSince) && !s.maintained.shortest.first.IsZero() {
 		o.blame("M12", "for how long %s is under maintenance is counted anew, and is to be counted from %s", name, s.maintained.shortest.first.Format(time.DateTime))
 	}
 }
@@ -149,16 +150,16 @@ func (o *oracle) lookAtCounts(name string, s *subject) {
 
 	asking := s.record.phase != "" && slices.ContainsFunc(slices.Collect(maps.Keys(s.record.claims)), isAsking)
 	asked, _ := s.requested() // what is not heeded does not bring it back
-	o.lookAtCount("P13", name, s, v1alpha1.AnnotationPreservedSince, s.kept.longest.quiet, asking, !s.record.kept && asked != v1alpha1.RequestNow)
+	o.lookAtCount("P13", name, s, builder.NotePreservedSince, s.kept.longest.quiet, asking, !s.record.kept && asked != v1alpha1.RequestNow)
 	_, claimed := s.record.claims[v1alpha1.CauseMaintenance]
 	maintained := o.maintenances.of(name) != nil
-	o.lookAtCount("M12", name, s, v1alpha1.AnnotationMaintainedSince, s.maintained.longest.quiet, claimed && maintained, !claimed && !maintained && time.Since(o.maintenances.changed[name]) > calm)
+	o.lookAtCount("M12", name, s, builder.NoteMaintainedSince, s.maintained.longest.quiet, claimed && maintained, !claimed && !maintained && time.Since(o.maintenances.changed[name]) > calm)
 }
 
 // lookAtCount blames what is written of a count: since when as long as something counts, with until when after that, and nothing
 // after a quiet time.
 func (o *oracle) lookAtCount(rule, name string, s *subject, annotation string, quiet time.Time, counts, ended bool) {
-	value, counted := s.machine.Annotations[annotation]
+	value, counted := builder.Noted(s.machine)[annotation]
 	_, _, over := strings.Cut(value, "/")
 	switch {
 	case counts && (!counted || over):

@@ -10,6 +10,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // margin is how long before its deadline a machine is held at most.
@@ -65,7 +66,7 @@ func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1
 // lookAtUnkept blames that a machine has failed, is still there as others are to go first, and has not got the place that there is.
 func (o *oracle) lookAtUnkept(name string, s *subject) {
 	status := s.machine.Status.CurrentStatus
-	_, released := s.machine.Annotations[v1alpha1.AnnotationReleased]
+	_, released := builder.Noted(s.machine)[builder.NoteReleased]
 	if s.unhealthy.IsZero() || status.Phase != machinev1alpha1.MachineUnknown || time.Since(status.LastUpdateTime.Time) <= healthTimeout+soon ||
 		s.asked || released || s.machine.Spec.ProviderID == "" || s.kept.isUsedUp(o.longest) || o.isReplaced() || o.alone {
 		return

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // observedHost is a host as it was written last.
@@ -188,7 +189,7 @@ func (o *oracle) lookAtCycle(name string, s *subject) {
 	phase := s.machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]
 	switch since := time.Since(s.cycled.phase); {
 	case isPowerCycled(s.machine) && !s.record.kept && !o.isReplaced() && time.Since(s.vetoed) > calm &&
-		s.machine.Annotations[v1alpha1.AnnotationReleased] == "": // it is on its way out, however long machine-controller-manager takes for that
+		builder.Noted(s.machine)[builder.NoteReleased] == "": // it is on its way out, however long machine-controller-manager takes for that
 		o.blame("X10", "%s is %s, and not kept", name, phase)
 	case isPowerCycled(s.machine) && since > stepTime+calm:
 		o.blame("X5", "%s is %s for %s", name, phase, since)

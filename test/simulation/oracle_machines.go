@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // subject is a machine as it was written last.
@@ -213,7 +214,7 @@ func (o *oracle) places(byShare bool) []string {
 			continue
 		}
 		// Whom a person keeps that failed again without a place has what is left of an earlier claim of the share.
-		_, placed := s.machine.Annotations[v1alpha1.AnnotationShare]
+		_, placed := builder.Noted(s.machine)[builder.NoteShare]
 		asked := slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return s.record.claims[cause].After(time.Now()) })
 		if (s.record.auto && (placed || !asked) || !byShare) && (s.record.phase == "" || s.record.phase == failedPreserved) {
 			places = append(places, name)
@@ -336,7 +337,7 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 
 // lookAtRequest blames a request that is not heeded. That of the node counts (R2).
 func (o *oracle) lookAtRequest(name string, s *subject) {
-	if s.node == nil || o.alone || o.isReplaced() || s.machine.Annotations[v1alpha1.AnnotationReleased] != "" {
+	if s.node == nil || o.alone || o.isReplaced() || builder.Noted(s.machine)[builder.NoteReleased] != "" {
 		return
 	}
 	switch request := s.node.Annotations[v1alpha1.AnnotationPreserve]; {
@@ -414,7 +415,7 @@ func (o *oracle) recordOf(machine *machinev1alpha1.Machine) record {
 		phase: annotations[v1alpha1.AnnotationPhase],
 
 		claims:  claimsOf(machine),
-		failing: annotations[v1alpha1.AnnotationFailsAt] != "",
+		failing: builder.Noted(machine)[builder.NoteFailsAt] != "",
 	}
 	r.written, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime])
 	if r.expiry, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime]); status.PreserveExpiryTime != nil {

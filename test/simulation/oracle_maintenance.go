@@ -18,6 +18,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // maintained is a NodeMaintenance as it was written last, and since when it is in its phase, and is being deleted.
@@ -164,7 +165,7 @@ func (o *oracle) isMaintained(name string, s *subject) bool {
 		return false
 	}
 	// What was let go of before is not kept once more for the same failure.
-	if released, err := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationReleased]); err == nil &&
+	if released, err := time.Parse(time.RFC3339, builder.Noted(s.machine)[builder.NoteReleased]); err == nil &&
 		(released.Before(s.maintained.longest.first) || released.Before(nm.CreationTimestamp.Time)) || !o.rolling.IsZero() {
 		return false
 	}
@@ -249,11 +250,11 @@ func causesOf(machine *machinev1alpha1.Machine) []string { return causesSince(ma
 
 // claimsOf returns until when a machine is kept, by why.
 func claimsOf(machine *machinev1alpha1.Machine) map[string]time.Time {
-	annotations, claims := machine.Annotations, map[string]time.Time{}
-	if cause := annotations[v1alpha1.AnnotationCause]; cause != "" && annotations[v1alpha1.AnnotationClaims] == "" {
+	annotations, claims := builder.Noted(machine), map[string]time.Time{}
+	if cause := annotations[v1alpha1.AnnotationCause]; cause != "" && annotations[builder.NoteClaims] == "" {
 		claims[cause], _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime])
 	}
-	for claim := range strings.SplitSeq(annotations[v1alpha1.AnnotationClaims], ",") {
+	for claim := range strings.SplitSeq(annotations[builder.NoteClaims], ",") {
 		if cause, expiry, ok := strings.Cut(claim, "="); ok {
 			claims[cause], _ = time.Parse(time.RFC3339, expiry)
 		}
@@ -263,7 +264,7 @@ func claimsOf(machine *machinev1alpha1.Machine) map[string]time.Time {
 
 // causesSince returns why a machine is kept now, or was since some time.
 func causesSince(machine *machinev1alpha1.Machine, since time.Time) (causes []string) {
-	claims := machine.Annotations[v1alpha1.AnnotationClaims]
+	claims := builder.Noted(machine)[builder.NoteClaims]
 	if claims == "" {
 		return []string{machine.Annotations[v1alpha1.AnnotationCause]}
 	}

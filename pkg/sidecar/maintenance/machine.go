@@ -80,11 +80,11 @@ func HoldOf(ctx context.Context, pools *shoot.Pools, group preservation.Group, n
 // HoldChanged selects changes of a Machine by which HoldOf may become something else.
 func HoldChanged() predicate.Predicate {
 	return changed(func(m *machinev1alpha1.Machine) any {
-		var view [6]string
-		for i, key := range []string{v1alpha1.AnnotationCause, v1alpha1.AnnotationClaims, v1alpha1.AnnotationExpiryTime, v1alpha1.AnnotationForbidden, v1alpha1.AnnotationMaintainedSince} {
+		var view [5]string
+		for i, key := range []string{v1alpha1.AnnotationCause, v1alpha1.AnnotationPreservationRecord, v1alpha1.AnnotationExpiryTime, v1alpha1.AnnotationForbidden} {
 			view[i] = m.Annotations[key]
 		}
-		view[5] = fmt.Sprint(m.Status.CurrentStatus.PreserveExpiryTime)
+		view[4] = fmt.Sprint(m.Status.CurrentStatus.PreserveExpiryTime)
 		return view
 	})
 }

@@ -163,10 +163,12 @@ func (e *environment) settle(ctx context.Context) reconcile.Result {
 	return reconcile.Result{}
 }
 
+// machine returns a machine with its notes as annotations of their own. It can be written as well: these are read.
 func (e *environment) machine(ctx context.Context, name string) *machinev1alpha1.Machine {
 	GinkgoHelper()
 	machine := &machinev1alpha1.Machine{}
 	Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, machine)).To(Succeed())
+	machine.Annotations = Noted(machine)
 	return machine
 }
 

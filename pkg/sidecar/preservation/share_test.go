@@ -31,7 +31,7 @@ func (e *environment) held(ctx context.Context) []string {
 func (e *environment) placed(ctx context.Context) []string {
 	GinkgoHelper()
 	return e.named(ctx, func(machine *machinev1alpha1.Machine) bool {
-		_, near := machine.Annotations[prefix+"fails-at"]
+		_, near := Noted(machine)[NoteFailsAt]
 		return near || machine.Annotations[prefix+"phase"] == "Failed:Preserved"
 	})
 }

@@ -81,7 +81,7 @@ var _ = Describe("Lagging cache", func() {
 		Expect(api.Get(ctx, client.ObjectKeyFromObject(machine), machine)).To(Succeed())
 		expiry := machine.Status.CurrentStatus.PreserveExpiryTime
 		Expect(expiry).NotTo(BeNil())
-		Expect(machine.Annotations).To(HaveKeyWithValue(prefix+"expiry-in-status", string(machine.UID)))
+		Expect(builder.Noted(machine)).To(HaveKeyWithValue(builder.NoteExpiryInStatus, string(machine.UID)))
 
 		clock.SetTime(clock.Now().Add(time.Minute))
 		_, err = reconciler.Reconcile(ctx, request)

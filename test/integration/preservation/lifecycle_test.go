@@ -101,7 +101,7 @@ var _ = Describe("Lifecycle", func() {
 				Expect(api.Status().Update(ctx, machine)).To(Succeed())
 
 				Eventually(ctx, func(g Gomega) {
-					g.Expect(getMachine(g, ctx).Annotations).To(And(HaveKey(prefix+"fails-at"), Not(HaveKey(prefix+"phase"))))
+					g.Expect(builder.Noted(getMachine(g, ctx))).To(And(HaveKey(builder.NoteFailsAt), Not(HaveKey(prefix+"phase"))))
 				}).Should(Succeed())
 				Expect(time.Now()).To(BeTemporally("<", deadline))
 				Expect(getNode(Default, ctx).Annotations).To(BeEmpty())

@@ -51,7 +51,7 @@ func (m *mcm) act(ctx context.Context) int {
 	held, left := 0, 0
 	for i := range machines {
 		machine := &machines[i]
-		if _, near := machine.Annotations[prefix+"fails-at"]; near || machine.Annotations[prefix+"phase"] == "Failed:Preserved" {
+		if _, near := builder.Noted(machine)[builder.NoteFailsAt]; near || machine.Annotations[prefix+"phase"] == "Failed:Preserved" {
 			held++
 		}
 		if m.generation.LeavesAlone(machine, m.healthTimeout, time.Now()) {
