@@ -6,13 +6,10 @@ package garbagecollector
 
 import (
 	"context"
-	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -26,22 +23,16 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "nodemaintenance-garbage-collector"
 
-// What failed is tried again after minRetry at first, and never later than after maxRetry.
-const minRetry, maxRetry = time.Second, 30 * time.Second
-
 // AddToManager adds the Reconciler to a manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance.Maintenances) error {
 	r.Shoot = maintenances
 	r.Clock = clock.RealClock{}
 	r.Recorder = maintenances.GetEventRecorder(ControllerName)
-	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		WatchesRawSource(maintenances.Source(r.requestOf)).
 		WatchesRawSource(maintenances.ConfigSource(r.everything)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(1, pace.MinRetry, pace.MaxRetry)).
 		WithLogConstructor(maintenances.Log(ControllerName)).
 		Complete(pace.RetryConflicts(r))
 }
