@@ -47,6 +47,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/admission/validator"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 )
 
@@ -119,7 +120,7 @@ func run(ctx context.Context, opts *options) error {
 	}
 
 	log.Info("Adding webhooks to manager")
-	if err := addWebhooks(ctx, mgr, runtimeCluster, opts); err != nil {
+	if err := webhook.Register(ctx, mgr, runtimeCluster, Name, opts.webhooks.Completed(), validator.MatchConditions()...); err != nil {
 		return fmt.Errorf("failed to add webhooks: %w", err)
 	}
 

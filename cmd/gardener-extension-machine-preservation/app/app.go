@@ -155,7 +155,7 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 	}
 
 	log.Info("Adding webhooks to manager")
-	if err := webhook.Register(ctx, mgr, Name, opts.webhooks.Completed()); err != nil {
+	if err := webhook.Register(ctx, mgr, nil, Name, opts.webhooks.Completed()); err != nil {
 		return fmt.Errorf("failed to add webhooks: %w", err)
 	}
 
