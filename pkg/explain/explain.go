@@ -290,7 +290,7 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 	if request.InvalidTimeout != "" {
 		limit := ""
 		if machine != nil {
-			limit = fmt.Sprintf(" from %s to %s", short(v1alpha1.MinMachinePreserveTimeout), short(e.world.group.MaxTimeout))
+			limit = fmt.Sprintf(" from %s to %s", text.Duration(v1alpha1.MinMachinePreserveTimeout), text.Duration(e.world.group.MaxTimeout))
 		}
 		e.say(Why, "R5", "Annotation %s=%s of the %s counts for nothing. Valid is a duration%s, 36h for example.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
 	}
@@ -404,7 +404,7 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
 		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
 	default:
-		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", short(facts.DefaultTimeouts.Drain), except)
+		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", text.Duration(facts.DefaultTimeouts.Drain), except)
 	}
 }
 
@@ -435,7 +435,7 @@ func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
 		at = remediation.DryRun(machine)
 	} else {
 		for _, event := range e.snapshot.Shoot.Events {
-			if then := eventTime(event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
+			if then := snapshot.LastSeen(&event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
 				at = then
 			}
 		}

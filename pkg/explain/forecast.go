@@ -101,7 +101,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		}
 	} else {
 		if options.Timeout == 0 {
-			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", short(timeout))
+			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", text.Duration(timeout))
 		}
 		forecast.note("Drain strategies, and whether the pool allows forceDeletePodsWithVolumes, are in the Shoot's providerConfig and in the seed: that there are none is assumed.")
 	}
@@ -161,7 +161,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		update.stays = drain.Pod.Belongs
 		update.ignores = strategies.Ignores
 		forecast.Drains = append(forecast.Drains, update.run(name))
-		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", short(timeout))
+		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", text.Duration(timeout))
 	}
 	forecast.note("A pod is assumed to stop within its grace period where the node answers, a budget that allows no disruption to go on so, and one that allows some to allow others as pods are replaced.")
 	return forecast, nil
