@@ -8,7 +8,6 @@ package explain
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -460,19 +459,14 @@ func (e *explanation) at(t time.Time) string {
 	return stamp + " (now)"
 }
 
-// Write writes sentences by their topics, with the rules in brackets.
-func Write(w io.Writer, sentences []Sentence) error {
+// Text returns sentences by their topics, with the rules in brackets.
+func Text(sentences []Sentence) string {
 	var b strings.Builder
 	for i, s := range sentences {
 		if i == 0 || sentences[i-1].Topic != s.Topic {
 			fmt.Fprintln(&b, s.Topic)
 		}
-		fmt.Fprint(&b, "  ", s.Text)
-		if s.Rule != "" {
-			fmt.Fprintf(&b, " [%s]", s.Rule)
-		}
-		fmt.Fprintln(&b)
+		fmt.Fprintf(&b, "  %s\n", s)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }

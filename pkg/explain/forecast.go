@@ -5,10 +5,8 @@
 package explain
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -454,9 +452,9 @@ func (s *simulation) after(t time.Time) string {
 	return duration.HumanDuration(t.Sub(s.began).Truncate(time.Second))
 }
 
-// Write writes tables, sorted by time.
-func (f *Forecast) Write(out io.Writer) error {
-	var w bytes.Buffer
+// String returns tables, sorted by time.
+func (f *Forecast) String() string {
+	var w strings.Builder
 	table := tabwriter.NewWriter(&w, 0, 8, 3, ' ', 0)
 	for i, d := range f.Drains {
 		if i > 0 {
@@ -474,9 +472,7 @@ func (f *Forecast) Write(out io.Writer) error {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", after, printable(step.Pod), printable(step.Action), printable(step.Outcome), printable(strings.Join(step.Obstacles, "; ")))
 		}
 		fmt.Fprintln(table, text.Printable(d.End))
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		_ = table.Flush()
 	}
 	for i, note := range f.Notes {
 		if i == 0 {
@@ -484,11 +480,8 @@ func (f *Forecast) Write(out io.Writer) error {
 		}
 		fmt.Fprintln(table, text.Printable(note))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := out.Write(trailing.ReplaceAll(w.Bytes(), nil))
-	return err
+	_ = table.Flush()
+	return trailing.ReplaceAllString(w.String(), "")
 }
 
 // trailing is what pads the last cell of a line.

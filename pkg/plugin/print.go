@@ -120,6 +120,14 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
+// printEither writes an object in a format, or without one as a text whose heads are shown as those of tables are.
+func (o *Options) printEither(format string, object any, text string, isHead func(line string) bool) error {
+	if format != "" {
+		return o.printObject(object, format)
+	}
+	return write(o.Out, o.withHeads(text, isHead))
+}
+
 // printObject writes an object as JSON or YAML.
 func (o *Options) printObject(object any, format string) error {
 	out, err := json.MarshalIndent(object, "", "  ")
