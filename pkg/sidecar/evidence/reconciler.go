@@ -34,6 +34,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -176,6 +177,11 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 	}
 	r.tellStored(machine, configMap.Name, bundle, size)
 	return complete, nil
+}
+
+// isIncomplete says that the shoot or the seed could not be asked.
+func isIncomplete(s *snapshot.Snapshot) bool {
+	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool { return !m.Partial })
 }
 
 // create creates a ConfigMap with the first name that is free. One may be taken without being listed: it has lost its label, or

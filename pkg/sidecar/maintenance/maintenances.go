@@ -39,6 +39,13 @@ const IndexNode = "spec.nodeName"
 // ConfigKey is the name of the configuration that counts.
 var ConfigKey = client.ObjectKey{Namespace: v1alpha1.ConfigNamespace, Name: v1alpha1.ConfigName}
 
+// Client is what controllers need of Maintenances: it reads NodeMaintenances from a cache, and writes to the shoot.
+type Client interface {
+	client.Client
+	// Known says that all NodeMaintenances have been read once.
+	Known() bool
+}
+
 // Maintenances reads and writes the NodeMaintenances of a shoot. It keeps nobody waiting who starts while the shoot's API
 // server is away (P9), or as long as it does not know them (M17): their watches are begun again and again.
 type Maintenances struct {
