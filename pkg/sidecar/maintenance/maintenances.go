@@ -60,38 +60,31 @@ type Maintenances struct {
 // ByObject returns how the cache of the shoot keeps what Maintenances reads. The controllers change copies only.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&v1alpha1.NodeMaintenance{}: {Transform: stripMaintenance, UnsafeDisableDeepCopy: new(true)},
-		&v1alpha1.MaintenanceOperatorConfig{}: {
-			Transform: stripConfig,
-		},
+		&v1alpha1.NodeMaintenance{}: {Transform: shoot.Strip(stripMaintenance), UnsafeDisableDeepCopy: new(true)},
+		&v1alpha1.MaintenanceOperatorConfig{}: {Transform: shoot.Strip(stripConfig)},
 	}
 }
 
 // stripMaintenance keeps of a NodeMaintenance what is read. What is written are patches between two stripped objects, which leave
 // alone what was stripped. So nothing is taken from lists: a patch replaces finalizers, owners and conditions as a whole.
-func stripMaintenance(obj any) (any, error) {
-	nm, ok := obj.(*v1alpha1.NodeMaintenance)
-	if !ok {
-		return obj, nil
-	}
-	nm.ManagedFields, nm.Labels = nil, nil
+func stripMaintenance(nm *v1alpha1.NodeMaintenance) {
+	nm.Labels = nil
 	nm.Annotations = shoot.ReadAnnotations(nm.Annotations,
 		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable,
 		v1alpha1.AnnotationIgnoreGarbageCollector, v1alpha1.AnnotationDrainStartTime, v1alpha1.AnnotationEnded,
 	)
-	return nm, nil
 }
 
 // stripConfig keeps of a configuration that does not count only what it takes to say so.
-func stripConfig(obj any) (any, error) {
-	if config, ok := obj.(*v1alpha1.MaintenanceOperatorConfig); ok && !maintenance.IsConfig(config) {
-		config.ObjectMeta = metav1.ObjectMeta{
-			Namespace: config.Namespace, Name: config.Name, UID: config.UID, ResourceVersion: config.ResourceVersion, Generation: config.Generation,
-			DeletionTimestamp: config.DeletionTimestamp,
-		}
-		config.Spec = v1alpha1.MaintenanceOperatorConfigSpec{}
+func stripConfig(config *v1alpha1.MaintenanceOperatorConfig) {
+	if maintenance.IsConfig(config) {
+		return
 	}
-	return cache.TransformStripManagedFields()(obj)
+	config.ObjectMeta = metav1.ObjectMeta{
+		Namespace: config.Namespace, Name: config.Name, UID: config.UID, ResourceVersion: config.ResourceVersion, Generation: config.Generation,
+		DeletionTimestamp: config.DeletionTimestamp,
+	}
+	config.Spec = v1alpha1.MaintenanceOperatorConfigSpec{}
 }
 
 // NewMaintenances returns the NodeMaintenances of a cluster that the caller starts.
