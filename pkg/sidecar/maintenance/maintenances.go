@@ -60,7 +60,7 @@ type Maintenances struct {
 // ByObject returns how the cache of the shoot keeps what Maintenances reads. The controllers change copies only.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&v1alpha1.NodeMaintenance{}: {Transform: shoot.Strip(stripMaintenance), UnsafeDisableDeepCopy: new(true)},
+		&v1alpha1.NodeMaintenance{}:           {Transform: shoot.Strip(stripMaintenance), UnsafeDisableDeepCopy: new(true)},
 		&v1alpha1.MaintenanceOperatorConfig{}: {Transform: shoot.Strip(stripConfig)},
 	}
 }
