@@ -247,8 +247,7 @@ func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *m
 	ctx, cancel := limit(ctx, m.timeout)
 	defer cancel()
 	var told string
-	lw := newListWatch(c, func() *v1alpha1.NodeMaintenanceList { return &v1alpha1.NodeMaintenanceList{} }, client.InNamespace(nm.Namespace))
-	err := awaitObject(ctx, lw, nm.Namespace+"/"+nm.Name, &v1alpha1.NodeMaintenance{}, func(is *v1alpha1.NodeMaintenance) (bool, error) {
+	err := awaitObject(ctx, c, nm.Namespace+"/"+nm.Name, &v1alpha1.NodeMaintenance{}, &v1alpha1.NodeMaintenanceList{}, func(is *v1alpha1.NodeMaintenance) (bool, error) {
 		if is == nil {
 			return done(nil)
 		}
@@ -259,7 +258,7 @@ func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *m
 			}
 		}
 		return done(is)
-	})
+	}, client.InNamespace(nm.Namespace))
 	return m.inVain(ctx, err, what+": "+or(told))
 }
 
