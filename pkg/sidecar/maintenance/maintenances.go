@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -44,6 +45,22 @@ type Client interface {
 	client.Client
 	// Known says that all NodeMaintenances have been read once.
 	Known() bool
+}
+
+// All returns the NodeMaintenances, none as long as they are not known: who asks is called once they are.
+func All(ctx context.Context, c Client) []*v1alpha1.NodeMaintenance {
+	list := &v1alpha1.NodeMaintenanceList{}
+	if !c.Known() {
+		return nil
+	}
+	if err := c.List(ctx, list); err != nil { // of a cache that has synced
+		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
+	}
+	all := make([]*v1alpha1.NodeMaintenance, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all
 }
 
 // Maintenances reads and writes the NodeMaintenances of a shoot. It keeps nobody waiting who starts while the shoot's API
@@ -148,12 +165,8 @@ func (m *Maintenances) GetEventRecorder(name string) events.EventRecorder {
 func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMaintenance) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		m.WhenKnown(ctx, func() {
-			list := &v1alpha1.NodeMaintenanceList{}
-			if err := m.List(ctx, list); err != nil { // of a cache that has synced
-				m.log.Error(err, "Failed to list the NodeMaintenances")
-			}
-			for i := range list.Items {
-				for _, request := range shoot.Requests(ctx, requestsOf, &list.Items[i]) {
+			for _, nm := range All(ctx, m) {
+				for _, request := range shoot.Requests(ctx, requestsOf, nm) {
 					queue.Add(request)
 				}
 			}

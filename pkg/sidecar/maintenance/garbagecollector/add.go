@@ -10,7 +10,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -46,17 +45,9 @@ func (r *Reconciler) requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) 
 }
 
 func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
-	if !r.Shoot.Known() {
-		return nil
-	}
-	list := &v1alpha1.NodeMaintenanceList{}
-	if err := r.Shoot.List(ctx, list); err != nil {
-		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
-		return nil
-	}
 	var requests []reconcile.Request
-	for i := range list.Items {
-		requests = append(requests, r.requestOf(ctx, &list.Items[i])...)
+	for _, nm := range maintenance.All(ctx, r.Shoot) {
+		requests = append(requests, r.requestOf(ctx, nm)...)
 	}
 	return requests
 }

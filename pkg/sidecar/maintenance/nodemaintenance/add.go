@@ -97,17 +97,9 @@ func (r *Reconciler) nodesHandedOver(ctx context.Context) []reconcile.Request {
 
 // nodesOf returns all nodes that have a maintenance like that.
 func (r *Reconciler) nodesOf(ctx context.Context, like func(*v1alpha1.NodeMaintenance) bool) []reconcile.Request {
-	if !r.Shoot.Known() {
-		return nil
-	}
-	list := &v1alpha1.NodeMaintenanceList{}
-	if err := r.Shoot.List(ctx, list); err != nil {
-		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
-		return nil
-	}
 	names := sets.New[string]()
-	for i := range list.Items {
-		if nm := &list.Items[i]; like(nm) {
+	for _, nm := range maintenance.All(ctx, r.Shoot) {
+		if like(nm) {
 			names.Insert(nm.Spec.NodeName)
 		}
 	}

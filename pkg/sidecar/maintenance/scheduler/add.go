@@ -12,7 +12,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -58,7 +57,5 @@ func everything(context.Context, client.Object) []reconcile.Request { return []r
 
 // nodeChanged selects changes of what scheduling sees of a node.
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
-	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return domain.NewScheduledNode(e.ObjectOld) != domain.NewScheduledNode(e.ObjectNew)
-	}}
+	return shoot.OnNodeChange(domain.NewScheduledNode)
 }
