@@ -141,7 +141,10 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := Resources(p.client, p.namespace).Destroy(ctx); err != nil {
 		return err
 	}
-	if err := kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service()); err != nil {
+	if err := kubernetesutils.DeleteObjects(ctx, p.client,
+		&rbacv1.RoleBinding{ObjectMeta: p.meta()}, &rbacv1.Role{ObjectMeta: p.meta()}, &coordinationv1.Lease{ObjectMeta: p.meta()},
+		p.dashboards(), p.prometheusRule(), p.serviceMonitor(), &corev1.Service{ObjectMeta: p.meta()},
+	); err != nil {
 		return err
 	}
 	// Where operators do not allow evidence, there is none, or only the namespace takes it along.
@@ -154,7 +157,7 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
 // leader election with a Lease of our own, hosts that are in its namespace, and stored evidence.
 func (p *preservationController) deployRole(ctx context.Context) error {
-	role := p.role()
+	role := &rbacv1.Role{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
 		role.Rules = []rbacv1.PolicyRule{
 			allow(coordinationv1.GroupName, "leases", "create"),
@@ -168,7 +171,7 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 		return fmt.Errorf("failed to deploy Role: %w", err)
 	}
 
-	roleBinding := p.roleBinding()
+	roleBinding := &rbacv1.RoleBinding{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, roleBinding, func() error {
 		roleBinding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}
 		roleBinding.Subjects = []rbacv1.Subject{{
@@ -322,18 +325,11 @@ func hostRules(powerCycle *PowerCycle) ([]rbacv1.PolicyRule, error) {
 	return kind.PolicyRules, err
 }
 
+// meta is that of the objects in the control plane that have no name of their own.
+func (p *preservationController) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: Name, Namespace: p.namespace}
+}
+
 func (p *preservationController) accessSecret() *gardenerutils.AccessSecret {
 	return gardenerutils.NewShootAccessSecret(Name, p.namespace)
-}
-
-func (p *preservationController) role() *rbacv1.Role {
-	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
-}
-
-func (p *preservationController) roleBinding() *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
-}
-
-func (p *preservationController) lease() *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
 }
