@@ -24,6 +24,8 @@ type Write struct {
 	// Edit takes the place of After where the change is to be made on what the object has become by then: it was read live, or others
 	// may have changed it before an earlier write. It changes nothing when it is made twice.
 	Edit func(Object)
+	// Delete says that it is deleted, unless it is another one by now. There is neither After nor Edit then, and no later write of it.
+	Delete bool
 	// Status says that the status is written, else it is all but that.
 	Status bool
 	// Lock says that it is to be refused if the object has changed since it was read, but for the writes before it.
@@ -55,7 +57,10 @@ func (w Write) On(object Object) (before, after Object) {
 
 // Changes says that there is something to be written.
 func (w Write) Changes() bool {
-	if w.Edit == nil {
+	switch {
+	case w.Delete:
+		return true
+	case w.Edit == nil:
 		return !apiequality.Semantic.DeepEqual(w.Before, w.After)
 	}
 	return !apiequality.Semantic.DeepEqual(w.On(w.Before))

@@ -190,27 +190,17 @@ func (c *collector) readMachines(ctx context.Context) {
 
 // keepGroup leaves the MachineDeployment of a machine, with its sets and machines.
 func keepGroup(seed *snapshot.Seed, machine *machinev1alpha1.Machine) {
-	deployment := types.UID("")
-	if d := facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); d != nil {
-		deployment = d.UID
+	deployment := &machinev1alpha1.MachineDeployment{} // which owns nothing
+	if found := facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); found != nil {
+		deployment = new(*found) // what is found moves
 	}
-	owned := func(obj metav1.Object, owner types.UID) bool {
-		ref := metav1.GetControllerOfNoCopy(obj)
-		return owner != "" && ref != nil && ref.UID == owner
-	}
-	group := sets.New[types.UID]()
-	seed.MachineDeployments = slices.DeleteFunc(seed.MachineDeployments, func(d machinev1alpha1.MachineDeployment) bool { return deployment == "" || d.UID != deployment })
+	seed.MachineDeployments = slices.DeleteFunc(seed.MachineDeployments, func(d machinev1alpha1.MachineDeployment) bool { return d.UID != deployment.UID })
 	seed.MachineSets = slices.DeleteFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool {
-		keep := metav1.IsControlledBy(machine, &s) || owned(&s, deployment)
-		if keep {
-			group.Insert(s.UID)
-		}
-		return !keep
+		return !metav1.IsControlledBy(machine, &s) && !metav1.IsControlledBy(&s, deployment)
 	})
 	// A copy, as the bundle would keep the room for all machines otherwise.
 	seed.Machines = slices.Clone(slices.DeleteFunc(seed.Machines, func(m machinev1alpha1.Machine) bool {
-		ref := metav1.GetControllerOfNoCopy(&m)
-		return m.Name != machine.Name && (ref == nil || !group.Has(ref.UID))
+		return m.Name != machine.Name && !slices.ContainsFunc(seed.MachineSets, func(s machinev1alpha1.MachineSet) bool { return metav1.IsControlledBy(&m, &s) })
 	}))
 }
 

@@ -114,7 +114,7 @@ func (l *lastEvents) add(e *eventsv1.Event) {
 }
 
 func (l *lastEvents) trim() {
-	slices.SortStableFunc(l.events, func(a, b eventsv1.Event) int { return lastSeen(&a).Compare(lastSeen(&b)) })
+	slices.SortStableFunc(l.events, func(a, b eventsv1.Event) int { return snapshot.LastSeen(&a).Compare(snapshot.LastSeen(&b)) })
 	if cut := len(l.events) - maxEvents; cut > 0 {
 		l.events = slices.Delete(l.events, 0, cut)
 		l.cut += cut

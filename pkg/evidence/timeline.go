@@ -110,7 +110,7 @@ func Timeline(s *snapshot.Snapshot, node, machine string) []Moment {
 		}
 		told = append(told, moments...)
 	}
-	add := func(t metav1.Time, step, what, text string, args ...any) {
+	add := func(t *metav1.Time, step, what, text string, args ...any) {
 		if !t.IsZero() {
 			moments = append(moments, Moment{Time: t.UTC(), Step: step, What: what, Text: fmt.Sprintf(text, args...)})
 		}
@@ -129,27 +129,23 @@ func Timeline(s *snapshot.Snapshot, node, machine string) []Moment {
 		if a.Spec.Source.PersistentVolumeName != nil {
 			volume = "volume " + *a.Spec.Source.PersistentVolumeName
 		}
-		add(a.CreationTimestamp, "", what, "Attaching %s was asked for.", volume)
-		if a.DeletionTimestamp != nil {
-			add(*a.DeletionTimestamp, "", what, "Detaching %s was asked for.", volume)
-		}
+		add(&a.CreationTimestamp, "", what, "Attaching %s was asked for.", volume)
+		add(a.DeletionTimestamp, "", what, "Detaching %s was asked for.", volume)
 		if failure := a.Status.AttachError; failure != nil {
-			add(failure.Time, "", what, "Attaching %s failed: %s", volume, failure.Message)
+			add(&failure.Time, "", what, "Attaching %s failed: %s", volume, failure.Message)
 		}
 		if failure := a.Status.DetachError; failure != nil {
-			add(failure.Time, "", what, "Detaching %s failed: %s", volume, failure.Message)
+			add(&failure.Time, "", what, "Detaching %s failed: %s", volume, failure.Message)
 		}
 	}
 	for i := range s.Shoot.Maintenances {
 		m := &s.Shoot.Maintenances[i]
 		what := "NodeMaintenance " + m.Namespace + "/" + m.Name
-		add(m.CreationTimestamp, "", what, "Asked for by %s.", m.Spec.RequestorID)
+		add(&m.CreationTimestamp, "", what, "Asked for by %s.", m.Spec.RequestorID)
 		for _, c := range m.Status.Conditions {
-			add(c.LastTransitionTime, "", what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
+			add(&c.LastTransitionTime, "", what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		}
-		if m.DeletionTimestamp != nil {
-			add(*m.DeletionTimestamp, "", what, "It was deleted.")
-		}
+		add(m.DeletionTimestamp, "", what, "It was deleted.")
 	}
 	tell(moments, "volumes and maintenances")
 	moments = nil
@@ -181,25 +177,22 @@ func Timeline(s *snapshot.Snapshot, node, machine string) []Moment {
 	return slices.Compact(told)
 }
 
-type addMoment func(t metav1.Time, step, what, text string, args ...any)
+type addMoment func(t *metav1.Time, step, what, text string, args ...any)
 
 func addNode(n *corev1.Node, add addMoment) {
 	what := "Node " + n.Name
-	add(n.CreationTimestamp, "joined", what, "The node registered.")
+	add(&n.CreationTimestamp, "joined", what, "The node registered.")
 	for _, c := range n.Status.Conditions {
 		step := ""
 		if c.Type == corev1.NodeReady {
 			step = map[corev1.ConditionStatus]string{corev1.ConditionTrue: "ready", corev1.ConditionFalse: "not ready", corev1.ConditionUnknown: "unknown"}[c.Status]
 		}
-		add(c.LastTransitionTime, step, what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
+		add(&c.LastTransitionTime, step, what, "%s became %s; its reason now: %s", c.Type, c.Status, because(c.Reason, c.Message))
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
-			add(c.LastHeartbeatTime, "", what, "The kubelet reported its conditions for the last time; it renewed its Lease for longer, as a rule.")
+			add(&c.LastHeartbeatTime, "", what, "The kubelet reported its conditions for the last time; it renewed its Lease for longer, as a rule.")
 		}
 	}
 	for _, taint := range n.Spec.Taints {
-		if taint.TimeAdded == nil {
-			continue
-		}
 		step := ""
 		switch taint.Key {
 		case v1alpha1.TaintPreserved:
@@ -209,28 +202,24 @@ func addNode(n *corev1.Node, add addMoment) {
 		case corev1.TaintNodeNotReady:
 			step = "not ready"
 		}
-		add(*taint.TimeAdded, step, what, "It got the taint %s:%s.", taint.Key, taint.Effect)
+		add(taint.TimeAdded, step, what, "It got the taint %s:%s.", taint.Key, taint.Effect)
 	}
-	if t, err := time.Parse(time.RFC3339, n.Annotations[v1alpha1.AnnotationMaintenance]); err == nil {
-		add(metav1.NewTime(t), "", what, "Its machine is kept since then while somebody works on it.")
-	}
-	if n.DeletionTimestamp != nil {
-		add(*n.DeletionTimestamp, "node deleted", what, "It was deleted.")
-	}
+	add(parsed(n.Annotations[v1alpha1.AnnotationMaintenance]), "", what, "Its machine is kept since then while somebody works on it.")
+	add(n.DeletionTimestamp, "node deleted", what, "It was deleted.")
 }
 
 func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 	what := "Machine " + m.Name
-	add(m.CreationTimestamp, "created", what, "The machine was asked for.")
+	add(&m.CreationTimestamp, "created", what, "The machine was asked for.")
 	// While it is held, the time of its phase may be one that keeps machine-controller-manager from acting.
 	record := preservation.ReadRecord(m)
 	if record == nil && m.Status.CurrentStatus.Phase != "" {
-		add(m.Status.CurrentStatus.LastUpdateTime, map[machinev1alpha1.MachinePhase]string{
+		add(&m.Status.CurrentStatus.LastUpdateTime, map[machinev1alpha1.MachinePhase]string{
 			machinev1alpha1.MachineFailed: "failed", machinev1alpha1.MachineUnknown: "unknown", machinev1alpha1.MachineTerminating: "terminating",
 		}[m.Status.CurrentStatus.Phase], what, "Its phase became %s.", m.Status.CurrentStatus.Phase)
 	}
 	if op := m.Status.LastOperation; op.Type != "" {
-		add(op.LastUpdateTime, "", what, "%s: %s. %s", op.Type, op.State, op.Description)
+		add(&op.LastUpdateTime, "", what, "%s: %s. %s", op.Type, op.State, op.Description)
 	}
 	notes := preservation.ReadNotes(m)
 	failedSince, _ := time.Parse(time.RFC3339, m.Annotations[v1alpha1.AnnotationFailedSince])
@@ -247,21 +236,19 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 		{notes.MaintenanceOver, "", "The maintenance of its node ended; the node has some time to become healthy."},
 		{notes.Spent.Released, "released", "Its preservation ended."},
 	} {
-		add(metav1.NewTime(noted.time), noted.step, what, "%s", noted.text)
+		add(new(metav1.NewTime(noted.time)), noted.step, what, "%s", noted.text)
 	}
 	if record != nil {
-		add(metav1.NewTime(record.Expiry()), "kept until", what, "Its preservation ends, if nobody changes that.")
+		add(new(metav1.NewTime(record.Expiry())), "kept until", what, "Its preservation ends, if nobody changes that.")
 	}
-	if m.DeletionTimestamp != nil {
-		add(*m.DeletionTimestamp, "terminating", what, "It was deleted.")
-	}
+	add(m.DeletionTimestamp, "terminating", what, "It was deleted.")
 }
 
 func momentsOfPod(pod *corev1.Pod) []Moment {
 	var moments []Moment
 	what := "Pod " + pod.Namespace + "/" + pod.Name
 	add := func(t *metav1.Time, text string) {
-		if t != nil && !t.IsZero() {
+		if !t.IsZero() {
 			moments = append(moments, Moment{Time: t.UTC(), What: what, Text: text})
 		}
 	}
@@ -288,7 +275,7 @@ func momentsOfPod(pod *corev1.Pod) []Moment {
 
 // momentOf returns when an Event happened first, and how often since.
 func momentOf(e *eventsv1.Event) Moment {
-	first, last := firstSeen(e), lastSeen(e)
+	first, last := snapshot.FirstSeen(e), snapshot.LastSeen(e)
 	count := e.DeprecatedCount
 	if e.Series != nil {
 		count = e.Series.Count
@@ -306,27 +293,6 @@ func momentOf(e *eventsv1.Event) Moment {
 		step = ""
 	}
 	return Moment{Time: first, Step: step, What: what, Text: text}
-}
-
-// firstSeen and lastSeen return when an Event happened for the first and for the last time.
-func firstSeen(e *eventsv1.Event) time.Time {
-	switch {
-	case !e.EventTime.IsZero():
-		return e.EventTime.UTC()
-	case !e.DeprecatedFirstTimestamp.IsZero():
-		return e.DeprecatedFirstTimestamp.UTC()
-	}
-	return e.CreationTimestamp.UTC()
-}
-
-func lastSeen(e *eventsv1.Event) time.Time {
-	switch {
-	case e.Series != nil && !e.Series.LastObservedTime.IsZero():
-		return e.Series.LastObservedTime.UTC()
-	case !e.DeprecatedLastTimestamp.IsZero():
-		return e.DeprecatedLastTimestamp.UTC()
-	}
-	return firstSeen(e)
 }
 
 func because(reason, message string) string {

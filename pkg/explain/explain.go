@@ -8,7 +8,6 @@ package explain
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -290,7 +289,7 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 	if request.InvalidTimeout != "" {
 		limit := ""
 		if machine != nil {
-			limit = fmt.Sprintf(" from %s to %s", short(v1alpha1.MinMachinePreserveTimeout), short(e.world.group.MaxTimeout))
+			limit = fmt.Sprintf(" from %s to %s", text.Duration(v1alpha1.MinMachinePreserveTimeout), text.Duration(e.world.group.MaxTimeout))
 		}
 		e.say(Why, "R5", "Annotation %s=%s of the %s counts for nothing. Valid is a duration%s, 36h for example.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
 	}
@@ -404,7 +403,7 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
 		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
 	default:
-		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", short(facts.DefaultTimeouts.Drain), except)
+		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", text.Duration(facts.DefaultTimeouts.Drain), except)
 	}
 }
 
@@ -435,7 +434,7 @@ func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
 		at = remediation.DryRun(machine)
 	} else {
 		for _, event := range e.snapshot.Shoot.Events {
-			if then := eventTime(event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
+			if then := snapshot.LastSeen(&event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
 				at = then
 			}
 		}
@@ -460,19 +459,14 @@ func (e *explanation) at(t time.Time) string {
 	return stamp + " (now)"
 }
 
-// Write writes sentences by their topics, with the rules in brackets.
-func Write(w io.Writer, sentences []Sentence) error {
+// Text returns sentences by their topics, with the rules in brackets.
+func Text(sentences []Sentence) string {
 	var b strings.Builder
 	for i, s := range sentences {
 		if i == 0 || sentences[i-1].Topic != s.Topic {
 			fmt.Fprintln(&b, s.Topic)
 		}
-		fmt.Fprint(&b, "  ", s.Text)
-		if s.Rule != "" {
-			fmt.Fprintf(&b, " [%s]", s.Rule)
-		}
-		fmt.Fprintln(&b)
+		fmt.Fprintf(&b, "  %s\n", s)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }

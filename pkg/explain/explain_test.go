@@ -199,13 +199,6 @@ var situations = map[string]situation{
 	"no-share":  {machine: failed, node: deadly, deployment: []DeploymentOption{Share("0")}},
 }
 
-func textOf(sentences []Sentence) string {
-	GinkgoHelper()
-	b := &strings.Builder{}
-	Expect(Write(b, sentences)).To(Succeed())
-	return b.String()
-}
-
 var _ = Describe("Explain", func() {
 	for name, s := range situations {
 		for holder, h := range map[string]preservation.Holder{"health-timer": preservation.HealthTimer{}, "preserve-expiry": preservation.PreserveExpiry{}} {
@@ -213,7 +206,7 @@ var _ = Describe("Explain", func() {
 				sentences, err := Explain(s.snapshot(holder), "m", now)
 				Expect(err).NotTo(HaveOccurred())
 				if holder == "health-timer" {
-					golden.Expect(name+".txt", textOf(sentences))
+					golden.Expect(name+".txt", Text(sentences))
 				}
 				if s.noSidecar {
 					return
@@ -223,7 +216,7 @@ var _ = Describe("Explain", func() {
 					GinkgoHelper()
 					Expect(slices.ContainsFunc(sentences, func(s Sentence) bool {
 						return s.Topic == topic && s.Rule == string(rule) && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(s.Text, text) })
-					})).To(BeTrue(), "no sentence says %q by %s: %s", texts, rule, textOf(sentences))
+					})).To(BeTrue(), "no sentence says %q by %s: %s", texts, rule, Text(sentences))
 				}
 				d := s.decide(h)
 				switch {
@@ -244,7 +237,7 @@ var _ = Describe("Explain", func() {
 							said(Why, why.Rule, why.Text, claim.Cause)
 						}
 					}
-					Expect(textOf(sentences)).To(ContainSubstring("kept until " + d.Target.Expiry().Format(time.RFC3339)))
+					Expect(Text(sentences)).To(ContainSubstring("kept until " + d.Target.Expiry().Format(time.RFC3339)))
 				}
 				if d.Request.Invalid != "" {
 					said(Why, "R3", "counts for nothing")
@@ -260,7 +253,7 @@ var _ = Describe("Explain", func() {
 			snapshot.Seed = nil
 			sentences, err := Explain(snapshot, "m", now)
 			Expect(err).NotTo(HaveOccurred())
-			golden.Expect(name+"-shoot.txt", textOf(sentences))
+			golden.Expect(name+"-shoot.txt", Text(sentences))
 		})
 	}
 

@@ -5,10 +5,8 @@
 package explain
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -101,7 +99,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		}
 	} else {
 		if options.Timeout == 0 {
-			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", short(timeout))
+			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", text.Duration(timeout))
 		}
 		forecast.note("Drain strategies, and whether the pool allows forceDeletePodsWithVolumes, are in the Shoot's providerConfig and in the seed: that there are none is assumed.")
 	}
@@ -161,7 +159,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		update.stays = drain.Pod.Belongs
 		update.ignores = strategies.Ignores
 		forecast.Drains = append(forecast.Drains, update.run(name))
-		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", short(timeout))
+		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", text.Duration(timeout))
 	}
 	forecast.note("A pod is assumed to stop within its grace period where the node answers, a budget that allows no disruption to go on so, and one that allows some to allow others as pods are replaced.")
 	return forecast, nil
@@ -454,9 +452,9 @@ func (s *simulation) after(t time.Time) string {
 	return duration.HumanDuration(t.Sub(s.began).Truncate(time.Second))
 }
 
-// Write writes tables, sorted by time.
-func (f *Forecast) Write(out io.Writer) error {
-	var w bytes.Buffer
+// String returns tables, sorted by time.
+func (f *Forecast) String() string {
+	var w strings.Builder
 	table := tabwriter.NewWriter(&w, 0, 8, 3, ' ', 0)
 	for i, d := range f.Drains {
 		if i > 0 {
@@ -474,9 +472,7 @@ func (f *Forecast) Write(out io.Writer) error {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", after, printable(step.Pod), printable(step.Action), printable(step.Outcome), printable(strings.Join(step.Obstacles, "; ")))
 		}
 		fmt.Fprintln(table, text.Printable(d.End))
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		_ = table.Flush()
 	}
 	for i, note := range f.Notes {
 		if i == 0 {
@@ -484,11 +480,8 @@ func (f *Forecast) Write(out io.Writer) error {
 		}
 		fmt.Fprintln(table, text.Printable(note))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := out.Write(trailing.ReplaceAll(w.Bytes(), nil))
-	return err
+	_ = table.Flush()
+	return trailing.ReplaceAllString(w.String(), "")
 }
 
 // trailing is what pads the last cell of a line.

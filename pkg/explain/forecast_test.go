@@ -5,7 +5,6 @@
 package explain_test
 
 import (
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -111,9 +110,7 @@ var _ = Describe("DrainForecastOf", func() {
 	DescribeTable("should say what is done, when, and what is in the way", func(name string, snapshot func() *snapshot.Snapshot, options ForecastOptions) {
 		forecast, err := DrainForecastOf(snapshot(), "m", options, now)
 		Expect(err).NotTo(HaveOccurred())
-		b := &strings.Builder{}
-		Expect(forecast.Write(b)).To(Succeed())
-		golden.Expect("forecast-"+name+".txt", b.String())
+		golden.Expect("forecast-"+name+".txt", forecast.String())
 	},
 		Entry("P7: a node that answers", "answers", func() *snapshot.Snapshot { return shop() }, ForecastOptions{}),
 		Entry("P7: one that does not", "dead", func() *snapshot.Snapshot { return shop(NotReady) }, ForecastOptions{Timeout: 30 * time.Minute}),
@@ -166,10 +163,8 @@ var _ = Describe("DrainForecastOf", func() {
 	})
 
 	It("should print nothing that a terminal obeys", func() {
-		var b strings.Builder
 		f := &Forecast{Notes: []string{"\x1b[31m"}, Drains: []DrainForecast{{Title: "\x1b[31m", End: "\x1b[31m", Steps: []ForecastStep{{Pod: "\x1b[31m", Action: "\x1b[31m", Outcome: "\x1b[31m"}}}}}
-		Expect(f.Write(&b)).To(Succeed())
-		Expect(b.String()).NotTo(ContainSubstring("\x1b"))
+		Expect(f.String()).NotTo(ContainSubstring("\x1b"))
 	})
 
 	It("should know that what is known of pods and budgets is not all", func() {

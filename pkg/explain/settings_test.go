@@ -34,7 +34,7 @@ var _ = Describe("The controller's settings", func() {
 		s.args = []string{"--holder=magic", "--drain-ignored-namespace-pattern=(", "--drain-strategies"}
 		sentences, err := Explain(s.snapshot("health-timer"), "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(textOf(sentences)).To(And(ContainSubstring(`--holder="magic" is not known`), ContainSubstring("--drain-ignored-namespace-pattern"), ContainSubstring("Machine m is kept")))
+		Expect(Text(sentences)).To(And(ContainSubstring(`--holder="magic" is not known`), ContainSubstring("--drain-ignored-namespace-pattern"), ContainSubstring("Machine m is kept")))
 	})
 
 	It("should be assumed where they are not known, by what the machines show", func() {
@@ -44,7 +44,7 @@ var _ = Describe("The controller's settings", func() {
 		snapshot.Seed.Controller = nil
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(textOf(sentences)).To(And(ContainSubstring("How the preservation controller is configured: its defaults are assumed."), ContainSubstring("It is kept as "+preservation.WhyAskedFor.Text+" (cause now). [T1]")))
+		Expect(Text(sentences)).To(And(ContainSubstring("How the preservation controller is configured: its defaults are assumed."), ContainSubstring("It is kept as "+preservation.WhyAskedFor.Text+" (cause now). [T1]")))
 	})
 
 	It("should do without a MachineDeployment, or without a machine", func() {
@@ -52,16 +52,16 @@ var _ = Describe("The controller's settings", func() {
 		snapshot.Seed.MachineSets = nil
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(textOf(sentences)).To(And(ContainSubstring("The MachineDeployment of machine m"), ContainSubstring("condition Preserved is True")))
+		Expect(Text(sentences)).To(And(ContainSubstring("The MachineDeployment of machine m"), ContainSubstring("condition Preserved is True")))
 		snapshot.Shoot.Nodes = nil
 		sentences, err = Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(textOf(sentences)).To(HavePrefix("What is not known\n  The MachineDeployment of machine m"))
+		Expect(Text(sentences)).To(HavePrefix("What is not known\n  The MachineDeployment of machine m"))
 		snapshot = situations["held-by-share"].snapshot("health-timer")
 		snapshot.Seed.Machines = nil
 		sentences, err = Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(textOf(sentences)).To(ContainSubstring("The machine: none in namespace shoot--test--one has this node."))
+		Expect(Text(sentences)).To(ContainSubstring("The machine: none in namespace shoot--test--one has this node."))
 	})
 
 	DescribeTable("P9: should know that a node is not known", func(what snapshot.Thing) {
@@ -70,7 +70,7 @@ var _ = Describe("The controller's settings", func() {
 		known.Missing = []snapshot.Missing{{Thing: what, Reason: "connection refused"}}
 		sentences, err := Explain(known, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(textOf(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))
+		Expect(Text(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))
 	},
 		Entry("its own", snapshot.WhatNode),
 		Entry("nor others", snapshot.WhatNodes),
@@ -85,7 +85,7 @@ var _ = Describe("The controller's settings", func() {
 			known.Missing = []snapshot.Missing{missing}
 			sentences, err := Explain(known, "m", now)
 			Expect(err).NotTo(HaveOccurred())
-			return textOf(sentences)
+			return Text(sentences)
 		}
 		others := snapshot.Missing{Thing: snapshot.WhatOtherMachines}
 		Expect(explain("unhealthy", others)).To(And(

@@ -16,6 +16,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -112,20 +113,8 @@ func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event 
 	if machine != nil && e.snapshot.Seed != nil {
 		add(e.snapshot.Seed.Events, "Machine", machine.Name)
 	}
-	slices.SortStableFunc(found, func(a, b eventsv1.Event) int { return eventTime(a).Compare(eventTime(b)) })
+	slices.SortStableFunc(found, func(a, b eventsv1.Event) int { return snapshot.LastSeen(&a).Compare(snapshot.LastSeen(&b)) })
 	return found
-}
-
-func eventTime(event eventsv1.Event) time.Time {
-	switch {
-	case event.Series != nil && !event.Series.LastObservedTime.IsZero():
-		return event.Series.LastObservedTime.Time
-	case !event.EventTime.IsZero():
-		return event.EventTime.Time
-	case !event.DeprecatedLastTimestamp.IsZero():
-		return event.DeprecatedLastTimestamp.Time
-	}
-	return event.CreationTimestamp.Time
 }
 
 // told says what the controller told last.
@@ -135,7 +124,7 @@ func (e *explanation) told(machine *machinev1alpha1.Machine) {
 		return
 	}
 	last := events[len(events)-1]
-	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "At %s the controller said: %s.", e.at(eventTime(last)), strings.TrimSuffix(printable(last.Note), "."))
+	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "At %s the controller said: %s.", e.at(snapshot.LastSeen(&last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 
 // unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.
@@ -153,15 +142,3 @@ func (e *explanation) unknownAnnotations(kind string, annotations map[string]str
 
 // printable returns what of a text of others a terminal can be given.
 func printable(s string) string { return text.Note(text.Printable(s)) }
-
-// short writes a duration without the units that are 0.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
-}

@@ -305,10 +305,7 @@ const maxNamed = 5
 
 // first returns the first few of a list, and how many more there are.
 func first(list []string) string {
-	if more := len(list) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(list[:maxNamed], ", "), more)
-	}
-	return strings.Join(list, ", ")
+	return strings.Join(text.First(list, maxNamed), ", ")
 }
 
 // cut returns what can be passed on of a list that others wrote.

@@ -271,7 +271,7 @@ func isHeld(node *corev1.Node) (bool, error) {
 	if node == nil {
 		return false, errors.New("it is gone")
 	}
-	return isConditionTrue(node, v1alpha1.ConditionPreserved) && !shownUntil(node).IsZero(), nil
+	return isPreserved(node) && !shownUntil(node).IsZero(), nil
 }
 
 // isHeldBeyond says that a node shows another end than it did, a later one.
@@ -283,7 +283,7 @@ func isHeldBeyond(was time.Time) func(*corev1.Node) (bool, error) {
 }
 
 func isReleased(node *corev1.Node) (bool, error) {
-	return node == nil || !isConditionTrue(node, v1alpha1.ConditionPreserved), nil
+	return node == nil || !isPreserved(node), nil
 }
 
 // shownUntil returns until when a node says that its machine is kept, zero if it does not.

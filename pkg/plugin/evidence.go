@@ -70,7 +70,7 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 		Short:             "Gather what is known of a node and its machine into a file",
 		Long:              evidenceLong,
 		Example:           evidenceExamples,
-		Args:              named("evidence NODE", 1, 1),
+		Args:              named("evidence NODE", 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			e.name = args[0]
@@ -251,20 +251,15 @@ func (o *Options) storedEvidence(ctx context.Context) (client.Client, []metav1.P
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err := storedIn(ctx, seed, o.SeedNamespace)
-	return seed, list, err
-}
-
-func storedIn(ctx context.Context, seed client.Client, namespace string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := seed.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{retention.LabelStored: "true"}); err != nil {
-		return nil, fmt.Errorf("cannot list stored evidence in namespace %s of the seed: %w", namespace, err)
+	if err := seed.List(ctx, list, client.InNamespace(o.SeedNamespace), client.MatchingLabels{retention.LabelStored: "true"}); err != nil {
+		return nil, nil, fmt.Errorf("cannot list stored evidence in namespace %s of the seed: %w", o.SeedNamespace, err)
 	}
 	slices.SortStableFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return list.Items, nil
+	return seed, list.Items, nil
 }
 
 func (o *Options) listStored(ctx context.Context) error {
@@ -272,10 +267,6 @@ func (o *Options) listStored(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.printStored(stored)
-}
-
-func (o *Options) printStored(stored []metav1.PartialObjectMetadata) error {
 	if len(stored) == 0 {
 		fmt.Fprintf(o.ErrOut, "No evidence is stored in namespace %s. It is where the shoot's configuration has evidence: {enabled: true} and a machine failed since.\n", o.SeedNamespace)
 		return nil

@@ -148,13 +148,13 @@ $`))
 			unnamed := stored("m-0", "node-1", 60*time.Hour, archive.Bytes())
 			unnamed.Name = retention.StoredNames()[0]
 			delete(unnamed.Annotations, retention.AnnotationStoredMachine)
-			seed := apiServer(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
+			o.seed = apiServer(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}}).Build()
 
 			o.SeedNamespace = "shoot--a--b"
-			list, err := storedIn(ctx, seed, o.SeedNamespace)
+			seed, list, err := o.storedEvidence(ctx)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(o.printStored(list)).To(Succeed())
+			Expect(o.listStored(ctx)).To(Succeed())
 			Expect(out.String()).To(Equal(`MACHINE                            NODE     STORED                 AGE
 machine-preservation-evidence-01   node-1   2026-06-28T22:00:00Z   2d12h
 m-1                                node-1   2026-06-29T08:00:00Z   2d2h
@@ -169,9 +169,9 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored: kubectl preserve evidence list`)))
 		})
 
-		It("should be told where there is none", func() {
-			o.SeedNamespace = "shoot--a--b"
-			Expect(o.printStored(nil)).To(Succeed())
+		It("should be told where there is none", func(ctx SpecContext) {
+			o.SeedNamespace, o.seed = "shoot--a--b", apiServer().Build()
+			Expect(o.listStored(ctx)).To(Succeed())
 			Expect(out.String()).To(BeEmpty())
 			Expect(errOut.String()).To(HavePrefix("No evidence is stored in namespace shoot--a--b."))
 		})

@@ -31,7 +31,7 @@ machine that has no node.`,
 		Example: `  kubectl preserve explain shoot--foo--bar-worker-z1-abcde
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --seed-kubeconfig seed.yaml --seed-namespace shoot--foo--bar
   kubectl preserve explain shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
-		Args:              named("explain NODE", 1, 1),
+		Args:              named("explain NODE", 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
@@ -39,17 +39,10 @@ machine that has no node.`,
 			}
 			return o.look(cmd.Context(), from, args[0], readExplained, func(s *snapshot.Snapshot) error {
 				sentences, err := explain.Explain(s, args[0], s.Time)
-				switch {
-				case err != nil:
+				if err != nil {
 					return missesIn(from, err)
-				case output != "":
-					return o.printObject(sentences, output)
 				}
-				var text strings.Builder
-				if err := explain.Write(&text, sentences); err != nil {
-					return err
-				}
-				return write(o.Out, o.withHeads(text.String(), func(l string) bool { return !strings.HasPrefix(l, " ") }))
+				return o.printEither(output, sentences, explain.Text(sentences), func(l string) bool { return !strings.HasPrefix(l, " ") })
 			})
 		},
 	}

@@ -38,7 +38,7 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 		Example: `  kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --not-answering --timeout 30m
   kubectl preserve drain-forecast shoot--foo--bar-worker-z1-abcde --from evidence.tar.gz`,
-		Args:              named("drain-forecast NODE", 1, 1),
+		Args:              named("drain-forecast NODE", 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
@@ -49,19 +49,12 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 			}
 			return o.look(cmd.Context(), from, args[0], readForecast, func(s *snapshot.Snapshot) error {
 				forecast, err := explain.DrainForecastOf(s, args[0], options, s.Time)
-				switch {
-				case err != nil:
+				if err != nil {
 					return missesIn(from, err)
-				case output != "":
-					return o.printObject(forecast, output)
 				}
-				var text strings.Builder
-				if err := forecast.Write(&text); err != nil {
-					return err
-				}
-				return write(o.Out, o.withHeads(text.String(), func(l string) bool {
+				return o.printEither(output, forecast, forecast.String(), func(l string) bool {
 					return strings.HasPrefix(l, "What the drain of ") || strings.HasPrefix(l, "AFTER ")
-				}))
+				})
 			})
 		},
 	}

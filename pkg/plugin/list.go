@@ -202,18 +202,17 @@ func keptMachine(machine *machinev1alpha1.Machine, node *corev1.Node, requestors
 	return k, true
 }
 
-// readCondition takes over what the node's condition says, and returns whether that says that the machine is preserved.
-func (k *kept) readCondition(node *corev1.Node) bool {
-	c := preservation.PreservedCondition(node)
-	if c == nil || c.Status != corev1.ConditionTrue {
-		return false
+// readCondition takes over what the node's condition says, if it says that the machine is preserved.
+func (k *kept) readCondition(node *corev1.Node) {
+	if !isPreserved(node) {
+		return
 	}
+	c := preservation.PreservedCondition(node)
 	drain, until := preservation.ReadCondition(c)
 	k.Until, k.Message = timeOrNil(until), drain
 	if preservation.IsDrainReason(c.Reason) {
 		k.Drain = c.Reason
 	}
-	return true
 }
 
 func timeOrNil(t time.Time) *metav1.Time {
@@ -269,8 +268,9 @@ func usedPlaces(machines []kept) []places {
 	return used
 }
 
-func isConditionTrue(node *corev1.Node, conditionType corev1.NodeConditionType) bool {
-	c := v1alpha1.ConditionOf(node, conditionType)
+// isPreserved says that the node's condition says so of its machine.
+func isPreserved(node *corev1.Node) bool {
+	c := preservation.PreservedCondition(node)
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 

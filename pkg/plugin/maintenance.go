@@ -90,7 +90,7 @@ func newMaintenanceStartCommand(o *Options) *cobra.Command {
 machine is kept while you work, also when it reboots: for as long as the Shoot says (maxHoldTime). The object for it is made
 in the namespace of your context, or -n. Give the node back with 'done'.`,
 		Example:           "  kubectl preserve maintenance start node-1 -n operators --wait --timeout 2h",
-		Args:              named("maintenance start NODE", 1, 1),
+		Args:              named("maintenance start NODE", 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.validate(cmd.Flags()); err != nil {
@@ -133,11 +133,7 @@ func (o *Options) startMaintenance(ctx context.Context, m *maintenanceFlags) err
 		Spec:       m.spec,
 	}
 	if m.dryRun != "client" {
-		options := []client.CreateOption{fieldOwner}
-		if m.dryRun == "server" {
-			options = append(options, client.DryRunAll)
-		}
-		switch err := shoot.Create(ctx, nm, options...); {
+		switch err := m.writer(shoot).Create(ctx, nm); {
 		case evidence.HasNoAPI(err) && !isNamespace(err):
 			return errNoMaintenance
 		case apierrors.IsAlreadyExists(err):
@@ -179,7 +175,7 @@ func newMaintenanceDoneCommand(o *Options) *cobra.Command {
 		Use:               "done NODE",
 		Short:             "Give a node back that was worked on",
 		Example:           "  kubectl preserve maintenance done node-1 --wait",
-		Args:              named("maintenance done NODE", 1, 1),
+		Args:              named("maintenance done NODE", 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := m.validate(cmd.Flags()); err != nil {
@@ -226,11 +222,7 @@ func (o *Options) endMaintenance(ctx context.Context, m *maintenanceFlags, named
 			}
 		}
 		if m.dryRun != "client" {
-			options := []client.DeleteOption{client.Preconditions{UID: &nm.UID}}
-			if m.dryRun == "server" {
-				options = append(options, client.DryRunAll)
-			}
-			if err := shoot.Delete(ctx, nm, options...); client.IgnoreNotFound(err) != nil {
+			if err := m.writer(shoot).Delete(ctx, nm, client.Preconditions{UID: &nm.UID}); client.IgnoreNotFound(err) != nil {
 				return err
 			}
 		}
@@ -255,8 +247,7 @@ func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *m
 	ctx, cancel := limit(ctx, m.timeout)
 	defer cancel()
 	var told string
-	lw := newListWatch(c, func() *v1alpha1.NodeMaintenanceList { return &v1alpha1.NodeMaintenanceList{} }, client.InNamespace(nm.Namespace))
-	err := awaitObject(ctx, lw, nm.Namespace+"/"+nm.Name, &v1alpha1.NodeMaintenance{}, func(is *v1alpha1.NodeMaintenance) (bool, error) {
+	err := awaitObject(ctx, c, nm.Namespace+"/"+nm.Name, &v1alpha1.NodeMaintenance{}, &v1alpha1.NodeMaintenanceList{}, func(is *v1alpha1.NodeMaintenance) (bool, error) {
 		if is == nil {
 			return done(nil)
 		}
@@ -267,7 +258,7 @@ func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *m
 			}
 		}
 		return done(is)
-	})
+	}, client.InNamespace(nm.Namespace))
 	return m.inVain(ctx, err, what+": "+or(told))
 }
 

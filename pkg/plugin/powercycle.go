@@ -29,7 +29,7 @@ func newPowerCycleCommand(o *Options) *cobra.Command {
 		Long: `Have the host of a node powered off and on again. Its machine is kept meanwhile, and its pods start elsewhere while
 the host is off. It takes a pool with powerCycle in the Shoot, on a landscape with hosts whose operators allow shoots to ask.`,
 		Example:           "  kubectl preserve power-cycle node-1 --wait --timeout 30m",
-		Args:              named("power-cycle NODE", 1, 1),
+		Args:              named("power-cycle NODE", 1),
 		ValidArgsFunction: o.completeNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := w.validate(cmd.Flags()); err != nil {
@@ -105,7 +105,7 @@ func (o *Options) powerCycle(ctx context.Context, w *writeFlags, name string) er
 			return err
 		}
 	case err != nil:
-		if withdrawn := annotate(after, shoot, name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}, fieldOwner); client.IgnoreNotFound(withdrawn) != nil {
+		if withdrawn := annotate(after, w.writer(shoot), name, "", map[string]string{v1alpha1.AnnotationPowerCycle: ""}); client.IgnoreNotFound(withdrawn) != nil {
 			return fmt.Errorf("node %s: the request could not be withdrawn: %w", name, errors.Join(err, withdrawn))
 		}
 		switch {
@@ -137,7 +137,7 @@ func (o *Options) askPowerCycle(ctx context.Context, shoot client.Client, w *wri
 		if w.dryRun == "client" {
 			return nil
 		}
-		return annotate(ctx, shoot, name, node.ResourceVersion, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow}, w.options())
+		return annotate(ctx, w.writer(shoot), name, node.ResourceVersion, map[string]string{v1alpha1.AnnotationPowerCycle: v1alpha1.PowerCycleNow})
 	})
 	return before, err
 }

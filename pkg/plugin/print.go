@@ -85,8 +85,12 @@ func (o *Options) withHeads(text string, isHead func(line string) bool) string {
 
 func head(cells ...string) line { return line{colour: bold, cells: cells} }
 
-// printable returns what can be printed of a text that others wrote.
-var printable = text.Printable
+var (
+	// printable returns what can be printed of a text that others wrote.
+	printable = text.Printable
+	// brief returns a duration without the units at its end that are 0.
+	brief = text.Duration
+)
 
 // or returns a cell, or "-" for an empty one.
 func or(cell string) string {
@@ -116,16 +120,12 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// brief returns a duration without what is zero in the end.
-func brief(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
+// printEither writes an object in a format, or without one as a text whose heads are shown as those of tables are.
+func (o *Options) printEither(format string, object any, text string, isHead func(line string) bool) error {
+	if format != "" {
+		return o.printObject(object, format)
 	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return write(o.Out, o.withHeads(text, isHead))
 }
 
 // printObject writes an object as JSON or YAML.

@@ -130,7 +130,7 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 	r := &requestFlags{}
 	cmd := &cobra.Command{
 		Use: v.use, Short: v.short, Long: v.long, Example: v.example,
-		Args: named(v.use, 1, -1),
+		Args: named(v.use, -1),
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			if err := r.parse(cmd.Flags(), v.takesUntil); err != nil {
 				return err
@@ -246,7 +246,7 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 	case r.dryRun == "client":
 		return nil
 	case !c.expiry.IsZero():
-		return extendMachine(ctx, seed, f.as.Machine, c.expiry, r.options())
+		return extendMachine(ctx, r.writer(seed), f.as.Machine, c.expiry)
 	case c.ask == nil:
 		return nil
 	case c.anew && !r.dry():
@@ -254,12 +254,12 @@ func (o *Options) carryOut(ctx context.Context, shoot, seed client.WithWatch, f 
 		if err != nil {
 			return fmt.Errorf("failed to list its Events, which tell when it is let go of: %w", err)
 		}
-		if err := annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations(), r.options()); err != nil {
+		if err := annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, explain.Ask{}.Annotations()); err != nil {
 			return err
 		}
 		return o.askAnew(ctx, shoot, f.node.Name, before, *c.ask, r)
 	}
-	return annotate(ctx, shoot, f.node.Name, f.node.ResourceVersion, c.ask.Annotations(), r.options())
+	return annotate(ctx, r.writer(shoot), f.node.Name, f.node.ResourceVersion, c.ask.Annotations())
 }
 
 // askAnew asks for a machine again, once it is seen to be let go of. It asks whatever has changed meanwhile, also if the command
@@ -274,7 +274,7 @@ func (o *Options) askAnew(ctx context.Context, shoot client.WithWatch, name stri
 		now, err := told(ctx, shoot, name, preservation.EventReleased)
 		return err == nil && len(now.Difference(before)) > 0, nil
 	})
-	if err := annotate(context.WithoutCancel(ctx), shoot, name, "", ask.Annotations(), r.options()); err != nil {
+	if err := annotate(context.WithoutCancel(ctx), r.writer(shoot), name, "", ask.Annotations()); err != nil {
 		return fmt.Errorf("what was asked for was withdrawn, but it could not be asked for anew, run 'kubectl preserve now %s --for %s': %w", name, ask.Timeout, err)
 	}
 	return nil
@@ -299,7 +299,7 @@ func (o *Options) ensure(ctx context.Context, shoot client.WithWatch, name strin
 	defer cancel()
 	look := func(node *corev1.Node) (bool, error) {
 		shown = time.Time{}
-		if node != nil && isConditionTrue(node, v1alpha1.ConditionPreserved) {
+		if node != nil && isPreserved(node) {
 			shown = shownUntil(node)
 		}
 		return c.arrived(node)
@@ -339,7 +339,7 @@ func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *request
 		return "", fmt.Errorf("node %s: %w", name, r.inVain(ctx, err, fmt.Sprintf("%s: is machine preservation enabled for the shoot? 'kubectl preserve explain %s' says more", v.waits, name)))
 	case last == nil:
 		return fmt.Sprintf("node/%s is gone\n", name), nil
-	case !isConditionTrue(last, v1alpha1.ConditionPreserved):
+	case !isPreserved(last):
 		return fmt.Sprintf("node/%s is kept no longer\n", name), nil
 	}
 	return fmt.Sprintf("node/%s is kept until %s\n", name, stamp(shownUntil(last))), nil
@@ -347,13 +347,13 @@ func waitForOne(ctx context.Context, shoot client.WithWatch, v *verb, r *request
 
 // extendMachine moves the end of a preservation where operators do: in the status of the Machine if it is there, else in its
 // annotation (P6).
-func extendMachine(ctx context.Context, seed client.Client, machine *machinev1alpha1.Machine, expiry time.Time, options *client.PatchOptions) error {
+func extendMachine(ctx context.Context, seed client.Client, machine *machinev1alpha1.Machine, expiry time.Time) error {
 	before := machine.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if status := &machine.Status.CurrentStatus; status.PreserveExpiryTime != nil && preservation.IsExpiryInStatus(machine) {
 		status.PreserveExpiryTime.Time = expiry
-		return seed.Status().Patch(ctx, machine, patch, &client.SubResourcePatchOptions{PatchOptions: *options})
+		return seed.Status().Patch(ctx, machine, patch)
 	}
 	machine.Annotations[v1alpha1.AnnotationExpiryTime] = stamp(expiry)
-	return seed.Patch(ctx, machine, patch, options)
+	return seed.Patch(ctx, machine, patch)
 }

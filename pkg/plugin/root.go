@@ -43,9 +43,9 @@ func newCommand(o *Options) *cobra.Command {
 }
 
 // named requires names of nodes, at most so many unless most is less than 0.
-func named(use string, least, most int) cobra.PositionalArgs {
+func named(use string, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
-		if len(args) < least || most >= 0 && len(args) > most {
+		if len(args) == 0 || most >= 0 && len(args) > most {
 			return fmt.Errorf("%d names are given: must be 'kubectl preserve %s'", len(args), use)
 		}
 		return nil

@@ -43,42 +43,15 @@ type listWatch struct{ *toolscache.ListWatch }
 // IsWatchListSemanticsUnSupported implements what reflectors look for.
 func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-func newListWatch[L client.ObjectList](c client.WithWatch, newList func() L, opts ...client.ListOption) listWatch {
-	with := func(raw metav1.ListOptions) []client.ListOption {
-		raw.FieldSelector = "" // opts has it
-		return append(slices.Clone(opts), rawOptions{&raw})
-	}
-	return listWatch{&toolscache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
-			list := newList()
-			return list, c.List(ctx, list, with(raw)...)
-		},
-		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
-			return c.Watch(ctx, newList(), with(raw)...)
-		},
-	}}
-}
-
-// rawOptions are options as a reflector makes them.
-type rawOptions struct{ *metav1.ListOptions }
-
-// ApplyToList implements client.ListOption.
-func (r rawOptions) ApplyToList(o *client.ListOptions) {
-	o.Raw, o.Limit, o.Continue = r.ListOptions, r.Limit, r.Continue
-}
-
-func namedNode(name string) client.ListOption {
-	return client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)}
-}
-
 // await returns when a node is as it is waited for, or an error if it cannot get so any more. The node is nil once it is
 // gone.
 func await(ctx context.Context, c client.WithWatch, name string, done func(*corev1.Node) (bool, error)) error {
-	return awaitObject(ctx, newListWatch(c, func() *corev1.NodeList { return &corev1.NodeList{} }, namedNode(name)), name, &corev1.Node{}, done)
+	return awaitObject(ctx, c, name, &corev1.Node{}, &corev1.NodeList{}, done,
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector(metav1.ObjectNameField, name)})
 }
 
-// awaitObject does it for the object of a key.
-func awaitObject[T any](ctx context.Context, lw listWatch, key string, kind runtime.Object, done func(*T) (bool, error)) error {
+// awaitObject does it for the object of a key, of a kind that has such lists. It is in one with the options.
+func awaitObject[T any](ctx context.Context, c client.WithWatch, key string, kind runtime.Object, empty client.ObjectList, done func(*T) (bool, error), opts ...client.ListOption) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	refused := func(err error) error {
@@ -87,17 +60,20 @@ func awaitObject[T any](ctx context.Context, lw listWatch, key string, kind runt
 		}
 		return err
 	}
-	list, begin := lw.ListWithContextFunc, lw.WatchFuncWithContext
-	lw.ListWatch = &toolscache.ListWatch{
+	with := func(raw metav1.ListOptions) []client.ListOption {
+		raw.FieldSelector = "" // opts has it
+		return append(slices.Clone(opts), &client.ListOptions{Raw: &raw, Limit: raw.Limit, Continue: raw.Continue})
+	}
+	lw := listWatch{&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, raw metav1.ListOptions) (runtime.Object, error) {
-			objects, err := list(ctx, raw)
-			return objects, refused(err)
+			list := empty.DeepCopyObject().(client.ObjectList)
+			return list, refused(c.List(ctx, list, with(raw)...))
 		},
 		WatchFuncWithContext: func(ctx context.Context, raw metav1.ListOptions) (watch.Interface, error) {
-			events, err := begin(ctx, raw)
+			events, err := c.Watch(ctx, empty.DeepCopyObject().(client.ObjectList), with(raw)...)
 			return events, refused(err)
 		},
-	}
+	}}
 	_, err := watchtools.UntilWithSync(ctx, lw, kind, func(store toolscache.Store) (bool, error) {
 		_, there, err := store.GetByKey(key)
 		if err != nil || there {

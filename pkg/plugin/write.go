@@ -25,7 +25,7 @@ import (
 )
 
 // fieldOwner is who has written what the plugin writes.
-const fieldOwner = client.FieldOwner("kubectl-preserve")
+const fieldOwner = "kubectl-preserve"
 
 // writeFlags are those of all commands that write.
 type writeFlags struct {
@@ -75,12 +75,12 @@ func (w *writeFlags) suffix() string {
 	return ""
 }
 
-func (w *writeFlags) options() *client.PatchOptions {
-	options := (&client.PatchOptions{}).ApplyOptions([]client.PatchOption{fieldOwner})
+// writer returns a client whose writes are ours, and change nothing if they are only to be checked. With client, there are none.
+func (w *writeFlags) writer(c client.Client) client.Client {
 	if w.dryRun == "server" {
-		client.DryRunAll.ApplyToPatch(options)
+		c = client.NewDryRunClient(c)
 	}
-	return options
+	return client.WithFieldOwner(c, fieldOwner)
 }
 
 // limit returns a context that ends when it has been waited for long enough: 0 is never.
@@ -162,7 +162,7 @@ func errNoNode(name string) error {
 
 // annotate sets the annotations of a node, and removes those that are empty, in one patch. It fails if the node is of another
 // version than the given one, if any.
-func annotate(ctx context.Context, c client.Client, name, version string, annotations map[string]string, options client.PatchOption) error {
+func annotate(ctx context.Context, c client.Client, name, version string, annotations map[string]string) error {
 	values := map[string]any{}
 	for key, value := range annotations {
 		values[key] = value
@@ -178,7 +178,7 @@ func annotate(ctx context.Context, c client.Client, name, version string, annota
 	if err != nil {
 		return err
 	}
-	return c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, patch), options)
+	return c.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, patch))
 }
 
 // completeNodes completes the names of nodes.

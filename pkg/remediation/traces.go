@@ -10,6 +10,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
@@ -77,4 +78,24 @@ func untaint(node *corev1.Node) bool {
 	taints := len(node.Spec.Taints)
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return isTaint(t) && t.Value == taintOutOfService.Value })
 	return len(node.Spec.Taints) < taints
+}
+
+// Orphans returns which of a control plane's hosts are to be released as no cycle needs them off: their Machine is gone, also
+// if there is another of its name, no cycle of it is under way, or it has another host now (X2). One whose request somebody else
+// has taken back is among them: more than that belongs to a release. The hosts are to be read before the machines: what is
+// written on a Machine comes before the request for its host.
+func Orphans(hosts []Host, machines []*machinev1alpha1.Machine) []Host {
+	keptOff := map[types.UID]types.UID{}
+	for _, m := range machines {
+		if s := readState(m); s.keepsOff() {
+			keptOff[m.UID] = s.record.Host
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(hosts), func(h Host) bool {
+		if h.Owner == nil {
+			return true
+		}
+		host, ok := keptOff[h.Owner.UID]
+		return ok && host == h.UID
+	})
 }

@@ -184,3 +184,25 @@ func (s *Snapshot) Note(thing Thing, err error) {
 		s.Missing = append(s.Missing, Missing{Thing: thing, Reason: err.Error()})
 	}
 }
+
+// FirstSeen returns when an Event happened for the first time.
+func FirstSeen(e *eventsv1.Event) time.Time {
+	switch {
+	case !e.EventTime.IsZero():
+		return e.EventTime.UTC()
+	case !e.DeprecatedFirstTimestamp.IsZero():
+		return e.DeprecatedFirstTimestamp.UTC()
+	}
+	return e.CreationTimestamp.UTC()
+}
+
+// LastSeen returns when an Event happened for the last time.
+func LastSeen(e *eventsv1.Event) time.Time {
+	switch {
+	case e.Series != nil && !e.Series.LastObservedTime.IsZero():
+		return e.Series.LastObservedTime.UTC()
+	case !e.DeprecatedLastTimestamp.IsZero():
+		return e.DeprecatedLastTimestamp.UTC()
+	}
+	return FirstSeen(e)
+}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -65,6 +66,18 @@ func First(list []string, n int) []string {
 
 // More says that n more are not named.
 func More(n int) string { return fmt.Sprintf("and %d more", n) }
+
+// Duration returns a duration without the units at its end that are 0.
+func Duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
 
 // CutError returns an error with the first characters of another one's text, and is the other one in all else.
 func CutError(err error) error { return cutError{err} }

@@ -48,6 +48,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/admission/validator"
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 )
 
 // Name is the name of the admission component. With the prefix "gardener-extension-" it is that of its Service and of the
@@ -88,8 +89,9 @@ func NewCommand() *cobra.Command {
 func run(ctx context.Context, opts *options) error {
 	managerOptions := opts.manager.Completed().Options()
 	managerOptions.Scheme = runtime.NewScheme()
-	if err := addToScheme(managerOptions.Scheme); err != nil {
-		return err
+	types := runtime.SchemeBuilder{corev1.AddToScheme, admissionregistrationv1.AddToScheme, gardencorev1beta1.AddToScheme}
+	if err := types.AddToScheme(managerOptions.Scheme); err != nil {
+		return fmt.Errorf("failed to add types to scheme: %w", err)
 	}
 	managerOptions.Client = uncached(&corev1.Namespace{}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	managerOptions.LeaderElectionConfig = opts.runtime.Completed().Config
@@ -119,25 +121,12 @@ func run(ctx context.Context, opts *options) error {
 	}
 
 	log.Info("Adding webhooks to manager")
-	if err := addWebhooks(ctx, mgr, runtimeCluster, opts); err != nil {
+	if err := webhook.Register(ctx, mgr, runtimeCluster, Name, opts.webhooks.Completed(), validator.MatchConditions()...); err != nil {
 		return fmt.Errorf("failed to add webhooks: %w", err)
 	}
 
 	log.Info("Starting manager")
 	return mgr.Start(ctx)
-}
-
-func addToScheme(scheme *runtime.Scheme) error {
-	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme,
-		admissionregistrationv1.AddToScheme,
-		gardencorev1beta1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return fmt.Errorf("failed to add types to scheme: %w", err)
-		}
-	}
-	return nil
 }
 
 func uncached(objects ...client.Object) client.Options {

@@ -32,6 +32,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 
@@ -155,7 +156,7 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 	}
 
 	log.Info("Adding webhooks to manager")
-	if err := webhook.Register(ctx, mgr, Name, opts.webhooks.Completed()); err != nil {
+	if err := webhook.Register(ctx, mgr, nil, Name, opts.webhooks.Completed()); err != nil {
 		return fmt.Errorf("failed to add webhooks: %w", err)
 	}
 
@@ -221,16 +222,14 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 }
 
 func addToScheme(scheme *runtime.Scheme) error {
-	for _, add := range []func(*runtime.Scheme) error{
+	if err := (&runtime.SchemeBuilder{
 		extensionscontroller.AddToScheme,
 		machinev1alpha1.AddToScheme,
 		vpaautoscalingv1.AddToScheme,
 		apiextensionsv1.AddToScheme,
 		monitoringv1.AddToScheme,
-	} {
-		if err := add(scheme); err != nil {
-			return fmt.Errorf("failed to add types to scheme: %w", err)
-		}
+	}).AddToScheme(scheme); err != nil {
+		return fmt.Errorf("failed to add types to scheme: %w", err)
 	}
 	// machine-controller-manager does not add the options of its API version.
 	metav1.AddToGroupVersion(scheme, machinev1alpha1.SchemeGroupVersion)
@@ -238,14 +237,10 @@ func addToScheme(scheme *runtime.Scheme) error {
 }
 
 func addHealthChecks(mgr manager.Manager) error {
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
-	if err := mgr.AddHealthzCheck("informer-sync", gardenerhealthz.NewCacheSyncHealthzWithDeadline(mgr.GetLogger(), clock.RealClock{}, mgr.GetCache(), gardenerhealthz.DefaultCacheSyncDeadline)); err != nil {
-		return err
-	}
-	if err := mgr.AddReadyzCheck("informer-sync", gardenerhealthz.NewCacheSyncHealthz(mgr.GetCache())); err != nil {
-		return err
-	}
-	return mgr.AddReadyzCheck("webhook-server", mgr.GetWebhookServer().StartedChecker())
+	return errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddHealthzCheck("informer-sync", gardenerhealthz.NewCacheSyncHealthzWithDeadline(mgr.GetLogger(), clock.RealClock{}, mgr.GetCache(), gardenerhealthz.DefaultCacheSyncDeadline)),
+		mgr.AddReadyzCheck("informer-sync", gardenerhealthz.NewCacheSyncHealthz(mgr.GetCache())),
+		mgr.AddReadyzCheck("webhook-server", mgr.GetWebhookServer().StartedChecker()),
+	)
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 // cacheOptions keeps the caches small: a seed has hundreds of shoots. What is cached is only as much of the resources as
@@ -36,14 +37,14 @@ func cacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&appsv1.Deployment{}:                 {Field: nameIs(v1beta1constants.DeploymentNameMachineControllerManager), Transform: stripDeployment},
+			&appsv1.Deployment{}:                 {Field: nameIs(v1beta1constants.DeploymentNameMachineControllerManager), Transform: shoot.Strip(stripDeployment)},
 			&corev1.Secret{}:                     {Field: nameIs(preservationcontroller.AccessSecretName)},
 			&extensionsv1alpha1.Cluster{}:        {Transform: stripCluster},
-			&extensionsv1alpha1.Extension{}:      {Transform: stripExtension},
-			&extensionsv1alpha1.Worker{}:         {Transform: stripWorker},
+			&extensionsv1alpha1.Extension{}:      {Transform: shoot.Strip(stripExtension)},
+			&extensionsv1alpha1.Worker{}:         {Transform: shoot.Strip(stripWorker)},
 			&machinev1alpha1.Machine{}:           {Label: powerCycled()},
-			&machinev1alpha1.MachineClass{}:      {Transform: stripMachineClass},
-			&machinev1alpha1.MachineDeployment{}: {Transform: stripMachineDeployment},
+			&machinev1alpha1.MachineClass{}:      {Transform: shoot.Strip(stripMachineClass)},
+			&machinev1alpha1.MachineDeployment{}: {Transform: shoot.Strip(stripMachineDeployment)},
 		},
 	}
 }
@@ -139,73 +140,54 @@ func stripCluster(object any) (any, error) {
 }
 
 // stripExtension leaves our own Extensions as they are, since their status is updated as a whole.
-func stripExtension(object any) (any, error) {
-	if extension, ok := object.(*extensionsv1alpha1.Extension); ok {
-		extension.ManagedFields = nil
-		if extension.Spec.Type != v1alpha1.ExtensionType {
-			extension.Annotations, extension.Spec.ProviderConfig, extension.Status = nil, nil, extensionsv1alpha1.ExtensionStatus{}
-		}
+func stripExtension(extension *extensionsv1alpha1.Extension) {
+	if extension.Spec.Type != v1alpha1.ExtensionType {
+		extension.Annotations, extension.Spec.ProviderConfig, extension.Status = nil, nil, extensionsv1alpha1.ExtensionStatus{}
 	}
-	return object, nil
 }
 
-func stripWorker(object any) (any, error) {
-	if worker, ok := object.(*extensionsv1alpha1.Worker); ok {
-		worker.ManagedFields = nil
-		worker.Status = extensionsv1alpha1.WorkerStatus{}
-		worker.Spec.InfrastructureProviderStatus, worker.Spec.SSHPublicKey = nil, nil
-		for i, pool := range worker.Spec.Pools {
-			worker.Spec.Pools[i] = extensionsv1alpha1.WorkerPool{
-				Name:                             pool.Name,
-				Maximum:                          pool.Maximum,
-				Labels:                           pool.Labels,
-				Zones:                            pool.Zones,
-				MachineControllerManagerSettings: pool.MachineControllerManagerSettings,
-			}
+func stripWorker(worker *extensionsv1alpha1.Worker) {
+	worker.Status = extensionsv1alpha1.WorkerStatus{}
+	worker.Spec.InfrastructureProviderStatus, worker.Spec.SSHPublicKey = nil, nil
+	for i, pool := range worker.Spec.Pools {
+		worker.Spec.Pools[i] = extensionsv1alpha1.WorkerPool{
+			Name:                             pool.Name,
+			Maximum:                          pool.Maximum,
+			Labels:                           pool.Labels,
+			Zones:                            pool.Zones,
+			MachineControllerManagerSettings: pool.MachineControllerManagerSettings,
 		}
 	}
-	return object, nil
 }
 
-func stripMachineClass(object any) (any, error) {
-	if class, ok := object.(*machinev1alpha1.MachineClass); ok {
-		class.ManagedFields = nil
-		class.ProviderSpec = runtime.RawExtension{}
-		class.Labels, class.Annotations, class.SecretRef, class.CredentialsSecretRef = nil, nil, nil, nil
-		if class.NodeTemplate != nil {
-			class.NodeTemplate = &machinev1alpha1.NodeTemplate{Zone: class.NodeTemplate.Zone}
-		}
+func stripMachineClass(class *machinev1alpha1.MachineClass) {
+	class.ProviderSpec = runtime.RawExtension{}
+	class.Labels, class.Annotations, class.SecretRef, class.CredentialsSecretRef = nil, nil, nil, nil
+	if class.NodeTemplate != nil {
+		class.NodeTemplate = &machinev1alpha1.NodeTemplate{Zone: class.NodeTemplate.Zone}
 	}
-	return object, nil
 }
 
 // stripMachineDeployment leaves what patches are computed from. Of the node template, it leaves the pool.
-func stripMachineDeployment(object any) (any, error) {
-	if deployment, ok := object.(*machinev1alpha1.MachineDeployment); ok {
-		deployment.ManagedFields = nil
-		deployment.Status = machinev1alpha1.MachineDeploymentStatus{}
-		node := &deployment.Spec.Template.Spec.NodeTemplateSpec
-		pool, hasPool := node.Labels[v1beta1constants.LabelWorkerPool]
-		*node = machinev1alpha1.NodeTemplateSpec{}
-		if hasPool {
-			node.Labels = map[string]string{v1beta1constants.LabelWorkerPool: pool}
-		}
+func stripMachineDeployment(deployment *machinev1alpha1.MachineDeployment) {
+	deployment.Status = machinev1alpha1.MachineDeploymentStatus{}
+	node := &deployment.Spec.Template.Spec.NodeTemplateSpec
+	pool, hasPool := node.Labels[v1beta1constants.LabelWorkerPool]
+	*node = machinev1alpha1.NodeTemplateSpec{}
+	if hasPool {
+		node.Labels = map[string]string{v1beta1constants.LabelWorkerPool: pool}
 	}
-	return object, nil
 }
 
 // stripDeployment leaves of machine-controller-manager's own containers what ours depends on, and the other way around all
 // of ours. It is never written but by patches that change nothing.
-func stripDeployment(object any) (any, error) {
-	if deployment, ok := object.(*appsv1.Deployment); ok {
-		deployment.ManagedFields, deployment.Annotations = nil, nil
-		containers := deployment.Spec.Template.Spec.Containers
-		for i, container := range containers {
-			if container.Name != preservationcontroller.Name {
-				containers[i] = corev1.Container{Name: container.Name, Image: container.Image, Command: container.Command, Args: container.Args}
-			}
+func stripDeployment(deployment *appsv1.Deployment) {
+	deployment.Annotations = nil
+	containers := deployment.Spec.Template.Spec.Containers
+	for i, container := range containers {
+		if container.Name != preservationcontroller.Name {
+			containers[i] = corev1.Container{Name: container.Name, Image: container.Image, Command: container.Command, Args: container.Args}
 		}
-		deployment.Spec.Template = corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers, Volumes: deployment.Spec.Template.Spec.Volumes}}
 	}
-	return object, nil
+	deployment.Spec.Template = corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers, Volumes: deployment.Spec.Template.Spec.Volumes}}
 }

@@ -4,14 +4,16 @@
 
 package app
 
+import "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+
 // For tests.
 var (
 	StripCluster           = stripCluster
-	StripExtension         = stripExtension
-	StripWorker            = stripWorker
-	StripMachineClass      = stripMachineClass
-	StripMachineDeployment = stripMachineDeployment
-	StripDeployment        = stripDeployment
+	StripExtension         = shoot.Strip(stripExtension)
+	StripWorker            = shoot.Strip(stripWorker)
+	StripMachineClass      = shoot.Strip(stripMachineClass)
+	StripMachineDeployment = shoot.Strip(stripMachineDeployment)
+	StripDeployment        = shoot.Strip(stripDeployment)
 	CacheOptions           = cacheOptions
 )
 

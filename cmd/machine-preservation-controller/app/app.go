@@ -196,9 +196,9 @@ func (s *sidecar) connectSeed(ctx context.Context, adjust func(*manager.Options)
 			DefaultNamespaces: map[string]cache.Config{s.opts.Namespace: {}},
 			ByObject: map[client.Object]cache.ByObject{
 				// What is read is never changed: the controllers edit copies.
-				&machinev1alpha1.MachineDeployment{}: {Transform: stripMachineDeployment, UnsafeDisableDeepCopy: new(true)},
-				&machinev1alpha1.MachineSet{}:        {Transform: stripMachineSet, UnsafeDisableDeepCopy: new(true)},
-				&machinev1alpha1.Machine{}:           {Transform: stripMachine, UnsafeDisableDeepCopy: new(true)},
+				&machinev1alpha1.MachineDeployment{}: {Transform: shoot.Strip(stripMachineDeployment), UnsafeDisableDeepCopy: new(true)},
+				&machinev1alpha1.MachineSet{}:        {Transform: shoot.Strip(stripMachineSet), UnsafeDisableDeepCopy: new(true)},
+				&machinev1alpha1.Machine{}:           {Transform: shoot.Strip(stripMachine), UnsafeDisableDeepCopy: new(true)},
 			},
 		},
 		LeaderElection:                true,

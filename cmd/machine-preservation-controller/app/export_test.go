@@ -9,13 +9,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
 
 // What the tests look at beside the exported names.
 var (
-	StripMachineDeployment = stripMachineDeployment
-	StripMachineSet        = stripMachineSet
-	StripMachine           = stripMachine
+	StripMachineDeployment = shoot.Strip(stripMachineDeployment)
+	StripMachineSet        = shoot.Strip(stripMachineSet)
+	StripMachine           = shoot.Strip(stripMachine)
 	StripNode              = stripNode
 )
 

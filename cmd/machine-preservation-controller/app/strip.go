@@ -20,60 +20,44 @@ import (
 // The caches keep what the controllers read. What they write are patches between two stripped objects, which leave
 // alone what was stripped.
 
-func stripMachineDeployment(obj any) (any, error) {
-	if d, ok := obj.(*machinev1alpha1.MachineDeployment); ok {
-		d.ManagedFields = nil
-		template := machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{NodeTemplateSpec: machinev1alpha1.NodeTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: d.Spec.Template.Spec.NodeTemplateSpec.Labels},
-		}}}
-		d.Spec = machinev1alpha1.MachineDeploymentSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: template, Strategy: machinev1alpha1.MachineDeploymentStrategy{Type: d.Spec.Strategy.Type}}
-		d.Status = machinev1alpha1.MachineDeploymentStatus{}
-	}
-	return obj, nil
+func stripMachineDeployment(d *machinev1alpha1.MachineDeployment) {
+	template := machinev1alpha1.MachineTemplateSpec{Spec: machinev1alpha1.MachineSpec{NodeTemplateSpec: machinev1alpha1.NodeTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: d.Spec.Template.Spec.NodeTemplateSpec.Labels},
+	}}}
+	d.Spec = machinev1alpha1.MachineDeploymentSpec{Replicas: d.Spec.Replicas, Selector: d.Spec.Selector, Template: template, Strategy: machinev1alpha1.MachineDeploymentStrategy{Type: d.Spec.Strategy.Type}}
+	d.Status = machinev1alpha1.MachineDeploymentStatus{}
 }
 
-func stripMachineSet(obj any) (any, error) {
-	if s, ok := obj.(*machinev1alpha1.MachineSet); ok {
-		s.ManagedFields = nil
-		s.Spec = machinev1alpha1.MachineSetSpec{Replicas: s.Spec.Replicas}
-		s.Status = machinev1alpha1.MachineSetStatus{Replicas: s.Status.Replicas}
-	}
-	return obj, nil
+func stripMachineSet(s *machinev1alpha1.MachineSet) {
+	s.Spec = machinev1alpha1.MachineSetSpec{Replicas: s.Spec.Replicas}
+	s.Status = machinev1alpha1.MachineSetStatus{Replicas: s.Status.Replicas}
 }
 
-func stripMachine(obj any) (any, error) {
-	if m, ok := obj.(*machinev1alpha1.Machine); ok {
-		m.ManagedFields = nil
-		template := machinev1alpha1.NodeTemplateSpec{}
-		if request, ok := m.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]; ok {
-			template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: text.Cut(request)}
-		}
-		m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration, NodeTemplateSpec: template}
-		status := machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}
-		if len(m.Status.Conditions) > 0 { // all that is read of them is that there are any
-			status.Conditions = []corev1.NodeCondition{{Type: m.Status.Conditions[0].Type}}
-		}
-		m.Status = status
+func stripMachine(m *machinev1alpha1.Machine) {
+	template := machinev1alpha1.NodeTemplateSpec{}
+	if request, ok := m.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]; ok {
+		template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: text.Cut(request)}
 	}
-	return obj, nil
+	m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration, NodeTemplateSpec: template}
+	status := machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}
+	if len(m.Status.Conditions) > 0 { // all that is read of them is that there are any
+		status.Conditions = []corev1.NodeCondition{{Type: m.Status.Conditions[0].Type}}
+	}
+	m.Status = status
 }
 
 // stripNode returns what leaves of a Node what is read, with what is only read for power cycles, or without.
 func stripNode(powerCycle bool) toolscache.TransformFunc {
-	return func(obj any) (any, error) {
-		if n, ok := obj.(*corev1.Node); ok {
-			n.ManagedFields = nil
-			if value, ok := n.Labels[v1alpha1.LabelControlPlane]; ok {
-				n.Labels = map[string]string{v1alpha1.LabelControlPlane: value}
-			} else {
-				n.Labels = nil
-			}
-			n.Annotations = readAnnotations(n.Annotations)
-			n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
-			n.Status = corev1.NodeStatus{Conditions: readConditions(n.Status.Conditions), NodeInfo: readNodeInfo(n.Status.NodeInfo, powerCycle)}
+	return shoot.Strip(func(n *corev1.Node) {
+		if value, ok := n.Labels[v1alpha1.LabelControlPlane]; ok {
+			n.Labels = map[string]string{v1alpha1.LabelControlPlane: value}
+		} else {
+			n.Labels = nil
 		}
-		return obj, nil
-	}
+		n.Annotations = readAnnotations(n.Annotations)
+		n.Spec = corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
+		n.Status = corev1.NodeStatus{Conditions: readConditions(n.Status.Conditions), NodeInfo: readNodeInfo(n.Status.NodeInfo, powerCycle)}
+	})
 }
 
 // readConditions returns those conditions of a Node that are read. The array behind all of them must not be kept for a few.

@@ -82,17 +82,8 @@ func evidenceRules(enabled bool) []rbacv1.PolicyRule {
 		return nil
 	}
 	return []rbacv1.PolicyRule{
-		{
-			APIGroups: []string{corev1.GroupName},
-			Resources: []string{"configmaps"},
-			Verbs:     []string{"create", "list"},
-		},
-		{
-			APIGroups:     []string{corev1.GroupName},
-			Resources:     []string{"configmaps"},
-			ResourceNames: retention.StoredNames(),
-			Verbs:         []string{"patch", "delete"},
-		},
+		allow(corev1.GroupName, "configmaps", "create", "list"),
+		allowNamed(corev1.GroupName, "configmaps", retention.StoredNames(), "patch", "delete"),
 	}
 }
 
@@ -102,20 +93,8 @@ func shootEvidenceRules(enabled bool) []rbacv1.PolicyRule {
 		return nil
 	}
 	return []rbacv1.PolicyRule{
-		{
-			APIGroups: []string{eventsv1.GroupName},
-			Resources: []string{"events"},
-			Verbs:     []string{"list"},
-		},
-		{
-			APIGroups: []string{storagev1.GroupName},
-			Resources: []string{"volumeattachments"},
-			Verbs:     []string{"list"},
-		},
-		{
-			APIGroups: []string{policyv1.GroupName},
-			Resources: []string{"poddisruptionbudgets"},
-			Verbs:     []string{"list"},
-		},
+		allow(eventsv1.GroupName, "events", "list"),
+		allow(storagev1.GroupName, "volumeattachments", "list"),
+		allow(policyv1.GroupName, "poddisruptionbudgets", "list"),
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -19,10 +18,7 @@ import (
 // name of its pod, an underscore and what is unique. It is empty if there is none, or if it has not renewed its Lease in time.
 func Holder(ctx context.Context, reader client.Reader, namespace string, now time.Time) (string, error) {
 	lease, key := &coordinationv1.Lease{}, client.ObjectKey{Namespace: namespace, Name: Name}
-	if err := reader.Get(ctx, key, lease); err != nil {
-		if apierrors.IsNotFound(err) {
-			return "", nil
-		}
+	if err := reader.Get(ctx, key, lease); client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("failed to get Lease %q: %w", key, err)
 	}
 	duration := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second

@@ -75,7 +75,7 @@ var dashboard string
 // Service, which knows neither the port nor a reason to be changed: the container gets one of its own. Its labels must
 // not be those of the pod, by which the ServiceMonitor of machine-controller-manager finds Services.
 func (p *preservationController) deployMonitoring(ctx context.Context) error {
-	service := p.service()
+	service := &corev1.Service{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, service, func() error {
 		metav1.SetMetaDataLabel(&service.ObjectMeta, v1beta1constants.LabelApp, Name)
 		if err := gardenerutils.InjectNetworkPolicyAnnotationsForScrapeTargets(service, networkingv1.NetworkPolicyPort{
@@ -282,10 +282,6 @@ func alert(name string, audience map[string]string, pending monitoringv1.Duratio
 		rule.For = &pending
 	}
 	return rule
-}
-
-func (p *preservationController) service() *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
 }
 
 func (p *preservationController) serviceMonitor() *monitoringv1.ServiceMonitor {

@@ -141,7 +141,10 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 	if err := Resources(p.client, p.namespace).Destroy(ctx); err != nil {
 		return err
 	}
-	if err := kubernetesutils.DeleteObjects(ctx, p.client, p.roleBinding(), p.role(), p.lease(), p.dashboards(), p.prometheusRule(), p.serviceMonitor(), p.service()); err != nil {
+	if err := kubernetesutils.DeleteObjects(ctx, p.client,
+		&rbacv1.RoleBinding{ObjectMeta: p.meta()}, &rbacv1.Role{ObjectMeta: p.meta()}, &coordinationv1.Lease{ObjectMeta: p.meta()},
+		p.dashboards(), p.prometheusRule(), p.serviceMonitor(), &corev1.Service{ObjectMeta: p.meta()},
+	); err != nil {
 		return err
 	}
 	// Where operators do not allow evidence, there is none, or only the namespace takes it along.
@@ -154,20 +157,11 @@ func (p *preservationController) Destroy(ctx context.Context) error {
 // deployRole allows what the Role of machine-controller-manager, whose ServiceAccount the container runs with, does not:
 // leader election with a Lease of our own, hosts that are in its namespace, and stored evidence.
 func (p *preservationController) deployRole(ctx context.Context) error {
-	role := p.role()
+	role := &rbacv1.Role{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, role, func() error {
 		role.Rules = []rbacv1.PolicyRule{
-			{
-				APIGroups: []string{coordinationv1.GroupName},
-				Resources: []string{"leases"},
-				Verbs:     []string{"create"},
-			},
-			{
-				APIGroups:     []string{coordinationv1.GroupName},
-				Resources:     []string{"leases"},
-				ResourceNames: []string{Name},
-				Verbs:         []string{"get", "update"},
-			},
+			allow(coordinationv1.GroupName, "leases", "create"),
+			allowNamed(coordinationv1.GroupName, "leases", []string{Name}, "get", "update"),
 		}
 		rules, err := hostRules(p.values.PowerCycle)
 		role.Rules = append(role.Rules, rules...)
@@ -177,7 +171,7 @@ func (p *preservationController) deployRole(ctx context.Context) error {
 		return fmt.Errorf("failed to deploy Role: %w", err)
 	}
 
-	roleBinding := p.roleBinding()
+	roleBinding := &rbacv1.RoleBinding{ObjectMeta: p.meta()}
 	if _, err := controllerutils.GetAndCreateOrMergePatch(ctx, p.client, roleBinding, func() error {
 		roleBinding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name}
 		roleBinding.Subjects = []rbacv1.Subject{{
@@ -244,37 +238,13 @@ func (p *preservationController) shootResources() []client.Object {
 	clusterRole := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: clusterRoleName},
 		Rules: []rbacv1.PolicyRule{
-			{
-				APIGroups: []string{corev1.GroupName},
-				Resources: []string{"nodes"},
-				Verbs:     []string{"get", "list", "watch", "patch"},
-			},
-			{
-				APIGroups: []string{corev1.GroupName},
-				Resources: []string{"nodes/status"},
-				Verbs:     []string{"patch"},
-			},
-			{
-				// They are listed while a node is drained, never all of them: a shoot has too many.
-				APIGroups: []string{corev1.GroupName},
-				Resources: []string{"pods"},
-				Verbs:     []string{"list", "delete"},
-			},
-			{
-				APIGroups: []string{corev1.GroupName},
-				Resources: []string{"pods/eviction"},
-				Verbs:     []string{"create"},
-			},
-			{
-				APIGroups: []string{appsv1.GroupName},
-				Resources: []string{"daemonsets"},
-				Verbs:     []string{"get"},
-			},
-			{
-				APIGroups: []string{eventsv1.GroupName},
-				Resources: []string{"events"},
-				Verbs:     []string{"create", "patch"},
-			},
+			allow(corev1.GroupName, "nodes", "get", "list", "watch", "patch"),
+			allow(corev1.GroupName, "nodes/status", "patch"),
+			// They are listed while a node is drained, never all of them: a shoot has too many.
+			allow(corev1.GroupName, "pods", "list", "delete"),
+			allow(corev1.GroupName, "pods/eviction", "create"),
+			allow(appsv1.GroupName, "daemonsets", "get"),
+			allow(eventsv1.GroupName, "events", "create", "patch"),
 		},
 	}
 	if strategies := p.values.DrainStrategies; strategies != nil {
@@ -284,34 +254,18 @@ func (p *preservationController) shootResources() []client.Object {
 			verbs = append(verbs, "patch") // to remove finalizers
 		}
 		clusterRole.Rules = append(clusterRole.Rules,
-			rbacv1.PolicyRule{
-				APIGroups: []string{corev1.GroupName},
-				Resources: []string{"pods"},
-				Verbs:     verbs,
-			},
-			rbacv1.PolicyRule{
-				APIGroups: []string{policyv1.GroupName},
-				Resources: []string{"poddisruptionbudgets"},
-				Verbs:     []string{"list"},
-			},
+			allow(corev1.GroupName, "pods", verbs...),
+			allow(policyv1.GroupName, "poddisruptionbudgets", "list"),
 		)
 	}
 	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
 	clusterRole.Rules = append(clusterRole.Rules, shootEvidenceRules(p.values.Evidence)...)
 	if p.values.PowerCycle != nil {
 		clusterRole.Rules = append(clusterRole.Rules,
-			rbacv1.PolicyRule{
-				// A node is safe when none of them names it.
-				APIGroups: []string{storagev1.GroupName},
-				Resources: []string{"volumeattachments"},
-				Verbs:     []string{"list"},
-			},
-			rbacv1.PolicyRule{
-				// They tell which of these are of pods that stay.
-				APIGroups: []string{corev1.GroupName},
-				Resources: []string{"persistentvolumes"},
-				Verbs:     []string{"get"},
-			},
+			// A node is safe when none of them names it.
+			allow(storagev1.GroupName, "volumeattachments", "list"),
+			// They tell which of these are of pods that stay.
+			allow(corev1.GroupName, "persistentvolumes", "get"),
 		)
 	}
 	clusterRoleBinding := &rbacv1.ClusterRoleBinding{
@@ -335,51 +289,31 @@ func (p *preservationController) shootResources() []client.Object {
 func maintenanceRules(stage MaintenanceStage) []rbacv1.PolicyRule {
 	switch stage {
 	case MaintenanceBeginning:
-		return []rbacv1.PolicyRule{{
-			APIGroups:     []string{apiextensionsv1.GroupName},
-			Resources:     []string{"customresourcedefinitions"},
-			ResourceNames: nodemaintenance.DefinitionNames(),
-			Verbs:         []string{"get"},
-		}}
+		return []rbacv1.PolicyRule{allowNamed(apiextensionsv1.GroupName, "customresourcedefinitions", nodemaintenance.DefinitionNames(), "get")}
 	case MaintenanceOn, MaintenanceEnding:
 		return []rbacv1.PolicyRule{
-			{
-				APIGroups: []string{maintenancev1alpha1.GroupName},
-				Resources: []string{"nodemaintenances"},
-				Verbs:     []string{"get", "list", "watch", "patch", "delete"},
-			},
-			{
-				APIGroups: []string{maintenancev1alpha1.GroupName},
-				Resources: []string{"nodemaintenances/status"},
-				Verbs:     []string{"patch"},
-			},
-			{
-				APIGroups: []string{maintenancev1alpha1.GroupName},
-				Resources: []string{"maintenanceoperatorconfigs"},
-				Verbs:     []string{"get", "list", "watch"},
-			},
-			{
-				// Each says whether its limits count.
-				APIGroups: []string{maintenancev1alpha1.GroupName},
-				Resources: []string{"maintenanceoperatorconfigs/status"},
-				Verbs:     []string{"patch"},
-			},
-			{
-				// Who schedules writes which round it is.
-				APIGroups:     []string{maintenancev1alpha1.GroupName},
-				Resources:     []string{"maintenanceoperatorconfigs"},
-				ResourceNames: []string{maintenancev1alpha1.ConfigName},
-				Verbs:         []string{"patch"},
-			},
-			{
-				// They are watched for one node, while it waits for them or is drained.
-				APIGroups: []string{corev1.GroupName},
-				Resources: []string{"pods"},
-				Verbs:     []string{"watch"},
-			},
+			allow(maintenancev1alpha1.GroupName, "nodemaintenances", "get", "list", "watch", "patch", "delete"),
+			allow(maintenancev1alpha1.GroupName, "nodemaintenances/status", "patch"),
+			allow(maintenancev1alpha1.GroupName, "maintenanceoperatorconfigs", "get", "list", "watch"),
+			// Each says whether its limits count.
+			allow(maintenancev1alpha1.GroupName, "maintenanceoperatorconfigs/status", "patch"),
+			// Who schedules writes which round it is.
+			allowNamed(maintenancev1alpha1.GroupName, "maintenanceoperatorconfigs", []string{maintenancev1alpha1.ConfigName}, "patch"),
+			// They are watched for one node, while it waits for them or is drained.
+			allow(corev1.GroupName, "pods", "watch"),
 		}
 	}
 	return nil
+}
+
+func allow(group, resource string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+}
+
+func allowNamed(group, resource string, names []string, verbs ...string) rbacv1.PolicyRule {
+	rule := allow(group, resource, verbs...)
+	rule.ResourceNames = names
+	return rule
 }
 
 // hostRules returns what hosts in the control-plane namespace take. Those that take more than a Role are never there.
@@ -391,18 +325,11 @@ func hostRules(powerCycle *PowerCycle) ([]rbacv1.PolicyRule, error) {
 	return kind.PolicyRules, err
 }
 
+// meta is that of the objects in the control plane that have no name of their own.
+func (p *preservationController) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: Name, Namespace: p.namespace}
+}
+
 func (p *preservationController) accessSecret() *gardenerutils.AccessSecret {
 	return gardenerutils.NewShootAccessSecret(Name, p.namespace)
-}
-
-func (p *preservationController) role() *rbacv1.Role {
-	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
-}
-
-func (p *preservationController) roleBinding() *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
-}
-
-func (p *preservationController) lease() *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: Name, Namespace: p.namespace}}
 }

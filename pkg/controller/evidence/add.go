@@ -13,19 +13,15 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-const (
-	// ControllerName is the name of the controller.
-	ControllerName = "evidence"
-
-	firstRetry = time.Second
-	lastRetry  = time.Minute
-)
+// ControllerName is the name of the controller.
+const ControllerName = "evidence"
 
 // AddToManager adds the controller to the manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager) error {
@@ -33,15 +29,12 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 	r.APIReader = mgr.GetAPIReader()
 	r.Recorder = mgr.GetEventRecorder("machine-preservation-" + ControllerName)
 
-	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: "seed"}})
 			return nil
 		})).
-		WithOptions(controller.TypedOptions[reconcile.Request]{
-			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(pace.Options(1, time.Second, time.Minute)).
 		Complete(r)
 }

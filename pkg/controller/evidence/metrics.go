@@ -6,6 +6,7 @@ package evidence
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
@@ -17,7 +18,5 @@ var (
 )
 
 func newGauge(name, help string) prometheus.Gauge {
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "machine_preservation", Subsystem: "evidence", Name: name, Help: help})
-	ctrlmetrics.Registry.MustRegister(gauge)
-	return gauge
+	return promauto.With(ctrlmetrics.Registry).NewGauge(prometheus.GaugeOpts{Namespace: "machine_preservation", Subsystem: "evidence", Name: name, Help: help})
 }

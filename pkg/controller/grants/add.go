@@ -11,23 +11,18 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-const (
-	// ControllerName is the name of the controller.
-	ControllerName = "grants"
-
-	firstRetry = time.Second
-	lastRetry  = time.Minute
-)
+// ControllerName is the name of the controller.
+const ControllerName = "grants"
 
 // requests has the one request that there is.
 var requests = []reconcile.Request{{NamespacedName: client.ObjectKey{Name: "seed"}}}
@@ -42,10 +37,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		// There is one request, and never more than one at work: two would each grant what is left.
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(pace.Options(1, time.Second, time.Minute)).
 		WatchesMetadata(&machinev1alpha1.Machine{}, seed, builder.WithPredicates(MachinePredicate())).
 		Complete(r)
 }

@@ -68,27 +68,20 @@ type AddOptions struct {
 
 // AddToManager adds the controller to the manager.
 func AddToManager(mgr manager.Manager, options AddOptions) error {
-	var (
-		container = &Container{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Ensurer: options.Ensurer, Clock: clock.RealClock{}}
-		shares    = &Shares{Reader: mgr.GetClient(), Planner: options.Planner, Schemas: options.Schemas}
-		holds     = &Holds{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader()}
-	)
-	checks := []extensionshealthcheck.ConditionTypeToHealthCheck{
-		{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(container.Check)},
-		{ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check(shares.Check)},
-		{ConditionType: string(ConditionPreservedMachinesKept), HealthCheck: check(holds.Check)},
+	var checks []extensionshealthcheck.ConditionTypeToHealthCheck
+	add := func(condition gardencorev1beta1.ConditionType, of check) {
+		checks = append(checks, extensionshealthcheck.ConditionTypeToHealthCheck{ConditionType: string(condition), HealthCheck: of})
 	}
+	add(gardencorev1beta1.ShootControlPlaneHealthy, (&Container{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Ensurer: options.Ensurer, Clock: clock.RealClock{}}).Check)
+	add(gardencorev1beta1.ShootControlPlaneHealthy, (&Shares{Reader: mgr.GetClient(), Planner: options.Planner, Schemas: options.Schemas}).Check)
+	add(ConditionPreservedMachinesKept, (&Holds{Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader()}).Check)
 	if options.Hosts != nil {
-		checks = append(checks, extensionshealthcheck.ConditionTypeToHealthCheck{
-			ConditionType: string(gardencorev1beta1.ShootControlPlaneHealthy), HealthCheck: check((&Hosts{options.Hosts}).Check),
-		})
+		add(gardencorev1beta1.ShootControlPlaneHealthy, (&Hosts{options.Hosts}).Check)
 	}
 	// Former versions wrote these. Gardener takes conditions for stale that nobody writes any more.
 	former := sets.New[gardencorev1beta1.ConditionType](gardencorev1beta1.ShootSystemComponentsHealthy, gardencorev1beta1.ShootEveryNodeReady)
 	if options.Evidence {
-		checks = append(checks, extensionshealthcheck.ConditionTypeToHealthCheck{
-			ConditionType: string(ConditionEvidenceKept), HealthCheck: check((&Evidence{APIReader: mgr.GetAPIReader()}).Check),
-		})
+		add(ConditionEvidenceKept, (&Evidence{APIReader: mgr.GetAPIReader()}).Check)
 	} else {
 		former.Insert(ConditionEvidenceKept)
 	}

@@ -15,7 +15,6 @@ import (
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -46,14 +45,12 @@ func (c *Container) Check(ctx context.Context, namespace string) (*extensionshea
 		return healthy(), nil // there is to be no container
 	}
 	deployment := &appsv1.Deployment{}
-	if err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}, deployment); err != nil {
-		if apierrors.IsNotFound(err) {
-			return healthy(), nil
-		}
+	err := c.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1beta1constants.DeploymentNameMachineControllerManager}, deployment)
+	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("failed to get Deployment %q: %w", v1beta1constants.DeploymentNameMachineControllerManager, err)
 	}
 
-	if ptr.Deref(deployment.Spec.Replicas, 1) == 0 {
+	if err != nil || ptr.Deref(deployment.Spec.Replicas, 1) == 0 {
 		return healthy(), nil // nobody runs it
 	}
 

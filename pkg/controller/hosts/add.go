@@ -13,25 +13,21 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 const (
 	// ControllerName is the name of the controller.
 	ControllerName = "hosts"
-
-	firstRetry = time.Second
-	lastRetry  = time.Minute
 	// concurrentSyncs is more than one, so that a cluster of hosts that does not answer holds up only its own.
 	concurrentSyncs = 5
 )
@@ -56,10 +52,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager) error {
 	})
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: concurrentSyncs,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		}).
+		WithOptions(pace.Options(concurrentSyncs, time.Second, time.Minute)).
 		WatchesMetadata(&machinev1alpha1.Machine{}, namespace, builder.WithPredicates(MachinePredicate())).
 		WatchesMetadata(&corev1.Secret{}, namespace, builder.WithPredicates(AccessSecretPredicate())).
 		Watches(&machinev1alpha1.MachineDeployment{}, namespace, builder.WithPredicates(MachineDeploymentPredicate())).

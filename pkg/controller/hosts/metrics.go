@@ -6,20 +6,17 @@ package hosts
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
 // overdue has one series for each control plane with such hosts, and none in replicas that do not lead. A label "namespace" would be
 // taken for that of the extension.
-var overdue = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+var overdue = promauto.With(ctrlmetrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
 	Namespace: "machine_preservation",
 	Name:      "hosts_overdue",
 	Help:      "Hosts of a shoot that are off for longer than they may be because of a power cycle, or may be if they cannot be reached.",
 }, []string{"shoot_namespace"})
-
-func init() {
-	ctrlmetrics.Registry.MustRegister(overdue)
-}
 
 func measure(namespace string, count int) {
 	if count == 0 {

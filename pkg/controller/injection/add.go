@@ -15,17 +15,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
 const (
@@ -52,10 +51,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, schemas *machinecrd.Schem
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		// The waves are those of the seed: there is one request, and never more than one at work.
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, pause),
-		}).
+		WithOptions(pace.Options(1, firstRetry, pause)).
 		Watches(&appsv1.Deployment{}, seed, builder.WithPredicates(DeploymentPredicate())).
 		Watches(&extensionsv1alpha1.Extension{}, seed, builder.WithPredicates(worker.ExtensionPredicate())).
 		WatchesMetadata(&corev1.Secret{}, seed, builder.WithPredicates(AccessSecretPredicate())).

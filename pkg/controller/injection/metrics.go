@@ -6,6 +6,7 @@ package injection
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
@@ -18,9 +19,7 @@ var (
 )
 
 func newGauge(name, help string) prometheus.Gauge {
-	gauge := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "machine_preservation", Subsystem: "injection", Name: name, Help: help})
-	ctrlmetrics.Registry.MustRegister(gauge)
-	return gauge
+	return promauto.With(ctrlmetrics.Registry).NewGauge(prometheus.GaugeOpts{Namespace: "machine_preservation", Subsystem: "injection", Name: name, Help: help})
 }
 
 func (d Decision) measure() {

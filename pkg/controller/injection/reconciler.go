@@ -193,10 +193,10 @@ func (r *Reconciler) rollout(ctx context.Context, deployment *appsv1.Deployment,
 // isLeftAlone returns whether there is no shoot, not yet or not any more, or pods of it need not be what they should be.
 func (r *Reconciler) isLeftAlone(ctx context.Context, namespace string) (bool, error) {
 	cluster, err := extensionscontroller.GetCluster(ctx, r.Client, namespace)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
 	if err != nil {
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
 		return false, fmt.Errorf("failed to get Cluster %q: %w", namespace, err)
 	}
 	shoot := cluster.Shoot

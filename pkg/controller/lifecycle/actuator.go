@@ -19,6 +19,7 @@ import (
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
 	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	"github.com/gardener/gardener/pkg/utils/managedresources"
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +85,7 @@ func (a *Actuator) Reconcile(ctx context.Context, log logr.Logger, ex *extension
 		return fmt.Errorf("there is no Shoot in Cluster %q", ex.Namespace)
 	}
 	if _, err := providerconfig.ReadExtension(ex, share.PoolsOfShoot(shoot.Spec.Provider.Workers)); err != nil {
-		deployed, getErr := a.isDeployed(ctx, ex.Namespace)
+		_, deployed, getErr := a.marks(ctx, ex.Namespace)
 		if getErr != nil {
 			return getErr
 		}
@@ -134,10 +135,7 @@ func (a *Actuator) Delete(ctx context.Context, log logr.Logger, ex *extensionsv1
 		// added the container back, or gardenlet may be about to write. It is not waited for without end: that would keep
 		// the Shoot from being deleted.
 		if a.Clock.Since(ex.DeletionTimestamp.Time) < removalTimeout {
-			return &reconcilerutils.RequeueAfterError{
-				RequeueAfter: removalInterval,
-				Cause:        errors.New("the preservation controller is being removed from machine-controller-manager"),
-			}
+			return lookAgain("the preservation controller is being removed from machine-controller-manager")
 		}
 		log.Info("Giving up waiting for the container to be removed", "containerName", preservationcontroller.Name)
 	}
@@ -245,27 +243,27 @@ func (a *Actuator) storesEvidence(ctx context.Context, ex *extensionsv1alpha1.Ex
 	if err == nil {
 		return evidence != nil, nil
 	}
-	secret, err := a.accessSecret(ctx, ex.Namespace)
-	return secret != nil && secret.Annotations[preservationcontroller.AnnotationEvidence] == "true", err
+	marks, _, err := a.marks(ctx, ex.Namespace)
+	return marks[preservationcontroller.AnnotationEvidence] == "true", err
 }
 
-// isDeployed returns whether the preservation controller was deployed before. The access secret is what is deployed last.
-func (a *Actuator) isDeployed(ctx context.Context, namespace string) (bool, error) {
-	secret, err := a.accessSecret(ctx, namespace)
-	return secret != nil, err
-}
-
-// accessSecret returns the access secret, nil if there is none.
-func (a *Actuator) accessSecret(ctx context.Context, namespace string) (*corev1.Secret, error) {
+// marks returns the annotations of the access secret, which say what is deployed, and whether there is one. It is deployed last.
+func (a *Actuator) marks(ctx context.Context, namespace string) (marks map[string]string, deployed bool, err error) {
 	secret := &corev1.Secret{}
-	key := client.ObjectKey{Namespace: namespace, Name: preservationcontroller.AccessSecretName}
-	if err := a.Client.Get(ctx, key, secret); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("failed to get Secret %q: %w", key.Name, err)
+	err = a.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: preservationcontroller.AccessSecretName}, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, false, fmt.Errorf("failed to get Secret %q: %w", preservationcontroller.AccessSecretName, err)
 	}
-	return secret, nil
+	return secret.Annotations, err == nil, nil
+}
+
+// machines returns the Machines of a shoot.
+func (a *Actuator) machines(ctx context.Context, namespace string) ([]machinev1alpha1.Machine, error) {
+	machines := &machinev1alpha1.MachineList{}
+	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("failed to list Machines: %w", err)
+	}
+	return machines.Items, nil
 }
 
 // destroy deletes what the container needed, and looks once whether gardener-resource-manager has taken away what is in the
@@ -300,7 +298,12 @@ func (a *Actuator) waitForResourceManager(ctx context.Context, namespace string,
 	if shoot != nil && v1beta1helper.HibernationIsEnabled(shoot) && shoot.Status.IsHibernated {
 		return nil
 	}
-	return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: cause}
+	return lookAgain("%w", cause)
+}
+
+// lookAgain returns an error that says what is waited for, and has the Extension looked at again soon.
+func lookAgain(format string, args ...any) error {
+	return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: fmt.Errorf(format, args...)}
 }
 
 // removeContainer removes the container and its volumes from machine-controller-manager and returns whether they were

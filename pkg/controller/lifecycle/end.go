@@ -55,11 +55,11 @@ func (a *Actuator) endPreservations(ctx context.Context, namespace string, shoot
 		return nil
 	}
 
-	machines := &machinev1alpha1.MachineList{}
-	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("failed to list Machines: %w", err)
+	machines, err := a.machines(ctx, namespace)
+	if err != nil {
+		return err
 	}
-	if !slices.ContainsFunc(machines.Items, func(m machinev1alpha1.Machine) bool { return preservation.IsMarked(&m) }) {
+	if !slices.ContainsFunc(machines, func(m machinev1alpha1.Machine) bool { return preservation.IsMarked(&m) }) {
 		return nil
 	}
 

@@ -15,7 +15,6 @@ import (
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	v1beta1constants "github.com/gardener/gardener/pkg/apis/core/v1beta1/constants"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,14 +92,14 @@ func (a *Actuator) deployWithMaintenance(ctx context.Context, ex *extensionsv1al
 // keepMaintenance deploys the preservation controller, and leaves the limits, the permissions and the switch of node maintenance
 // as they are: what is not valid says neither what is wanted nor that nothing is.
 func (a *Actuator) keepMaintenance(ctx context.Context, ex *extensionsv1alpha1.Extension, values preservationcontroller.Values, invalid error) error {
-	secret, err := a.accessSecret(ctx, ex.Namespace)
+	marks, _, err := a.marks(ctx, ex.Namespace)
 	if err != nil {
 		return err
 	}
 	a.Recorder.Eventf(ex, nil, corev1.EventTypeWarning, worker.EventReasonInvalidConfiguration, eventActionDeploy, "%s",
 		text.Note("node maintenance stays what it is: "+invalid.Error()))
 	values.NodeMaintenance = preservationcontroller.MaintenanceEnding
-	if secret != nil && secret.Annotations[preservationcontroller.AnnotationNodeMaintenance] == "true" {
+	if marks[preservationcontroller.AnnotationNodeMaintenance] == "true" {
 		values.NodeMaintenance = preservationcontroller.MaintenanceOn
 	}
 	return a.deployController(ctx, ex.Namespace, values)
@@ -130,7 +129,7 @@ func (a *Actuator) beginMaintenance(ctx context.Context, namespace string, setti
 		return v1beta1helper.NewErrorWithCodes(err, gardencorev1beta1.ErrorConfigurationProblem)
 	}
 	if errors.Is(err, errNoToken) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		return &reconcilerutils.RequeueAfterError{RequeueAfter: removalInterval, Cause: fmt.Errorf("waiting for access to the shoot: %w", err)}
+		return lookAgain("waiting for access to the shoot: %w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("failed to look who takes care of NodeMaintenances: %w", err)
@@ -141,10 +140,7 @@ func (a *Actuator) beginMaintenance(ctx context.Context, namespace string, setti
 // waitForContainer waits until no container with a flag is at work or will be: it would begin anew with what was set back. The
 // webhook takes the flag away as soon as the access secret says so.
 func (a *Actuator) waitForContainer(ctx context.Context, namespace, flag, of string) error {
-	wait := &reconcilerutils.RequeueAfterError{
-		RequeueAfter: removalInterval,
-		Cause:        fmt.Errorf("waiting for the preservation controller to let go of %s", of),
-	}
+	wait := lookAgain("waiting for the preservation controller to let go of %s", of)
 	deployment, err := a.machineControllerManager(ctx, namespace)
 	if err != nil {
 		return err

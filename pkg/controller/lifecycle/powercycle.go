@@ -15,7 +15,6 @@ import (
 	v1beta1helper "github.com/gardener/gardener/pkg/api/core/v1beta1/helper"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
-	reconcilerutils "github.com/gardener/gardener/pkg/controllerutils/reconciler"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,17 +36,11 @@ const forceTimeout = 30 * time.Second
 //
 // What is not valid switches nothing on and nothing off.
 func (a *Actuator) powerCycleOf(ctx context.Context, ex *extensionsv1alpha1.Extension) (powerCycle *preservationcontroller.PowerCycle, isEnding bool, err error) {
-	secret, err := a.accessSecret(ctx, ex.Namespace)
+	marks, _, err := a.marks(ctx, ex.Namespace)
 	if err != nil {
 		return nil, false, err
 	}
-	var (
-		seed string
-		isOn bool
-	)
-	if secret != nil {
-		seed, isOn = secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed], secret.Annotations[preservationcontroller.AnnotationPowerCycle] == "true"
-	}
+	seed, isOn := marks[preservationcontroller.AnnotationPowerCycleSeed], marks[preservationcontroller.AnnotationPowerCycle] == "true"
 	isWanted, err := providerconfig.HasPowerCycle(ex)
 	if err != nil {
 		isWanted = isOn
@@ -114,10 +107,7 @@ func (a *Actuator) waitForReleases(ctx context.Context, namespace, seed string) 
 	}
 	hosts = slices.DeleteFunc(hosts, func(h remediation.Host) bool { return !h.Requested })
 	if len(hosts) > 0 {
-		return &reconcilerutils.RequeueAfterError{
-			RequeueAfter: removalInterval,
-			Cause:        fmt.Errorf("waiting for the preservation controller to release %d hosts", len(hosts)),
-		}
+		return lookAgain("waiting for the preservation controller to release %d hosts", len(hosts))
 	}
 	return nil
 }
@@ -129,16 +119,13 @@ func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
 	if err != nil || holder == "" {
 		return err
 	}
-	machines := &machinev1alpha1.MachineList{}
-	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("failed to list Machines: %w", err)
+	machines, err := a.machines(ctx, namespace)
+	if err != nil {
+		return err
 	}
-	marked := slices.DeleteFunc(machines.Items, func(m machinev1alpha1.Machine) bool { return m.DeletionTimestamp != nil || !remediation.Forget(&m) })
+	marked := slices.DeleteFunc(machines, func(m machinev1alpha1.Machine) bool { return m.DeletionTimestamp != nil || !remediation.Forget(&m) })
 	if len(marked) > 0 {
-		return &reconcilerutils.RequeueAfterError{
-			RequeueAfter: removalInterval,
-			Cause:        fmt.Errorf("waiting for the preservation controller to end the power cycles of %d machines", len(marked)),
-		}
+		return lookAgain("waiting for the preservation controller to end the power cycles of %d machines", len(marked))
 	}
 	return nil
 }
@@ -146,21 +133,21 @@ func (a *Actuator) waitForMarks(ctx context.Context, namespace string) error {
 // forgetPowerCycles removes from nodes what keeps pods away, and then from Machines what would keep them, as nobody else would any
 // more (X15). The Machines come last: they are the record of what is ours on the nodes. Only their deletion does not wait (X2).
 func (a *Actuator) forgetPowerCycles(ctx context.Context, namespace string, withNodes bool) error {
-	machines := &machinev1alpha1.MachineList{}
-	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("failed to list Machines: %w", err)
+	machines, err := a.machines(ctx, namespace)
+	if err != nil {
+		return err
 	}
 	forget, errs := remediation.Forget, []error(nil)
 	if withNodes {
-		if err := a.cleanNodes(ctx, namespace, machines.Items); err != nil {
+		if err := a.cleanNodes(ctx, namespace, machines); err != nil {
 			errs = append(errs, err)
 			forget = func(machine *machinev1alpha1.Machine) bool {
 				return controllerutil.RemoveFinalizer(machine, v1alpha1.FinalizerHost)
 			}
 		}
 	}
-	for i := range machines.Items {
-		machine := &machines.Items[i]
+	for i := range machines {
+		machine := &machines[i]
 		patch := client.MergeFromWithOptions(machine.DeepCopy(), client.MergeFromWithOptimisticLock{})
 		if !forget(machine) {
 			continue
@@ -183,11 +170,8 @@ func (a *Actuator) cleanNodes(ctx context.Context, namespace string, machines []
 
 // switchedOn returns the name by which hosts know this seed, empty where there is nothing to be ended.
 func (a *Actuator) switchedOn(ctx context.Context, namespace string) (string, error) {
-	secret, err := a.accessSecret(ctx, namespace)
-	if err != nil || secret == nil {
-		return "", err
-	}
-	return secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed], nil
+	marks, _, err := a.marks(ctx, namespace)
+	return marks[preservationcontroller.AnnotationPowerCycleSeed], err
 }
 
 // leavePowerCycles releases the hosts of a shoot that has no container any more. Machines are not kept by hosts that cannot be
@@ -212,21 +196,18 @@ func (a *Actuator) migratePowerCycles(ctx context.Context, log logr.Logger, name
 		return err
 	}
 	if holder != "" {
-		return &reconcilerutils.RequeueAfterError{
-			RequeueAfter: removalInterval,
-			Cause:        errors.New("waiting for the preservation controller to stop, so that its hosts can be released"),
-		}
+		return lookAgain("waiting for the preservation controller to stop, so that its hosts can be released")
 	}
 	if err := a.release(ctx, namespace, seed); err != nil {
 		return err
 	}
-	machines := &machinev1alpha1.MachineList{}
-	if err := a.Client.List(ctx, machines, client.InNamespace(namespace)); err != nil {
-		return fmt.Errorf("failed to list Machines: %w", err)
+	machines, err := a.machines(ctx, namespace)
+	if err != nil {
+		return err
 	}
 	impatient, cancel := context.WithTimeout(ctx, forceTimeout)
 	defer cancel()
-	if err := a.cleanNodes(impatient, namespace, machines.Items); err != nil {
+	if err := a.cleanNodes(impatient, namespace, machines); err != nil {
 		log.Error(err, "Migrating although nodes may be left out of service")
 	}
 	return nil

@@ -6,15 +6,12 @@ package drain
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -30,10 +27,6 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "drain"
 
-// A step that failed as a whole is tried again after minRetry at first, and never later than after maxRetry: the shoot's
-// API server may be back.
-const minRetry, maxRetry = time.Second, 30 * time.Second
-
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface) error {
 	r.Source = mgr.GetClient()
@@ -42,13 +35,10 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	r.Clock = clock.RealClock{}
 	r.Recorder = nodes.GetEventRecorder(ControllerName)
 
-	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		WatchesRawSource(nodes.Source(requestOf, drainChanges())).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 5,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(5, pace.MinRetry, pace.MaxRetry)).
 		Complete(pace.RetryConflicts(r))
 }
 

@@ -6,15 +6,12 @@ package drain
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-var pods = prometheus.NewCounterVec(prometheus.CounterOpts{
+var pods = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 	Namespace: "machine_preservation",
 	Name:      "drain_pods_total",
 	Help:      "Pods that were asked to go, by how: evicted, forced after the drain timeout, or again because they came back after that.",
 }, []string{"how"})
-
-func init() {
-	metrics.Registry.MustRegister(pods)
-}

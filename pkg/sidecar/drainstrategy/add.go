@@ -6,7 +6,6 @@ package drainstrategy
 
 import (
 	"context"
-	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	"k8s.io/client-go/kubernetes"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -30,9 +28,6 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "drainstrategy"
 
-// What failed is tried again after minRetry at first, and never later than after maxRetry (D6).
-const minRetry, maxRetry = time.Second, 30 * time.Second
-
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods kubernetes.Interface) error {
 	r.Source = mgr.GetClient()
@@ -40,9 +35,9 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	r.Executor = &drainer.Executor{Client: pods}
 	r.Clock = clock.RealClock{}
 	r.Recorder = nodes.GetEventRecorder(ControllerName)
-	r.Backoff = flowcontrol.NewBackOff(minRetry, maxRetry)
+	r.Backoff = flowcontrol.NewBackOff(pace.MinRetry, pace.MaxRetry)
 
-	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.Pods = drainer.WatchPods(ctx, pods, queue)
@@ -52,10 +47,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(shoot.RequestsForMachine), builder.WithPredicates(machineChanged())).
 		Watches(&machinev1alpha1.MachineSet{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfMachines), builder.WithPredicates(machineSetChanged())).
 		Watches(&machinev1alpha1.MachineDeployment{}, handler.EnqueueRequestsFromMapFunc(r.nodesOfMachines), builder.WithPredicates(deploymentChanged())).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 5,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(5, pace.MinRetry, pace.MaxRetry)).
 		Complete(pace.RetryConflicts(r))
 }
 

@@ -7,7 +7,6 @@ package drainstrategy
 import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -19,12 +18,9 @@ import (
 // nodeChanged selects changes of what decides on a drain and comes from outside. Whether a node is cordoned does not (D1).
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
 	type view struct{ selected, reachable, controlPlane bool }
-	of := func(node *corev1.Node) view {
+	return shoot.OnNodeChange(func(node *corev1.Node) view {
 		return view{facts.IsSelectedForUpdate(node), facts.IsReady(node), update.IsControlPlane(node)}
-	}
-	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return of(e.ObjectOld) != of(e.ObjectNew)
-	}}
+	})
 }
 
 func machineChanged() predicate.Predicate {
@@ -33,14 +29,10 @@ func machineChanged() predicate.Predicate {
 	})
 }
 
-func machineSetChanged() predicate.Predicate {
-	return shoot.OnUpdate(func(o, n *machinev1alpha1.MachineSet) bool {
-		return facts.RevisionOf(o) != facts.RevisionOf(n)
-	})
-}
+func machineSetChanged() predicate.Predicate { return shoot.OnChange(facts.RevisionOf) }
 
 func deploymentChanged() predicate.Predicate {
-	return shoot.OnUpdate(func(o, n *machinev1alpha1.MachineDeployment) bool {
-		return o.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] != n.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes]
+	return shoot.OnChange(func(d *machinev1alpha1.MachineDeployment) string {
+		return d.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes]
 	})
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -55,17 +54,14 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 	}
 	serveZeros()
 
-	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(requestsFor), builder.WithPredicates(machineChanged())).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			queue.Add(upkeepOf(namespace)) // there may be no machine any more
 			return nil
 		})).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: parallel,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(parallel, minRetry, maxRetry)).
 		Complete(pace.RetryConflicts(r))
 }
 

@@ -31,11 +31,9 @@ type Clients struct {
 // API server has to be there.
 func NewClients(seed, shoot *rest.Config, maintenances bool) (*Clients, error) {
 	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
+	utilruntime.Must((&runtime.SchemeBuilder{
 		corev1.AddToScheme, eventsv1.AddToScheme, policyv1.AddToScheme, storagev1.AddToScheme, machinev1alpha1.AddToScheme, maintenancev1alpha1.AddToScheme,
-	} {
-		utilruntime.Must(add(known))
-	}
+	}).AddToScheme(known))
 	inSeed, inShoot := meta.NewDefaultRESTMapper(nil), meta.NewDefaultRESTMapper(nil)
 	add := func(mapper *meta.DefaultRESTMapper, version schema.GroupVersion, scope meta.RESTScope, kinds ...string) {
 		for _, kind := range kinds {

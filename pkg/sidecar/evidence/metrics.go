@@ -6,6 +6,7 @@ package evidence
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
@@ -16,15 +17,11 @@ const (
 	outcomeFailed     = "failed"
 )
 
-var bundles = prometheus.NewCounterVec(prometheus.CounterOpts{
+var bundles = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 	Namespace: "machine_preservation",
 	Name:      "evidence_total",
 	Help:      "Evidence of failed machines that was stored, was stored without what could not be had, or could not be stored.",
 }, []string{"outcome"})
-
-func init() {
-	metrics.Registry.MustRegister(bundles)
-}
 
 // serveZeros has all outcomes served: an increase can be seen only of what was there before.
 func serveZeros() {

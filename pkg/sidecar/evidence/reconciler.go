@@ -34,6 +34,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
@@ -178,6 +179,11 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 	return complete, nil
 }
 
+// isIncomplete says that the shoot or the seed could not be asked.
+func isIncomplete(s *snapshot.Snapshot) bool {
+	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool { return !m.Partial })
+}
+
 // create creates a ConfigMap with the first name that is free. One may be taken without being listed: it has lost its label, or
 // another machine's was created just now.
 func (r *Reconciler) create(ctx context.Context, configMap *corev1.ConfigMap, stored []metav1.PartialObjectMetadata) error {
@@ -273,30 +279,26 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 
 	now := r.Clock.Now()
 	todo := shelf.Upkeep(names, r.Retention, now)
-	var errs []error
+	run := executor.Run{Shoot: r.Store, Timeout: callTimeout}
 	for i := range shelf.Stored {
-		object := &shelf.Stored[i]
-		call, cancel := context.WithTimeout(ctx, callTimeout)
+		object := &corev1.ConfigMap{ObjectMeta: shelf.Stored[i].ObjectMeta}
 		switch expires, changes := todo.Expire[object.Name]; {
 		case slices.Contains(todo.Delete, object.Name):
 			logf.FromContext(ctx).Info("Deleting evidence whose time is over or that is replaced", "configMap", object.Name)
-			errs = append(errs, r.delete(call, object))
+			run.Do(ctx, change.Write{Before: object, Delete: true})
 		case slices.Contains(todo.Evict, object.Name):
-			if err := r.delete(call, object); err != nil {
-				errs = append(errs, err)
-				break
+			if run.Do(ctx, change.Write{Before: object, Delete: true}); run.Written(object) {
+				r.Recorder.Eventf(object, nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", text.Note(retention.EvictedNote(object, shelf.Budget, shelf.IsCapped)))
 			}
-			r.Recorder.Eventf(configMap(object), nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", text.Note(retention.EvictedNote(object, shelf.Budget, shelf.IsCapped)))
 		case changes:
-			errs = append(errs, r.expire(call, object, expires))
+			run.Do(ctx, change.Write{Before: object, After: expiring(object, expires)})
 		}
-		cancel()
 	}
 	result := reconcile.Result{}
 	if !todo.Next.IsZero() {
 		result.RequeueAfter = todo.Next.Sub(now)
 	}
-	return result, errors.Join(errs...)
+	return result, run.Err()
 }
 
 // shelf returns what is stored, without what is in it.
@@ -311,31 +313,15 @@ func (r *Reconciler) shelf(ctx context.Context, namespace string) (retention.She
 	return retention.NewShelf(list.Items, r.Budget), nil
 }
 
-// delete deletes a ConfigMap, unless it is another one by now.
-func (r *Reconciler) delete(ctx context.Context, object *metav1.PartialObjectMetadata) error {
-	if err := r.Store.Delete(ctx, configMap(object), client.Preconditions{UID: &object.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to delete ConfigMap: %w", err)
-	}
-	return nil
-}
-
-// expire writes down when a ConfigMap is to be deleted, not at all for the zero time.
-func (r *Reconciler) expire(ctx context.Context, object *metav1.PartialObjectMetadata, at time.Time) error {
-	before := configMap(object)
+// expiring returns a ConfigMap that says when it is to be deleted, not at all for the zero time.
+func expiring(before *corev1.ConfigMap, at time.Time) *corev1.ConfigMap {
 	after := before.DeepCopy()
 	if at.IsZero() {
 		delete(after.Annotations, retention.AnnotationStoredExpires)
 	} else {
 		metav1.SetMetaDataAnnotation(&after.ObjectMeta, retention.AnnotationStoredExpires, at.UTC().Format(time.RFC3339))
 	}
-	if err := r.Store.Patch(ctx, after, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("failed to write down when evidence is to be deleted: %w", err)
-	}
-	return nil
-}
-
-func configMap(object *metav1.PartialObjectMetadata) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: *object.ObjectMeta.DeepCopy()}
+	return after
 }
 
 func (r *Reconciler) tell(machine *machinev1alpha1.Machine, eventType, reason, note string) {

@@ -79,12 +79,16 @@ func (r *Run) Do(ctx context.Context, writes ...change.Write) {
 		if o.waits = o.waits || write.AfterAll && r.Err() != nil; o.waits || o.isLost() {
 			continue
 		}
+		verb := "write"
+		if write.Delete {
+			verb = "delete"
+		}
 		var after change.Object
-		o.note("write", r.call(ctx, func(ctx context.Context) (err error) { after, err = r.write(ctx, write, o.latest); return err }))
+		o.note(verb, r.call(ctx, func(ctx context.Context) (err error) { after, err = r.write(ctx, write, o.latest); return err }))
 		if after == nil || o.isLost() {
 			continue
 		}
-		o.latest, o.written = after, true
+		o.latest, o.written, o.gone = after, true, write.Delete
 		logf.FromContext(ctx).V(1).Info("Wrote", "kind", o.kind.Elem().Name(), "object", o.name, "status", write.Status, "resourceVersion", after.GetResourceVersion())
 		if r.Wrote != nil {
 			r.Wrote(ctx, write)
@@ -94,6 +98,17 @@ func (r *Run) Do(ctx context.Context, writes ...change.Write) {
 
 // write makes a write on what has become of its object, and returns what comes back, nil if there is nothing to be written.
 func (r *Run) write(ctx context.Context, write change.Write, latest change.Object) (change.Object, error) {
+	writer := r.Shoot
+	if _, isMachine := latest.(*machinev1alpha1.Machine); isMachine {
+		writer = r.Seed
+	}
+	if write.Delete {
+		only := client.Preconditions{UID: new(latest.GetUID())}
+		if write.Lock {
+			only.ResourceVersion = new(latest.GetResourceVersion())
+		}
+		return latest, writer.Delete(ctx, latest, only)
+	}
 	if write.Edit == nil && !write.Changes() {
 		return nil, nil
 	}
@@ -101,13 +116,7 @@ func (r *Run) write(ctx context.Context, write change.Write, latest change.Objec
 	if apiequality.Semantic.DeepEqual(before, after) {
 		return nil, nil
 	}
-	var (
-		writer = r.Shoot
-		opts   []client.MergeFromOption
-	)
-	if _, isMachine := before.(*machinev1alpha1.Machine); isMachine {
-		writer = r.Seed
-	}
+	var opts []client.MergeFromOption
 	if write.Lock {
 		opts = append(opts, client.MergeFromWithOptimisticLock{})
 	}

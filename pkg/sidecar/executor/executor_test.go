@@ -36,7 +36,9 @@ var _ = Describe("Run", func() {
 		// calls are the writes that were asked for, and before is called before each.
 		calls  []string
 		before func(client.Object) error
-		run    *Run
+		// only is what the last deletion was asked for under.
+		only *metav1.Preconditions
+		run  *Run
 	)
 
 	BeforeEach(func(ctx SpecContext) {
@@ -55,6 +57,10 @@ var _ = Describe("Run", func() {
 					return err
 				}
 				return c.Patch(ctx, obj, patch, opts...)
+			},
+			Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.DeleteOption) error {
+				only = (&client.DeleteOptions{}).ApplyOptions(opts).Preconditions
+				return c.Delete(ctx, obj, opts...)
 			},
 			SubResourcePatch: func(ctx context.Context, c client.Client, resource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 				if err := call(obj, resource); err != nil {
@@ -116,6 +122,23 @@ var _ = Describe("Run", func() {
 		Expect(pace.OnlyConflicts(again.Err())).To(BeTrue(), "%v", again.Err())
 		Expect(again.Changed()).To(BeFalse())
 		Expect(calls).To(HaveLen(3), "none of an object of which one has failed")
+	})
+
+	It("should delete the very object that was decided on", func(ctx SpecContext) {
+		deleted := change.Write{Before: node, Delete: true}
+		others(ctx, node)
+		Expect(pace.OnlyConflicts(Apply(ctx, c, locked(deleted)).Err())).To(BeTrue(), "it has changed")
+
+		run.Do(ctx, deleted, mark(node, "1"))
+		Expect(run.Err()).NotTo(HaveOccurred())
+		Expect(*only.UID).To(Equal(node.UID), "it may be another one of the same name by now")
+		Expect(calls).To(BeEmpty(), "nothing is written on it after that")
+		Expect([]bool{run.Written(node), run.Gone(node)}).To(Equal([]bool{true, true}))
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(node), &corev1.Node{})).To(MatchError(ContainSubstring("not found")))
+
+		again := Apply(ctx, c, deleted)
+		Expect(again.Err()).NotTo(HaveOccurred())
+		Expect(again.Written(node)).To(BeFalse(), "somebody else has")
 	})
 
 	It("should leave conditions of others alone without a lock", func(ctx SpecContext) {

@@ -13,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -79,7 +77,7 @@ func HoldOf(ctx context.Context, pools *shoot.Pools, group preservation.Group, n
 
 // HoldChanged selects changes of a Machine by which HoldOf may become something else.
 func HoldChanged() predicate.Predicate {
-	return changed(func(m *machinev1alpha1.Machine) any {
+	return shoot.OnChange(func(m *machinev1alpha1.Machine) [5]string {
 		var view [5]string
 		for i, key := range []string{v1alpha1.AnnotationCause, v1alpha1.AnnotationPreservationRecord, v1alpha1.AnnotationExpiryTime, v1alpha1.AnnotationForbidden} {
 			view[i] = m.Annotations[key]
@@ -99,7 +97,7 @@ func WatchMachines(b *builder.TypedBuilder[reconcile.Request], ofMachine, ofOwne
 }
 
 func machineChanged() predicate.Predicate {
-	return changed(func(m *machinev1alpha1.Machine) any {
+	return shoot.OnChange(func(m *machinev1alpha1.Machine) [3]string {
 		return [3]string{fmt.Sprint(m.DeletionTimestamp != nil), m.Labels[machinev1alpha1.NodeLabelKey], fmt.Sprint(remediation.UnderWay(m))}
 	})
 }
@@ -107,16 +105,11 @@ func machineChanged() predicate.Predicate {
 // machineSetChanged selects changes by which a rollout begins, or may end. The deletion of its last machine calls a controller for the
 // node of that only, not for others of the pool: they hear of it from the status.
 func machineSetChanged() predicate.Predicate {
-	return changed(func(s *machinev1alpha1.MachineSet) any {
+	return shoot.OnChange(func(s *machinev1alpha1.MachineSet) [2]int64 {
 		return [2]int64{facts.RevisionOf(s), int64(min(s.Spec.Replicas+s.Status.Replicas, 1))}
 	})
 }
 
 func deploymentChanged() predicate.Predicate {
-	return changed(func(d *machinev1alpha1.MachineDeployment) any { return d.Spec.Replicas == 0 })
-}
-
-// changed selects updates by which what a function returns, which can be compared, becomes something else.
-func changed[T client.Object](view func(T) any) predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return view(e.ObjectOld.(T)) != view(e.ObjectNew.(T)) }}
+	return shoot.OnChange(func(d *machinev1alpha1.MachineDeployment) bool { return d.Spec.Replicas == 0 })
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	logzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -39,6 +40,29 @@ const IndexNode = "spec.nodeName"
 // ConfigKey is the name of the configuration that counts.
 var ConfigKey = client.ObjectKey{Namespace: v1alpha1.ConfigNamespace, Name: v1alpha1.ConfigName}
 
+// Client is what controllers need of Maintenances: it reads NodeMaintenances from a cache, and writes to the shoot.
+type Client interface {
+	client.Client
+	// Known says that all NodeMaintenances have been read once.
+	Known() bool
+}
+
+// All returns the NodeMaintenances, none as long as they are not known: who asks is called once they are.
+func All(ctx context.Context, c Client) []*v1alpha1.NodeMaintenance {
+	list := &v1alpha1.NodeMaintenanceList{}
+	if !c.Known() {
+		return nil
+	}
+	if err := c.List(ctx, list); err != nil { // of a cache that has synced
+		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
+	}
+	all := make([]*v1alpha1.NodeMaintenance, len(list.Items))
+	for i := range list.Items {
+		all[i] = &list.Items[i]
+	}
+	return all
+}
+
 // Maintenances reads and writes the NodeMaintenances of a shoot. It keeps nobody waiting who starts while the shoot's API
 // server is away (P9), or as long as it does not know them (M17): their watches are begun again and again.
 type Maintenances struct {
@@ -53,38 +77,31 @@ type Maintenances struct {
 // ByObject returns how the cache of the shoot keeps what Maintenances reads. The controllers change copies only.
 func ByObject() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
-		&v1alpha1.NodeMaintenance{}: {Transform: stripMaintenance, UnsafeDisableDeepCopy: new(true)},
-		&v1alpha1.MaintenanceOperatorConfig{}: {
-			Transform: stripConfig,
-		},
+		&v1alpha1.NodeMaintenance{}:           {Transform: shoot.Strip(stripMaintenance), UnsafeDisableDeepCopy: new(true)},
+		&v1alpha1.MaintenanceOperatorConfig{}: {Transform: shoot.Strip(stripConfig)},
 	}
 }
 
 // stripMaintenance keeps of a NodeMaintenance what is read. What is written are patches between two stripped objects, which leave
 // alone what was stripped. So nothing is taken from lists: a patch replaces finalizers, owners and conditions as a whole.
-func stripMaintenance(obj any) (any, error) {
-	nm, ok := obj.(*v1alpha1.NodeMaintenance)
-	if !ok {
-		return obj, nil
-	}
-	nm.ManagedFields, nm.Labels = nil, nil
+func stripMaintenance(nm *v1alpha1.NodeMaintenance) {
+	nm.Labels = nil
 	nm.Annotations = shoot.ReadAnnotations(nm.Annotations,
 		v1alpha1.AnnotationReadyTime, v1alpha1.AnnotationWaitStartTime, v1alpha1.AnnotationInitiallyUnschedulable,
 		v1alpha1.AnnotationIgnoreGarbageCollector, v1alpha1.AnnotationDrainStartTime, v1alpha1.AnnotationEnded,
 	)
-	return nm, nil
 }
 
 // stripConfig keeps of a configuration that does not count only what it takes to say so.
-func stripConfig(obj any) (any, error) {
-	if config, ok := obj.(*v1alpha1.MaintenanceOperatorConfig); ok && !maintenance.IsConfig(config) {
-		config.ObjectMeta = metav1.ObjectMeta{
-			Namespace: config.Namespace, Name: config.Name, UID: config.UID, ResourceVersion: config.ResourceVersion, Generation: config.Generation,
-			DeletionTimestamp: config.DeletionTimestamp,
-		}
-		config.Spec = v1alpha1.MaintenanceOperatorConfigSpec{}
+func stripConfig(config *v1alpha1.MaintenanceOperatorConfig) {
+	if maintenance.IsConfig(config) {
+		return
 	}
-	return cache.TransformStripManagedFields()(obj)
+	config.ObjectMeta = metav1.ObjectMeta{
+		Namespace: config.Namespace, Name: config.Name, UID: config.UID, ResourceVersion: config.ResourceVersion, Generation: config.Generation,
+		DeletionTimestamp: config.DeletionTimestamp,
+	}
+	config.Spec = v1alpha1.MaintenanceOperatorConfigSpec{}
 }
 
 // NewMaintenances returns the NodeMaintenances of a cluster that the caller starts.
@@ -148,12 +165,8 @@ func (m *Maintenances) GetEventRecorder(name string) events.EventRecorder {
 func (m *Maintenances) Source(requestsOf func(context.Context, *v1alpha1.NodeMaintenance) []reconcile.Request) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		m.WhenKnown(ctx, func() {
-			list := &v1alpha1.NodeMaintenanceList{}
-			if err := m.List(ctx, list); err != nil { // of a cache that has synced
-				m.log.Error(err, "Failed to list the NodeMaintenances")
-			}
-			for i := range list.Items {
-				for _, request := range shoot.Requests(ctx, requestsOf, &list.Items[i]) {
+			for _, nm := range All(ctx, m) {
+				for _, request := range shoot.Requests(ctx, requestsOf, nm) {
 					queue.Add(request)
 				}
 			}

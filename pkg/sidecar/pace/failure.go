@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 const (
@@ -19,6 +22,14 @@ const (
 	// anything by denying that (P14).
 	VetoTimeout = 5 * time.Minute
 )
+
+// Options are those of a controller whose requests, if they fail, are tried again after first, and in the end after last.
+func Options(workers int, first, last time.Duration) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, last),
+	}
+}
 
 // Failure is what is remembered of something that fails again and again. The zero Failure has not failed yet.
 type Failure struct {

@@ -262,13 +262,11 @@ func readController(ctx context.Context, reader client.Reader, controlled client
 	if ref == nil || ref.Kind != kind {
 		return false, nil
 	}
-	if err := reader.Get(ctx, client.ObjectKey{Namespace: controlled.GetNamespace(), Name: ref.Name}, controller); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
+	err := reader.Get(ctx, client.ObjectKey{Namespace: controlled.GetNamespace(), Name: ref.Name}, controller)
+	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("failed to look up the %s of %s: %w", kind, controlled.GetName(), err)
 	}
-	return true, nil
+	return err == nil, nil
 }
 
 // IndexMachines adds IndexNode to a cache.

@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -19,6 +20,18 @@ import (
 func OnUpdate[T client.Object](changed func(o, n T) bool) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return changed(e.ObjectOld.(T), e.ObjectNew.(T))
+	}}
+}
+
+// OnChange is OnUpdate for the updates by which what is seen of an object becomes something else.
+func OnChange[T client.Object, V comparable](seen func(T) V) predicate.Predicate {
+	return OnUpdate(func(o, n T) bool { return seen(o) != seen(n) })
+}
+
+// OnNodeChange is OnChange for a source of nodes.
+func OnNodeChange[V comparable](seen func(*corev1.Node) V) predicate.TypedPredicate[*corev1.Node] {
+	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		return seen(e.ObjectOld) != seen(e.ObjectNew)
 	}}
 }
 

@@ -5,6 +5,7 @@
 package v1alpha1
 
 import (
+	"cmp"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,45 +16,23 @@ import (
 
 // SetDefaults_ControllerConfiguration sets default values for a ControllerConfiguration.
 func SetDefaults_ControllerConfiguration(obj *ControllerConfiguration) {
-	if obj.AutoPreserveFailedMax == nil {
-		obj.AutoPreserveFailedMax = new(int32(0))
-	}
-	if obj.MachinePreserveTimeout == nil {
-		obj.MachinePreserveTimeout = &metav1.Duration{Duration: 72 * time.Hour}
-	}
-	if obj.MaxMachinePreserveTimeout == nil {
-		obj.MaxMachinePreserveTimeout = &metav1.Duration{Duration: 336 * time.Hour}
-	}
-	if obj.MaxNodeMaintenanceOvertime == nil {
-		obj.MaxNodeMaintenanceOvertime = &metav1.Duration{Duration: v1alpha1.DefaultMaxNodeMaintenanceOvertime}
-	}
-	if obj.Injection == nil {
-		obj.Injection = new(InjectionInWaves)
-	}
-	if obj.InjectionMaxFailed == nil {
-		obj.InjectionMaxFailed = new(int32(3))
-	}
-	if obj.InjectionMaxFailedPercent == nil {
-		obj.InjectionMaxFailedPercent = new(int32(10))
-	}
+	obj.AutoPreserveFailedMax = cmp.Or(obj.AutoPreserveFailedMax, new(int32(0)))
+	obj.MachinePreserveTimeout = cmp.Or(obj.MachinePreserveTimeout, &metav1.Duration{Duration: 72 * time.Hour})
+	obj.MaxMachinePreserveTimeout = cmp.Or(obj.MaxMachinePreserveTimeout, &metav1.Duration{Duration: 336 * time.Hour})
+	obj.MaxNodeMaintenanceOvertime = cmp.Or(obj.MaxNodeMaintenanceOvertime, &metav1.Duration{Duration: v1alpha1.DefaultMaxNodeMaintenanceOvertime})
+	obj.Injection = cmp.Or(obj.Injection, new(InjectionInWaves))
+	obj.InjectionMaxFailed = cmp.Or(obj.InjectionMaxFailed, new(int32(3)))
+	obj.InjectionMaxFailedPercent = cmp.Or(obj.InjectionMaxFailedPercent, new(int32(10)))
 }
 
 // SetDefaults_Evidence sets default values for Evidence.
 func SetDefaults_Evidence(obj *Evidence) {
-	if obj.Budget == nil {
-		obj.Budget = resource.NewQuantity(v1alpha1.DefaultEvidenceBudget, resource.BinarySI)
-	}
-	if obj.SeedBudget == nil {
-		obj.SeedBudget = resource.NewQuantity(v1alpha1.DefaultEvidenceSeedBudget, resource.BinarySI)
-	}
-	if obj.MaxRetention == nil {
-		obj.MaxRetention = &metav1.Duration{Duration: v1alpha1.MaxEvidenceRetention}
-	}
+	obj.Budget = cmp.Or(obj.Budget, resource.NewQuantity(v1alpha1.DefaultEvidenceBudget, resource.BinarySI))
+	obj.SeedBudget = cmp.Or(obj.SeedBudget, resource.NewQuantity(v1alpha1.DefaultEvidenceSeedBudget, resource.BinarySI))
+	obj.MaxRetention = cmp.Or(obj.MaxRetention, &metav1.Duration{Duration: v1alpha1.MaxEvidenceRetention})
 }
 
 // SetDefaults_Hosts sets default values for Hosts.
 func SetDefaults_Hosts(obj *Hosts) {
-	if obj.MaxServicing == nil {
-		obj.MaxServicing = &metav1.Duration{Duration: v1alpha1.DefaultMaxServicing}
-	}
+	obj.MaxServicing = cmp.Or(obj.MaxServicing, &metav1.Duration{Duration: v1alpha1.DefaultMaxServicing})
 }

@@ -6,14 +6,10 @@ package garbagecollector
 
 import (
 	"context"
-	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -26,22 +22,16 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "nodemaintenance-garbage-collector"
 
-// What failed is tried again after minRetry at first, and never later than after maxRetry.
-const minRetry, maxRetry = time.Second, 30 * time.Second
-
 // AddToManager adds the Reconciler to a manager.
 func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance.Maintenances) error {
 	r.Shoot = maintenances
 	r.Clock = clock.RealClock{}
 	r.Recorder = maintenances.GetEventRecorder(ControllerName)
-	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		WatchesRawSource(maintenances.Source(r.requestOf)).
 		WatchesRawSource(maintenances.ConfigSource(r.everything)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(1, pace.MinRetry, pace.MaxRetry)).
 		WithLogConstructor(maintenances.Log(ControllerName)).
 		Complete(pace.RetryConflicts(r))
 }
@@ -55,17 +45,9 @@ func (r *Reconciler) requestOf(_ context.Context, nm *v1alpha1.NodeMaintenance) 
 }
 
 func (r *Reconciler) everything(ctx context.Context) []reconcile.Request {
-	if !r.Shoot.Known() {
-		return nil
-	}
-	list := &v1alpha1.NodeMaintenanceList{}
-	if err := r.Shoot.List(ctx, list); err != nil {
-		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
-		return nil
-	}
 	var requests []reconcile.Request
-	for i := range list.Items {
-		requests = append(requests, r.requestOf(ctx, &list.Items[i])...)
+	for _, nm := range maintenance.All(ctx, r.Shoot) {
+		requests = append(requests, r.requestOf(ctx, nm)...)
 	}
 	return requests
 }

@@ -22,7 +22,6 @@ import (
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Reasons of Events.
@@ -79,15 +78,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if nm.DeletionTimestamp != nil {
 		act = r.end
 	}
-	return reconcile.Result{}, client.IgnoreNotFound(act(ctx, nm, ends.Since, ends.At.Sub(ends.Since)))
+	return reconcile.Result{}, act(ctx, nm, ends.Since, ends.At.Sub(ends.Since))
 }
 
 // delete deletes a NodeMaintenance as it was read: the requestor may have asked to keep it since.
 func (r *Reconciler) delete(ctx context.Context, nm *v1alpha1.NodeMaintenance, since time.Time, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, executor.Timeout)
-	defer cancel()
-	if err := r.Shoot.Delete(ctx, nm.DeepCopy(), client.Preconditions{UID: &nm.UID, ResourceVersion: &nm.ResourceVersion}); err != nil {
-		return fmt.Errorf("failed to delete the NodeMaintenance: %w", text.CutError(err))
+	if run := executor.Apply(ctx, r.Shoot, change.Write{Before: nm, Delete: true, Lock: true}); !run.Written(nm) {
+		return run.Err()
 	}
 	logf.FromContext(ctx).Info("Deleted a NodeMaintenance that had its node for too long", "since", since, "phase", domain.PhaseOf(nm))
 	r.tell(nm, EventGarbageCollected, "Deleted, because it was %s since %s, longer than %s.", domain.PhaseOf(nm), since.UTC().Format(time.RFC3339), limit)

@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -37,8 +36,6 @@ import (
 const ControllerName = "nodemaintenance"
 
 const (
-	// What failed is tried again after minRetry at first, and never later than after maxRetry.
-	minRetry, maxRetry = time.Second, 30 * time.Second
 	// An eviction that was refused is tried again after minEviction at first, and never later than after maxEviction.
 	minEviction, maxEviction = time.Second, 15 * time.Second
 	// A cordon that vanishes is put back at once, again after minCordon, and never later than after maxCordon (M3). As long as
@@ -62,7 +59,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	r.Cordons = flowcontrol.NewBackOff(minCordon, maxCordon)
 
 	drainsFailed.WithLabelValues() // an increase can be seen only of what was there before
-	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), shoot.RequestsForMachine, r.nodesOfMaintenances).
+	return maintenance.WatchMachines(builder.ControllerManagedBy(mgr), shoot.RequestsForMachine, r.nodesOfMaintenances).
 		Watches(&machinev1alpha1.Machine{}, handler.EnqueueRequestsFromMapFunc(shoot.RequestsForMachine), builder.WithPredicates(maintenance.HoldChanged())).
 		Named(ControllerName).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -78,10 +75,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 		WatchesRawSource(nodes.Source(shoot.RequestsForNode, nodeChanged())).
 		WatchesRawSource(maintenances.Source(requestOf)).
 		WatchesRawSource(maintenances.ConfigSource(r.nodesHandedOver)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 5,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(5, pace.MinRetry, pace.MaxRetry)).
 		WithLogConstructor(maintenances.Log(ControllerName)).
 		Complete(pace.RetryConflicts(r))
 }
@@ -103,17 +97,9 @@ func (r *Reconciler) nodesHandedOver(ctx context.Context) []reconcile.Request {
 
 // nodesOf returns all nodes that have a maintenance like that.
 func (r *Reconciler) nodesOf(ctx context.Context, like func(*v1alpha1.NodeMaintenance) bool) []reconcile.Request {
-	if !r.Shoot.Known() {
-		return nil
-	}
-	list := &v1alpha1.NodeMaintenanceList{}
-	if err := r.Shoot.List(ctx, list); err != nil {
-		logf.FromContext(ctx).Error(err, "Failed to list the NodeMaintenances")
-		return nil
-	}
 	names := sets.New[string]()
-	for i := range list.Items {
-		if nm := &list.Items[i]; like(nm) {
+	for _, nm := range maintenance.All(ctx, r.Shoot) {
+		if like(nm) {
 			names.Insert(nm.Spec.NodeName)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -19,29 +20,25 @@ import (
 )
 
 var (
-	phaseSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	phaseSeconds = promauto.With(metrics.Registry).NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "machine_preservation",
 		Name:      "node_maintenance_phase_duration_seconds",
 		Help:      "Seconds that NodeMaintenances were in a phase.",
 		Buckets:   []float64{1, 10, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
 	}, []string{"phase"})
-	drainsFailed = prometheus.NewCounterVec(prometheus.CounterOpts{
+	drainsFailed = promauto.With(metrics.Registry).NewCounterVec(prometheus.CounterOpts{
 		Namespace: "machine_preservation",
 		Name:      "node_maintenance_drains_failed_total",
 		Help:      "Drains for a NodeMaintenance that were not over after their timeout, and were begun anew.",
 	}, nil)
 	// overdue is a metric of nodes that are there, which are few: it exists for each only as long as its maintenance is over its
 	// Ready time.
-	overdue = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	overdue = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "machine_preservation",
 		Name:      "node_maintenance_overdue",
 		Help:      "1 while a NodeMaintenance has its node for longer than it may be Ready.",
 	}, []string{"node"})
 )
-
-func init() {
-	metrics.Registry.MustRegister(phaseSeconds, drainsFailed, overdue)
-}
 
 // tellOverdue tells whether a maintenance has its node for too long, and returns when one will have. Of a node that is not there,
 // nothing is told: anybody may ask for one.

@@ -120,10 +120,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	after := max(next.Sub(r.Clock.Now()), time.Millisecond)
 	switch { // what cannot be written of others keeps nothing from its time (P12)
 	case pace.OnlyConflicts(err):
-		after = min(after, minRetry)
+		after = min(after, pace.MinRetry)
 	case err != nil:
 		logf.FromContext(ctx).Error(err, "Failed to write another maintenance of the node")
-		after = min(after, maxRetry)
+		after = min(after, pace.MaxRetry)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }

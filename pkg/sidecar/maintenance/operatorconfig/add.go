@@ -8,11 +8,9 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -24,21 +22,18 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "maintenanceoperatorconfig"
 
-// What failed is tried again after minRetry at first, and never later than after maxRetry.
-const minRetry, maxRetry = 100 * time.Millisecond, 30 * time.Second
+// minRetry is after which time what failed is tried again at first.
+const minRetry = 100 * time.Millisecond
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, maintenances *maintenance.Maintenances) error {
 	r.Shoot = maintenances
 	r.Clock = clock.RealClock{}
 	r.Recorder = maintenances.GetEventRecorder(ControllerName)
-	return builder.TypedControllerManagedBy[reconcile.Request](mgr).
+	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).
 		WatchesRawSource(maintenances.ConfigsSource(requestOf)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(1, minRetry, pace.MaxRetry)).
 		WithLogConstructor(maintenances.Log(ControllerName)).
 		Complete(pace.RetryConflicts(r))
 }

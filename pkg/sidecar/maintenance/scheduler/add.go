@@ -9,12 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -29,8 +26,8 @@ import (
 // ControllerName is the name of the controller.
 const ControllerName = "nodemaintenance-scheduler"
 
-// What failed is tried again after minRetry at first, and never later than after maxRetry.
-const minRetry, maxRetry = 100 * time.Millisecond, 30 * time.Second
+// minRetry is after which time what failed is tried again at first.
+const minRetry = 100 * time.Millisecond
 
 // AddToManager adds the Reconciler to a manager of the control-plane namespace.
 func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maintenances *maintenance.Maintenances) error {
@@ -41,17 +38,14 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, maint
 	r.Clock = clock.RealClock{}
 	r.Recorder = maintenances.GetEventRecorder(ControllerName)
 
-	return maintenance.WatchMachines(builder.TypedControllerManagedBy[reconcile.Request](mgr), everything, everything).
+	return maintenance.WatchMachines(builder.ControllerManagedBy(mgr), everything, everything).
 		Named(ControllerName).
 		WatchesRawSource(nodes.Source(func(ctx context.Context, node *corev1.Node) []reconcile.Request { return everything(ctx, node) }, nodeChanged())).
 		WatchesRawSource(maintenances.Source(func(ctx context.Context, nm *v1alpha1.NodeMaintenance) []reconcile.Request {
 			return everything(ctx, nm)
 		})).
 		WatchesRawSource(maintenances.ConfigSource(func(ctx context.Context) []reconcile.Request { return everything(ctx, nil) })).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 1,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
-		}).
+		WithOptions(pace.Options(1, minRetry, pace.MaxRetry)).
 		WithLogConstructor(maintenances.Log(ControllerName)).
 		Complete(pace.RetryConflicts(r))
 }
@@ -63,7 +57,5 @@ func everything(context.Context, client.Object) []reconcile.Request { return []r
 
 // nodeChanged selects changes of what scheduling sees of a node.
 func nodeChanged() predicate.TypedPredicate[*corev1.Node] {
-	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		return domain.NewScheduledNode(e.ObjectOld) != domain.NewScheduledNode(e.ObjectNew)
-	}}
+	return shoot.OnNodeChange(domain.NewScheduledNode)
 }

@@ -8,27 +8,24 @@ import (
 	"cmp"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 )
 
 var (
-	maintenancesByPhase = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	maintenancesByPhase = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "machine_preservation",
 		Name:      "node_maintenances",
 		Help:      "NodeMaintenances, by phase.",
 	}, []string{"phase"})
-	slots = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	slots = promauto.With(metrics.Registry).NewGaugeVec(prometheus.GaugeOpts{
 		Namespace: "machine_preservation",
 		Name:      "node_maintenance_slots",
 		Help:      "Nodes under maintenance (used), and how many more may be at the same time (free).",
 	}, []string{"state"})
 )
-
-func init() {
-	metrics.Registry.MustRegister(maintenancesByPhase, slots)
-}
 
 // phaseNone stands for those that nobody has looked at yet.
 const phaseNone = "New"

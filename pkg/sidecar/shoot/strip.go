@@ -7,6 +7,9 @@ package shoot
 import (
 	"strings"
 
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
@@ -36,4 +39,15 @@ func ReadAnnotations(annotations map[string]string, keys ...string) map[string]s
 		read[key] = value
 	}
 	return read
+}
+
+// Strip returns a transform for a cache that leaves of objects of one kind what an edit leaves, and never their managed fields.
+func Strip[T client.Object](edit func(T)) toolscache.TransformFunc {
+	return func(obj any) (any, error) {
+		if stripped, ok := obj.(T); ok {
+			stripped.SetManagedFields(nil)
+			edit(stripped)
+		}
+		return obj, nil
+	}
 }
