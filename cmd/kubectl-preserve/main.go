@@ -15,8 +15,8 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/plugin"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 func main() {
@@ -26,7 +26,7 @@ func main() {
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
 	if err := plugin.NewCommand(streams).ExecuteContext(ctx); err != nil {
 		for line := range strings.SplitSeq("Error: "+err.Error(), "\n") {
-			fmt.Fprintln(os.Stderr, text.Printable(line))
+			fmt.Fprintln(os.Stderr, brief.Printable(line))
 		}
 		os.Exit(1)
 	}

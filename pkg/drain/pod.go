@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 // Pod is what a drain needs to know of one.
@@ -91,7 +91,7 @@ func ownerOf(p *corev1.Pod) string {
 	if ref == nil {
 		return p.Namespace
 	}
-	return p.Namespace + "/" + text.Cut(ref.Kind) + " " + text.Cut(ref.Name)
+	return p.Namespace + "/" + brief.Cut(ref.Kind) + " " + brief.Cut(ref.Name)
 }
 
 // MaxResources is how many resources of a pod are looked at: many times those that a node has.
@@ -126,8 +126,8 @@ func (p Pod) NameAt(now time.Time) string {
 		return p.Key()
 	}
 	var finalizers []string
-	for _, finalizer := range text.First(p.Finalizers, maxFinalizers) {
-		finalizers = append(finalizers, text.Cut(finalizer))
+	for _, finalizer := range brief.First(p.Finalizers, maxFinalizers) {
+		finalizers = append(finalizers, brief.Cut(finalizer))
 	}
 	return p.Key() + " (" + strings.Join(finalizers, ", ") + ")"
 }

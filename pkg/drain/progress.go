@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 const (
@@ -85,10 +85,10 @@ func (p Progress) String() string {
 		clauses = append(clauses, strings.Join(parts, ", "))
 	}
 	if len(p.Finalizing) > 0 {
-		clauses = append(clauses, "kept by finalizers: "+strings.Join(text.First(p.Finalizing, maxNamed), "; "))
+		clauses = append(clauses, "kept by finalizers: "+strings.Join(brief.First(p.Finalizing, maxNamed), "; "))
 	}
 	if len(p.BlockedBy) > 0 {
-		clauses = append(clauses, "blocked: "+strings.Join(text.First(p.BlockedBy, maxNamed), "; "))
+		clauses = append(clauses, "blocked: "+strings.Join(brief.First(p.BlockedBy, maxNamed), "; "))
 	}
 	if p.Partial {
 		clauses = append(clauses, "others are dealt with in turn")

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 const (
@@ -91,5 +91,5 @@ func (d Deletions) Note(actions []Action, now time.Time) (owners []string) {
 // ReturnsText says, for the one Event on all of them, whose pods came back.
 func ReturnsText(owners []string) string {
 	return fmt.Sprintf("Pods came back after they were deleted by force. They are asked to go again, with their grace period, at growing intervals of up to %s: pods of %s",
-		maxReturn, strings.Join(text.First(owners, maxNamed), ", "))
+		maxReturn, strings.Join(brief.First(owners, maxNamed), ", "))
 }

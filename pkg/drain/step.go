@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 // Options say how the drain of a failed node goes about.
@@ -126,7 +126,7 @@ func (s *Step) End(unfinished bool) Progress {
 	progress.NewReturns = s.Deletions.Note(s.done, s.Now)
 	progress.Partial = unfinished || s.Resumed
 	if more := s.failed - len(s.errs); more > 0 {
-		s.errs = append(s.errs, errors.New(text.More(more)))
+		s.errs = append(s.errs, errors.New(brief.More(more)))
 	}
 	progress.Incomplete = utilerrors.NewAggregate(s.errs)
 	switch {

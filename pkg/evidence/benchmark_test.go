@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // lists answers with what it has, in pages, and with nothing of all else. Copies stand for what is decoded.
@@ -122,7 +122,7 @@ func BenchmarkCollect(b *testing.B) {
 				before := inUse()
 				b.StartTimer()
 				bundle, err := Collect(b.Context(), Sources{
-					Tool: "test", Clock: testclock.NewFakePassiveClock(time.Unix(0, 0)), Name: "m-7", Controller: &snapshot.Controller{},
+					Tool: "test", Clock: testclock.NewFakePassiveClock(time.Unix(0, 0)), Name: "m-7", Controller: &observed.Controller{},
 					Shoot: shoot, Seed: seed, SeedNamespace: namespace,
 				})
 				if err != nil || len(bundle.Snapshot.Missing) > 0 || len(bundle.Snapshot.Seed.Machines) != 1000/groups || len(bundle.Snapshot.Shoot.Nodes) != 1000/groups {

@@ -26,14 +26,14 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // DefaultMaxSize is how many bytes a bundle has at most, where nobody says otherwise.
 const DefaultMaxSize = 8 << 20
 
 const (
-	// format is what is written. Of the one before it, snapshot.Missing differs, which reads both.
+	// format is what is written. Of the one before it, observed.Missing differs, which reads both.
 	format         = 2
 	manifestName   = "manifest.json"
 	indexName      = "index.md"
@@ -58,7 +58,7 @@ type Bundle struct {
 	// Node and Machine are what it is about. One of them may be empty.
 	Node, Machine string
 	// Snapshot is what the API servers knew.
-	Snapshot snapshot.Snapshot
+	Snapshot observed.Snapshot
 
 	// files are further ones, above all logs.
 	files    []file
@@ -77,7 +77,7 @@ type file struct {
 	// rank is in which order files are left out if there is no place, the highest first, where rankOf does not say otherwise.
 	rank int
 	// what is the thing that others look for where it was left out; empty for nobody.
-	what snapshot.Thing
+	what observed.Thing
 }
 
 // Manifest says what is in a bundle, and what is not.
@@ -93,7 +93,7 @@ type Manifest struct {
 	// Files are all but the manifest itself.
 	Files    []ManifestFile     `json:"files"`
 	Redacted []Redacted         `json:"redacted,omitempty"`
-	Missing  []snapshot.Missing `json:"missing,omitempty"`
+	Missing  []observed.Missing `json:"missing,omitempty"`
 }
 
 // ManifestFile is a file of a bundle.
@@ -174,7 +174,7 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 					files[i].trimmed = true
 					what := "labels, annotations or messages in " + files[i].path
 					leftOut = append(leftOut, what)
-					missing = append(missing, snapshot.Missing{Thing: snapshot.Thing(what), Reason: fmt.Sprintf("there is no place for all within %d bytes, and they do not compress", maxSize)})
+					missing = append(missing, observed.Missing{Thing: observed.Thing(what), Reason: fmt.Sprintf("there is no place for all within %d bytes, and they do not compress", maxSize)})
 				}
 			}
 			texts = texts[1:]
@@ -193,9 +193,9 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 				leftOut = append(leftOut, f.path)
 				told.Snapshot = without(told.Snapshot, f.path)
 				reason := fmt.Sprintf("there is no place for it within %d bytes", maxSize)
-				missing = append(missing, snapshot.Missing{Thing: snapshot.Thing("file " + f.path), Reason: reason})
+				missing = append(missing, observed.Missing{Thing: observed.Thing("file " + f.path), Reason: reason})
 				if f.what != "" {
-					missing = append(missing, snapshot.Missing{Thing: f.what, Reason: reason})
+					missing = append(missing, observed.Missing{Thing: f.what, Reason: reason})
 				}
 				return true
 			}
@@ -218,7 +218,7 @@ func rankOf(f file) int {
 }
 
 // without returns what the index tells of a bundle without a file: the number of objects at most.
-func without(s snapshot.Snapshot, path string) snapshot.Snapshot {
+func without(s observed.Snapshot, path string) observed.Snapshot {
 	switch path {
 	case "shoot/nodes.json":
 		s.Shoot.Nodes = nil
@@ -260,7 +260,7 @@ func (b *Bundle) objects() ([]file, counts, error) {
 		count   = counts{}
 	)
 	maps.Copy(count, b.redacted)
-	add := func(path string, what snapshot.Thing, apiVersion, kind string, rank int, items any) {
+	add := func(path string, what observed.Thing, apiVersion, kind string, rank int, items any) {
 		data, err := encode(apiVersion, kind, items)
 		data, n := scrubJSON(data)
 		count.add(redactedCredentials, n)
@@ -270,32 +270,32 @@ func (b *Bundle) objects() ([]file, counts, error) {
 	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()
 	s := &b.Snapshot
 	nodes, otherNodes := split(s.Shoot.Nodes, func(n *corev1.Node) bool { return n.Name == b.Node })
-	add("shoot/nodes.json", snapshot.WhatNode, "v1", "NodeList", 3, nodes)
+	add("shoot/nodes.json", observed.WhatNode, "v1", "NodeList", 3, nodes)
 	if len(otherNodes) > 0 {
-		add("shoot/other-nodes.json", snapshot.WhatNodes, "v1", "NodeList", 10, otherNodes)
+		add("shoot/other-nodes.json", observed.WhatNodes, "v1", "NodeList", 10, otherNodes)
 	}
-	add("shoot/pods.json", snapshot.WhatPods, "v1", "PodList", 7, s.Shoot.Pods)
-	add("shoot/poddisruptionbudgets.json", snapshot.WhatBudgets, "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
+	add("shoot/pods.json", observed.WhatPods, "v1", "PodList", 7, s.Shoot.Pods)
+	add("shoot/poddisruptionbudgets.json", observed.WhatBudgets, "policy/v1", "PodDisruptionBudgetList", 8, s.Shoot.PodDisruptionBudgets)
 	add("shoot/volumeattachments.json", "", "storage.k8s.io/v1", "VolumeAttachmentList", 4, s.Shoot.VolumeAttachments)
-	add("shoot/events.json", snapshot.WhatNodeEvents, "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
+	add("shoot/events.json", observed.WhatNodeEvents, "events.k8s.io/v1", "EventList", 6, s.Shoot.Events)
 	if s.Shoot.HasMaintenances {
-		add("shoot/nodemaintenances.json", snapshot.WhatMaintenances, maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
+		add("shoot/nodemaintenances.json", observed.WhatMaintenances, maintenanceAPI, "NodeMaintenanceList", 5, s.Shoot.Maintenances)
 	}
 	if s.Seed != nil {
 		machines, otherMachines := split(s.Seed.Machines, func(m *machinev1alpha1.Machine) bool { return m.Name == b.Machine })
-		add("seed/machines.json", snapshot.WhatMachines, machineAPI, "MachineList", 1, machines)
+		add("seed/machines.json", observed.WhatMachines, machineAPI, "MachineList", 1, machines)
 		if len(otherMachines) > 0 {
-			add("seed/other-machines.json", snapshot.WhatOtherMachines, machineAPI, "MachineList", 9, otherMachines)
+			add("seed/other-machines.json", observed.WhatOtherMachines, machineAPI, "MachineList", 9, otherMachines)
 		}
 		add("seed/machinesets.json", "", machineAPI, "MachineSetList", 1, s.Seed.MachineSets)
 		add("seed/machinedeployments.json", "", machineAPI, "MachineDeploymentList", 1, s.Seed.MachineDeployments)
-		add("seed/events.json", snapshot.WhatMachineEvents, "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
+		add("seed/events.json", observed.WhatMachineEvents, "events.k8s.io/v1", "EventList", 2, s.Seed.Events)
 		if s.Seed.Controller != nil {
 			data, err := json.MarshalIndent(s.Seed.Controller, "", "  ")
 			data, n := scrubJSON(append(data, '\n'))
 			count.add(redactedCredentials, n)
 			failure = errors.Join(failure, err)
-			files = append(files, file{path: controllerName, data: data, rank: 1, what: snapshot.WhatController})
+			files = append(files, file{path: controllerName, data: data, rank: 1, what: observed.WhatController})
 		}
 	}
 	return files, count, failure
@@ -325,7 +325,7 @@ func encode(apiVersion, kind string, items any) ([]byte, error) {
 }
 
 // pack returns the archive of some files, with the manifest and the index before them.
-func (b *Bundle) pack(files []file, redacted counts, missing []snapshot.Missing) ([]byte, *Manifest, error) {
+func (b *Bundle) pack(files []file, redacted counts, missing []observed.Missing) ([]byte, *Manifest, error) {
 	manifest := &Manifest{Format: format, Tool: b.Tool, Time: b.Snapshot.Time.UTC(), Node: b.Node, Machine: b.Machine, Missing: missing}
 	if b.Snapshot.Seed != nil {
 		manifest.Namespace = b.Snapshot.Seed.Namespace
@@ -370,7 +370,7 @@ func entry(f file) ManifestFile {
 
 // Read returns what a bundle says that the API servers knew. A bundle may be anybody's: it is an error if it has what a bundle
 // has not, if it is too large, or if a file is not what the manifest says.
-func Read(r io.Reader) (*snapshot.Snapshot, error) {
+func Read(r io.Reader) (*observed.Snapshot, error) {
 	files, err := unpack(r)
 	if err != nil {
 		return nil, fmt.Errorf("this is no bundle of evidence: %w", err)
@@ -388,7 +388,7 @@ func Read(r io.Reader) (*snapshot.Snapshot, error) {
 	if count > maxValues {
 		return nil, fmt.Errorf("the bundle of evidence has %d fields and items, more than %d", count, maxValues)
 	}
-	s := &snapshot.Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
+	s := &observed.Snapshot{Time: manifest.Time.UTC(), Missing: manifest.Missing}
 	var failure error
 	decode(files, &s.Shoot.Nodes, &failure, "shoot/nodes.json", "shoot/other-nodes.json")
 	decode(files, &s.Shoot.Pods, &failure, "shoot/pods.json")
@@ -398,7 +398,7 @@ func Read(r io.Reader) (*snapshot.Snapshot, error) {
 	decode(files, &s.Shoot.Maintenances, &failure, "shoot/nodemaintenances.json")
 	_, s.Shoot.HasMaintenances = files["shoot/nodemaintenances.json"]
 	if manifest.Namespace != "" {
-		s.Seed = &snapshot.Seed{Namespace: manifest.Namespace}
+		s.Seed = &observed.Seed{Namespace: manifest.Namespace}
 		decode(files, &s.Seed.Machines, &failure, "seed/machines.json", "seed/other-machines.json")
 		decode(files, &s.Seed.MachineSets, &failure, "seed/machinesets.json")
 		decode(files, &s.Seed.MachineDeployments, &failure, "seed/machinedeployments.json")

@@ -29,7 +29,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -52,9 +52,9 @@ func event(namespace, name, kind, regarding, reason, note string, minute int) ev
 func exampleBundle() *Bundle {
 	return &Bundle{
 		Tool: "kubectl-preserve v1", Node: "node-1", Machine: "m-1",
-		Snapshot: snapshot.Snapshot{
+		Snapshot: observed.Snapshot{
 			Time: at(60).UTC(),
-			Shoot: snapshot.Shoot{
+			Shoot: observed.Shoot{
 				Nodes: []corev1.Node{{
 					ObjectMeta: metav1.ObjectMeta{Name: "node-1", CreationTimestamp: at(0)},
 					Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: v1alpha1.TaintPreserved, Effect: "NoSchedule", TimeAdded: new(at(20))}}},
@@ -84,7 +84,7 @@ func exampleBundle() *Bundle {
 					Spec:       maintenancev1alpha1.NodeMaintenanceSpec{NodeName: "node-1", RequestorID: "person.example"},
 				}},
 			},
-			Seed: &snapshot.Seed{
+			Seed: &observed.Seed{
 				Namespace: "shoot--a--b",
 				Machines: []machinev1alpha1.Machine{{
 					ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "m-1", CreationTimestamp: at(-5), Annotations: map[string]string{
@@ -97,7 +97,7 @@ func exampleBundle() *Bundle {
 				MachineDeployments: []machinev1alpha1.MachineDeployment{{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "d"}}},
 				Events:             []eventsv1.Event{event("shoot--a--b", "e3", "Machine", "m-1", "MachinePreserved", "It is kept until 13:20", 20)},
 			},
-			Missing: []snapshot.Missing{{Thing: "logs of the node", Reason: "no answer within 5s"}},
+			Missing: []observed.Missing{{Thing: "logs of the node", Reason: "no answer within 5s"}},
 		},
 	}
 }
@@ -220,7 +220,7 @@ var _ = Describe("Bundle", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out.Len()).To(BeNumerically("<=", whole))
 		Expect(size.LeftOut).To(ContainElement("shoot/other-nodes.json"))
-		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(snapshot.Missing{Thing: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
+		Expect(manifestOf(out.Bytes()).Missing).To(ContainElement(observed.Missing{Thing: "file shoot/other-nodes.json", Reason: fmt.Sprintf("there is no place for it within %d bytes", whole)}))
 		_, err = Read(bytes.NewReader(out.Bytes()))
 		Expect(err).NotTo(HaveOccurred())
 
@@ -239,7 +239,7 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		}
 		return string(text)
 	}
-	DescribeTable("what is stored of it", func(flood func(s *snapshot.Snapshot), gone ...string) {
+	DescribeTable("what is stored of it", func(flood func(s *observed.Snapshot), gone ...string) {
 		b := exampleBundle()
 		flood(&b.Snapshot)
 		archive := written(b, stored)
@@ -250,35 +250,35 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		for _, name := range gone {
 			if path, isPart := strings.CutPrefix(name, "messages in "); isPart {
 				Expect(names).To(ContainElement(path))
-				Expect(s.Missing).To(ContainElement(snapshot.Missing{Thing: snapshot.Thing("labels, annotations or " + name), Reason: "there is no place for all within 921600 bytes, and they do not compress"}))
+				Expect(s.Missing).To(ContainElement(observed.Missing{Thing: observed.Thing("labels, annotations or " + name), Reason: "there is no place for all within 921600 bytes, and they do not compress"}))
 				continue
 			}
 			Expect(names).NotTo(ContainElement(name))
-			Expect(s.Missing).To(ContainElement(snapshot.Missing{Thing: snapshot.Thing("file " + name), Reason: "there is no place for it within 921600 bytes"}))
+			Expect(s.Missing).To(ContainElement(observed.Missing{Thing: observed.Thing("file " + name), Reason: "there is no place for it within 921600 bytes"}))
 		}
 		Expect(files["index.md"]).To(ContainSubstring("- The machine is Failed:Preserved."))
 		Expect(names).To(ContainElement("seed/events.json"))
 	},
-		Entry("Events of the node", func(s *snapshot.Snapshot) {
+		Entry("Events of the node", func(s *observed.Snapshot) {
 			for i := range 5000 {
 				s.Shoot.Events = append(s.Shoot.Events, event("default", fmt.Sprint("flood-", i), "Node", "node-1", "Flood", noise(500), i%60))
 			}
 		}, "shoot/events.json"),
-		Entry("maintenances", func(s *snapshot.Snapshot) {
+		Entry("maintenances", func(s *observed.Snapshot) {
 			for i := range 2000 {
 				m := maintenancev1alpha1.NodeMaintenance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("flood-", i)}}
 				m.Spec.RequestorID, m.Status.Conditions = "x", []metav1.Condition{{Type: "x", Message: noise(500), LastTransitionTime: at(1)}}
 				s.Shoot.Maintenances = append(s.Shoot.Maintenances, m)
 			}
 		}, "messages in shoot/nodemaintenances.json"),
-		Entry("volumes", func(s *snapshot.Snapshot) {
+		Entry("volumes", func(s *observed.Snapshot) {
 			for i := range 2000 {
 				a := storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("flood-", i)}}
 				a.Status.AttachError = &storagev1.VolumeError{Time: at(1), Message: noise(500)}
 				s.Shoot.VolumeAttachments = append(s.Shoot.VolumeAttachments, a)
 			}
 		}, "messages in shoot/volumeattachments.json"),
-		Entry("the node", func(s *snapshot.Snapshot) {
+		Entry("the node", func(s *observed.Snapshot) {
 			for range 2000 {
 				s.Shoot.Nodes[0].Status.Conditions = append(s.Shoot.Nodes[0].Status.Conditions, corev1.NodeCondition{Type: "x", Status: "Unknown", Message: noise(500), LastTransitionTime: at(1)})
 			}
@@ -328,19 +328,19 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 
 	It("should tell who reads it the same of what could not be had", func() {
 		b := exampleBundle()
-		b.Snapshot.Missing = []snapshot.Missing{
-			{Thing: snapshot.WhatNodeEvents, Reason: "forbidden"},
+		b.Snapshot.Missing = []observed.Missing{
+			{Thing: observed.WhatNodeEvents, Reason: "forbidden"},
 			{Thing: "log of containerd", Reason: "forbidden"},
-			{Thing: snapshot.WhatPods, Partial: true, Reason: "there are more than the 20"},
+			{Thing: observed.WhatPods, Partial: true, Reason: "there are more than the 20"},
 		}
 		archive := written(b, DefaultMaxSize)
 		s, err := Read(bytes.NewReader(archive))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(s.Missing).To(Equal(b.Snapshot.Missing))
-		Expect(s.Unknown(snapshot.WhatPods)).To(ConsistOf(b.Snapshot.Missing[2]))
-		Expect(s.Unknown(snapshot.WhatNode)).To(BeEmpty())
-		s.Missing[0].Thing = snapshot.WhatShoot
-		Expect(s.Unknown(snapshot.WhatNode)).To(ConsistOf(s.Missing[0]), "nor is anything else of the shoot")
+		Expect(s.Unknown(observed.WhatPods)).To(ConsistOf(b.Snapshot.Missing[2]))
+		Expect(s.Unknown(observed.WhatNode)).To(BeEmpty())
+		s.Missing[0].Thing = observed.WhatShoot
+		Expect(s.Unknown(observed.WhatNode)).To(ConsistOf(s.Missing[0]), "nor is anything else of the shoot")
 		files, _ := unpacked(archive)
 		Expect(files["index.md"]).To(And(ContainSubstring("- Events of the node: forbidden"), ContainSubstring("- log of containerd: forbidden"), ContainSubstring("- the rest of pods of the node: there are")))
 	})
@@ -360,9 +360,9 @@ var _ = Describe("Bundle of a shoot that is flooded", func() {
 		Expect(names).To(Equal([]string{"manifest.json", "index.md"}))
 		s, err := Read(bytes.NewReader(archive))
 		Expect(err).NotTo(HaveOccurred())
-		for _, what := range []snapshot.Thing{
-			snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatBudgets, snapshot.WhatNodes, snapshot.WhatOtherMachines,
-			snapshot.WhatMachines, snapshot.WhatMaintenances, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents,
+		for _, what := range []observed.Thing{
+			observed.WhatNode, observed.WhatPods, observed.WhatBudgets, observed.WhatNodes, observed.WhatOtherMachines,
+			observed.WhatMachines, observed.WhatMaintenances, observed.WhatNodeEvents, observed.WhatMachineEvents,
 		} {
 			Expect(s.Unknown(what)).NotTo(BeEmpty(), what.Text()+": who looks for it would take it for not being there")
 		}

@@ -33,8 +33,8 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // labelMachine is the label of a Node with the name of its Machine.
@@ -63,7 +63,7 @@ type Sources struct {
 	Seed          client.Reader
 	SeedNamespace string
 	// Controller is how the preservation controller runs, for who knows. Where it is nil, its Deployment is asked for it.
-	Controller *snapshot.Controller
+	Controller *observed.Controller
 	// PodLogs are those of the seed, which take the Deployment. Where it is nil, neither they nor the provider's Pod of the machine
 	// are looked at.
 	PodLogs PodLogs
@@ -77,7 +77,7 @@ type NodeProxy func(ctx context.Context, node, path string, query url.Values, la
 type PodLogs func(ctx context.Context, namespace, pod string, options *corev1.PodLogOptions) (io.ReadCloser, error)
 
 // whatKubelet is noted where a kubelet cannot be asked for anything.
-const whatKubelet snapshot.Thing = "what the kubelet tells: its configuration, statistics and logs of the node"
+const whatKubelet observed.Thing = "what the kubelet tells: its configuration, statistics and logs of the node"
 
 // errNoSeed is why there are no machines in a cluster without their API.
 var errNoSeed = errors.New("it has no such API: is this the seed?")
@@ -103,7 +103,7 @@ type collector struct {
 // bundle; it is an error only if there is no such node and machine, or if nothing can be asked, or if the context is cancelled.
 func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 	c := &collector{Sources: sources, redacted: counts{}, siblings: sets.New[string]()}
-	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: snapshot.Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
+	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: observed.Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
 	c.readMachines(ctx)
 	if err := c.find(ctx); err != nil {
 		return nil, err
@@ -111,11 +111,11 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 
 	var wait sync.WaitGroup
 	for _, of := range []struct {
-		what   snapshot.Thing
+		what   observed.Thing
 		gather func(context.Context)
 	}{
-		{snapshot.WhatShoot, c.shootObjects},
-		{snapshot.WhatMachineEvents, c.seedEvents},
+		{observed.WhatShoot, c.shootObjects},
+		{observed.WhatMachineEvents, c.seedEvents},
 		{"logs of the node", c.nodeLogs},
 		{"logs of the seed", c.seedLogs},
 	} {
@@ -139,11 +139,11 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 // readMachines reads what the seed knows of the machine and of the others of its MachineDeployment, with which it shares places.
 func (c *collector) readMachines(ctx context.Context) {
 	if c.Seed == nil {
-		c.note(snapshot.WhatSeed, errors.New("without access to the seed"))
+		c.note(observed.WhatSeed, errors.New("without access to the seed"))
 		return
 	}
 	s := &c.bundle.Snapshot
-	if !c.try(ctx, snapshot.WhatSeed, func(ctx context.Context) error {
+	if !c.try(ctx, observed.WhatSeed, func(ctx context.Context) error {
 		err := ReadMachines(ctx, c.Seed, c.SeedNamespace, s)
 		if err == nil {
 			err = ReadMachineSets(ctx, c.Seed, s)
@@ -160,7 +160,7 @@ func (c *collector) readMachines(ctx context.Context) {
 	if c.Controller != nil {
 		seed.Controller = new(*c.Controller) // others may be gathering with it
 	} else {
-		c.try(ctx, snapshot.WhatController, func(ctx context.Context) (err error) {
+		c.try(ctx, observed.WhatController, func(ctx context.Context) (err error) {
 			if c.mcm, err = readMCM(ctx, c.Seed, c.SeedNamespace); err == nil {
 				seed.Controller = controllerOf(c.mcm)
 			}
@@ -189,7 +189,7 @@ func (c *collector) readMachines(ctx context.Context) {
 }
 
 // keepGroup leaves the MachineDeployment of a machine, with its sets and machines.
-func keepGroup(seed *snapshot.Seed, machine *machinev1alpha1.Machine) {
+func keepGroup(seed *observed.Seed, machine *machinev1alpha1.Machine) {
 	deployment := &machinev1alpha1.MachineDeployment{} // which owns nothing
 	if found := facts.DeploymentOf(machine, seed.MachineSets, seed.MachineDeployments); found != nil {
 		deployment = new(*found) // what is found moves
@@ -212,9 +212,9 @@ func (c *collector) find(ctx context.Context) error {
 	}
 	switch {
 	case c.Shoot == nil:
-		c.note(snapshot.WhatShoot, errors.New("without access to the shoot"))
+		c.note(observed.WhatShoot, errors.New("without access to the shoot"))
 	case c.bundle.Node == "":
-		c.note(snapshot.Thing("node of machine "+c.bundle.Machine), errors.New("it has none: the machine has not joined"))
+		c.note(observed.Thing("node of machine "+c.bundle.Machine), errors.New("it has none: the machine has not joined"))
 	default:
 		node := &corev1.Node{}
 		err := c.call(ctx, callTimeout, func(ctx context.Context) error {
@@ -230,15 +230,15 @@ func (c *collector) find(ctx context.Context) error {
 				c.pool = pool
 			}
 		case apierrors.IsNotFound(err):
-			c.note(snapshot.Thing("node "+c.bundle.Node), errors.New("it is gone, or has never joined"))
+			c.note(observed.Thing("node "+c.bundle.Node), errors.New("it is gone, or has never joined"))
 		default:
 			c.nodeUnknown = true
-			c.note(snapshot.WhatNode, err)
+			c.note(observed.WhatNode, err)
 		}
 		// An API server that does not answer is not asked for all the rest.
 		var status apierrors.APIStatus
 		if c.nodeUnknown && !errors.As(err, &status) {
-			c.note(snapshot.WhatShoot, err)
+			c.note(observed.WhatShoot, err)
 			c.note(whatKubelet, err)
 			c.Shoot, c.NodeProxy = nil, nil
 		}
@@ -277,7 +277,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 	}
 	shoot := &c.bundle.Snapshot.Shoot
 	if node := c.bundle.Node; node != "" {
-		c.try(ctx, snapshot.WhatPods, func(ctx context.Context) error {
+		c.try(ctx, observed.WhatPods, func(ctx context.Context) error {
 			pods, err := list(ctx, c.Shoot, &corev1.PodList{}, func(l *corev1.PodList) []corev1.Pod { return l.Items }, func(p *corev1.Pod) bool {
 				c.set(func() { redactPod(p, c.redacted) })
 				return true
@@ -300,10 +300,10 @@ func (c *collector) shootObjects(ctx context.Context) {
 		c.maintenances(ctx, node)
 	}
 	if len(shoot.Pods) > 0 {
-		c.try(ctx, snapshot.WhatBudgets, func(ctx context.Context) error { return c.budgets(ctx, shoot) })
+		c.try(ctx, observed.WhatBudgets, func(ctx context.Context) error { return c.budgets(ctx, shoot) })
 	}
 	if others := c.siblings.Difference(sets.New(c.bundle.Node)); len(others) > 0 {
-		c.try(ctx, snapshot.WhatNodes, func(ctx context.Context) error {
+		c.try(ctx, observed.WhatNodes, func(ctx context.Context) error {
 			var opts []client.ListOption
 			if c.pool != "" {
 				opts = append(opts, client.MatchingLabels{LabelPool: c.pool})
@@ -323,7 +323,7 @@ func (c *collector) shootObjects(ctx context.Context) {
 }
 
 // budgets reads the PodDisruptionBudgets of the pods, namespace by namespace: a shoot may have many of others.
-func (c *collector) budgets(ctx context.Context, shoot *snapshot.Shoot) error {
+func (c *collector) budgets(ctx context.Context, shoot *observed.Shoot) error {
 	namespaces := sets.New[string]()
 	for i := range shoot.Pods {
 		namespaces.Insert(shoot.Pods[i].Namespace)
@@ -347,7 +347,7 @@ func (c *collector) budgets(ctx context.Context, shoot *snapshot.Shoot) error {
 
 func (c *collector) maintenances(ctx context.Context, node string) {
 	shoot := &c.bundle.Snapshot.Shoot
-	c.try(ctx, snapshot.WhatMaintenances, func(ctx context.Context) error {
+	c.try(ctx, observed.WhatMaintenances, func(ctx context.Context) error {
 		maintenances, err := list(ctx, c.Shoot, &maintenancev1alpha1.NodeMaintenanceList{}, func(l *maintenancev1alpha1.NodeMaintenanceList) []maintenancev1alpha1.NodeMaintenance { return l.Items },
 			func(m *maintenancev1alpha1.NodeMaintenance) bool { return m.Spec.NodeName == node })
 		c.set(func() { shoot.HasMaintenances, shoot.Maintenances = !HasNoAPI(err), maintenances })
@@ -376,7 +376,7 @@ func (c *collector) shootEvents(ctx context.Context) {
 		return
 	}
 	var found []eventsv1.Event
-	c.try(ctx, snapshot.WhatNodeEvents, func(ctx context.Context) (err error) {
+	c.try(ctx, observed.WhatNodeEvents, func(ctx context.Context) (err error) {
 		found, err = ReadEvents(ctx, c.Shoot, metav1.NamespaceDefault, "Node", node)
 		return err
 	})
@@ -427,7 +427,7 @@ func (c *collector) seedEvents(ctx context.Context) {
 	for i := range seed.MachineDeployments {
 		names.Insert(seed.MachineDeployments[i].Name)
 	}
-	c.try(ctx, snapshot.WhatMachineEvents, func(ctx context.Context) error {
+	c.try(ctx, observed.WhatMachineEvents, func(ctx context.Context) error {
 		for _, name := range sets.List(names) {
 			events, err := ReadEvents(ctx, c.Seed, c.SeedNamespace, "", name)
 			c.set(func() { seed.Events = append(seed.Events, events...) })
@@ -461,20 +461,20 @@ func (c *collector) call(ctx context.Context, timeout time.Duration, ask func(co
 var errNoTime = errors.New("there was no time left")
 
 // try asks something, and notes if it could not be had.
-func (c *collector) try(ctx context.Context, what snapshot.Thing, ask func(context.Context) error) bool {
+func (c *collector) try(ctx context.Context, what observed.Thing, ask func(context.Context) error) bool {
 	err := c.call(ctx, callTimeout, ask)
 	c.note(what, err)
 	return err == nil
 }
 
 // note notes what could not be had, unless the error is nil.
-func (c *collector) note(what snapshot.Thing, err error) {
+func (c *collector) note(what observed.Thing, err error) {
 	if err == nil {
 		return
 	}
 	partial := errors.As(err, new(cutError)) // what was asked for is known
 	c.set(func() {
-		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, snapshot.Missing{Thing: snapshot.Thing(line(string(what))), Partial: partial, Reason: line(err.Error())})
+		c.bundle.Snapshot.Missing = append(c.bundle.Snapshot.Missing, observed.Missing{Thing: observed.Thing(line(string(what))), Partial: partial, Reason: line(err.Error())})
 	})
 }
 

@@ -39,7 +39,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 const namespace = "shoot--a--b"
@@ -201,8 +201,8 @@ type panickyError struct{}
 
 func (panickyError) Error() string { panic("an error without words") }
 
-func reasonOf(s *snapshot.Snapshot, what string) string {
-	if i := slices.IndexFunc(s.Missing, func(m snapshot.Missing) bool { return m.What() == what }); i >= 0 {
+func reasonOf(s *observed.Snapshot, what string) string {
+	if i := slices.IndexFunc(s.Missing, func(m observed.Missing) bool { return m.What() == what }); i >= 0 {
 		return s.Missing[i].Reason
 	}
 	return ""
@@ -229,7 +229,7 @@ var _ = Describe("#Collect", func() {
 		Expect(names(s.Seed.MachineSets, func(o *machinev1alpha1.MachineSet) string { return o.Name })).To(Equal([]string{"s-0", "s-1"}))
 		Expect(names(s.Seed.MachineDeployments, func(o *machinev1alpha1.MachineDeployment) string { return o.Name })).To(Equal([]string{"d"}))
 		Expect(names(s.Seed.Events, func(o *eventsv1.Event) string { return o.Name })).To(Equal([]string{"of-machine"}))
-		Expect(s.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{
+		Expect(s.Seed.Controller).To(Equal(&observed.Controller{Injected: true, Args: []string{
 			"--holder=health-timer", "--registry-password=[redacted]", "--token", "[redacted]", "--url=https://[redacted]@b",
 			"--token-ttl=24h", "--token-file", "/etc/token", "--authorization-mode=RBAC", "--power-cycle"}}))
 		Expect(s.Missing).To(ConsistOf(And(
@@ -285,7 +285,7 @@ var _ = Describe("#Collect", func() {
 		Expect(b.Machine).To(Equal("m-1"))
 		Expect(b.Snapshot.Seed).To(BeNil())
 		Expect(b.Snapshot.Shoot.Nodes).To(HaveLen(1))
-		Expect(b.Snapshot.Missing).To(ConsistOf(snapshot.Missing{Thing: snapshot.WhatSeed, Reason: "without access to the seed"}))
+		Expect(b.Snapshot.Missing).To(ConsistOf(observed.Missing{Thing: observed.WhatSeed, Reason: "without access to the seed"}))
 	})
 
 	It("should note that nobody says how the preservation controller runs, or that none does", func(ctx SpecContext) {
@@ -296,13 +296,13 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Seed.Controller).To(BeNil())
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatController.Text())).To(Equal("forbidden"))
+		Expect(reasonOf(&b.Snapshot, observed.WhatController.Text())).To(Equal("forbidden"))
 
-		s.PodLogs, s.Controller = nil, &snapshot.Controller{Injected: true, Args: []string{"--token=hunter2"}}
+		s.PodLogs, s.Controller = nil, &observed.Controller{Injected: true, Args: []string{"--token=hunter2"}}
 		b, err = Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Missing).To(BeEmpty(), "who knows asks nobody")
-		Expect(b.Snapshot.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&observed.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
 		Expect(s.Controller.Args).To(Equal([]string{"--token=hunter2"}))
 		s = sources()
 
@@ -312,7 +312,7 @@ var _ = Describe("#Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		read, err := Read(bytes.NewReader(written(b, DefaultMaxSize)))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(read.Seed.Controller).To(Equal(&snapshot.Controller{}))
+		Expect(read.Seed.Controller).To(Equal(&observed.Controller{}))
 	})
 
 	It("should list budgets by namespace", func(ctx SpecContext) {
@@ -351,15 +351,15 @@ var _ = Describe("#Collect", func() {
 	It("should ask nobody how the preservation controller runs if it is known", func(ctx SpecContext) {
 		s := sources()
 		args := []string{"--token=hunter2"}
-		s.Controller = &snapshot.Controller{Injected: true, Args: args}
+		s.Controller = &observed.Controller{Injected: true, Args: args}
 		s.Seed = server(interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return errors.New("forbidden")
 		}}, seedObjects()...)
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(b.Snapshot.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
+		Expect(b.Snapshot.Seed.Controller).To(Equal(&observed.Controller{Injected: true, Args: []string{"--token=[redacted]"}}))
 		Expect(args).To(Equal([]string{"--token=hunter2"}))
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatController.Text())).To(BeEmpty())
+		Expect(reasonOf(&b.Snapshot, observed.WhatController.Text())).To(BeEmpty())
 	})
 
 	It("should say that what has no machines is no seed", func(ctx SpecContext) {
@@ -444,7 +444,7 @@ var _ = Describe("#Collect", func() {
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(reasonOf(&b.Snapshot, "pods of the node")).To(ContainSubstring("a viewer of nodes"))
-		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("Thing", snapshot.WhatMaintenances)), "nothing is missing")
+		Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("Thing", observed.WhatMaintenances)), "nothing is missing")
 		Expect(b.Snapshot.Shoot.HasMaintenances).To(BeFalse())
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))
 	})
@@ -469,8 +469,8 @@ var _ = Describe("#Collect", func() {
 		}
 		b, err := Collect(ctx, s)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatPods.Text())).To(Equal("panic: a pod that nobody has thought of"))
-		Expect(reasonOf(&b.Snapshot, "the rest of "+snapshot.WhatMachineEvents.Text())).To(Equal("panic: an error without words"))
+		Expect(reasonOf(&b.Snapshot, observed.WhatPods.Text())).To(Equal("panic: a pod that nobody has thought of"))
+		Expect(reasonOf(&b.Snapshot, "the rest of "+observed.WhatMachineEvents.Text())).To(Equal("panic: an error without words"))
 		Expect(reasonOf(&b.Snapshot, "the rest of logs of the seed")).To(Equal("panic: an error without words"))
 		Expect(b.Snapshot.Missing).To(ContainElement(HaveField("Reason", "panic: a kubelet")))
 		Expect(b.Snapshot.Shoot.VolumeAttachments).To(HaveLen(1))

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 const (
@@ -114,7 +114,7 @@ func (l *lastEvents) add(e *eventsv1.Event) {
 }
 
 func (l *lastEvents) trim() {
-	slices.SortStableFunc(l.events, func(a, b eventsv1.Event) int { return snapshot.LastSeen(&a).Compare(snapshot.LastSeen(&b)) })
+	slices.SortStableFunc(l.events, func(a, b eventsv1.Event) int { return observed.LastSeen(&a).Compare(observed.LastSeen(&b)) })
 	if cut := len(l.events) - maxEvents; cut > 0 {
 		l.events = slices.Delete(l.events, 0, cut)
 		l.cut += cut
@@ -130,14 +130,14 @@ func (l *lastEvents) all() ([]eventsv1.Event, error) {
 }
 
 // sortSnapshot brings all into an order that does not depend on how it was read.
-func sortSnapshot(s *snapshot.Snapshot) {
+func sortSnapshot(s *observed.Snapshot) {
 	byName(s.Shoot.Nodes, func(o *corev1.Node) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.Pods, func(o *corev1.Pod) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.PodDisruptionBudgets, func(o *policyv1.PodDisruptionBudget) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.VolumeAttachments, func(o *storagev1.VolumeAttachment) *metav1.ObjectMeta { return &o.ObjectMeta })
 	byName(s.Shoot.Maintenances, func(o *maintenancev1alpha1.NodeMaintenance) *metav1.ObjectMeta { return &o.ObjectMeta })
 	s.Shoot.Events = sortEvents(s.Shoot.Events)
-	slices.SortFunc(s.Missing, func(a, b snapshot.Missing) int {
+	slices.SortFunc(s.Missing, func(a, b observed.Missing) int {
 		return cmp.Or(cmp.Compare(a.What(), b.What()), cmp.Compare(a.Reason, b.Reason))
 	})
 	if s.Seed == nil {

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 const (
@@ -167,7 +167,7 @@ func (c *collector) streamLog(ctx context.Context, path, what string, last int64
 	if len(data) > 0 || cut > 0 {
 		c.addLog(path, data, lead, cut)
 		if err != nil {
-			c.note(snapshot.Thing(what), fmt.Errorf("only its beginning: %w", err))
+			c.note(observed.Thing(what), fmt.Errorf("only its beginning: %w", err))
 		}
 		return nil
 	}
@@ -239,17 +239,17 @@ func (c *collector) nodeLogs(ctx context.Context) {
 		// Without the right to query, the kubelet answers with its list of files.
 		if errors.Is(err, errListing) {
 			if !slices.Contains(files, service+".log") {
-				c.note(snapshot.Thing(what), errors.New("the kubelet answers no queries of logs (enableSystemLogQuery), and there is no such file in /var/log"))
+				c.note(observed.Thing(what), errors.New("the kubelet answers no queries of logs (enableSystemLogQuery), and there is no such file in /var/log"))
 				continue
 			}
 			err = c.streamLog(ctx, path, what, maxLog+maxKey, open("logs/"+service+".log", nil, maxLog+maxKey), nil)
 		}
-		c.note(snapshot.Thing(what), err)
+		c.note(observed.Thing(what), err)
 	}
 	for _, file := range logFiles {
 		if slices.Contains(files, file) {
 			what := "file /var/log/" + file + " of the node"
-			c.note(snapshot.Thing(what), c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, maxLog+maxKey, open("logs/"+file, nil, maxLog+maxKey), nil))
+			c.note(observed.Thing(what), c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, maxLog+maxKey, open("logs/"+file, nil, maxLog+maxKey), nil))
 		}
 	}
 }
@@ -350,7 +350,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 				if previous {
 					path, what = path+"-previous", what+" before its restart"
 				}
-				c.note(snapshot.Thing(what), c.streamLog(ctx, path+".log", what, 0, func(ctx context.Context) (io.ReadCloser, error) {
+				c.note(observed.Thing(what), c.streamLog(ctx, path+".log", what, 0, func(ctx context.Context) (io.ReadCloser, error) {
 					return c.PodLogs(ctx, pod.Namespace, pod.Name, options)
 				}, keep))
 			}

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/test/memory"
 )
 
@@ -112,15 +112,15 @@ var _ = Describe("Memory", func() {
 		b, err = Collect(ctx, shoots["names"].sources())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(b.Snapshot.Shoot.Pods).To(HaveLen(20))
-		Expect(reasonOf(&b.Snapshot, "the rest of "+snapshot.WhatPods.Text())).To(Equal("there are more than the 20 that have 4194304 bytes and are kept"))
+		Expect(reasonOf(&b.Snapshot, "the rest of "+observed.WhatPods.Text())).To(Equal("there are more than the 20 that have 4194304 bytes and are kept"))
 
-		Expect(reasonOf(&b.Snapshot, snapshot.WhatPods.Text())).To(BeEmpty(), "that they are not known would have them gathered again")
+		Expect(reasonOf(&b.Snapshot, observed.WhatPods.Text())).To(BeEmpty(), "that they are not known would have them gathered again")
 
 		b, err = Collect(ctx, shoots["events"].sources())
 		Expect(err).NotTo(HaveOccurred())
 		// Both lists are the same ones here.
 		Expect(b.Snapshot.Shoot.Events).To(HaveLen(500))
-		Expect(reasonOf(&b.Snapshot, "the rest of "+snapshot.WhatNodeEvents.Text())).To(Equal("there are 49500 more than the last 500, which are kept"))
+		Expect(reasonOf(&b.Snapshot, "the rest of "+observed.WhatNodeEvents.Text())).To(Equal("there are 49500 more than the last 500, which are kept"))
 		for _, e := range b.Snapshot.Shoot.Events {
 			Expect(e.EventTime.Time).To(BeTemporally(">=", at(989).Time))
 			Expect(len(e.Note)).To(BeNumerically("<=", 1<<10))

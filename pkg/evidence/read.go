@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // LabelPool is the label of Nodes and MachineDeployments with the name of their worker pool.
@@ -31,7 +31,7 @@ const (
 )
 
 // ReadNodes fills in the shoot's nodes.
-func ReadNodes(ctx context.Context, shoot client.Reader, s *snapshot.Snapshot) error {
+func ReadNodes(ctx context.Context, shoot client.Reader, s *observed.Snapshot) error {
 	nodes := &corev1.NodeList{}
 	err := shoot.List(ctx, nodes)
 	s.Shoot.Nodes = nodes.Items
@@ -39,33 +39,33 @@ func ReadNodes(ctx context.Context, shoot client.Reader, s *snapshot.Snapshot) e
 }
 
 // ReadMaintenances fills in the shoot's node maintenances if it has the API.
-func ReadMaintenances(ctx context.Context, shoot client.Reader, s *snapshot.Snapshot) {
+func ReadMaintenances(ctx context.Context, shoot client.Reader, s *observed.Snapshot) {
 	list := &maintenancev1alpha1.NodeMaintenanceList{}
 	err := shoot.List(ctx, list)
 	s.Shoot.HasMaintenances, s.Shoot.Maintenances = !HasNoAPI(err), list.Items
 	if s.Shoot.HasMaintenances {
-		s.Note(snapshot.WhatMaintenances, err)
+		s.Note(observed.WhatMaintenances, err)
 	}
 }
 
 // ReadMachines fills in the machines and MachineDeployments of the shoot's control plane: two calls.
-func ReadMachines(ctx context.Context, seed client.Reader, namespace string, s *snapshot.Snapshot) error {
+func ReadMachines(ctx context.Context, seed client.Reader, namespace string, s *observed.Snapshot) error {
 	machines, deployments := &machinev1alpha1.MachineList{}, &machinev1alpha1.MachineDeploymentList{}
 	if err := listMachines(ctx, seed, namespace, machines, deployments); err != nil {
 		return err
 	}
 	if s.Seed == nil {
-		s.Seed = &snapshot.Seed{Namespace: namespace}
+		s.Seed = &observed.Seed{Namespace: namespace}
 	}
 	s.Seed.Machines, s.Seed.MachineDeployments = machines.Items, deployments.Items
 	if len(deployments.Items) == 0 {
-		s.Note(snapshot.WhatMachines, fmt.Errorf("namespace %s of the seed has no MachineDeployments: is it that of the shoot's control plane?", namespace))
+		s.Note(observed.WhatMachines, fmt.Errorf("namespace %s of the seed has no MachineDeployments: is it that of the shoot's control plane?", namespace))
 	}
 	return nil
 }
 
 // ReadMachineSets fills in what joins machines and MachineDeployments, after ReadMachines.
-func ReadMachineSets(ctx context.Context, seed client.Reader, s *snapshot.Snapshot) error {
+func ReadMachineSets(ctx context.Context, seed client.Reader, s *observed.Snapshot) error {
 	sets := &machinev1alpha1.MachineSetList{}
 	err := listMachines(ctx, seed, s.Seed.Namespace, sets)
 	s.Seed.MachineSets = sets.Items
@@ -86,7 +86,7 @@ func listMachines(ctx context.Context, seed client.Reader, namespace string, lis
 }
 
 // ReadController fills in how the preservation controller runs, after ReadMachines.
-func ReadController(ctx context.Context, seed client.Reader, s *snapshot.Snapshot) error {
+func ReadController(ctx context.Context, seed client.Reader, s *observed.Snapshot) error {
 	deployment, err := readMCM(ctx, seed, s.Seed.Namespace)
 	if err == nil {
 		s.Seed.Controller = controllerOf(deployment)
@@ -100,16 +100,16 @@ func readMCM(ctx context.Context, seed client.Reader, namespace string) (*appsv1
 }
 
 // controllerOf returns how the preservation controller runs beside machine-controller-manager.
-func controllerOf(deployment *appsv1.Deployment) *snapshot.Controller {
+func controllerOf(deployment *appsv1.Deployment) *observed.Controller {
 	pod := deployment.Spec.Template.Spec
 	for _, containers := range [][]corev1.Container{pod.Containers, pod.InitContainers} {
 		for i := range containers {
 			if containers[i].Name == containerSidecar {
-				return &snapshot.Controller{Injected: true, Args: containers[i].Args}
+				return &observed.Controller{Injected: true, Args: containers[i].Args}
 			}
 		}
 	}
-	return &snapshot.Controller{}
+	return &observed.Controller{}
 }
 
 // ReadEvents returns the last Events of an object, or of all of a name if the kind is empty. Those of a node are in namespace
@@ -125,12 +125,12 @@ func ReadEvents(ctx context.Context, reader client.Reader, namespace, kind, name
 // ReadAll returns the nodes, node maintenances, machines and MachineDeployments of now: two calls to the shoot, and two to the
 // seed, which may be nil. What the shoot knows may be missing where the seed says what is kept (P9), else it is an error if the
 // nodes cannot be had.
-func ReadAll(ctx context.Context, sources Sources) (*snapshot.Snapshot, error) {
-	s := &snapshot.Snapshot{Time: sources.Clock.Now()}
+func ReadAll(ctx context.Context, sources Sources) (*observed.Snapshot, error) {
+	s := &observed.Snapshot{Time: sources.Clock.Now()}
 	if err := ReadNodes(ctx, sources.Shoot, s); err != nil && sources.Seed == nil {
 		return nil, fmt.Errorf("failed to list the nodes: %w", err)
 	} else if err != nil {
-		s.Note(snapshot.WhatShoot, err) // nor would it answer anything else
+		s.Note(observed.WhatShoot, err) // nor would it answer anything else
 	} else {
 		ReadMaintenances(ctx, sources.Shoot, s)
 	}

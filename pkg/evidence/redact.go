@@ -16,7 +16,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // What is redacted, in the words of the manifest.
@@ -207,7 +207,7 @@ func redactHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction, c counts)
 }
 
 // redact removes from what is known what must not be kept.
-func redact(s *snapshot.Snapshot, c counts) {
+func redact(s *observed.Snapshot, c counts) {
 	each := func(metas ...*metav1.ObjectMeta) {
 		for _, meta := range metas {
 			redactMeta(meta, c)

@@ -19,9 +19,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // maxMoments is how many moments are told of pods, of Events, and of other things each, the last ones.
@@ -100,7 +100,7 @@ var steps = map[string]string{
 }
 
 // Timeline returns what happened to a node and its machine, in the order of time. What is still to come is at its end.
-func Timeline(s *snapshot.Snapshot, node, machine string) []Moment {
+func Timeline(s *observed.Snapshot, node, machine string) []Moment {
 	var moments, pods, told []Moment
 	tell := func(moments []Moment, of string) {
 		sortMoments(moments)
@@ -222,12 +222,11 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 		add(&op.LastUpdateTime, "", what, "%s: %s. %s", op.Type, op.State, op.Description)
 	}
 	notes := preservation.ReadNotes(m)
-	failedSince, _ := time.Parse(time.RFC3339, m.Annotations[v1alpha1.AnnotationFailedSince])
 	for _, noted := range []struct {
 		time       time.Time
 		step, text string
 	}{
-		{failedSince, "", "The timer was started that the machine missed."},
+		{parsed(m.Annotations[v1alpha1.AnnotationFailedSince]).Time, "", "The timer was started that the machine missed."},
 		{notes.FailsAt, "", "The deadline of the machine: it fails if it is not healthy then."},
 		{notes.Spent.Kept.Since, "held", "People or the share began to have it preserved."},
 		{notes.Spent.Kept.Until, "", "Nobody kept it any more."},
@@ -242,6 +241,12 @@ func addMachine(m *machinev1alpha1.Machine, add addMoment) {
 		add(new(metav1.NewTime(record.Expiry())), "kept until", what, "Its preservation ends, if nobody changes that.")
 	}
 	add(m.DeletionTimestamp, "terminating", what, "It was deleted.")
+}
+
+// parsed returns the time of an annotation, zero if it cannot be read.
+func parsed(value string) *metav1.Time {
+	t, _ := time.Parse(time.RFC3339, value)
+	return &metav1.Time{Time: t}
 }
 
 func momentsOfPod(pod *corev1.Pod) []Moment {
@@ -275,7 +280,7 @@ func momentsOfPod(pod *corev1.Pod) []Moment {
 
 // momentOf returns when an Event happened first, and how often since.
 func momentOf(e *eventsv1.Event) Moment {
-	first, last := snapshot.FirstSeen(e), snapshot.LastSeen(e)
+	first, last := observed.FirstSeen(e), observed.LastSeen(e)
 	count := e.DeprecatedCount
 	if e.Series != nil {
 		count = e.Series.Count
@@ -404,7 +409,7 @@ func index(b *Bundle, manifest *Manifest) []byte {
 }
 
 // state tells how the node and the machine are.
-func state(s *snapshot.Snapshot, node, machine string, p func(string, ...any)) {
+func state(s *observed.Snapshot, node, machine string, p func(string, ...any)) {
 	found := false
 	for i := range s.Shoot.Nodes {
 		n := &s.Shoot.Nodes[i]

@@ -17,11 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Topic is what a sentence is about.
@@ -55,7 +55,7 @@ type Sentence struct {
 // Explain says why the machine of a node is kept, or is not, until when, what the drain of the node waits for, and what would
 // change that. It needs the node, and its Events and maintenances; with the seed, all nodes of its MachineDeployment. A machine
 // without a node is found by its own name. It returns an error if there is nothing of that name.
-func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, error) {
+func Explain(known *observed.Snapshot, name string, now time.Time) ([]Sentence, error) {
 	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: now}}
 	found, err := e.find()
 	switch {
@@ -67,9 +67,9 @@ func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, 
 	case e.node != nil:
 		e.explainNode()
 	}
-	for _, missing := range known.Unknown(snapshot.WhatNode, snapshot.WhatNodes, snapshot.WhatOtherMachines, snapshot.WhatMachines, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents, snapshot.WhatMaintenances, snapshot.WhatController) {
+	for _, missing := range known.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatOtherMachines, observed.WhatMachines, observed.WhatNodeEvents, observed.WhatMachineEvents, observed.WhatMaintenances, observed.WhatController) {
 		switch {
-		case missing.Thing == snapshot.WhatShoot:
+		case missing.Thing == observed.WhatShoot:
 			e.say(Unknown, "", "What the shoot knows: %s.", printable(missing.Reason))
 		case missing.Partial:
 			e.say(Unknown, "", "The rest of %s: %s.", missing.Thing.Text(), printable(missing.Reason))
@@ -82,8 +82,8 @@ func Explain(known *snapshot.Snapshot, name string, now time.Time) ([]Sentence, 
 }
 
 // noNode is why nothing is said of a node.
-func noNode(known *snapshot.Snapshot, name string) error {
-	if unknown := known.Unknown(snapshot.WhatNode); len(unknown) > 0 {
+func noNode(known *observed.Snapshot, name string) error {
+	if unknown := known.Unknown(observed.WhatNode); len(unknown) > 0 {
 		return fmt.Errorf("node %q is not known: %s", name, printable(unknown[0].Reason))
 	}
 	return fmt.Errorf("node %q does not exist", name)
@@ -91,7 +91,7 @@ func noNode(known *snapshot.Snapshot, name string) error {
 
 // explanation is one that is being written.
 type explanation struct {
-	snapshot *snapshot.Snapshot
+	snapshot *observed.Snapshot
 	name     string
 	node     *corev1.Node
 	world    world
@@ -104,7 +104,7 @@ func (e *explanation) say(topic Topic, rule preservation.Rule, format string, ar
 	if rule == preservation.RuleClaims {
 		rule = ""
 	}
-	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: string(rule), Text: text.Printable(fmt.Sprintf(format, args...))})
+	e.sentences = append(e.sentences, Sentence{Topic: topic, Rule: string(rule), Text: brief.Printable(fmt.Sprintf(format, args...))})
 }
 
 // find returns whether the machine is known, and puts the group of its MachineDeployment together.
@@ -139,7 +139,7 @@ func (e *explanation) find() (bool, error) {
 	}
 	group := settings.group.Of(e.deployment)
 	// Who has the places is not known: the share is not, then.
-	if group.Share != nil && *group.Share > 0 && len(e.snapshot.Unknown(snapshot.WhatOtherMachines)) > 0 {
+	if group.Share != nil && *group.Share > 0 && len(e.snapshot.Unknown(observed.WhatOtherMachines)) > 0 {
 		group.Share, e.world.placeUnknown = nil, true
 	}
 	if group.Holder == nil {
@@ -160,11 +160,11 @@ func (e *explanation) find() (bool, error) {
 	return true, nil
 }
 
-func memberOf(known *snapshot.Snapshot, m *machinev1alpha1.Machine) facts.Member {
+func memberOf(known *observed.Snapshot, m *machinev1alpha1.Machine) facts.Member {
 	member := facts.Member{Machine: m}
 	if node := m.Labels[machinev1alpha1.NodeLabelKey]; node != "" {
 		member.Node = known.Shoot.Node(node)
-		member.NodeUnknown = member.Node == nil && len(known.Unknown(snapshot.WhatNode, snapshot.WhatNodes)) > 0
+		member.NodeUnknown = member.Node == nil && len(known.Unknown(observed.WhatNode, observed.WhatNodes)) > 0
 	}
 	return member
 }
@@ -289,7 +289,7 @@ func (e *explanation) requests(request preservation.Request, machine *machinev1a
 	if request.InvalidTimeout != "" {
 		limit := ""
 		if machine != nil {
-			limit = fmt.Sprintf(" from %s to %s", text.Duration(v1alpha1.MinMachinePreserveTimeout), text.Duration(e.world.group.MaxTimeout))
+			limit = fmt.Sprintf(" from %s to %s", brief.Duration(v1alpha1.MinMachinePreserveTimeout), brief.Duration(e.world.group.MaxTimeout))
 		}
 		e.say(Why, "R5", "Annotation %s=%s of the %s counts for nothing. Valid is a duration%s, 36h for example.", v1alpha1.AnnotationTimeout, printable(request.InvalidTimeout), carrier, limit)
 	}
@@ -403,7 +403,7 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 		began := preservation.DrainBegan(node, target.FailedAt(e.world.member().Machine, e.world.group.Timeouts), e.world.now)
 		e.say(Drain, "P7", "The drain began at %s. What is left at %s is deleted by force%s.", e.at(began), e.at(began.Add(*timeout)), except)
 	default:
-		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", text.Duration(facts.DefaultTimeouts.Drain), except)
+		e.say(Drain, "P7", "What is left after the machine's drain timeout, %s unless its pool says otherwise, is deleted by force%s.", brief.Duration(facts.DefaultTimeouts.Drain), except)
 	}
 }
 
@@ -434,7 +434,7 @@ func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
 		at = remediation.DryRun(machine)
 	} else {
 		for _, event := range e.snapshot.Shoot.Events {
-			if then := snapshot.LastSeen(&event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
+			if then := observed.LastSeen(&event); event.Reason == remediation.EventDryRun && event.Regarding.Kind == "Node" && event.Regarding.Name == e.node.Name && then.After(at) {
 				at = then
 			}
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -72,10 +72,10 @@ type situation struct {
 	args       []string
 	noSidecar  bool
 	told       told
-	change     func(*snapshot.Snapshot)
+	change     func(*observed.Snapshot)
 }
 
-func (s situation) snapshot(holder string) *snapshot.Snapshot {
+func (s situation) snapshot(holder string) *observed.Snapshot {
 	deployment := Deployment("pool-z1", append([]DeploymentOption{Share("1")}, s.deployment...)...)
 	sets := []machinev1alpha1.MachineSet{*Set("old", deployment, Revision("1"))}
 	if s.updated {
@@ -85,14 +85,14 @@ func (s situation) snapshot(holder string) *snapshot.Snapshot {
 		m.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&sets[0], machinev1alpha1.SchemeGroupVersion.WithKind("MachineSet"))}
 		return *m
 	}
-	snapshot := &snapshot.Snapshot{
+	snapshot := &observed.Snapshot{
 		Time: now,
-		Seed: &snapshot.Seed{
+		Seed: &observed.Seed{
 			Namespace:          Namespace,
 			MachineDeployments: []machinev1alpha1.MachineDeployment{*deployment},
 			MachineSets:        sets,
 			Machines:           []machinev1alpha1.Machine{owned(Machine("m", s.machine...)), owned(Machine("other", s.other...))},
-			Controller:         &snapshot.Controller{Injected: !s.noSidecar, Args: append([]string{"--namespace=" + Namespace, "--holder=" + holder, "--log-level=info"}, s.args...)},
+			Controller:         &observed.Controller{Injected: !s.noSidecar, Args: append([]string{"--namespace=" + Namespace, "--holder=" + holder, "--log-level=info"}, s.args...)},
 		},
 	}
 	snapshot.Shoot.Nodes = []corev1.Node{*Node("other")}
@@ -169,7 +169,7 @@ var situations = map[string]situation{
 		shown("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
 	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(NoteMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
 		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
-		change: func(s *snapshot.Snapshot) {
+		change: func(s *observed.Snapshot) {
 			s.Shoot.HasMaintenances = true
 			s.Shoot.Maintenances = []maintenancev1alpha1.NodeMaintenance{{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ops", Name: "firmware"},
@@ -181,7 +181,7 @@ var situations = map[string]situation{
 		node: append([]NodeOption{notReadySince(failedAt), shown("Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
 	"dry-run": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationPowerCycleRecord, `{"asked":"`+failedAt.Format(time.RFC3339)+`","dryRun":"`+failedAt.Add(time.Minute).Format(time.RFC3339)+`"}`)),
 		node: heldNode("Drained", "Preserved node drained successfully. "), args: []string{"--power-cycle"},
-		change: func(s *snapshot.Snapshot) {
+		change: func(s *observed.Snapshot) {
 			dryRun := told{"PowerCycleDryRun", "PowerCycle", "The host would have been power-cycled."}
 			s.Shoot.Events = append(s.Shoot.Events, event("Node", "m", dryRun, failedAt.Add(time.Minute)), event("Node", "other", dryRun, now))
 		}},
@@ -258,7 +258,7 @@ var _ = Describe("Explain", func() {
 	}
 
 	It("M12: should know a machine as kept that somebody works on, though its node has no condition as nothing has failed", func() {
-		s := &snapshot.Snapshot{Time: now}
+		s := &observed.Snapshot{Time: now}
 		s.Shoot.Nodes = []corev1.Node{*Node("m", NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), NodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "true"))}
 		sentences, err := Explain(s, "m", now)
 		Expect(err).NotTo(HaveOccurred())

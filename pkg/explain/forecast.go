@@ -21,16 +21,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // MissingBudgets is what the PodDisruptionBudgets of a namespace are called where they could not be had.
-func MissingBudgets(namespace string) snapshot.Thing {
-	return snapshot.Thing("PodDisruptionBudgets of namespace " + namespace)
+func MissingBudgets(namespace string) observed.Thing {
+	return observed.Thing("PodDisruptionBudgets of namespace " + namespace)
 }
 
 // ForecastOptions say what to assume.
@@ -73,7 +73,7 @@ type ForecastStep struct {
 // evicted is assumed to go within its grace period if the node answers, a budget that allows no disruption to stay so, and one
 // that allows some to allow others once those are replaced. It needs the node, its pods, and the PodDisruptionBudgets of their
 // namespaces; with the seed, the machine's MachineDeployment.
-func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
+func DrainForecastOf(known *observed.Snapshot, name string, options ForecastOptions, now time.Time) (*Forecast, error) {
 	node := known.Shoot.Node(name)
 	if node == nil {
 		return nil, noNode(known, name)
@@ -99,7 +99,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		}
 	} else {
 		if options.Timeout == 0 {
-			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", text.Duration(timeout))
+			forecast.note("The drain timeout of the pool is in the seed: %s is assumed. Pass --timeout for another one.", brief.Duration(timeout))
 		}
 		forecast.note("Drain strategies, and whether the pool allows forceDeletePodsWithVolumes, are in the Shoot's providerConfig and in the seed: that there are none is assumed.")
 	}
@@ -120,11 +120,11 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 
 	for _, missing := range known.Missing {
 		switch {
-		case missing.Thing == snapshot.WhatPods && missing.Partial:
+		case missing.Thing == observed.WhatPods && missing.Partial:
 			forecast.note("The rest of the pods is not known, and not told of: %s.", printable(missing.Reason))
-		case missing.Thing == snapshot.WhatPods:
+		case missing.Thing == observed.WhatPods:
 			return nil, fmt.Errorf("the %s are not known: %s", missing.What(), printable(missing.Reason))
-		case missing.Thing == snapshot.WhatController:
+		case missing.Thing == observed.WhatController:
 			forecast.note("The %s are not known: that there are no drain strategies is assumed. %s", missing.What(), printable(missing.Reason))
 		}
 	}
@@ -159,7 +159,7 @@ func DrainForecastOf(known *snapshot.Snapshot, name string, options ForecastOpti
 		update.stays = drain.Pod.Belongs
 		update.ignores = strategies.Ignores
 		forecast.Drains = append(forecast.Drains, update.run(name))
-		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", text.Duration(timeout))
+		forecast.note("What is left of an update's drain after %s, machine-controller-manager itself deletes by force.", brief.Duration(timeout))
 	}
 	forecast.note("A pod is assumed to stop within its grace period where the node answers, a budget that allows no disruption to go on so, and one that allows some to allow others as pods are replaced.")
 	return forecast, nil
@@ -172,7 +172,7 @@ func (f *Forecast) note(format string, args ...any) {
 // simulation is a drain that is gone through in advance.
 type simulation struct {
 	title, rule string
-	snapshot    *snapshot.Snapshot
+	snapshot    *observed.Snapshot
 	policy      drain.Policy
 	answers     bool
 	// force says that pods with volumes are deleted by force from a node that does not answer.
@@ -268,7 +268,7 @@ func (s *simulation) whyStays(p drain.Pod) string {
 
 // unknown returns why the budgets of a namespace are not known, empty if they are.
 func (s *simulation) unknown(namespace string) string {
-	for _, missing := range s.snapshot.Unknown(MissingBudgets(namespace), snapshot.WhatBudgets) {
+	for _, missing := range s.snapshot.Unknown(MissingBudgets(namespace), observed.WhatBudgets) {
 		return cmp.Or(missing.Reason, "nobody says why")
 	}
 	return ""
@@ -471,14 +471,14 @@ func (f *Forecast) String() string {
 			}
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", after, printable(step.Pod), printable(step.Action), printable(step.Outcome), printable(strings.Join(step.Obstacles, "; ")))
 		}
-		fmt.Fprintln(table, text.Printable(d.End))
+		fmt.Fprintln(table, brief.Printable(d.End))
 		_ = table.Flush()
 	}
 	for i, note := range f.Notes {
 		if i == 0 {
 			fmt.Fprintln(table)
 		}
-		fmt.Fprintln(table, text.Printable(note))
+		fmt.Fprintln(table, brief.Printable(note))
 	}
 	_ = table.Flush()
 	return trailing.ReplaceAllString(w.String(), "")

@@ -16,8 +16,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -95,34 +95,34 @@ var _ = Describe("DrainForecastOf", func() {
 			budget("web", "web", 1), budget("strict", "strict", 0), budget("sick", "sick", 0), budget("one", "twice", 1), budget("two", "twice", 1),
 		}
 	)
-	shop := func(node ...NodeOption) *snapshot.Snapshot {
-		return &snapshot.Snapshot{
+	shop := func(node ...NodeOption) *observed.Snapshot {
+		return &observed.Snapshot{
 			Time:    now,
-			Shoot:   snapshot.Shoot{Nodes: []corev1.Node{*Node("m", node...)}, Pods: pods, PodDisruptionBudgets: budgets},
-			Missing: []snapshot.Missing{{Thing: MissingBudgets("closed"), Reason: "forbidden"}},
+			Shoot:   observed.Shoot{Nodes: []corev1.Node{*Node("m", node...)}, Pods: pods, PodDisruptionBudgets: budgets},
+			Missing: []observed.Missing{{Thing: MissingBudgets("closed"), Reason: "forbidden"}},
 		}
 	}
-	withSeed := func(snapshot *snapshot.Snapshot, deployment DeploymentOption, args ...string) *snapshot.Snapshot {
+	withSeed := func(snapshot *observed.Snapshot, deployment DeploymentOption, args ...string) *observed.Snapshot {
 		snapshot.Seed = situation{deployment: []DeploymentOption{deployment}, args: args}.snapshot("health-timer").Seed
 		return snapshot
 	}
 
-	DescribeTable("should say what is done, when, and what is in the way", func(name string, snapshot func() *snapshot.Snapshot, options ForecastOptions) {
+	DescribeTable("should say what is done, when, and what is in the way", func(name string, snapshot func() *observed.Snapshot, options ForecastOptions) {
 		forecast, err := DrainForecastOf(snapshot(), "m", options, now)
 		Expect(err).NotTo(HaveOccurred())
 		golden.Expect("forecast-"+name+".txt", forecast.String())
 	},
-		Entry("P7: a node that answers", "answers", func() *snapshot.Snapshot { return shop() }, ForecastOptions{}),
-		Entry("P7: one that does not", "dead", func() *snapshot.Snapshot { return shop(NotReady) }, ForecastOptions{Timeout: 30 * time.Minute}),
-		Entry("P7: one that is assumed not to", "as-if-dead", func() *snapshot.Snapshot { return shop() }, ForecastOptions{Timeout: 30 * time.Minute, NotAnswering: true}),
-		Entry("P7: one where volumes are forced", "forced", func() *snapshot.Snapshot {
+		Entry("P7: a node that answers", "answers", func() *observed.Snapshot { return shop() }, ForecastOptions{}),
+		Entry("P7: one that does not", "dead", func() *observed.Snapshot { return shop(NotReady) }, ForecastOptions{Timeout: 30 * time.Minute}),
+		Entry("P7: one that is assumed not to", "as-if-dead", func() *observed.Snapshot { return shop() }, ForecastOptions{Timeout: 30 * time.Minute, NotAnswering: true}),
+		Entry("P7: one where volumes are forced", "forced", func() *observed.Snapshot {
 			return withSeed(shop(NotReady), DeploymentAnnotation(v1alpha1.AnnotationForceDeletePodsWithVolumes, "true"), "--machine-drain-timeout=1h")
 		}, ForecastOptions{}),
-		Entry("P7: a drain that goes on", "going-on", func() *snapshot.Snapshot { return shop(NotReady, Taint(v1alpha1.TaintPreserved, now.Add(-time.Hour))) }, ForecastOptions{}),
-		Entry("D5: with drain strategies", "strategies", func() *snapshot.Snapshot {
+		Entry("P7: a drain that goes on", "going-on", func() *observed.Snapshot { return shop(NotReady, Taint(v1alpha1.TaintPreserved, now.Add(-time.Hour))) }, ForecastOptions{}),
+		Entry("D5: with drain strategies", "strategies", func() *observed.Snapshot {
 			return withSeed(shop(), Share("1"), "--drain-strategies", "--drain-strategies-timeout=45m", "--expected-drain-time=8m", "--pdb-force-drain-timeout=60m", "--drain-ignored-namespace-pattern=clo.*")
 		}, ForecastOptions{}),
-		Entry("an empty node", "empty", func() *snapshot.Snapshot {
+		Entry("an empty node", "empty", func() *observed.Snapshot {
 			s := shop()
 			s.Shoot.Pods = nil
 			return s
@@ -169,7 +169,7 @@ var _ = Describe("DrainForecastOf", func() {
 
 	It("should know that what is known of pods and budgets is not all", func() {
 		s := shop()
-		s.Missing = []snapshot.Missing{{Thing: snapshot.WhatPods, Partial: true, Reason: "too many"}, {Thing: snapshot.WhatBudgets, Partial: true, Reason: "too many"}}
+		s.Missing = []observed.Missing{{Thing: observed.WhatPods, Partial: true, Reason: "too many"}, {Thing: observed.WhatBudgets, Partial: true, Reason: "too many"}}
 		s.Shoot.PodDisruptionBudgets = nil
 		forecast, err := DrainForecastOf(s, "m", ForecastOptions{}, now)
 		Expect(err).NotTo(HaveOccurred())
@@ -181,7 +181,7 @@ var _ = Describe("DrainForecastOf", func() {
 		s := shop()
 		_, err := DrainForecastOf(s, "x", ForecastOptions{}, now)
 		Expect(err).To(MatchError(`node "x" does not exist`))
-		s.Missing = []snapshot.Missing{{Thing: snapshot.WhatNode, Reason: "there is no place"}}
+		s.Missing = []observed.Missing{{Thing: observed.WhatNode, Reason: "there is no place"}}
 		_, err = DrainForecastOf(s, "x", ForecastOptions{}, now)
 		Expect(err).To(MatchError(`node "x" is not known: there is no place`))
 	})

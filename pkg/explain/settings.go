@@ -15,8 +15,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // settings are those of a preservation controller that decide about machines and pods.
@@ -58,7 +58,7 @@ func (f *flags) addTo(fs *pflag.FlagSet) {
 // settingsOf returns what the arguments of a preservation controller say, and its defaults where they say nothing. Of one that is
 // not known, maintenances and remediations are believed: objects say that there are any. An error says what cannot be read; the
 // settings are good for the rest.
-func settingsOf(controller *snapshot.Controller) (settings, error) {
+func settingsOf(controller *observed.Controller) (settings, error) {
 	f := &flags{}
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.SetOutput(io.Discard)

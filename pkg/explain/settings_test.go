@@ -11,8 +11,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/cmd/machine-preservation-controller/app"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -64,30 +64,30 @@ var _ = Describe("The controller's settings", func() {
 		Expect(Text(sentences)).To(ContainSubstring("The machine: none in namespace shoot--test--one has this node."))
 	})
 
-	DescribeTable("P9: should know that a node is not known", func(what snapshot.Thing) {
+	DescribeTable("P9: should know that a node is not known", func(what observed.Thing) {
 		known := situations["asked"].snapshot("health-timer")
 		known.Shoot.Nodes = nil
-		known.Missing = []snapshot.Missing{{Thing: what, Reason: "connection refused"}}
+		known.Missing = []observed.Missing{{Thing: what, Reason: "connection refused"}}
 		sentences, err := Explain(known, "m", now)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(Text(sentences)).To(And(ContainSubstring("connection refused"), Not(ContainSubstring("It has no node"))))
 	},
-		Entry("its own", snapshot.WhatNode),
-		Entry("nor others", snapshot.WhatNodes),
+		Entry("its own", observed.WhatNode),
+		Entry("nor others", observed.WhatNodes),
 	)
 
 	It("should know that other machines are not known, which may have the places", func() {
-		explain := func(name string, missing snapshot.Missing) string {
+		explain := func(name string, missing observed.Missing) string {
 			GinkgoHelper()
 			known := situations[name].snapshot("health-timer")
 			known.Seed.Machines = known.Seed.Machines[:1]
 			missing.Reason = "there is no place"
-			known.Missing = []snapshot.Missing{missing}
+			known.Missing = []observed.Missing{missing}
 			sentences, err := Explain(known, "m", now)
 			Expect(err).NotTo(HaveOccurred())
 			return Text(sentences)
 		}
-		others := snapshot.Missing{Thing: snapshot.WhatOtherMachines}
+		others := observed.Missing{Thing: observed.WhatOtherMachines}
 		Expect(explain("unhealthy", others)).To(And(
 			ContainSubstring("If it is not healthy before 2026-03-02T12:08:00Z (in 8m), it is kept if its pool keeps failed machines and has a place left, and replaced if not. [P1]"),
 			ContainSubstring("The other machines of the MachineDeployment: there is no place."), Not(ContainSubstring("has a share of"))))
@@ -95,6 +95,6 @@ var _ = Describe("The controller's settings", func() {
 			ContainSubstring("Machine m failed. Whether its MachineDeployment has a place left for it is not known. [P1]"), Not(ContainSubstring("is kept")), Not(ContainSubstring("is not kept"))))
 		Expect(explain("held-by-share", others)).To(ContainSubstring("Machine m is kept."))
 		Expect(explain("no-share", others)).To(ContainSubstring("Machine m failed and is not kept as "+preservation.WhyNoShare.Text+"."), "whoever else there is")
-		Expect(explain("ordinary", snapshot.Missing{Thing: snapshot.WhatNodeEvents, Partial: true})).To(ContainSubstring("\n  The rest of Events of the node: there is no place."))
+		Expect(explain("ordinary", observed.Missing{Thing: observed.WhatNodeEvents, Partial: true})).To(ContainSubstring("\n  The rest of Events of the node: there is no place."))
 	})
 })

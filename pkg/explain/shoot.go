@@ -14,10 +14,10 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // explainNode explains with nothing but the node: the condition and the Events say what is, and the domain what would be.
@@ -113,7 +113,7 @@ func (e *explanation) events(machine *machinev1alpha1.Machine) []eventsv1.Event 
 	if machine != nil && e.snapshot.Seed != nil {
 		add(e.snapshot.Seed.Events, "Machine", machine.Name)
 	}
-	slices.SortStableFunc(found, func(a, b eventsv1.Event) int { return snapshot.LastSeen(&a).Compare(snapshot.LastSeen(&b)) })
+	slices.SortStableFunc(found, func(a, b eventsv1.Event) int { return observed.LastSeen(&a).Compare(observed.LastSeen(&b)) })
 	return found
 }
 
@@ -124,7 +124,7 @@ func (e *explanation) told(machine *machinev1alpha1.Machine) {
 		return
 	}
 	last := events[len(events)-1]
-	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "At %s the controller said: %s.", e.at(snapshot.LastSeen(&last)), strings.TrimSuffix(printable(last.Note), "."))
+	e.say(Why, preservation.RuleTold(last.Reason, last.Action), "At %s the controller said: %s.", e.at(observed.LastSeen(&last)), strings.TrimSuffix(printable(last.Note), "."))
 }
 
 // unknownAnnotations says which of an object's annotations are this extension's and mean nothing to this version.
@@ -136,9 +136,9 @@ func (e *explanation) unknownAnnotations(kind string, annotations map[string]str
 		}
 	}
 	if slices.Sort(keys); len(keys) > 0 {
-		e.say(Unknown, "", "What %s of the %s means: whoever wrote it is of another version than this kubectl preserve, or has mistyped it.", strings.Join(text.First(keys, 5), ", "), kind)
+		e.say(Unknown, "", "What %s of the %s means: whoever wrote it is of another version than this kubectl preserve, or has mistyped it.", strings.Join(brief.First(keys, 5), ", "), kind)
 	}
 }
 
 // printable returns what of a text of others a terminal can be given.
-func printable(s string) string { return text.Note(text.Printable(s)) }
+func printable(s string) string { return brief.Note(brief.Printable(s)) }

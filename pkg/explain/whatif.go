@@ -16,8 +16,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // world is what is decided on, with one machine in it of which somebody wants to know.
@@ -364,7 +364,7 @@ type Answer struct {
 // IfAsked says what becomes of the machine of a node if somebody asks for it, as often as there are asks, each of them once the one
 // before is carried out. It needs what Explain needs. It returns an error if there is no such node, or if what is asked for counts
 // for nothing.
-func IfAsked(known *snapshot.Snapshot, name string, asks ...Ask) (*Answer, error) {
+func IfAsked(known *observed.Snapshot, name string, asks ...Ask) (*Answer, error) {
 	e := &explanation{snapshot: known, name: name, node: known.Shoot.Node(name), world: world{now: known.Time}}
 	if e.node == nil {
 		return nil, noNode(known, name)

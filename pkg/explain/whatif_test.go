@@ -12,8 +12,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 var _ = Describe("IfAsked", func() {
@@ -35,7 +35,7 @@ var _ = Describe("IfAsked", func() {
 					Expect(known).To(Equal(s.snapshot(holder)), "unchanged")
 
 					written := s
-					written.change = func(snapshot *snapshot.Snapshot) {
+					written.change = func(snapshot *observed.Snapshot) {
 						if s.change != nil {
 							s.change(snapshot)
 						}

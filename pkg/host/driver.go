@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Driver reads and switches the power of hosts of one kind. Errors of the API server are wrapped; of a kind that is not there it
@@ -251,7 +251,7 @@ func (d *Driver) observe(ctx context.Context, reader client.Reader, object *unst
 	h := &remediation.Host{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
 		On: report.On, Requested: isRequested(object), Owner: r.owner(), Unowned: r.owner() == nil && report.Unowned,
-		Changed: report.Changed, Servicing: report.Servicing, Error: text.Cut(report.Error), Cycles: r.Cycles, Taken: report.Taken,
+		Changed: report.Changed, Servicing: report.Servicing, Error: brief.Cut(report.Error), Cycles: r.Cycles, Taken: report.Taken,
 	}
 	switch {
 	case h.Requested && h.Owner == nil:

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 // IsConfig says that a MaintenanceOperatorConfig is the one that counts.
@@ -28,7 +28,7 @@ func UsedCondition(config *v1alpha1.MaintenanceOperatorConfig, now time.Time) me
 	if !IsConfig(config) {
 		c.Reason, c.Message = v1alpha1.ReasonElsewhere, fmt.Sprintf("Nobody reads this object. The limits are those of %s/%s, and are set in the Shoot.", v1alpha1.ConfigNamespace, v1alpha1.ConfigName)
 	} else if _, err := LimitsOf(&config.Spec, 1); err != nil {
-		c.Reason, c.Message = v1alpha1.ReasonInvalid, "Nothing is scheduled with these limits: "+text.Cut(strings.ReplaceAll(err.Error(), "\n", "; "))+"."
+		c.Reason, c.Message = v1alpha1.ReasonInvalid, "Nothing is scheduled with these limits: "+brief.Cut(strings.ReplaceAll(err.Error(), "\n", "; "))+"."
 	} else {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonUsed, "These limits count."
 	}

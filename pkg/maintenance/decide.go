@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // handoverTime is how long a node that is given back is kept for the next maintenance of it to be scheduled (M3).
@@ -133,7 +133,7 @@ const (
 // Outcome is what is due. After its writes, and after its actions, it is to be decided again, with what was written.
 type Outcome struct {
 	// Writes are what is to be written.
-	Writes []change.Write
+	Writes []intent.Write
 	// PutBack says that they put a cordon back that had vanished.
 	PutBack bool
 	// Events are to be told after the writes.
@@ -246,7 +246,7 @@ func (d *decision) holds(nm *v1alpha1.NodeMaintenance) bool { return CordonedFor
 // refusal returns why a maintenance may not be scheduled, or not go on, empty for nothing.
 func (d *decision) refusal(nm *v1alpha1.NodeMaintenance, underWay bool) string {
 	if d.Node == nil || !ownedBy(nm, d.Node) {
-		return "Node " + text.Cut(nm.Spec.NodeName) + " does not exist."
+		return "Node " + brief.Cut(nm.Spec.NodeName) + " does not exist."
 	}
 	if !d.Namespaces.take(nm.Namespace) {
 		return "Maintenances are not taken from this namespace."
@@ -426,13 +426,13 @@ func (d *decision) setPhase(nm *v1alpha1.NodeMaintenance, phase, message string,
 func (d *decision) editMaintenance(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenance)) bool {
 	after := nm.DeepCopy()
 	edit(after)
-	return d.write(change.Write{Before: nm, After: after, Lock: true})
+	return d.write(intent.Write{Before: nm, After: after, Lock: true})
 }
 
 func (d *decision) editStatus(nm *v1alpha1.NodeMaintenance, edit func(*v1alpha1.NodeMaintenanceStatus)) bool {
 	after := nm.DeepCopy()
 	edit(&after.Status)
-	return d.write(change.Write{Before: nm, After: after, Status: true, Lock: true})
+	return d.write(intent.Write{Before: nm, After: after, Status: true, Lock: true})
 }
 
 func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
@@ -441,7 +441,7 @@ func (d *decision) editNode(spec, status func(*corev1.Node)) bool {
 	return len(writes) > 0
 }
 
-func (d *decision) write(w change.Write) bool {
+func (d *decision) write(w intent.Write) bool {
 	if !w.Changes() {
 		return false
 	}

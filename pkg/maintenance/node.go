@@ -14,8 +14,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // Types of the conditions of a Node by which others see a maintenance without knowing its API (M16).
@@ -166,18 +166,18 @@ func isEmptied(node *corev1.Node) bool {
 // Machines need not be known: the cordon stays where the node itself shows that its machine is terminated or updated in place
 // (M15). One of which neither can be seen yet is uncordoned, and machine-controller-manager cordons it again when it drains;
 // where the shoot has made such a sign up, it is the shoot that has to uncordon.
-func Clean(node *corev1.Node) []change.Write {
+func Clean(node *corev1.Node) []intent.Write {
 	return nodeWrites(node,
 		func(after *corev1.Node) { giveBack(after, isEmptied(node)) },
 		func(after *corev1.Node) { setConditions(after, nil, time.Time{}) })
 }
 
 // nodeWrites returns the writes by which a node is changed by two edits, of its status and of all else.
-func nodeWrites(node *corev1.Node, spec, status func(*corev1.Node)) []change.Write {
-	writes := []change.Write{{Before: node, After: node.DeepCopy(), Lock: true}, {Before: node, After: node.DeepCopy(), Status: true}}
+func nodeWrites(node *corev1.Node, spec, status func(*corev1.Node)) []intent.Write {
+	writes := []intent.Write{{Before: node, After: node.DeepCopy(), Lock: true}, {Before: node, After: node.DeepCopy(), Status: true}}
 	spec(writes[0].After.(*corev1.Node))
 	status(writes[1].After.(*corev1.Node))
-	return slices.DeleteFunc(writes, func(w change.Write) bool { return !w.Changes() })
+	return slices.DeleteFunc(writes, func(w intent.Write) bool { return !w.Changes() })
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	preservationv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 const (
@@ -82,7 +82,7 @@ type Scheduling struct {
 	Withdrawn []Request
 	// Promise says on the configuration what is chosen, nil if that is nothing: whoever takes a round from then on counts it, and
 	// whoever has begun one before fails here.
-	Promise *change.Write
+	Promise *intent.Write
 	// Scheduled are to be scheduled: what was chosen before comes first.
 	Scheduled []Request
 }
@@ -146,35 +146,35 @@ func counted(promised []Request) []Request {
 }
 
 // promise returns the write by which a configuration says what is chosen.
-func promise(config *v1alpha1.MaintenanceOperatorConfig, chosen []Request) *change.Write {
+func promise(config *v1alpha1.MaintenanceOperatorConfig, chosen []Request) *intent.Write {
 	var promises []string
 	for i := range chosen {
 		promises = append(promises, chosen[i].promise())
 	}
 	after := config.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, AnnotationRound, strings.Join(promises, ","))
-	return &change.Write{Before: config, After: after, Lock: true}
+	return &intent.Write{Before: config, After: after, Lock: true}
 }
 
 // promise identifies a request as it was read: once it has changed, nobody can schedule it because of a promise.
 func (r *Request) promise() string { return string(r.UID) + ":" + r.ResourceVersion }
 
 // Schedule returns the write that schedules what was requested, nil if that has changed since it was read.
-func (r Request) Schedule(nm *v1alpha1.NodeMaintenance, now time.Time) *change.Write {
+func (r Request) Schedule(nm *v1alpha1.NodeMaintenance, now time.Time) *intent.Write {
 	return r.write(nm, v1alpha1.PhaseScheduled, "A slot is taken.", now)
 }
 
 // Withdraw returns the write that makes a promise void, nil if it is.
-func (r Request) Withdraw(nm *v1alpha1.NodeMaintenance, now time.Time) *change.Write {
+func (r Request) Withdraw(nm *v1alpha1.NodeMaintenance, now time.Time) *intent.Write {
 	// With the time it changes in any case.
 	return r.write(nm, v1alpha1.PhasePending, fmt.Sprintf("The slot was taken back at %s.", now.UTC().Format(time.RFC3339Nano)), now)
 }
 
-func (r *Request) write(nm *v1alpha1.NodeMaintenance, phase, message string, now time.Time) *change.Write {
+func (r *Request) write(nm *v1alpha1.NodeMaintenance, phase, message string, now time.Time) *intent.Write {
 	if nm.UID != r.UID || nm.ResourceVersion != r.ResourceVersion {
 		return nil
 	}
 	after := nm.DeepCopy()
 	SetPhase(&after.Status, phase, message, nm.Generation, now)
-	return &change.Write{Before: nm, After: after, Status: true, Lock: true}
+	return &intent.Write{Before: nm, After: after, Status: true, Lock: true}
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -127,7 +127,7 @@ var _ = Describe("Round", func() {
 		Expect(s.Slots).To(Equal(Slots{Used: 2, Free: 148}))
 	})
 
-	DescribeTable("M10: should write on what was requested as long as that is as it was read, and change it", func(edit func(Request, *v1alpha1.NodeMaintenance, time.Time) *change.Write, phase string) {
+	DescribeTable("M10: should write on what was requested as long as that is as it was read, and change it", func(edit func(Request, *v1alpha1.NodeMaintenance, time.Time) *intent.Write, phase string) {
 		nm := maintenance("m", func(nm *v1alpha1.NodeMaintenance) {
 			nm.ResourceVersion = "1"
 			SetPhase(&nm.Status, "Pending", "The slot was taken back at 2026-03-01T12:00:00Z.", 0, begin)

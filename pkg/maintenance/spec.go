@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // Phases are all phases, in their order.
@@ -52,18 +52,18 @@ func SetPhase(s *v1alpha1.NodeMaintenanceStatus, phase, message string, generati
 
 // CleanMaintenance returns the writes by which a NodeMaintenance is set back in a shoot that is to do without. One that is deleted is
 // gone with the last of them. None depends on what comes back of the one before: the shoot may put back whatever it likes.
-func CleanMaintenance(nm *v1alpha1.NodeMaintenance, now time.Time) []change.Write {
-	var writes []change.Write
+func CleanMaintenance(nm *v1alpha1.NodeMaintenance, now time.Time) []intent.Write {
+	var writes []intent.Write
 	if InProgress(nm) && nm.DeletionTimestamp == nil {
 		after := nm.DeepCopy()
 		clearProgress(&after.Status)
 		SetPhase(&after.Status, v1alpha1.PhasePending, "Maintenances are switched off.", nm.Generation, now)
-		writes = append(writes, change.Write{Before: nm, After: after, Status: true, Lock: true})
+		writes = append(writes, intent.Write{Before: nm, After: after, Status: true, Lock: true})
 	}
 	if slices.Contains(nm.Finalizers, v1alpha1.Finalizer) {
 		after := nm.DeepCopy()
 		release(after)
-		writes = append(writes, change.Write{Before: nm, After: after, Lock: true})
+		writes = append(writes, intent.Write{Before: nm, After: after, Lock: true})
 	}
 	return writes
 }
@@ -147,7 +147,7 @@ var requestorID = regexp.MustCompile(`^([a-z0-9A-Z]([-a-z0-9A-Z]*[a-z0-9A-Z])?(\
 func Validate(spec *v1alpha1.NodeMaintenanceSpec) error {
 	var errs []error
 	if len(spec.RequestorID) < 2 || len(spec.RequestorID) > 63 || !requestorID.MatchString(spec.RequestorID) {
-		errs = append(errs, fmt.Errorf("spec.requestorID %q must be a name of 2 to 63 characters", text.Cut(spec.RequestorID)))
+		errs = append(errs, fmt.Errorf("spec.requestorID %q must be a name of 2 to 63 characters", brief.Cut(spec.RequestorID)))
 	}
 	if spec.NodeName == "" {
 		errs = append(errs, errors.New("spec.nodeName must be set"))
@@ -181,7 +181,7 @@ func parseSelector(field, value string) (labels.Selector, error) {
 	}
 	selector, err := labels.Parse(value)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q cannot be read: %s", field, text.Cut(value), text.Cut(err.Error()))
+		return nil, fmt.Errorf("%s %q cannot be read: %s", field, brief.Cut(value), brief.Cut(err.Error()))
 	}
 	return selector, nil
 }
@@ -217,7 +217,7 @@ func newFilter(spec *v1alpha1.DrainSpec) (*filter, error) {
 		}
 		pattern, instructions, err := drain.CompilePattern(entry.ByResourceNameRegex)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q cannot be used: %s", field, text.Cut(entry.ByResourceNameRegex), text.Cut(err.Error()))
+			return nil, fmt.Errorf("%s %q cannot be used: %s", field, brief.Cut(entry.ByResourceNameRegex), brief.Cut(err.Error()))
 		}
 		f.resources = append(f.resources, pattern)
 		f.instructions += instructions
@@ -305,21 +305,21 @@ const maxNamed = 5
 
 // first returns the first few of a list, and how many more there are.
 func first(list []string) string {
-	return strings.Join(text.First(list, maxNamed), ", ")
+	return strings.Join(brief.First(list, maxNamed), ", ")
 }
 
 // cut returns what can be passed on of a list that others wrote.
 func cut(list []string) []string {
 	var short []string
 	for _, entry := range list {
-		short = append(short, text.Cut(entry))
+		short = append(short, brief.Cut(entry))
 	}
 	return short
 }
 
 // describe names a NodeMaintenance.
 func describe(nm *v1alpha1.NodeMaintenance) string {
-	return fmt.Sprintf("NodeMaintenance %s/%s of %s", nm.Namespace, nm.Name, text.Cut(nm.Spec.RequestorID))
+	return fmt.Sprintf("NodeMaintenance %s/%s of %s", nm.Namespace, nm.Name, brief.Cut(nm.Spec.RequestorID))
 }
 
 // ownedBy says that a NodeMaintenance is for this very Node, or does not say which one yet.

@@ -12,7 +12,7 @@ import (
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 // Catch calls a function and returns its error, or an error if it panics, which is logged with the stack.
@@ -22,7 +22,7 @@ func Catch(ctx context.Context, do func() error) (err error) {
 			for _, handle := range utilruntime.PanicHandlers {
 				handle(ctx, r)
 			}
-			err = fmt.Errorf("panic: %s", text.Cut(fmt.Sprint(r)))
+			err = fmt.Errorf("panic: %s", brief.Cut(fmt.Sprint(r)))
 		}
 	}()
 	return do()

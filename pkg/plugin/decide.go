@@ -17,24 +17,24 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // situation is what a request is decided on: what is known, and what the domain says would be.
 type situation struct {
-	snapshot *snapshot.Snapshot
+	snapshot *observed.Snapshot
 	node     *corev1.Node
 	// as is what becomes of the machine as it is.
 	as *explain.Answer
 }
 
-func situationOf(s *snapshot.Snapshot, name string) (f situation, err error) {
+func situationOf(s *observed.Snapshot, name string) (f situation, err error) {
 	if i := slices.IndexFunc(s.Shoot.Nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
 		f.node, f.snapshot = &s.Shoot.Nodes[i], s
 	} else {
 		for _, missing := range s.Missing {
-			if missing.Thing == snapshot.WhatNodes {
+			if missing.Thing == observed.WhatNodes {
 				return f, fmt.Errorf("failed to list the nodes: %s", missing.Reason)
 			}
 		}

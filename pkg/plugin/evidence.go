@@ -27,10 +27,10 @@ import (
 	"k8s.io/component-base/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // gatherTimeout is how long evidence is gathered. With writing it, that is a minute at most.
@@ -141,7 +141,7 @@ func (o *evidenceOptions) tell(bundle *evidence.Bundle, written evidence.Size) {
 		fmt.Fprintf(o.ErrOut, "Cut at its beginning: %s\n", path)
 	}
 	for _, missing := range bundle.Snapshot.Missing {
-		if o.SeedNamespace == "" && missing.Thing == snapshot.WhatSeed {
+		if o.SeedNamespace == "" && missing.Thing == observed.WhatSeed {
 			continue
 		}
 		fmt.Fprintf(o.ErrOut, "Not to be had: %s: %s\n", missing.What(), missing.Reason)
@@ -167,7 +167,7 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 	}
 	if err != nil {
 		// The seed may know of the machine all the same.
-		fmt.Fprintln(o.ErrOut, text.Cut(err.Error()))
+		fmt.Fprintln(o.ErrOut, brief.Cut(err.Error()))
 	}
 	if sources.Seed, config, err = o.seedClient(); err != nil {
 		return sources, err

@@ -35,7 +35,7 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -70,9 +70,9 @@ $`))
 		file, err := os.Open(o.output)
 		Expect(err).NotTo(HaveOccurred())
 		defer file.Close()
-		snapshot, err := evidence.Read(file)
+		read, err := evidence.Read(file)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(snapshot.Time).To(Equal(now))
+		Expect(read.Time).To(Equal(now))
 		entries, err := os.ReadDir(filepath.Dir(o.output))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(entries).To(HaveLen(1), "nothing partial is left")
@@ -208,7 +208,7 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			return p
 		}
 		file := func() string { return filepath.Join(GinkgoT().TempDir(), "node.tar.gz") }
-		read := func(name string) *snapshot.Snapshot {
+		read := func(name string) *observed.Snapshot {
 			GinkgoHelper()
 			archive, err := os.ReadFile(name)
 			Expect(err).NotTo(HaveOccurred())

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // newExplainCommand returns kubectl preserve explain.
@@ -37,7 +37,7 @@ machine that has no node.`,
 			if err := validateOutput(output, outputJSON, outputYAML); err != nil {
 				return err
 			}
-			return o.look(cmd.Context(), from, args[0], readExplained, func(s *snapshot.Snapshot) error {
+			return o.look(cmd.Context(), from, args[0], readExplained, func(s *observed.Snapshot) error {
 				sentences, err := explain.Explain(s, args[0], s.Time)
 				if err != nil {
 					return missesIn(from, err)
@@ -58,8 +58,8 @@ func addOutputFlag(cmd *cobra.Command, output *string) {
 // readExplained reads what explains the machine of a node: the node, its Events, and the maintenances, with three calls. With the
 // seed, all nodes, since those of a pool share its places, and what is there of machines. What could not be had is noted, but the
 // node without the seed, and the machines with it.
-func readExplained(ctx context.Context, from evidence.Sources) (*snapshot.Snapshot, error) {
-	s := &snapshot.Snapshot{Time: from.Clock.Now()}
+func readExplained(ctx context.Context, from evidence.Sources) (*observed.Snapshot, error) {
+	s := &observed.Snapshot{Time: from.Clock.Now()}
 	if from.Seed == nil {
 		if err := readNode(ctx, from, s); err != nil {
 			return nil, err
@@ -68,24 +68,24 @@ func readExplained(ctx context.Context, from evidence.Sources) (*snapshot.Snapsh
 		if err := readSeed(ctx, from, s); err != nil {
 			return nil, err
 		}
-		s.Note(snapshot.WhatNodes, evidence.ReadNodes(ctx, from.Shoot, s))
+		s.Note(observed.WhatNodes, evidence.ReadNodes(ctx, from.Shoot, s))
 		machine := from.Name
 		if m := s.Seed.Machine(from.Name); m != nil {
 			machine = m.Name
 		}
 		events, err := evidence.ReadEvents(ctx, from.Seed, from.SeedNamespace, "Machine", machine)
 		s.Seed.Events = events
-		s.Note(snapshot.WhatMachineEvents, err)
+		s.Note(observed.WhatMachineEvents, err)
 	}
 	events, err := evidence.ReadEvents(ctx, from.Shoot, metav1.NamespaceDefault, "Node", from.Name)
 	s.Shoot.Events = events
-	s.Note(snapshot.WhatNodeEvents, err)
+	s.Note(observed.WhatNodeEvents, err)
 	evidence.ReadMaintenances(ctx, from.Shoot, s)
 	return s, nil
 }
 
 // readNode fills in the node.
-func readNode(ctx context.Context, from evidence.Sources, s *snapshot.Snapshot) error {
+func readNode(ctx context.Context, from evidence.Sources, s *observed.Snapshot) error {
 	node, err := getNode(ctx, from.Shoot, from.Name)
 	if err != nil {
 		return err
@@ -95,13 +95,13 @@ func readNode(ctx context.Context, from evidence.Sources, s *snapshot.Snapshot) 
 }
 
 // readSeed fills in the machines, what owns them, and how the preservation controller runs.
-func readSeed(ctx context.Context, from evidence.Sources, s *snapshot.Snapshot) error {
+func readSeed(ctx context.Context, from evidence.Sources, s *observed.Snapshot) error {
 	if err := evidence.ReadMachines(ctx, from.Seed, from.SeedNamespace, s); err != nil {
 		return err
 	}
 	if err := evidence.ReadMachineSets(ctx, from.Seed, s); err != nil {
 		return err
 	}
-	s.Note(snapshot.WhatController, evidence.ReadController(ctx, from.Seed, s))
+	s.Note(observed.WhatController, evidence.ReadController(ctx, from.Seed, s))
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -102,7 +102,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 		}
 		s, err := readExplained(ctx, from(shoot(), nil))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Missing).To(ConsistOf(snapshot.Missing{Thing: snapshot.WhatNodeEvents, Reason: "events are forbidden"}))
+		Expect(s.Missing).To(ConsistOf(observed.Missing{Thing: observed.WhatNodeEvents, Reason: "events are forbidden"}))
 		Expect(s.Shoot.HasMaintenances).To(BeFalse())
 		sentences, err := explain.Explain(s, "m", at)
 		Expect(err).NotTo(HaveOccurred())
@@ -121,7 +121,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 	It("should be what the seed knows as well", func() {
 		s, err := readExplained(ctx, from(shoot(), seed(preservationcontroller.Name)))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--holder=health-timer", "--machine-drain-timeout=1h"}}))
+		Expect(s.Seed.Controller).To(Equal(&observed.Controller{Injected: true, Args: []string{"--holder=health-timer", "--machine-drain-timeout=1h"}}))
 		Expect(s.Seed.Events).To(HaveLen(1))
 		Expect(s.Shoot.Nodes).To(HaveLen(2))
 		sentences, err := explain.Explain(s, "m", at)
@@ -130,7 +130,7 @@ var _ = Describe("What explain and drain-forecast read", func() {
 
 		s, err = readExplained(ctx, from(shoot(), seed("other")))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(s.Seed.Controller).To(Equal(&snapshot.Controller{}))
+		Expect(s.Seed.Controller).To(Equal(&observed.Controller{}))
 	})
 
 	It("should explain with the seed while the shoot is away", func() {

@@ -15,10 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // newForecastCommand returns kubectl preserve drain-forecast.
@@ -47,7 +48,7 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 			if options.Timeout < 0 {
 				return fmt.Errorf("--timeout=%s: must be greater than 0, or not set", options.Timeout)
 			}
-			return o.look(cmd.Context(), from, args[0], readForecast, func(s *snapshot.Snapshot) error {
+			return o.look(cmd.Context(), from, args[0], readForecast, func(s *observed.Snapshot) error {
 				forecast, err := explain.DrainForecastOf(s, args[0], options, s.Time)
 				if err != nil {
 					return missesIn(from, err)
@@ -60,14 +61,14 @@ the pool's drain timeout, cannot be seen in the shoot.`,
 	}
 	addFromFlag(cmd, &from)
 	addOutputFlag(cmd, &output)
-	cmd.Flags().DurationVar(&options.Timeout, "timeout", 0, "Drain timeout of the machine, after which pods are deleted by force; by default the pool's where it is known, or "+brief(facts.DefaultTimeouts.Drain))
+	cmd.Flags().DurationVar(&options.Timeout, "timeout", 0, "Drain timeout of the machine, after which pods are deleted by force; by default the pool's where it is known, or "+brief.Duration(facts.DefaultTimeouts.Drain))
 	cmd.Flags().BoolVar(&options.NotAnswering, "not-answering", false, "Forecast as if the node did not answer, as one whose machine has failed")
 	return cmd
 }
 
 // readForecast reads a node, its pods, and the PodDisruptionBudgets of their namespaces; with the seed, the machines.
-func readForecast(ctx context.Context, from evidence.Sources) (*snapshot.Snapshot, error) {
-	s := &snapshot.Snapshot{Time: from.Clock.Now()}
+func readForecast(ctx context.Context, from evidence.Sources) (*observed.Snapshot, error) {
+	s := &observed.Snapshot{Time: from.Clock.Now()}
 	if err := readNode(ctx, from, s); err != nil {
 		return nil, err
 	}

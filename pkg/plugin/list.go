@@ -21,11 +21,12 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // overview is what list shows.
@@ -36,7 +37,7 @@ type overview struct {
 	// Places are those of the shares.
 	Places []places `json:"places"`
 	// Missing is what could not be had.
-	Missing []snapshot.Missing `json:"missing,omitempty"`
+	Missing []observed.Missing `json:"missing,omitempty"`
 
 	hasSeed bool
 	// names are those of nodes and machines that it is about; empty for all.
@@ -91,9 +92,9 @@ const (
 )
 
 // overviewOf returns what there is to know about preserved machines.
-func overviewOf(s *snapshot.Snapshot) overview {
+func overviewOf(s *observed.Snapshot) overview {
 	o := overview{Time: metav1.Time{Time: s.Time}, Machines: []kept{}, Places: []places{}, hasSeed: s.Seed != nil,
-		Missing: s.Unknown(snapshot.WhatNode, snapshot.WhatNodes, snapshot.WhatMachines, snapshot.WhatOtherMachines, snapshot.WhatMaintenances)}
+		Missing: s.Unknown(observed.WhatNode, observed.WhatNodes, observed.WhatMachines, observed.WhatOtherMachines, observed.WhatMaintenances)}
 	requestors := requestorsOf(s)
 	nodes := nodesOf(s)
 	if s.Seed == nil {
@@ -126,7 +127,7 @@ func overviewOf(s *snapshot.Snapshot) overview {
 	return o
 }
 
-func nodesOf(s *snapshot.Snapshot) map[string]*corev1.Node {
+func nodesOf(s *observed.Snapshot) map[string]*corev1.Node {
 	nodes := make(map[string]*corev1.Node, len(s.Shoot.Nodes))
 	for i := range s.Shoot.Nodes {
 		nodes[s.Shoot.Nodes[i].Name] = &s.Shoot.Nodes[i]
@@ -135,7 +136,7 @@ func nodesOf(s *snapshot.Snapshot) map[string]*corev1.Node {
 }
 
 // locate puts machines without a node into the zone of their MachineDeployment.
-func (o *overview) locate(s *snapshot.Snapshot, deployment *machinev1alpha1.MachineDeployment, zone string) {
+func (o *overview) locate(s *observed.Snapshot, deployment *machinev1alpha1.MachineDeployment, zone string) {
 	for i := range s.Seed.Machines {
 		machine := &s.Seed.Machines[i]
 		at := slices.IndexFunc(o.Machines, func(k kept) bool { return k.Machine == machine.Name && k.Zone == "" })
@@ -146,7 +147,7 @@ func (o *overview) locate(s *snapshot.Snapshot, deployment *machinev1alpha1.Mach
 }
 
 // requestorsOf returns who works on which node.
-func requestorsOf(s *snapshot.Snapshot) map[string]string {
+func requestorsOf(s *observed.Snapshot) map[string]string {
 	requestors := map[string]string{}
 	for i := range s.Shoot.Maintenances {
 		m := &s.Shoot.Maintenances[i]
@@ -223,7 +224,7 @@ func timeOrNil(t time.Time) *metav1.Time {
 }
 
 // placesOf returns the places of a MachineDeployment (P1).
-func placesOf(deployment *machinev1alpha1.MachineDeployment, s *snapshot.Snapshot, nodes map[string]*corev1.Node) places {
+func placesOf(deployment *machinev1alpha1.MachineDeployment, s *observed.Snapshot, nodes map[string]*corev1.Node) places {
 	template := deployment.Spec.Template.Spec.NodeTemplateSpec.Labels
 	p := places{Pool: cmp.Or(template[evidence.LabelPool], deployment.Name), Zone: template[corev1.LabelTopologyZone]}
 	for i := range s.Seed.Machines {
@@ -240,7 +241,7 @@ func placesOf(deployment *machinev1alpha1.MachineDeployment, s *snapshot.Snapsho
 		}
 	}
 	p.Share = (preservation.Group{}).Of(deployment).Share
-	if p.Share != nil && len(s.Unknown(snapshot.WhatOtherMachines)) == 0 {
+	if p.Share != nil && len(s.Unknown(observed.WhatOtherMachines)) == 0 {
 		p.Free = new(max(*p.Share-p.Used, 0))
 	}
 	return p
@@ -327,7 +328,7 @@ func (o *Options) text(v *overview, wide bool) string {
 		b.WriteString("\nShares, free places and machines without a node are known in the seed only (--seed-namespace).\n")
 	}
 	for _, m := range v.Missing {
-		fmt.Fprintf(&b, "Not known: %s: %s\n", printable(m.What()), printable(m.Reason))
+		fmt.Fprintf(&b, "Not known: %s: %s\n", brief.Printable(m.What()), brief.Printable(m.Reason))
 	}
 	return b.String()
 }
@@ -351,11 +352,11 @@ func (o *overview) only(names []string) {
 func (k *kept) is(name string) bool { return k.Node == name || k.Machine == name }
 
 // exists says that a name is that of a node, or of a machine where these are known.
-func exists(s *snapshot.Snapshot, name string) bool {
+func exists(s *observed.Snapshot, name string) bool {
 	return s.Shoot.Node(name) != nil || s.Seed != nil && s.Seed.Machine(name) != nil
 }
 
-func allExist(s *snapshot.Snapshot, names []string) error {
+func allExist(s *observed.Snapshot, names []string) error {
 	for _, name := range names {
 		switch {
 		case exists(s, name):
@@ -410,7 +411,7 @@ func (l *listFlags) validate() error {
 }
 
 // reached says that what is waited for has happened, or fails if it cannot any more.
-func (l *listFlags) reached(s *snapshot.Snapshot, v *overview) (bool, error) {
+func (l *listFlags) reached(s *observed.Snapshot, v *overview) (bool, error) {
 	held := func(name string) bool {
 		return slices.ContainsFunc(v.Machines, func(k kept) bool { return k.is(name) })
 	}
@@ -468,7 +469,7 @@ It takes the rights to list nodes, and node maintenances where the shoot has the
 }
 
 func (o *Options) list(ctx context.Context, l *listFlags) error {
-	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *snapshot.Snapshot) error {
+	return o.look(ctx, l.from, "", evidence.ReadAll, func(s *observed.Snapshot) error {
 		if err := allExist(s, l.names); err != nil {
 			return missesIn(l.from, err)
 		}

@@ -24,8 +24,8 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/golden"
 )
@@ -275,10 +275,10 @@ var _ = Describe("list", func() {
 		unnamed := *machine.DeepCopy()
 		delete(unnamed.Labels, machinev1alpha1.NodeLabelKey)
 		shown, widest := map[string]kept{}, listHead(false)
-		for _, known := range []snapshot.Snapshot{
-			{Seed: &snapshot.Seed{Machines: []machinev1alpha1.Machine{unnamed}}},
-			{Seed: &snapshot.Seed{Machines: []machinev1alpha1.Machine{*machine}}, Shoot: snapshot.Shoot{Nodes: []corev1.Node{*Node("ip-1", failedNode)}}},
-			{Seed: &snapshot.Seed{Machines: []machinev1alpha1.Machine{*machine}}},
+		for _, known := range []observed.Snapshot{
+			{Seed: &observed.Seed{Machines: []machinev1alpha1.Machine{unnamed}}},
+			{Seed: &observed.Seed{Machines: []machinev1alpha1.Machine{*machine}}, Shoot: observed.Shoot{Nodes: []corev1.Node{*Node("ip-1", failedNode)}}},
+			{Seed: &observed.Seed{Machines: []machinev1alpha1.Machine{*machine}}},
 		} {
 			v := overviewOf(&known)
 			Expect(p.options.changes(&v, shown, &widest, false, false)).To(And(ContainSubstring("Failed:Preserved"), Not(ContainSubstring("Released"))))

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 )
@@ -251,7 +252,7 @@ func (o *Options) awaitMaintenance(ctx context.Context, c client.WithWatch, m *m
 		if is == nil {
 			return done(nil)
 		}
-		if tells := strings.TrimSpace(maintenance.PhaseOf(is) + " " + printable(messageOf(is))); tells != told && tells != "" {
+		if tells := strings.TrimSpace(maintenance.PhaseOf(is) + " " + brief.Printable(messageOf(is))); tells != told && tells != "" {
 			told = tells
 			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", is.Spec.NodeName, told)); err != nil {
 				return false, err

@@ -29,7 +29,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // scheme knows what the plugin reads and writes.
@@ -142,7 +142,7 @@ func (o *Options) sources(name string) (evidence.Sources, error) {
 }
 
 // look shows something of what a bundle of evidence says, or of what read reads if no file is named. Errors name the file.
-func (o *Options) look(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*snapshot.Snapshot, error), show func(*snapshot.Snapshot) error) error {
+func (o *Options) look(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*observed.Snapshot, error), show func(*observed.Snapshot) error) error {
 	s, err := o.known(ctx, from, name, read)
 	if err == nil {
 		err = show(s)
@@ -154,7 +154,7 @@ func (o *Options) look(ctx context.Context, from, name string, read func(context
 }
 
 // known returns what a bundle of evidence says, or what read reads if no file is named.
-func (o *Options) known(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*snapshot.Snapshot, error)) (*snapshot.Snapshot, error) {
+func (o *Options) known(ctx context.Context, from, name string, read func(context.Context, evidence.Sources) (*observed.Snapshot, error)) (*observed.Snapshot, error) {
 	if from == "" {
 		sources, err := o.sources(name)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
@@ -175,7 +176,7 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 		}
 		if c.Reason != phase {
 			phase = c.Reason
-			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(printable(phase+" "+c.Message)))); err != nil {
+			if err := write(o.Out, fmt.Sprintf("node/%s %s\n", name, strings.TrimSpace(brief.Printable(phase+" "+c.Message)))); err != nil {
 				return false, err
 			}
 		}
@@ -183,9 +184,9 @@ func (o *Options) waitForPowerCycle(ctx context.Context, shoot client.WithWatch,
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+cmp.Or(printable(phase), "yet to begin")))
+		return fmt.Errorf("node %s: %w", name, w.inVain(ctx, err, "the power cycle has come to its end: it is "+cmp.Or(brief.Printable(phase), "yet to begin")))
 	case w.wait && phase != v1alpha1.PowerCycleSucceeded:
-		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, printable(phase), name)
+		return fmt.Errorf("node %s: the power cycle ended as %s, see 'kubectl events --for node/%s'", name, brief.Printable(phase), name)
 	}
 	return nil
 }

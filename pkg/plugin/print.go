@@ -17,7 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 const (
@@ -85,16 +85,9 @@ func (o *Options) withHeads(text string, isHead func(line string) bool) string {
 
 func head(cells ...string) line { return line{colour: bold, cells: cells} }
 
-var (
-	// printable returns what can be printed of a text that others wrote.
-	printable = text.Printable
-	// brief returns a duration without the units at its end that are 0.
-	brief = text.Duration
-)
-
 // or returns a cell, or "-" for an empty one.
 func or(cell string) string {
-	if cell = printable(cell); cell == "" {
+	if cell = brief.Printable(cell); cell == "" {
 		return "-"
 	}
 	return cell

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -123,7 +124,7 @@ func howLong(takesUntil bool) string {
 	if takesUntil {
 		return fmt.Sprintf("of at least %s", v1alpha1.MinMachinePreserveTimeout)
 	}
-	return fmt.Sprintf("from %s to %s", v1alpha1.MinMachinePreserveTimeout, brief(v1alpha1.DefaultMaxMachinePreserveTimeout))
+	return fmt.Sprintf("from %s to %s", v1alpha1.MinMachinePreserveTimeout, brief.Duration(v1alpha1.DefaultMaxMachinePreserveTimeout))
 }
 
 func newRequestCommand(o *Options, v *verb) *cobra.Command {

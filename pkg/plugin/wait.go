@@ -33,8 +33,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 // listWatch lists and then watches, which all API servers can do.
@@ -107,7 +108,7 @@ func isTimeout(err error) bool {
 }
 
 // follow calls show with all that is known, now and every second, until the context is done.
-func (o *Options) follow(ctx context.Context, show func(*snapshot.Snapshot) error) error {
+func (o *Options) follow(ctx context.Context, show func(*observed.Snapshot) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	from := evidence.Sources{Clock: o.Clock, SeedNamespace: o.SeedNamespace}
@@ -215,7 +216,7 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 		widest = listHead(l.wide())
 	)
 	shown := map[string]kept{}
-	err := o.follow(limited, func(s *snapshot.Snapshot) error {
+	err := o.follow(limited, func(s *observed.Snapshot) error {
 		v := overviewOf(s)
 		v.only(l.names)
 		text := o.text(&v, l.wide())
@@ -247,9 +248,9 @@ func (o *Options) watchList(ctx context.Context, l *listFlags) error {
 	case errors.Is(err, errReached):
 		return nil
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && l.until == "":
-		return fmt.Errorf("--timeout=%s has passed", brief(l.timeout))
+		return fmt.Errorf("--timeout=%s has passed", brief.Duration(l.timeout))
 	case errors.Is(limited.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("--timeout=%s has passed, and not all of %s are %s: 'kubectl preserve explain NODE' says why", brief(l.timeout), strings.Join(l.names, ", "), l.until)
+		return fmt.Errorf("--timeout=%s has passed, and not all of %s are %s: 'kubectl preserve explain NODE' says why", brief.Duration(l.timeout), strings.Join(l.names, ", "), l.until)
 	case err == nil && l.until != "":
 		return ctx.Err()
 	}
@@ -281,7 +282,7 @@ func (o *Options) changes(v *overview, shown map[string]kept, widest *line, firs
 	// A line with the widest cells so far is the first of each of these tables, so that the columns are those of the last one.
 	for _, l := range lines {
 		for i, cell := range l.cells {
-			if cell = printable(cell); len([]rune(cell)) > len([]rune(widest.cells[i])) {
+			if cell = brief.Printable(cell); len([]rune(cell)) > len([]rune(widest.cells[i])) {
 				widest.cells[i] = cell
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // HealthTimer holds with what machine-controller-manager < 0.62 has: it marks an Unknown machine Failed when
@@ -36,12 +36,12 @@ func (HealthTimer) annotate(machine *machinev1alpha1.Machine, d Decision) {
 	raisePriority(machine)
 }
 
-func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []change.Write {
-	steps := []change.Write{{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d) })}}
+func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []intent.Write {
+	steps := []intent.Write{{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d) })}}
 	if d.Target.Failing() {
 		// The record has been written on this very machine. Its phase may only be replaced if it is still that one.
 		lock := d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineUnknown
-		steps = append(steps, change.Write{Before: d.Machine, Hold: true, Status: true, Lock: lock, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+		steps = append(steps, intent.Write{Before: d.Machine, Hold: true, Status: true, Lock: lock, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			status := &m.Status.CurrentStatus
 			if status.Phase != machinev1alpha1.MachineUnknown {
 				if !isGhost(m) && !slices.Contains(untimed, status.Phase) {
@@ -59,23 +59,23 @@ func (h HealthTimer) hold(d Decision, timeouts facts.Timeouts) []change.Write {
 // machine-controller-manager >= 0.62 left there before it was downgraded.
 var untimed = []machinev1alpha1.MachinePhase{machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff, machinev1alpha1.MachineFailed}
 
-func (HealthTimer) settle(d Decision) []change.Write { return restoreRequest(d) }
+func (HealthTimer) settle(d Decision) []intent.Write { return restoreRequest(d) }
 
 // restoreRequest puts the request on the Node back where it was replaced by the hold of machine-controller-manager >= 0.62.
-func restoreRequest(d Decision) []change.Write {
+func restoreRequest(d Decision) []intent.Write {
 	if _, ok := setAside(d.Machine, true); !ok || d.Node == nil {
 		return nil
 	}
-	return []change.Write{
-		{Before: d.Node, Lock: true, Edit: change.Edit(func(node *corev1.Node) { restoreOnNode(d.Machine, node) })},
-		{Before: d.Machine, AfterAll: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { note(m, func(n *Notes) { n.SetAside = "" }) })},
+	return []intent.Write{
+		{Before: d.Node, Lock: true, Edit: intent.Edit(func(node *corev1.Node) { restoreOnNode(d.Machine, node) })},
+		{Before: d.Machine, AfterAll: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { note(m, func(n *Notes) { n.SetAside = "" }) })},
 	}
 }
 
-func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []change.Write {
-	return []change.Write{
-		{Before: d.Machine, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })},
-		{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+func (HealthTimer) release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
+	return []intent.Write{
+		{Before: d.Machine, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { putBack(m, d, timeouts, now) })},
+		{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			syncNodeRequest(m, d)
 		})},

@@ -10,8 +10,8 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // Holder is the way in which a generation of machine-controller-manager is told to keep its hands off a machine.
@@ -27,12 +27,12 @@ type Holder interface {
 	// cooperate takes over what machine-controller-manager does by itself because of the request.
 	cooperate(d *Decision, g Group, now time.Time)
 	// hold returns the steps that write the record and put the hold in place.
-	hold(d Decision, timeouts facts.Timeouts) []change.Write
+	hold(d Decision, timeouts facts.Timeouts) []intent.Write
 	// settle returns the steps that can wait until the node is protected.
-	settle(d Decision) []change.Write
+	settle(d Decision) []intent.Write
 	// release returns the steps that end the hold and remove what is on the Machine. They also clean a machine that is
 	// not preserved but carries leftovers of a preservation.
-	release(d Decision, timeouts facts.Timeouts, now time.Time) []change.Write
+	release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write
 }
 
 // finish removes the preservation from the Machine's metadata, and leaves a mark if the machine is to be terminated.

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // PreserveExpiry holds with what machine-controller-manager >= 0.62 has: it leaves a machine alone, in any phase, that
@@ -171,16 +171,16 @@ func (d *Decision) heldOnceFailed() bool {
 		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed
 }
 
-func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []change.Write {
+func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []intent.Write {
 	if d.unheld(h) {
-		return []change.Write{{Before: d.Machine, Hold: true, Record: true, Lock: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.unhold(m, d) })}}
+		return []intent.Write{{Before: d.Machine, Hold: true, Record: true, Lock: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { h.unhold(m, d) })}}
 	}
 	// The phase may only be replaced if it is still that one.
 	replacesPhase := d.overdue || d.Target.Failing() && (d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineCrashLoopBackOff || isMisplaced(d.Machine, d.Target))
 	var (
-		annotate        = change.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d) })}
-		annotateAndMark = change.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: change.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d); d.markExpiry(m) })}
-		expire          = change.Write{Before: d.Machine, Hold: true, Status: true, Lock: replacesPhase, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+		annotate        = intent.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d) })}
+		annotateAndMark = intent.Write{Before: d.Machine, Hold: true, Record: true, Lock: !d.Confirm, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { h.annotate(m, d); d.markExpiry(m) })}
+		expire          = intent.Write{Before: d.Machine, Hold: true, Status: true, Lock: replacesPhase, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.Target.Expiry()}
 			if !d.Target.Failing() {
 				return
@@ -197,31 +197,31 @@ func (h PreserveExpiry) hold(d Decision, _ facts.Timeouts) []change.Write {
 	)
 	switch {
 	case d.withoutExpiry():
-		return []change.Write{annotate}
+		return []intent.Write{annotate}
 	case d.native && d.Machine.Status.CurrentStatus.PreserveExpiryTime.Time.Equal(d.Target.Expiry()):
-		return []change.Write{annotateAndMark}
+		return []intent.Write{annotateAndMark}
 	case d.carriesNow() && (d.Current == nil || d.Current.Expiry().Equal(d.Target.Expiry())): // else it would pass for an edit
 		// The annotation that the expiry must not be without is there already: the mark needs no write of its own.
-		return []change.Write{expire, annotateAndMark}
+		return []intent.Write{expire, annotateAndMark}
 	case d.nodeCarries() && !d.stays():
-		setNow := change.Write{Before: d.Node, Hold: true, Lock: true, Edit: change.Edit(func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow })}
-		return []change.Write{annotate, setNow, expire}
+		setNow := intent.Write{Before: d.Node, Hold: true, Lock: true, Edit: intent.Edit(func(node *corev1.Node) { node.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow })}
+		return []intent.Write{annotate, setNow, expire}
 	default:
-		return []change.Write{annotate, expire}
+		return []intent.Write{annotate, expire}
 	}
 }
 
-func (h PreserveExpiry) settle(d Decision) []change.Write {
+func (h PreserveExpiry) settle(d Decision) []intent.Write {
 	if d.unheld(h) {
 		// As in a release, the annotation goes before the expiry.
-		return append(restoreRequest(d), change.Write{Before: d.Machine, AfterAll: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+		return append(restoreRequest(d), intent.Write{Before: d.Machine, AfterAll: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			m.Status.CurrentStatus.PreserveExpiryTime = nil
 		})})
 	}
 	if d.withoutExpiry() || d.mayBeForged() {
 		return nil
 	}
-	return []change.Write{{Before: d.Machine, Edit: change.Edit(d.markExpiry)}}
+	return []intent.Write{{Before: d.Machine, Edit: intent.Edit(d.markExpiry)}}
 }
 
 // withoutExpiry says that no expiry is to be written into the status: it would not stay there, or machine-controller-manager
@@ -264,21 +264,21 @@ func restoreTimer(machine *machinev1alpha1.Machine, record *Record) {
 	}
 }
 
-func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Time) []change.Write {
-	return []change.Write{
+func (h PreserveExpiry) release(d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
+	return []intent.Write{
 		// Without the record nobody knows what the timer was.
-		{Before: d.Machine, AfterAll: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+		{Before: d.Machine, AfterAll: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			putBack(m, d, timeouts, now)
 		})},
 		// The annotation goes before the expiry: with the annotation alone, machine-controller-manager would begin anew.
-		{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+		{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			finish(m, d, now)
 			if d.Current == nil && m.Status.CurrentStatus.PreserveExpiryTime != nil && m.Annotations[v1alpha1.AnnotationPreserve] == preserveValueAutoPreserved {
 				delete(m.Annotations, v1alpha1.AnnotationPreserve) // else machine-controller-manager begins anew at once
 			}
 			dropBeatenRequest(m, d)
 		})},
-		{Before: d.Machine, AfterAll: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+		{Before: d.Machine, AfterAll: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 			switch {
 			case !d.outlast.IsZero():
 				m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{Time: d.outlast}

@@ -15,16 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // Steps returns the writes that carry a decision out, in their order: the hold and the expiry come first when a
 // preservation begins and are cleared last when it ends, so that a crash in between loses nothing (P8). A decision that
 // is carried out already has none, or steps that change nothing.
-func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []change.Write {
+func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []intent.Write {
 	timeouts = timeouts.For(d.Machine)
-	var steps []change.Write
+	var steps []intent.Write
 	switch {
 	case d.Target != nil:
 		marks := d.Node != nil && !d.Target.Provisional && !d.native
@@ -43,7 +43,7 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 	case d.left:
 		return nil
 	case d.Machine.DeletionTimestamp != nil:
-		steps = append(cleanNode(d, now), change.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: change.Edit(dropRecord)})
+		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})
 	case d.Current == nil && holder.obeys(d) && !d.ConsumeRequest:
 		// What is on the node may be machine-controller-manager's: it would put it back.
 		steps = holder.release(d, timeouts, now)
@@ -61,7 +61,7 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 
 // Changes says that a write would change its object as it was decided on. It compares no more than what is edited here: this is asked for
 // all machines each time, and next to none are written to.
-func Changes(write change.Write) bool {
+func Changes(write intent.Write) bool {
 	switch before := write.Before.(type) {
 	case *machinev1alpha1.Machine:
 		after := *before
@@ -82,7 +82,7 @@ func Changes(write change.Write) bool {
 }
 
 // Make makes a write in copies of the objects of a member.
-func Make(write change.Write, m *facts.Member) {
+func Make(write intent.Write, m *facts.Member) {
 	switch write.Before.(type) {
 	case *machinev1alpha1.Machine:
 		m.Machine = m.Machine.DeepCopy()
@@ -100,8 +100,8 @@ const respite = time.Minute
 
 // reprieve puts the deadline off of a machine that has missed it and was not held (H3). machine-controller-manager looks
 // at the machine with our first write, and would have it terminated before the hold is complete.
-func reprieve(d Decision, timeouts facts.Timeouts, now time.Time) change.Write {
-	return change.Write{Before: d.Machine, Hold: true, Lock: true, Status: true, Edit: change.Edit(func(m *machinev1alpha1.Machine) {
+func reprieve(d Decision, timeouts facts.Timeouts, now time.Time) intent.Write {
+	return intent.Write{Before: d.Machine, Hold: true, Lock: true, Status: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = machinev1alpha1.MachineUnknown // the phase whose timer can be shifted
 		m.Status.CurrentStatus.LastUpdateTime = metav1.NewTime(now.Add(respite - timeouts.Health).Truncate(time.Second))
 	})}
@@ -117,17 +117,17 @@ func record(machine *machinev1alpha1.Machine, d Decision) {
 	})
 }
 
-func protection(d Decision, now time.Time) change.Write {
-	return change.Write{
+func protection(d Decision, now time.Time) intent.Write {
+	return intent.Write{
 		Before: d.Node,
 		Lock:   isTainted(d.Node) != d.Target.Drains(), // the list of taints is replaced as a whole
-		Edit:   change.Edit(func(node *corev1.Node) { protect(node); taint(node, d.Target.Drains(), now) }),
+		Edit:   intent.Edit(func(node *corev1.Node) { protect(node); taint(node, d.Target.Drains(), now) }),
 	}
 }
 
 // condition shows the hold on the Node (P11). What is only protected needs none.
-func condition(holder Holder, d Decision, now time.Time) change.Write {
-	return change.Write{Before: d.Node, Status: true, Edit: change.Edit(func(node *corev1.Node) {
+func condition(holder Holder, d Decision, now time.Time) intent.Write {
+	return intent.Write{Before: d.Node, Status: true, Edit: intent.Edit(func(node *corev1.Node) {
 		if d.unheld(holder) {
 			setReleased(node, now)
 			return
@@ -137,15 +137,15 @@ func condition(holder Holder, d Decision, now time.Time) change.Write {
 }
 
 // cleanNode removes all traces of a preservation from the Node.
-func cleanNode(d Decision, now time.Time) []change.Write {
+func cleanNode(d Decision, now time.Time) []intent.Write {
 	if d.Node == nil {
 		return nil
 	}
 	// A request may have been written anew, and the list of taints is replaced as a whole.
 	_, restores := setAside(d.Machine, true)
 	lock := isTainted(d.Node) || d.ConsumeRequest || restores || d.forgedFailed()
-	return []change.Write{
-		{Before: d.Node, Lock: lock, Edit: change.Edit(func(node *corev1.Node) {
+	return []intent.Write{
+		{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) {
 			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
 			// all nodes in the end (P3). One that was never preserved has no condition.
 			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
@@ -157,7 +157,7 @@ func cleanNode(d Decision, now time.Time) []change.Write {
 				consume(node.Annotations)
 			}
 		})},
-		{Before: d.Node, Status: true, Edit: change.Edit(func(node *corev1.Node) { setReleased(node, now) })},
+		{Before: d.Node, Status: true, Edit: intent.Edit(func(node *corev1.Node) { setReleased(node, now) })},
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -366,7 +366,7 @@ func (w *world) reconcile(before []modelMachine) (wrote bool) {
 	// The holds of all machines come first.
 	for _, r := range runs {
 		holds := len(r.steps)
-		if i := slices.IndexFunc(r.steps, func(step change.Write) bool { return !step.Hold }); i >= 0 {
+		if i := slices.IndexFunc(r.steps, func(step intent.Write) bool { return !step.Hold }); i >= 0 {
 			holds = i
 		}
 		for ; holds > 0; holds-- {
@@ -413,12 +413,12 @@ func (w *world) holder() Holder {
 type run struct {
 	*world
 	machine           *machine
-	steps             []change.Write
+	steps             []intent.Write
 	target, untouched bool
 	wrote, nodeFailed bool
 }
 
-func (r *run) do(steps []change.Write) {
+func (r *run) do(steps []intent.Write) {
 	for _, step := range steps {
 		_, onMachine := step.Before.(*machinev1alpha1.Machine)
 		switch {
@@ -443,7 +443,7 @@ func (r *run) checkRespite() {
 	}
 }
 
-func (r *run) onMachine(step change.Write) {
+func (r *run) onMachine(step intent.Write) {
 	old := r.machine.obj
 	edited := *old
 	edited.Annotations = maps.Clone(old.Annotations)
@@ -471,7 +471,7 @@ func (r *run) onMachine(step change.Write) {
 	r.machine.noteSync(old.Annotations)
 }
 
-func (r *run) onNode(step change.Write) {
+func (r *run) onNode(step intent.Write) {
 	old := r.machine.node
 	edited := *old
 	edited.Annotations = maps.Clone(old.Annotations)

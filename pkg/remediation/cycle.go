@@ -105,7 +105,7 @@ func (d *decision) deadline() (time.Time, string) {
 		}
 		return safe, fmt.Sprintf("The host was not off within %s.%s", s.PowerOff, d.hostError())
 	case v1alpha1.PowerCycleMakingNodeSafe:
-		return safe, fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.remains())
+		return safe, fmt.Sprintf("The node was not safe within %s: %s", s.PowerOff, d.contentsText())
 	case v1alpha1.PowerCyclePoweringOn:
 		return r.Since.Add(s.PowerOn), fmt.Sprintf("The host was not on within %s.%s", s.PowerOn, d.hostError())
 	}
@@ -124,11 +124,11 @@ func (d *decision) hostError() string {
 	return " Its own controller says: " + d.Host.Error
 }
 
-func (d *decision) remains() string {
-	if d.Remains == nil {
+func (d *decision) contentsText() string {
+	if d.NodeContents == nil {
 		return "nothing is known of its pods and volumes."
 	}
-	return fmt.Sprintf("%d pods and %d VolumeAttachments were left.", d.Remains.Pods, d.Remains.VolumeAttachments)
+	return fmt.Sprintf("%d pods and %d VolumeAttachments were left.", d.NodeContents.Pods, d.NodeContents.VolumeAttachments)
 }
 
 // powerOff does what the truth table says until the host may be on again. What is not known is waited for.
@@ -221,7 +221,7 @@ func (d *decision) makeSafe() {
 	d.fence = due && d.Host.Live
 	d.Confirm = due && !d.Host.Live
 	d.to.record.Tainted = d.is.record.Tainted || !tainted
-	d.ReadRemains = tainted
+	d.ReadNodeContents = tainted
 	d.wake(d.now.Add(PollInterval))
 }
 
@@ -231,7 +231,7 @@ func (d *decision) isSafe() bool {
 	if d.Node == nil {
 		return !d.NodeUnknown
 	}
-	return d.is.phase == v1alpha1.PowerCycleMakingNodeSafe && isOutOfService(d.Node) && d.Remains != nil && *d.Remains == Remains{}
+	return d.is.phase == v1alpha1.PowerCycleMakingNodeSafe && isOutOfService(d.Node) && d.NodeContents != nil && *d.NodeContents == NodeContents{}
 }
 
 // conclude ends a cycle. What asked for it until then has had its answer, also a request that was made anew in between: the

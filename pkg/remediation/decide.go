@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -451,7 +451,7 @@ func (d *decision) finish() {
 	if !reflect.DeepEqual(d.is, d.to) {
 		after := d.Machine.DeepCopy()
 		if d.to.write(after) {
-			d.WriteMachine, d.PowerOff = &change.Write{Before: d.Machine, After: after, Lock: true}, nil
+			d.WriteMachine, d.PowerOff = &intent.Write{Before: d.Machine, After: after, Lock: true}, nil
 		}
 	}
 	d.editNode()

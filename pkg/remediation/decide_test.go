@@ -59,13 +59,13 @@ var _ = Describe("Decide", func() {
 		}))
 		Expect(m.obj.Annotations).To(HaveKeyWithValue(attemptKey, "1"))
 
-		w.steps, m.remains = nil, Remains{Pods: 1, VolumeAttachments: 1}
+		w.steps, m.contents = nil, NodeContents{Pods: 1, VolumeAttachments: 1}
 		w.act(m)
 		Expect(w.steps).To(Equal([]string{"machine MakingNodeSafe", "taint", "condition"}))
-		Expect(w.last).To(ConsistOf(MatchFields(IgnoreExtras, Fields{"ReadRemains": BeTrue(), "Next": Equal(w.now.Add(5 * time.Second)), "Release": BeFalse()})))
+		Expect(w.last).To(ConsistOf(MatchFields(IgnoreExtras, Fields{"ReadNodeContents": BeTrue(), "Next": Equal(w.now.Add(5 * time.Second)), "Release": BeFalse()})))
 		Expect(m.node.Spec.Taints).To(ConsistOf(corev1.Taint{Key: "node.kubernetes.io/out-of-service", Value: "nodeshutdown", Effect: "NoExecute", TimeAdded: &metav1.Time{Time: w.now}}))
 
-		w.steps, m.remains = nil, Remains{}
+		w.steps, m.contents = nil, NodeContents{}
 		w.run()
 		Expect(w.steps).To(Equal([]string{"machine PoweringOn", "release", "condition"}))
 		Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
@@ -141,22 +141,22 @@ var _ = Describe("Decide", func() {
 	})
 
 	DescribeTable("X1, X5: what there still is of a node",
-		func(expected Remains, pods []*corev1.Pod, attached []string) {
+		func(expected NodeContents, pods []*corev1.Pod, attached []string) {
 			var attachments []*storagev1.VolumeAttachment
 			for _, name := range attached {
 				attachments = append(attachments, &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name}}})
 			}
 			volumes := []*corev1.PersistentVolume{volume("pv", "n", "claim"), volume("ephemeral", "n", "p-scratch"), volume("foreign", "other", "claim"), {ObjectMeta: metav1.ObjectMeta{Name: "free"}}}
-			Expect(RemainsOf(pods, attachments, volumes)).To(Equal(expected))
+			Expect(NodeContentsOf(pods, attachments, volumes)).To(Equal(expected))
 		},
-		Entry("nothing", Remains{}, nil, nil),
-		Entry("a pod and its volume", Remains{Pods: 1, VolumeAttachments: 1}, []*corev1.Pod{using("claim")}, []string{"pv"}),
-		Entry("X5: a pod that stays keeps its volumes", Remains{}, []*corev1.Pod{using("claim", everything)}, []string{"pv", "ephemeral"}),
-		Entry("a volume that another pod uses as well", Remains{Pods: 1, VolumeAttachments: 1}, []*corev1.Pod{using("claim", everything), using("claim")}, []string{"pv"}),
-		Entry("volumes of others, of nobody, and one that is not known", Remains{VolumeAttachments: 3}, []*corev1.Pod{using("claim", everything)}, []string{"foreign", "free", "unknown"}),
+		Entry("nothing", NodeContents{}, nil, nil),
+		Entry("a pod and its volume", NodeContents{Pods: 1, VolumeAttachments: 1}, []*corev1.Pod{using("claim")}, []string{"pv"}),
+		Entry("X5: a pod that stays keeps its volumes", NodeContents{}, []*corev1.Pod{using("claim", everything)}, []string{"pv", "ephemeral"}),
+		Entry("a volume that another pod uses as well", NodeContents{Pods: 1, VolumeAttachments: 1}, []*corev1.Pod{using("claim", everything), using("claim")}, []string{"pv"}),
+		Entry("volumes of others, of nobody, and one that is not known", NodeContents{VolumeAttachments: 3}, []*corev1.Pod{using("claim", everything)}, []string{"foreign", "free", "unknown"}),
 	)
 	It("X1: counts an attachment that names no PersistentVolume", func() {
-		Expect(RemainsOf(nil, []*storagev1.VolumeAttachment{{}}, nil)).To(Equal(Remains{VolumeAttachments: 1}))
+		Expect(NodeContentsOf(nil, []*storagev1.VolumeAttachment{{}}, nil)).To(Equal(NodeContents{VolumeAttachments: 1}))
 	})
 
 	Describe("X2: no host is left off", func() {
@@ -170,7 +170,7 @@ var _ = Describe("Decide", func() {
 				Expect(m.host.requested).To(BeFalse())
 			},
 			Entry("X2: while the host is on, when it is off", func() {}, "PoweringOn"),
-			Entry("X2: while pods are left", func() { m.remains.Pods = 1; w.act(m) }, "PoweringOn"),
+			Entry("X2: while pods are left", func() { m.contents.Pods = 1; w.act(m) }, "PoweringOn"),
 		)
 		It("lets a request go that nobody knows of", func() {
 			m.unset(needsKey)
@@ -229,7 +229,7 @@ var _ = Describe("Decide", func() {
 		)
 		DescribeTable("X2: takes all back of a host from which somebody removed nothing but the request",
 			func(stage func(), phase string) {
-				m.host.claim, m.remains.Pods = true, 1
+				m.host.claim, m.contents.Pods = true, 1
 				w.run()
 				w.act(m)
 				stage()
@@ -267,7 +267,7 @@ var _ = Describe("Decide", func() {
 				beSettled()
 			},
 			Entry("X2: while it was powered off", func() {}, "Failed"),
-			Entry("X2: while its node was made safe", func() { m.remains.Pods = 1; w.act(m) }, "Failed"),
+			Entry("X2: while its node was made safe", func() { m.contents.Pods = 1; w.act(m) }, "Failed"),
 			Entry("X2: when its cycle was over", func() { w.hostsAway = true; w.after(10 * time.Minute); w.hostsAway = false }, "Failed"),
 		)
 		It("X2: leaves alone what is off for another machine", func() {
@@ -421,7 +421,7 @@ var _ = Describe("Decide", func() {
 			Entry("X5: the host does not go off", func() {}, 10*time.Minute),
 			Entry("X5: the host does not go off, and the clock is set back", func() { w.now = w.now.Add(-time.Hour); w.run() }, 10*time.Minute),
 			Entry("X5: its power is not reported", func() { m.host.broken = true }, 10*time.Minute),
-			Entry("X5: pods are left", func() { m.remains.Pods = 1; w.act(m) }, 10*time.Minute),
+			Entry("X5: pods are left", func() { m.contents.Pods = 1; w.act(m) }, 10*time.Minute),
 			Entry("X5: the shoot is away", func() { w.setShootAway(true); w.act(m) }, 10*time.Minute),
 			Entry("X5: the host does not come on", func() { w.act(m); m.host.other = true }, 10*time.Minute),
 			Entry("X5: the host does not come on, and the clock is set back",
@@ -1186,7 +1186,7 @@ var _ = Describe("Decide", func() {
 			Expect(w.last[0].Deadline).To(Equal(w.now.Add(time.Hour)))
 			Expect(w.last[0].Next).To(Equal(w.now.Add(time.Hour)))
 
-			m.host.servicing, m.remains = false, Remains{}
+			m.host.servicing, m.contents = false, NodeContents{}
 			w.run()
 			w.act(m)
 			w.act(m)
@@ -1271,7 +1271,7 @@ var _ = Describe("Decide", func() {
 			Expect(m.host.requested).To(BeFalse())
 		},
 			Entry("X20: while the host is powered off", func() {}),
-			Entry("X20: while its node is made safe", func() { m.remains.Pods = 1; w.act(m); m.remains.Pods = 0 }),
+			Entry("X20: while its node is made safe", func() { m.contents.Pods = 1; w.act(m); m.contents.Pods = 0 }),
 		)
 		It("X2, X20: an owner that got lost is put back after a cycle that failed, and of a machine that is deleted", func() {
 			w.run()
@@ -1434,7 +1434,7 @@ var _ = Describe("Decide", func() {
 				Expect(m.obj.Annotations).NotTo(HaveKey(needsKey))
 			},
 			Entry("X15: while the host is powered off", func() {}),
-			Entry("X15: while the node is made safe", func() { m.remains.Pods = 1; w.act(m) }),
+			Entry("X15: while the node is made safe", func() { m.contents.Pods = 1; w.act(m) }),
 			Entry("X15: while the host is powered on", func() { w.act(m) }),
 			Entry("X15: while the node is awaited", func() { w.act(m); w.act(m) }),
 			Entry("X15: after a cycle that failed", func() { w.act(m); w.act(m); w.after(10 * time.Minute) }),

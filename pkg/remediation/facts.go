@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // Group is a MachineDeployment with its machines and their hosts: what one decision is taken on.
@@ -87,8 +87,8 @@ type Member struct {
 	Host *Host
 	// NoHost says in words why the machine has no host that is its own; empty if it has one, or if nobody knows.
 	NoHost string
-	// Remains are what the node has to be rid of to be safe; nil if that is not known.
-	Remains *Remains
+	// NodeContents are what the node has to be rid of to be safe; nil if that is not known.
+	NodeContents *NodeContents
 	// NodeDenied says that the end of all that is ours must not wait any longer for the Node to be cleaned (P14, X15).
 	NodeDenied bool
 }
@@ -99,25 +99,25 @@ func (m *Member) IsUnasked() bool {
 	return !needs && !m.NodeUnknown && !isAskedOn(m.Node)
 }
 
-// Remains are what there still is of a node that is out of service.
-type Remains struct {
+// NodeContents are what there still is of a node that is out of service.
+type NodeContents struct {
 	// Pods is how many of its pods must leave it, as MustLeave says, VolumeAttachments how many of these name it and are not
 	// those of pods that stay.
 	Pods, VolumeAttachments int
 }
 
-// RemainsOf returns what there still is of a node, of its pods, the VolumeAttachments that name it, and the PersistentVolumes
+// NodeContentsOf returns what there still is of a node, of its pods, the VolumeAttachments that name it, and the PersistentVolumes
 // that these are of. As long as a pod stays, nobody detaches its volumes, and nobody else gets them: they are not waited for.
 // Any VolumeAttachment is whose PersistentVolume is not among these.
-func RemainsOf(pods []*corev1.Pod, attachments []*storagev1.VolumeAttachment, volumes []*corev1.PersistentVolume) Remains {
+func NodeContentsOf(pods []*corev1.Pod, attachments []*storagev1.VolumeAttachment, volumes []*corev1.PersistentVolume) NodeContents {
 	var (
-		remains         Remains
+		contents        NodeContents
 		staying, needed = sets.New[types.NamespacedName](), sets.New[types.NamespacedName]()
 		kept            = sets.New[string]()
 	)
 	for _, pod := range pods {
 		if MustLeave(pod) {
-			remains.Pods++
+			contents.Pods++
 			needed.Insert(ClaimsOf(pod)...)
 		} else {
 			staying.Insert(ClaimsOf(pod)...)
@@ -131,10 +131,10 @@ func RemainsOf(pods []*corev1.Pod, attachments []*storagev1.VolumeAttachment, vo
 	}
 	for _, attachment := range attachments {
 		if volume := attachment.Spec.Source.PersistentVolumeName; volume == nil || !kept.Has(*volume) {
-			remains.VolumeAttachments++
+			contents.VolumeAttachments++
 		}
 	}
-	return remains
+	return contents
 }
 
 // ClaimsOf returns the PersistentVolumeClaims of a pod.
@@ -204,9 +204,9 @@ type Decision struct {
 	// has another UID, and releases what it has asked for before.
 	Release bool
 	// WriteMachine is the change of the Machine, nil for none.
-	WriteMachine *change.Write
+	WriteMachine *intent.Write
 	// WriteNode are the changes of the Node.
-	WriteNode []change.Write
+	WriteNode []intent.Write
 	// PowerOff is on whose behalf the host is to be asked to be off; nil if it is not. All that must be written before is.
 	PowerOff *Owner
 	// Restore is the owner that the request on the host has lost, to be put back; nil for none (X20).
@@ -219,8 +219,8 @@ type Decision struct {
 	// unless the Host is Live. Until the writes of the Machines are done, no other group of the shoot is to be confirmed: both
 	// together could make too many nodes go away.
 	Confirm bool
-	// ReadRemains says that Remains must be known for this machine to go on.
-	ReadRemains bool
+	// ReadNodeContents says that NodeContents must be known for this machine to go on.
+	ReadNodeContents bool
 	// Events are to be told after the writes.
 	Events []Event
 	// Passed is the phase that ended with this decision, and Took for how long it lasted; empty for none. Outcome is how the

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // The taint is a contract with the scheduler and the volume controllers: nothing runs on the node. It is put on only while
@@ -116,7 +116,7 @@ func (d *decision) editNode() {
 		after.Spec.Taints = append(after.Spec.Taints, taint)
 	}
 	if taken || untainted || d.fence {
-		d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after, Lock: true})
+		d.WriteNode = append(d.WriteNode, intent.Write{Before: d.Node, After: after, Lock: true})
 	}
 	d.editCondition()
 }
@@ -146,5 +146,5 @@ func (d *decision) editCondition() {
 		to.LastTransitionTime = metav1.NewTime(d.now)
 	}
 	to.Status, to.Reason, to.Message, to.LastHeartbeatTime = status, d.is.phase, message, metav1.NewTime(d.now)
-	d.WriteNode = append(d.WriteNode, change.Write{Before: d.Node, After: after, Status: true})
+	d.WriteNode = append(d.WriteNode, intent.Write{Before: d.Node, After: after, Status: true})
 }

@@ -53,7 +53,7 @@ var all = []event{
 	{"the host acts", func(_ *world, m *machine, _ *rapid.T) { m.host.act() }},
 	{"the host reports", func(w *world, m *machine, _ *rapid.T) { m.host.report(w.now) }},
 	{"the node boots", func(w *world, m *machine, _ *rapid.T) { w.boot(m) }},
-	{"the node is given up", func(w *world, m *machine, _ *rapid.T) { m.setReady(false, w.now); m.remains.Pods = 0 }},
+	{"the node is given up", func(w *world, m *machine, _ *rapid.T) { m.setReady(false, w.now); m.contents.Pods = 0 }},
 	{"seconds pass", func(w *world, _ *machine, t *rapid.T) { w.pass(time.Second, 50, t) }},
 	{"seconds pass", func(w *world, _ *machine, t *rapid.T) { w.pass(time.Second, 50, t) }},
 	{"minutes pass", func(w *world, _ *machine, t *rapid.T) { w.pass(time.Minute, 12, t) }},
@@ -84,8 +84,8 @@ var all = []event{
 			delete(a, prefix+"cause")
 		})
 	}},
-	{"pods and volumes come", func(_ *world, m *machine, _ *rapid.T) { m.remains.Pods, m.remains.VolumeAttachments = 1, 1 }},
-	{"pods and volumes go", func(_ *world, m *machine, _ *rapid.T) { m.remains.Pods, m.remains.VolumeAttachments = 0, 0 }},
+	{"pods and volumes come", func(_ *world, m *machine, _ *rapid.T) { m.contents.Pods, m.contents.VolumeAttachments = 1, 1 }},
+	{"pods and volumes go", func(_ *world, m *machine, _ *rapid.T) { m.contents.Pods, m.contents.VolumeAttachments = 0, 0 }},
 	{"the node hangs", func(w *world, m *machine, _ *rapid.T) { m.setReady(false, w.now) }},
 	{"the node comes back as it was", func(w *world, m *machine, _ *rapid.T) {
 		if m.host.on {
@@ -238,7 +238,7 @@ func (w *world) finale(t *rapid.T) {
 		m.unset(prefix + "forbidden")
 		m.host.broken, m.host.lies, m.host.other, m.host.taken, m.denied = false, false, false, "", false
 		m.host.flashes, m.host.servicing = false, false
-		m.remains.Pods, m.remains.VolumeAttachments = 0, 0
+		m.contents.Pods, m.contents.VolumeAttachments = 0, 0
 		m.editNode(func(n *corev1.Node) { delete(n.Annotations, markKey) })
 	}
 	sweeps := rapid.Bool().Draw(t, "sweeps")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // OffUntil returns by when the host of a machine must be off no longer because of the cycle that is under way, as its pool's
@@ -58,17 +58,17 @@ func Forget(machine *machinev1alpha1.Machine) bool {
 
 // Clean returns the writes that remove from a node all that is there because of power cycles: the condition, and the very taint
 // of ours if it is ours (X15).
-func Clean(node *corev1.Node, tainted bool) []change.Write {
-	var writes []change.Write
+func Clean(node *corev1.Node, tainted bool) []intent.Write {
+	var writes []intent.Write
 	if tainted {
 		if after := node.DeepCopy(); untaint(after) {
-			writes = append(writes, change.Write{Before: node, After: after, Lock: true})
+			writes = append(writes, intent.Write{Before: node, After: after, Lock: true})
 		}
 	}
 	if shown := v1alpha1.ConditionOf(node, v1alpha1.ConditionPowerCycle); shown != nil {
 		after := node.DeepCopy()
 		after.Status.Conditions = slices.DeleteFunc(after.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle })
-		writes = append(writes, change.Write{Before: node, After: after, Status: true})
+		writes = append(writes, intent.Write{Before: node, After: after, Status: true})
 	}
 	return writes
 }

@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -70,9 +70,9 @@ type machine struct {
 	seen *machinev1alpha1.Machine // by the controller, maybe an old one
 	node *corev1.Node
 	host *host
-	// remains are what is left on the node, forced how many cycles have begun since it was settled.
-	remains Remains
-	begun   int
+	// contents are what is left on the node, forced how many cycles have begun since it was settled.
+	contents NodeContents
+	begun    int
 	// ended is when the last cycle ended, released when the host was last allowed to be on, and bootID that of the node when its host
 	// was off, or when it began.
 	ended, released time.Time
@@ -252,7 +252,7 @@ func (m *machine) setReady(ready bool, now time.Time) {
 
 // member is what the controller knows of a machine.
 func (w *world) member(m *machine) Member {
-	member := Member{Member: facts.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, UnaskedSince: m.quiet, Remains: new(m.remains), NoHost: m.noHost, NodeDenied: m.denied}
+	member := Member{Member: facts.Member{Machine: m.seen, Node: m.node}, Healthy: m.healthy(), Live: m.live, Unasked: m.unasked, UnaskedSince: m.quiet, NodeContents: new(m.contents), NoHost: m.noHost, NodeDenied: m.denied}
 	if m.stale && !m.live {
 		member.Healthy = true
 	}
@@ -263,7 +263,7 @@ func (w *world) member(m *machine) Member {
 		member.Host = new(m.host.seen)
 	}
 	if w.ShootAway {
-		member.Node, member.NodeUnknown, member.Healthy, member.Remains = nil, true, false, nil
+		member.Node, member.NodeUnknown, member.Healthy, member.NodeContents = nil, true, false, nil
 	}
 	return member
 }
@@ -485,7 +485,7 @@ func (w *world) collect(m *machine) {
 	}
 }
 
-func (w *world) writeNode(m *machine, write change.Write) {
+func (w *world) writeNode(m *machine, write intent.Write) {
 	after := write.After.(*corev1.Node)
 	if write.Status {
 		w.step(m, "condition")

@@ -43,9 +43,8 @@ import (
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failuredrain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
@@ -54,6 +53,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/updatedrain"
 )
 
 // Name is the name of the command, of its container, and of its lease.
@@ -268,7 +268,7 @@ func (s *sidecar) addPreservation(context.Context) error {
 }
 
 func (s *sidecar) addDrain(context.Context) error {
-	return (&drain.Reconciler{Timeouts: s.opts.Timeouts, Maintenance: s.opts.NodeMaintenance.Enabled}).AddToManager(s.mgr, s.nodes, s.pods)
+	return (&failuredrain.Reconciler{Timeouts: s.opts.Timeouts, Maintenance: s.opts.NodeMaintenance.Enabled}).AddToManager(s.mgr, s.nodes, s.pods)
 }
 
 func (s *sidecar) addDrainStrategies(context.Context) error {
@@ -276,7 +276,7 @@ func (s *sidecar) addDrainStrategies(context.Context) error {
 	if err != nil {
 		logf.Log.Error(err, "Drain strategies do nothing")
 	}
-	return (&drainstrategy.Reconciler{Strategies: strategies}).AddToManager(s.mgr, s.nodes, s.pods)
+	return (&updatedrain.Reconciler{Strategies: strategies}).AddToManager(s.mgr, s.nodes, s.pods)
 }
 
 func (s *sidecar) addMaintenance(ctx context.Context) error {

@@ -13,8 +13,8 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // The caches keep what the controllers read. What they write are patches between two stripped objects, which leave
@@ -36,7 +36,7 @@ func stripMachineSet(s *machinev1alpha1.MachineSet) {
 func stripMachine(m *machinev1alpha1.Machine) {
 	template := machinev1alpha1.NodeTemplateSpec{}
 	if request, ok := m.Spec.NodeTemplateSpec.Annotations[v1alpha1.AnnotationPreserve]; ok {
-		template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: text.Cut(request)}
+		template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: brief.Cut(request)}
 	}
 	m.Spec = machinev1alpha1.MachineSpec{ProviderID: m.Spec.ProviderID, MachineConfiguration: m.Spec.MachineConfiguration, NodeTemplateSpec: template}
 	status := machinev1alpha1.MachineStatus{CurrentStatus: m.Status.CurrentStatus}

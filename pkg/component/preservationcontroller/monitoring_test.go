@@ -30,8 +30,8 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
-	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failuredrain"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"

@@ -23,9 +23,9 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -166,7 +166,7 @@ func (r *Reconciler) deleteAbove(ctx context.Context, stored []metav1.PartialObj
 		isDeleted, err := r.delete(ctx, &s)
 		errs = append(errs, err)
 		if isDeleted {
-			r.Recorder.Eventf(&corev1.ConfigMap{ObjectMeta: s.ObjectMeta}, nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", text.Note(retention.EvictedNote(&s, limit, true)))
+			r.Recorder.Eventf(&corev1.ConfigMap{ObjectMeta: s.ObjectMeta}, nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", brief.Note(retention.EvictedNote(&s, limit, true)))
 		}
 	}
 	return errors.Join(errs...)

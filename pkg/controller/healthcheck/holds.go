@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 // maxNamed is how many machines or hosts a condition names at most.
@@ -72,5 +72,5 @@ func (h *Holds) Check(ctx context.Context, namespace string) (*extensionshealthc
 		return healthy(), nil
 	}
 	slices.Sort(names)
-	return unhealthy("preserved machines were chosen for deletion before and will be deleted nevertheless: " + strings.Join(text.First(names, maxNamed), ", ")), nil
+	return unhealthy("preserved machines were chosen for deletion before and will be deleted nevertheless: " + strings.Join(brief.First(names, maxNamed), ", ")), nil
 }

@@ -12,8 +12,8 @@ import (
 
 	extensionshealthcheck "github.com/gardener/gardener/extensions/pkg/controller/healthcheck"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/hosts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Hosts checks that no host is off for longer than it may be because of a power cycle (X19).
@@ -39,9 +39,9 @@ func (h *Hosts) Check(ctx context.Context, namespace string) (*extensionshealthc
 		names = append(names, overdue[i].String())
 	}
 	slices.Sort(names)
-	list := strings.Join(text.First(names, maxNamed), ", ")
+	list := strings.Join(brief.First(names, maxNamed), ", ")
 	if found.Unreachable != nil {
-		return progressing(fmt.Sprintf("hosts may be off for longer than their power cycle allows, and cannot be reached: %s: %s", list, text.Cut(found.Unreachable.Error()))), nil
+		return progressing(fmt.Sprintf("hosts may be off for longer than their power cycle allows, and cannot be reached: %s: %s", list, brief.Cut(found.Unreachable.Error()))), nil
 	}
 	return progressing("hosts are off for longer than their power cycle allows: " + list), nil
 }

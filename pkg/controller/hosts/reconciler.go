@@ -17,9 +17,9 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -89,7 +89,7 @@ func (r *Reconciler) release(ctx context.Context, namespace string, driver Drive
 		return nil
 	}
 	if off.Servicing != "" {
-		log.Info("A host is off for too long, but is being serviced", "reason", text.Cut(off.Servicing))
+		log.Info("A host is off for too long, but is being serviced", "reason", brief.Cut(off.Servicing))
 		return nil
 	}
 	holder, err := preservationcontroller.Holder(ctx, r.APIReader, namespace, r.Clock.Now())
@@ -105,7 +105,7 @@ func (r *Reconciler) release(ctx context.Context, namespace string, driver Drive
 	}
 	log.Info("Released a host that was off for too long, because no preservation controller is at work")
 	machine := &machinev1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: off.Owner.Machine, UID: off.Owner.UID}}
-	r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventReasonReleased, eventActionRelease, "%s", text.Note(fmt.Sprintf(
+	r.Recorder.Eventf(machine, nil, corev1.EventTypeWarning, EventReasonReleased, eventActionRelease, "%s", brief.Note(fmt.Sprintf(
 		"The host %s/%s was to be off until %s. It is released by the extension, because no preservation controller is at work.",
 		off.Namespace, off.Name, off.Until.UTC().Format(time.RFC3339))))
 	return nil

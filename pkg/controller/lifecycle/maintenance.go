@@ -20,13 +20,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controller/worker"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // eventActionDeploy is the action of Events about what is deployed.
@@ -97,7 +97,7 @@ func (a *Actuator) keepMaintenance(ctx context.Context, ex *extensionsv1alpha1.E
 		return err
 	}
 	a.Recorder.Eventf(ex, nil, corev1.EventTypeWarning, worker.EventReasonInvalidConfiguration, eventActionDeploy, "%s",
-		text.Note("node maintenance stays what it is: "+invalid.Error()))
+		brief.Note("node maintenance stays what it is: "+invalid.Error()))
 	values.NodeMaintenance = preservationcontroller.MaintenanceEnding
 	if marks[preservationcontroller.AnnotationNodeMaintenance] == "true" {
 		values.NodeMaintenance = preservationcontroller.MaintenanceOn

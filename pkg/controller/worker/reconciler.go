@@ -19,11 +19,11 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/controlplane"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/machinecrd"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/providerconfig"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/share"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Reasons of events.
@@ -140,5 +140,5 @@ func (r *Reconciler) patchAll(ctx context.Context, deployments []machinev1alpha1
 }
 
 func (r *Reconciler) event(regarding, related client.Object, reason, note string) {
-	r.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, eventActionDistribute, "%s", text.Note(note))
+	r.Recorder.Eventf(regarding, related, corev1.EventTypeWarning, reason, eventActionDistribute, "%s", brief.Note(note))
 }

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -34,7 +34,7 @@ type Event struct{ Type, Reason, Note string }
 
 // Show returns the write by which a node that is drained shows how that goes, which changes nothing where it shows that already, and
 // what is told once it is made.
-func Show(node *corev1.Node, progress drain.Progress, now time.Time) (change.Write, []Event) {
+func Show(node *corev1.Node, progress drain.Progress, now time.Time) (intent.Write, []Event) {
 	reason := v1alpha1.ReasonDraining
 	switch {
 	case progress.Done:
@@ -60,5 +60,5 @@ func Show(node *corev1.Node, progress drain.Progress, now time.Time) (change.Wri
 			told = append(told, Event{corev1.EventTypeWarning, EventDrainBlocked, progress.String()})
 		}
 	}
-	return change.Write{Before: node, After: edited, Status: true}, told
+	return intent.Write{Before: node, After: edited, Status: true}, told
 }

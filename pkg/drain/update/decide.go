@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // maxNamed is how many pods, or errors, are named.
@@ -50,7 +50,7 @@ type Decision struct {
 	// Failed says that the drain has failed (D7), and JustFailed that this is not shown on the node yet.
 	Failed, JustFailed bool
 	// Write shows on the node how the drain goes.
-	Write change.Write
+	Write intent.Write
 	// Next is when to look again if nothing changes, zero for never.
 	Next time.Time
 
@@ -171,7 +171,7 @@ func (d Decision) Outcome(errs []error) Outcome {
 func firstOf(errs []error) []error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	if more := len(errs) - maxNamed; more > 0 {
-		return append(errs[:maxNamed], errors.New(text.More(more)))
+		return append(errs[:maxNamed], errors.New(brief.More(more)))
 	}
 	return errs
 }

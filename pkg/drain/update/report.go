@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 )
 
 // Reasons of the Events on Nodes and Pods (D11).
@@ -125,11 +125,11 @@ func namesOf(pods []drain.Pod) string {
 
 func firstNames(names []string) string {
 	slices.Sort(names)
-	return strings.Join(text.First(names, maxNamed), ", ")
+	return strings.Join(brief.First(names, maxNamed), ", ")
 }
 
 // Show returns the write by which a node has the condition, or none if that is nil. It changes nothing where that is so.
-func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) change.Write {
+func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) intent.Write {
 	before, edited := v1alpha1.ConditionOf(node, v1alpha1.ConditionNodeDrain), node.DeepCopy()
 	if wanted == nil || before == nil || before.Status != wanted.Status || before.Reason != wanted.Reason || before.Message != wanted.Message {
 		edited.Status.Conditions = slices.DeleteFunc(edited.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionNodeDrain })
@@ -141,7 +141,7 @@ func Show(node *corev1.Node, wanted *corev1.NodeCondition, now time.Time) change
 			edited.Status.Conditions = append(edited.Status.Conditions, *wanted)
 		}
 	}
-	return change.Write{Before: node, After: edited, Status: true}
+	return intent.Write{Before: node, After: edited, Status: true}
 }
 
 // TimedOut returns the Event that a drain has failed.

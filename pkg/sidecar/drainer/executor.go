@@ -24,10 +24,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -219,10 +219,10 @@ func reasonOf(err error) string {
 		return fmt.Sprintf("no answer within %s", callTimeout)
 	}
 	if cause, ok := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause); ok {
-		return text.Cut(cause.Message)
+		return brief.Cut(cause.Message)
 	}
 	if failed := (*url.Error)(nil); errors.As(err, &failed) {
 		err = failed.Err
 	}
-	return text.Cut(err.Error())
+	return brief.Cut(err.Error())
 }

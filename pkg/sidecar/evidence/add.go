@@ -21,8 +21,8 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 )
 
 // ControllerName is the name of the controller.
@@ -49,7 +49,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 			Shoot:         clients.shoot,
 			Seed:          clients.seed,
 			SeedNamespace: namespace,
-			Controller:    &snapshot.Controller{Injected: true, Args: r.Args},
+			Controller:    &observed.Controller{Injected: true, Args: r.Args},
 		})
 	}
 	serveZeros()

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -46,10 +46,10 @@ func (e *environment) hostile(labels, names int) {
 			_, _ = random.Read(data)
 			pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: base64.RawURLEncoding.EncodeToString(data)}})
 		}
-		return &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: snapshot.Snapshot{
+		return &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: observed.Snapshot{
 			Time:  e.clock.Now(),
-			Shoot: snapshot.Shoot{Pods: pods},
-			Seed:  &snapshot.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*Machine(machine)}},
+			Shoot: observed.Shoot{Pods: pods},
+			Seed:  &observed.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*Machine(machine)}},
 		}}, nil
 	}
 }

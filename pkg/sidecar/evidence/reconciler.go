@@ -29,13 +29,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Reasons of the Events on Machines and ConfigMaps.
@@ -180,8 +180,8 @@ func (r *Reconciler) store(ctx context.Context, machine *machinev1alpha1.Machine
 }
 
 // isIncomplete says that the shoot or the seed could not be asked.
-func isIncomplete(s *snapshot.Snapshot) bool {
-	return s.Seed == nil || slices.ContainsFunc(s.Unknown(snapshot.WhatNode, snapshot.WhatPods, snapshot.WhatNodeEvents, snapshot.WhatMachineEvents), func(m snapshot.Missing) bool { return !m.Partial })
+func isIncomplete(s *observed.Snapshot) bool {
+	return s.Seed == nil || slices.ContainsFunc(s.Unknown(observed.WhatNode, observed.WhatPods, observed.WhatNodeEvents, observed.WhatMachineEvents), func(m observed.Missing) bool { return !m.Partial })
 }
 
 // create creates a ConfigMap with the first name that is free. One may be taken without being listed: it has lost its label, or
@@ -219,7 +219,7 @@ func (r *Reconciler) tellStored(machine *machinev1alpha1.Machine, name string, b
 		return
 	}
 	bundles.WithLabelValues(outcomeIncomplete).Inc()
-	r.tell(machine, corev1.EventTypeWarning, EventIncomplete, note+" Not in it: "+strings.Join(text.First(missing, maxNamed), ", ")+".")
+	r.tell(machine, corev1.EventTypeWarning, EventIncomplete, note+" Not in it: "+strings.Join(brief.First(missing, maxNamed), ", ")+".")
 }
 
 // begin writes on the machine since when evidence of its failure is being gathered, unless that is there, or some is stored. An
@@ -258,7 +258,7 @@ func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Mach
 	after := machine.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationEvidence, value)
 	run := executor.Run{Seed: r.Source, Timeout: callTimeout}
-	run.Do(ctx, change.Write{Before: machine, After: after, Lock: true})
+	run.Do(ctx, intent.Write{Before: machine, After: after, Lock: true})
 	return run.Err()
 }
 
@@ -285,13 +285,13 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 		switch expires, changes := todo.Expire[object.Name]; {
 		case slices.Contains(todo.Delete, object.Name):
 			logf.FromContext(ctx).Info("Deleting evidence whose time is over or that is replaced", "configMap", object.Name)
-			run.Do(ctx, change.Write{Before: object, Delete: true})
+			run.Do(ctx, intent.Write{Before: object, Delete: true})
 		case slices.Contains(todo.Evict, object.Name):
-			if run.Do(ctx, change.Write{Before: object, Delete: true}); run.Written(object) {
-				r.Recorder.Eventf(object, nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", text.Note(retention.EvictedNote(object, shelf.Budget, shelf.IsCapped)))
+			if run.Do(ctx, intent.Write{Before: object, Delete: true}); run.Written(object) {
+				r.Recorder.Eventf(object, nil, corev1.EventTypeWarning, retention.EventEvicted, eventAction, "%s", brief.Note(retention.EvictedNote(object, shelf.Budget, shelf.IsCapped)))
 			}
 		case changes:
-			run.Do(ctx, change.Write{Before: object, After: expiring(object, expires)})
+			run.Do(ctx, intent.Write{Before: object, After: expiring(object, expires)})
 		}
 	}
 	result := reconcile.Result{}
@@ -325,5 +325,5 @@ func expiring(before *corev1.ConfigMap, at time.Time) *corev1.ConfigMap {
 }
 
 func (r *Reconciler) tell(machine *machinev1alpha1.Machine, eventType, reason, note string) {
-	r.Recorder.Eventf(machine, nil, eventType, reason, eventAction, "%s", text.Note(note))
+	r.Recorder.Eventf(machine, nil, eventType, reason, eventAction, "%s", brief.Note(note))
 }

@@ -32,9 +32,9 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -59,7 +59,7 @@ type environment struct {
 	recorder *events.FakeRecorder
 	// gathered counts how often evidence was gathered, and missing is what could not be had.
 	gathered int
-	missing  []snapshot.Missing
+	missing  []observed.Missing
 	// noSeed says that the seed could not be asked, noMachine that nothing could, and during happens while evidence is gathered.
 	noSeed, noMachine bool
 	during            func()
@@ -123,9 +123,9 @@ func (e *environment) restart() {
 				return nil, errors.New("nothing can be learned")
 			}
 			found := Machine(machine)
-			bundle := &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: snapshot.Snapshot{
+			bundle := &evidence.Bundle{Tool: "test", Machine: machine, Node: machine, Snapshot: observed.Snapshot{
 				Time:    e.clock.Now(),
-				Seed:    &snapshot.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*found}},
+				Seed:    &observed.Seed{Namespace: Namespace, Machines: []machinev1alpha1.Machine{*found}},
 				Missing: e.missing,
 			}}
 			if e.noSeed {
@@ -202,9 +202,9 @@ var _ = Describe("Reconciler", func() {
 		Expect(configMap.Immutable).To(HaveValue(BeTrue()))
 		Expect(configMap.BinaryData).To(HaveLen(1))
 		Expect(len(configMap.BinaryData["bundle.tar.gz"])).To(BeNumerically("<=", 900<<10))
-		snapshot, err := evidence.Read(bytes.NewReader(configMap.BinaryData["bundle.tar.gz"]))
+		read, err := evidence.Read(bytes.NewReader(configMap.BinaryData["bundle.tar.gz"]))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(snapshot.Seed.Machines).To(HaveLen(1))
+		Expect(read.Seed.Machines).To(HaveLen(1))
 
 		machine := &machinev1alpha1.Machine{}
 		Expect(e.seed.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: "m"}, machine)).To(Succeed())
@@ -289,22 +289,22 @@ var _ = Describe("Reconciler", func() {
 		Expect(e.gathered).To(Equal(4))
 	},
 		Entry("no answer of the shoot", func(e *environment) {
-			e.missing = []snapshot.Missing{{Thing: snapshot.WhatShoot, Reason: "no answer within 10s"}}
+			e.missing = []observed.Missing{{Thing: observed.WhatShoot, Reason: "no answer within 10s"}}
 		}),
 		Entry("errors of the shoot", func(e *environment) {
-			e.missing = []snapshot.Missing{{Thing: snapshot.WhatPods, Reason: "etcdserver: request timed out"}}
+			e.missing = []observed.Missing{{Thing: observed.WhatPods, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the shoot for the node", func(e *environment) {
-			e.missing = []snapshot.Missing{{Thing: snapshot.WhatNode, Reason: "etcdserver: request timed out"}}
+			e.missing = []observed.Missing{{Thing: observed.WhatNode, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the shoot for its Events", func(e *environment) {
-			e.missing = []snapshot.Missing{{Thing: snapshot.WhatNodeEvents, Reason: "etcdserver: request timed out"}}
+			e.missing = []observed.Missing{{Thing: observed.WhatNodeEvents, Reason: "etcdserver: request timed out"}}
 		}),
 		Entry("errors of the seed", func(e *environment) {
-			e.missing = []snapshot.Missing{{Thing: snapshot.WhatMachineEvents, Reason: "no answer within 10s"}}
+			e.missing = []observed.Missing{{Thing: observed.WhatMachineEvents, Reason: "no answer within 10s"}}
 		}),
 		Entry("no answer of the seed", func(e *environment) {
-			e.noSeed, e.missing = true, []snapshot.Missing{{Thing: snapshot.WhatSeed, Reason: "no answer within 10s"}}
+			e.noSeed, e.missing = true, []observed.Missing{{Thing: observed.WhatSeed, Reason: "no answer within 10s"}}
 		}),
 	)
 
@@ -403,7 +403,7 @@ var _ = Describe("Reconciler", func() {
 
 	It("should tell what could not be had", func() {
 		e := newEnvironment(Machine("m", failed, kept))
-		e.missing = []snapshot.Missing{{Thing: "node m", Reason: "it is gone"}, {Thing: snapshot.WhatPods, Partial: true, Reason: "there are more"}}
+		e.missing = []observed.Missing{{Thing: "node m", Reason: "it is gone"}, {Thing: observed.WhatPods, Partial: true, Reason: "there are more"}}
 		Expect(e.reconcile(ctx, "m")).To(BeZero(), "more than that is not to be had later")
 		Expect(e.told()).To(ConsistOf(And(HavePrefix("Warning EvidenceIncomplete"), ContainSubstring("Not in it: node m (it is gone)"), ContainSubstring("the rest of pods of the node (there are more)"))))
 		Expect(counted("incomplete")).To(Equal(1.0))

@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Timeout is how long a call may take, unless a Run has another one.
@@ -38,9 +38,9 @@ type Run struct {
 	// Timeout is how long a call may take.
 	Timeout time.Duration
 	// Subject is the object that all is about: once it is gone, or a call for it has failed, nothing is written. It may be nil.
-	Subject change.Object
+	Subject intent.Object
 	// Wrote is called after each write. It may be nil.
-	Wrote func(context.Context, change.Write)
+	Wrote func(context.Context, intent.Write)
 
 	objects map[key]*object
 	// order is that in which they were seen.
@@ -55,7 +55,7 @@ type key struct {
 // object is what has become of an object.
 type object struct {
 	key
-	latest        change.Object
+	latest        intent.Object
 	written, gone bool
 	// waits says that a write was left out, so that no later one may be made.
 	waits bool
@@ -63,14 +63,14 @@ type object struct {
 }
 
 // Apply carries out writes with a client.
-func Apply(ctx context.Context, c client.Client, writes ...change.Write) *Run {
+func Apply(ctx context.Context, c client.Client, writes ...intent.Write) *Run {
 	run := &Run{Seed: c, Shoot: c}
 	run.Do(ctx, writes...)
 	return run
 }
 
 // Do carries out writes.
-func (r *Run) Do(ctx context.Context, writes ...change.Write) {
+func (r *Run) Do(ctx context.Context, writes ...intent.Write) {
 	for _, write := range writes {
 		if r.Subject != nil && r.of(r.Subject).isLost() {
 			return
@@ -83,7 +83,7 @@ func (r *Run) Do(ctx context.Context, writes ...change.Write) {
 		if write.Delete {
 			verb = "delete"
 		}
-		var after change.Object
+		var after intent.Object
 		o.note(verb, r.call(ctx, func(ctx context.Context) (err error) { after, err = r.write(ctx, write, o.latest); return err }))
 		if after == nil || o.isLost() {
 			continue
@@ -97,7 +97,7 @@ func (r *Run) Do(ctx context.Context, writes ...change.Write) {
 }
 
 // write makes a write on what has become of its object, and returns what comes back, nil if there is nothing to be written.
-func (r *Run) write(ctx context.Context, write change.Write, latest change.Object) (change.Object, error) {
+func (r *Run) write(ctx context.Context, write intent.Write, latest intent.Object) (intent.Object, error) {
 	writer := r.Shoot
 	if _, isMachine := latest.(*machinev1alpha1.Machine); isMachine {
 		writer = r.Seed
@@ -131,7 +131,7 @@ func (r *Run) write(ctx context.Context, write change.Write, latest change.Objec
 }
 
 // Read reads an object as it is now, on which its next writes are made, and returns whether it could.
-func (r *Run) Read(ctx context.Context, reader client.Reader, obj change.Object) bool {
+func (r *Run) Read(ctx context.Context, reader client.Reader, obj intent.Object) bool {
 	o := r.of(obj)
 	latest := reflect.New(o.kind.Elem()).Interface().(client.Object)
 	o.note("read", r.call(ctx, func(ctx context.Context) error { return reader.Get(ctx, o.name, latest) }))
@@ -149,9 +149,9 @@ func (r *Run) call(ctx context.Context, do func(context.Context) error) error {
 }
 
 // Fail notes that something else has failed for an object.
-func (r *Run) Fail(obj change.Object, err error) { r.of(obj).note("go on with", err) }
+func (r *Run) Fail(obj intent.Object, err error) { r.of(obj).note("go on with", err) }
 
-func (r *Run) of(obj change.Object) *object {
+func (r *Run) of(obj intent.Object) *object {
 	k := key{reflect.TypeOf(obj), client.ObjectKeyFromObject(obj)}
 	if r.objects[k] == nil {
 		if r.objects == nil {
@@ -164,7 +164,7 @@ func (r *Run) of(obj change.Object) *object {
 }
 
 // find returns what has become of an object. It notes nothing: after its last write, a Run may be asked by several goroutines.
-func (r *Run) find(obj change.Object) *object {
+func (r *Run) find(obj intent.Object) *object {
 	if o := r.objects[key{reflect.TypeOf(obj), client.ObjectKeyFromObject(obj)}]; o != nil {
 		return o
 	}
@@ -179,21 +179,21 @@ func (o *object) note(verb string, err error) {
 	case apierrors.IsNotFound(err):
 		o.gone = true
 	case err != nil:
-		o.err = fmt.Errorf("failed to %s %s %s: %w", verb, o.kind.Elem().Name(), strings.TrimPrefix(o.name.String(), "/"), text.CutError(err))
+		o.err = fmt.Errorf("failed to %s %s %s: %w", verb, o.kind.Elem().Name(), strings.TrimPrefix(o.name.String(), "/"), brief.CutError(err))
 	}
 }
 
 // Latest returns what an object was when it was read or written last.
-func Latest[T change.Object](r *Run, obj T) T { return r.find(obj).latest.(T) }
+func Latest[T intent.Object](r *Run, obj T) T { return r.find(obj).latest.(T) }
 
 // Gone says that an object does not exist any more.
-func (r *Run) Gone(obj change.Object) bool { return r.find(obj).gone }
+func (r *Run) Gone(obj intent.Object) bool { return r.find(obj).gone }
 
 // ErrOf returns why a call for an object has failed, nil if none has.
-func (r *Run) ErrOf(obj change.Object) error { return r.find(obj).err }
+func (r *Run) ErrOf(obj intent.Object) error { return r.find(obj).err }
 
 // Written says that an object was written.
-func (r *Run) Written(obj change.Object) bool { return r.find(obj).written }
+func (r *Run) Written(obj intent.Object) bool { return r.find(obj).written }
 
 // Changed says that an object was written, or is gone.
 func (r *Run) Changed() bool {

@@ -22,7 +22,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -76,16 +76,16 @@ var _ = Describe("Run", func() {
 	})
 
 	// mark returns a write that says so on an object.
-	mark := func(obj change.Object, name string) change.Write {
-		return change.Write{Before: obj, Edit: func(o change.Object) { annotate(o, "write", name) }}
+	mark := func(obj intent.Object, name string) intent.Write {
+		return intent.Write{Before: obj, Edit: func(o intent.Object) { annotate(o, "write", name) }}
 	}
-	locked := func(write change.Write) change.Write { write.Lock = true; return write }
-	afterAll := func(write change.Write) change.Write { write.AfterAll = true; return write }
+	locked := func(write intent.Write) intent.Write { write.Lock = true; return write }
+	afterAll := func(write intent.Write) intent.Write { write.AfterAll = true; return write }
 	// to returns a locked write of a state.
-	to := func(obj *corev1.Node, edit func(*corev1.Node)) change.Write {
+	to := func(obj *corev1.Node, edit func(*corev1.Node)) intent.Write {
 		after := obj.DeepCopy()
 		edit(after)
-		return change.Write{Before: obj, After: after, Lock: true}
+		return intent.Write{Before: obj, After: after, Lock: true}
 	}
 	// others change an object behind our back.
 	others := func(ctx context.Context, obj client.Object) {
@@ -100,7 +100,7 @@ var _ = Describe("Run", func() {
 
 	It("should write in order, each on what came back of the one before", func(ctx SpecContext) {
 		others(ctx, machine)
-		run.Do(ctx, mark(machine, "1"), locked(change.Write{Before: machine, Edit: func(o change.Object) {
+		run.Do(ctx, mark(machine, "1"), locked(intent.Write{Before: machine, Edit: func(o intent.Object) {
 			Expect(o.GetAnnotations()).To(HaveKeyWithValue("others", "true"))
 			annotate(o, "write", "2")
 		}}), mark(node, "3"))
@@ -112,7 +112,7 @@ var _ = Describe("Run", func() {
 	})
 
 	It("should lock states against others, and not against itself", func(ctx SpecContext) {
-		writes := []change.Write{
+		writes := []intent.Write{
 			to(node, func(n *corev1.Node) { n.Spec.Unschedulable = true }),
 			{Before: node, After: func() *corev1.Node { n := node.DeepCopy(); n.Status.NodeInfo.BootID = "b"; return n }(), Status: true, Lock: true},
 		}
@@ -125,7 +125,7 @@ var _ = Describe("Run", func() {
 	})
 
 	It("should delete the very object that was decided on", func(ctx SpecContext) {
-		deleted := change.Write{Before: node, Delete: true}
+		deleted := intent.Write{Before: node, Delete: true}
 		others(ctx, node)
 		Expect(pace.OnlyConflicts(Apply(ctx, c, locked(deleted)).Err())).To(BeTrue(), "it has changed")
 
@@ -145,7 +145,7 @@ var _ = Describe("Run", func() {
 		theirs := node.DeepCopy()
 		theirs.Status.Conditions = []corev1.NodeCondition{{Type: "Theirs", Status: corev1.ConditionTrue}}
 		Expect(c.Status().Patch(ctx, theirs, client.MergeFrom(node))).To(Succeed())
-		run.Do(ctx, change.Write{Before: node, Status: true, Edit: change.Edit(func(n *corev1.Node) {
+		run.Do(ctx, intent.Write{Before: node, Status: true, Edit: intent.Edit(func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Ours", Status: corev1.ConditionTrue})
 		})})
 		Expect(run.Err()).NotTo(HaveOccurred())
@@ -155,7 +155,7 @@ var _ = Describe("Run", func() {
 	It("should call for nothing that changes nothing", func(ctx SpecContext) {
 		write := mark(machine, "1")
 		Expect(write.Changes()).To(BeTrue())
-		run.Do(ctx, write, write, change.Write{Before: node, After: node.DeepCopy()})
+		run.Do(ctx, write, write, intent.Write{Before: node, After: node.DeepCopy()})
 		Expect(calls).To(Equal([]string{"1"}))
 		Expect(run.Written(node)).To(BeFalse())
 	})
@@ -178,7 +178,7 @@ var _ = Describe("Run", func() {
 
 	It("should tell of each write", func(ctx SpecContext) {
 		var told int
-		run.Wrote = func(_ context.Context, _ change.Write) {
+		run.Wrote = func(_ context.Context, _ intent.Write) {
 			told++
 			Expect(calls).To(HaveLen(told))
 		}
@@ -253,7 +253,7 @@ var _ = Describe("Run", func() {
 			<-ctx.Done()
 			return ctx.Err()
 		}})
-		run.Do(ctx, mark(node, "1"), change.Write{Before: machine, Edit: func(change.Object) { panic("no such annotation") }})
+		run.Do(ctx, mark(node, "1"), intent.Write{Before: machine, Edit: func(intent.Object) { panic("no such annotation") }})
 		Expect(run.ErrOf(node)).To(MatchError(context.DeadlineExceeded))
 		Expect(run.ErrOf(machine)).To(MatchError(ContainSubstring("panic: no such annotation")))
 

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
@@ -27,10 +27,10 @@ import (
 // others waiting: some are left then, and it may be called again.
 func End(ctx context.Context, c client.Client, now time.Time) error {
 	// Nodes come first: a finalizer is what is left of the record that there is something to undo on its own node.
-	nodesErr := shoot.EndEach(ctx, c, &corev1.NodeList{}, func(obj client.Object) ([]change.Write, error) {
+	nodesErr := shoot.EndEach(ctx, c, &corev1.NodeList{}, func(obj client.Object) ([]intent.Write, error) {
 		return cleanNode(obj.(*corev1.Node)), nil
 	})
-	return errors.Join(nodesErr, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, func(obj client.Object) ([]change.Write, error) {
+	return errors.Join(nodesErr, shoot.EndEach(ctx, c, &v1alpha1.NodeMaintenanceList{}, func(obj client.Object) ([]intent.Write, error) {
 		nm := obj.(*v1alpha1.NodeMaintenance)
 		if nodesErr != nil {
 			if err := isSetBack(ctx, c, nm.Spec.NodeName); err != nil {
@@ -52,7 +52,7 @@ func isSetBack(ctx context.Context, c client.Client, name string) error {
 	return err
 }
 
-func cleanNode(node *corev1.Node) []change.Write {
+func cleanNode(node *corev1.Node) []intent.Write {
 	if !maintenance.IsMarked(node) {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
@@ -89,13 +89,13 @@ var _ = Describe("What is kept of a NodeMaintenance", func() {
 			Expect(err).NotTo(HaveOccurred())
 			after := before.DeepCopy()
 			edit(after)
-			run := executor.Apply(ctx, c, change.Write{Before: before, After: after, Lock: true})
+			run := executor.Apply(ctx, c, intent.Write{Before: before, After: after, Lock: true})
 			Expect(run.Err()).NotTo(HaveOccurred())
 			before = executor.Latest(run, before)
 			after = before.DeepCopy()
 			after.Status.WaitForCompletion, after.Status.Drain = nil, nil
 			domain.SetPhase(&after.Status, "Pending", "", 1, Start)
-			Expect(executor.Apply(ctx, c, change.Write{Before: before, After: after, Status: true, Lock: true}).Err()).To(Succeed())
+			Expect(executor.Apply(ctx, c, intent.Write{Before: before, After: after, Status: true, Lock: true}).Err()).To(Succeed())
 
 			now := &v1alpha1.NodeMaintenance{}
 			Expect(c.Get(ctx, client.ObjectKeyFromObject(stored), now)).To(Succeed())

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Tell tells an Event.
@@ -23,5 +23,5 @@ func Tell(recorder events.EventRecorder, e maintenance.Event) {
 	if e.Reason == maintenance.EventConditionChanged {
 		action = e.Note
 	}
-	recorder.Eventf(e.Maintenance, nil, eventType, e.Reason, action, "%s", text.Note(e.Note))
+	recorder.Eventf(e.Maintenance, nil, eventType, e.Reason, action, "%s", brief.Note(e.Note))
 }

@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 var _ = Describe("RetryConflicts", func() {
@@ -56,7 +56,7 @@ var _ = Describe("RetryConflicts", func() {
 	},
 		Entry("nothing", nil, false),
 		Entry("a conflict", conflict, true),
-		Entry("one with words", fmt.Errorf("failed: %w", text.CutError(conflict)), true),
+		Entry("one with words", fmt.Errorf("failed: %w", brief.CutError(conflict)), true),
 		Entry("several", errors.Join(fmt.Errorf("failed: %w", conflict), errors.Join(conflict)), true),
 		Entry("anything else", fmt.Errorf("failed: %w", other), false),
 		Entry("a conflict and anything else", errors.Join(conflict, other), false),

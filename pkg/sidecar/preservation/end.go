@@ -47,7 +47,7 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 		decisions[i].NodeDenied = decisions[i].NodeUnknown && !r.Nodes.Known()
 	}
 	runs, _ := r.pending(decisions, poolOf(deployment), now)
-	memory := &memory{}
+	memory := &backlog{}
 	r.carryOut(ctx, memory, memory.begin(runs, nil, now), func() {})
 
 	errs := []error{unread, ctx.Err()}

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/events"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Events tells people what happens, on the Machine in the seed and on the Node in the shoot.
@@ -54,7 +54,7 @@ type notice struct {
 
 // notify tells people what does not change a machine but explains it: a request that cannot be understood (R3, R5), a
 // failed machine that the share had no place for (T6), a request that operators do not allow (R6, P13). It repeats nothing that was told in the round before.
-func (r *Reconciler) notify(m *memory, pool string, decisions []preservation.Decision) {
+func (r *Reconciler) notify(m *backlog, pool string, decisions []preservation.Decision) {
 	notices := sets.New[notice]()
 
 	for i := range decisions {
@@ -98,11 +98,11 @@ func invalid(request preservation.Request, maxTimeout time.Duration) map[string]
 	notes := map[string]string{}
 	if request.Invalid != "" {
 		notes[preservation.EventInvalidRequest] = fmt.Sprintf("Annotation %s=%q is ignored, valid are %q, %q, %q and %q",
-			v1alpha1.AnnotationPreserve, text.Cut(request.Invalid), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
+			v1alpha1.AnnotationPreserve, brief.Cut(request.Invalid), v1alpha1.RequestNow, v1alpha1.RequestWhenFailed, v1alpha1.RequestFalse, v1alpha1.RequestTrue)
 	}
 	if request.InvalidTimeout != "" {
 		notes[preservation.EventInvalidTimeout] = fmt.Sprintf("Annotation %s=%q is ignored, valid is a duration from %s to %s, for example %q",
-			v1alpha1.AnnotationTimeout, text.Cut(request.InvalidTimeout), v1alpha1.MinMachinePreserveTimeout, maxTimeout, "36h")
+			v1alpha1.AnnotationTimeout, brief.Cut(request.InvalidTimeout), v1alpha1.MinMachinePreserveTimeout, maxTimeout, "36h")
 	}
 	return notes
 }

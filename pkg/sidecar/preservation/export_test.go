@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -30,8 +30,8 @@ var (
 func (r *Reconciler) OnEnqueue(f func(reconcile.Request)) { r.enqueue = f }
 
 // Hold runs those of the steps that make the hold, and returns how many are left.
-func Hold(ctx context.Context, steps []change.Write) int {
-	r := &run{Reconciler: &Reconciler{}, decision: &preservation.Decision{}, steps: steps}
+func Hold(ctx context.Context, steps []intent.Write) int {
+	r := &task{Reconciler: &Reconciler{}, decision: &preservation.Decision{}, steps: steps}
 	r.hold(ctx)
 	return len(r.steps)
 }

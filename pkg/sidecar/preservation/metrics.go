@@ -88,8 +88,8 @@ func poolOf(deployment *machinev1alpha1.MachineDeployment) string {
 
 // observe replaces the gauges of one MachineDeployment by what is written on its machines: as they were read, or as a run
 // has left them.
-func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.Group, ended []*run, now time.Time) {
-	runs := make(map[types.UID]*run, len(ended))
+func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.Group, ended []*task, now time.Time) {
+	runs := make(map[types.UID]*task, len(ended))
 	for _, run := range ended {
 		runs[run.uid()] = run
 	}

@@ -58,7 +58,7 @@ type Reconciler struct {
 	Clock       clock.PassiveClock
 	Events      Events
 
-	memories sync.Map // *memory by reconcile.Request
+	memories sync.Map // *backlog by reconcile.Request
 	// enqueue adds to the workqueue. Nil: there is none.
 	enqueue func(reconcile.Request)
 }
@@ -86,8 +86,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("failed to read the MachineDeployment: %w", err)
 	}
 
-	value, _ := r.memories.LoadOrStore(req, newMemory())
-	memory := value.(*memory)
+	value, _ := r.memories.LoadOrStore(req, newBacklog())
+	memory := value.(*backlog)
 	// This comes before the reads: a run that ends in between is counted as under way, and not as one that never was.
 	busy := memory.busy()
 
@@ -126,7 +126,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // decide reads a MachineDeployment's machines through reader and decides on them. Those that are being given a place
 // within the share count as having it: their record may be written, or not, at any time (P1).
-func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, busy map[types.UID]*run) (preservation.Group, []preservation.Decision, time.Time, error) {
+func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deployment *machinev1alpha1.MachineDeployment, busy map[types.UID]*task) (preservation.Group, []preservation.Decision, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group, err := r.group(ctx, reader, deployment, anyMachine)

@@ -20,7 +20,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
@@ -346,10 +346,10 @@ var _ = Describe("Rounds", func() {
 	}
 
 	It("should run steps that all belong to the hold", func(ctx SpecContext) {
-		write := change.Write{Before: Machine("m"), Edit: func(change.Object) {}}
+		write := intent.Write{Before: Machine("m"), Edit: func(intent.Object) {}}
 		hold := write
 		hold.Hold = true
-		Expect(Hold(ctx, []change.Write{hold, hold})).To(BeZero())
-		Expect(Hold(ctx, []change.Write{hold, write})).To(Equal(1))
+		Expect(Hold(ctx, []intent.Write{hold, hold})).To(BeZero())
+		Expect(Hold(ctx, []intent.Write{hold, write})).To(Equal(1))
 	})
 })

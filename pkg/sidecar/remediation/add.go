@@ -41,8 +41,8 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, nodes *shoot.Nodes, pods 
 	r.SourceReader = mgr.GetAPIReader()
 	r.Nodes = nodes
 	r.Driver = hosts.Driver
-	r.ReadRemains = func(ctx context.Context, node string) (remediation.Remains, error) {
-		return ReadRemains(ctx, pods, node)
+	r.ReadNodeContents = func(ctx context.Context, node string) (remediation.NodeContents, error) {
+		return ReadNodeContents(ctx, pods, node)
 	}
 	if r.QuietTime == 0 {
 		r.QuietTime = remediation.DefaultQuietTime

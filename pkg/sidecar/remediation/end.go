@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -27,7 +27,7 @@ func End(ctx context.Context, c client.Client, machines []machinev1alpha1.Machin
 			tainted.Insert(machines[i].Labels[machinev1alpha1.NodeLabelKey])
 		}
 	}
-	return shoot.EndEach(ctx, c, &corev1.NodeList{}, func(obj client.Object) ([]change.Write, error) {
+	return shoot.EndEach(ctx, c, &corev1.NodeList{}, func(obj client.Object) ([]intent.Write, error) {
 		return remediation.Clean(obj.(*corev1.Node), tainted.Has(obj.GetName())), nil
 	})
 }

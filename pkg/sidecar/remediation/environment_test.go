@@ -75,8 +75,8 @@ type environment struct {
 	// meanwhile is called before each call to an API server, and cached before each read from a cache.
 	meanwhile func(call string)
 	cached    func()
-	// remains is what is left on nodes.
-	remains remediation.Remains
+	// contents is what is left on nodes.
+	contents remediation.NodeContents
 	// away says that the shoot's API server is, back since when it is again, and unknown that hosts are not known.
 	away, unknown bool
 	back          time.Time
@@ -166,8 +166,8 @@ func (e *environment) restart() {
 		SourceReader: direct,
 		Nodes:        nodes{cached, direct, e},
 		Driver:       known,
-		ReadRemains: func(context.Context, string) (remediation.Remains, error) {
-			return e.remains, e.called("read what is left", false)
+		ReadNodeContents: func(context.Context, string) (remediation.NodeContents, error) {
+			return e.contents, e.called("read what is left", false)
 		},
 		Seed:           "seed",
 		QuietTime:      remediation.DefaultQuietTime,

@@ -20,18 +20,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // group returns a MachineDeployment with those of its machines that matter, and nil if there are none: as the cache has them, or,
 // if any are to be read live, as the API server has all of them. The nodes and the hosts of the live ones, and of all whose host
 // may be kept off, are read live as well; those of the others are as they are in the cache, as are the Others where none of the
 // live ones may be switched off. With an error and a group, some hosts are not known.
-func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) (*remediation.Group, error) {
+func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *observations, live sets.Set[types.UID]) (*remediation.Group, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
@@ -73,8 +73,8 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 			NodeDenied: memory.denied(machine.UID, r.Clock.Now()),
 		}
 		member.Unasked, member.UnaskedSince = memory.unasked(machine.UID)
-		if left := memory.left(machine.UID); left.Remains != (remediation.Remains{}) { // a node that was safe must be read anew
-			member.Remains = &left.Remains
+		if left := memory.left(machine.UID); left.NodeContents != (remediation.NodeContents{}) { // a node that was safe must be read anew
+			member.NodeContents = &left.NodeContents
 		}
 		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; name != "" {
 			if member.NodeUnknown = group.ShootAway; !member.NodeUnknown {
@@ -102,7 +102,7 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *m
 		listing, cancel := context.WithTimeout(ctx, listTimeout)
 		defer cancel()
 		if group.Others, group.OtherCycles, err = others(listing, req.Namespace, from, group.Members); err != nil {
-			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", text.CutError(err).Error())
+			logf.FromContext(ctx).Info("Not known how many nodes are ready", "reason", brief.CutError(err).Error())
 		}
 	}
 	return group, errors.Join(errs...)

@@ -41,8 +41,8 @@ type Reconciler struct {
 	Nodes        Nodes
 	// Driver returns what reads and switches the hosts, nil as long as they are not known.
 	Driver func() *host.Driver
-	// ReadRemains returns what there still is of a node, as the API server of the shoot has it.
-	ReadRemains func(ctx context.Context, node string) (remediation.Remains, error)
+	// ReadNodeContents returns what there still is of a node, as the API server of the shoot has it.
+	ReadNodeContents func(ctx context.Context, node string) (remediation.NodeContents, error)
 	// Seed is the name by which hosts know the seed.
 	Seed string
 	// AllowNodes says that power cycles may be asked for on Nodes (X11).
@@ -66,7 +66,7 @@ type Reconciler struct {
 	// Recorder tells of Events on Machines, ShootRecorder on Nodes.
 	Recorder, ShootRecorder events.EventRecorder
 
-	memories sync.Map // *memory by reconcile.Request
+	memories sync.Map // *observations by reconcile.Request
 	// confirming is held from when a group is read live until its Machines are written: two groups would each see the nodes that
 	// the other is about to take away as ready (X8).
 	confirming sync.Mutex
@@ -87,11 +87,11 @@ type Nodes interface {
 // decisions out. What follows from that is decided when the objects that were written are seen. It returns an error if it
 // could not read what to decide on, or reach a Machine or a host.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	value, _ := r.memories.LoadOrStore(req, newMemory())
-	memory := value.(*memory)
+	value, _ := r.memories.LoadOrStore(req, newObservations())
+	memory := value.(*observations)
 
 	decisions, err := r.decide(ctx, req, memory, nil)
-	var runs []run
+	var runs []task
 	if slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.Confirm }) {
 		decisions, runs, err = r.confirm(ctx, req, memory, decisions)
 	} else {
@@ -112,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
 // decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
-func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *memory, decisions []remediation.Decision) ([]remediation.Decision, []run, error) {
+func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
 	r.confirming.Lock()
 	defer r.confirming.Unlock()
 	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
@@ -123,14 +123,14 @@ func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory 
 
 // decide returns the decisions on a group, of which so many machines are read live, nil if there is none. With an error, some
 // hosts are not known as they are.
-func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *memory, live sets.Set[types.UID]) ([]remediation.Decision, error) {
+func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *observations, live sets.Set[types.UID]) ([]remediation.Decision, error) {
 	read := r.Clock.Now()
 	group, err := r.group(ctx, req, memory, live)
 	if group == nil {
 		return nil, err
 	}
 	decisions := remediation.Decide(*group, r.Clock.Now())
-	if r.readRemains(ctx, memory, group, decisions) {
+	if r.readContents(ctx, memory, group, decisions) {
 		decisions = remediation.Decide(*group, r.Clock.Now())
 	}
 	if group.Settings != nil && group.Others == nil {
@@ -142,28 +142,28 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *
 	return decisions, err
 }
 
-// readRemains completes the group with what is left on the nodes that are out of service, and says whether that is more than
+// readContents completes the group with what is left on the nodes that are out of service, and says whether that is more than
 // was known. What has been read a short time ago is not read again, unless nothing was left then.
-func (r *Reconciler) readRemains(ctx context.Context, memory *memory, group *remediation.Group, decisions []remediation.Decision) bool {
+func (r *Reconciler) readContents(ctx context.Context, memory *observations, group *remediation.Group, decisions []remediation.Decision) bool {
 	known := false
 	for i, d := range decisions {
-		if !d.ReadRemains {
+		if !d.ReadNodeContents {
 			continue
 		}
 		now := r.Clock.Now()
 		left := memory.left(d.Machine.UID)
-		if left.Remains == (remediation.Remains{}) || !now.Before(left.time.Add(remediation.PollInterval)) {
+		if left.NodeContents == (remediation.NodeContents{}) || !now.Before(left.time.Add(remediation.PollInterval)) {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
-			read, err := r.ReadRemains(call, d.Node.Name)
+			read, err := r.ReadNodeContents(call, d.Node.Name)
 			cancel()
 			if err != nil {
 				logf.FromContext(ctx).Info("Not known what is left of a node", "machine", d.Machine.Name, "reason", err.Error())
 				continue
 			}
-			left = remains{read, now}
+			left = contents{read, now}
 			memory.leave(d.Machine.UID, left)
 		}
-		group.Members[i].Remains, known = &left.Remains, true
+		group.Members[i].NodeContents, known = &left.NodeContents, true
 	}
 	return known
 }

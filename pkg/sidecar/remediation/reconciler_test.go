@@ -66,13 +66,13 @@ var _ = Describe("Reconciler", func() {
 		Expect(metric("power_cycle_deadline_timestamp_seconds")).To(HaveKeyWithValue("hosts/m m pool", float64(e.clock.Now().Add(10*time.Minute).Unix())))
 		Expect(e.tainted(ctx, "m")).To(BeFalse())
 
-		e.remains = remediation.Remains{Pods: 1}
+		e.contents = remediation.NodeContents{Pods: 1}
 		e.power(ctx, "m")
 		Expect(e.settle(ctx)).To(Equal(5 * time.Second))
 		Expect(e.phase(ctx, "m")).To(Equal("MakingNodeSafe"))
 		Expect(e.tainted(ctx, "m")).To(BeTrue())
 
-		e.remains = remediation.Remains{}
+		e.contents = remediation.NodeContents{}
 		e.pass(5 * time.Second)
 		e.settle(ctx)
 		Expect(e.phase(ctx, "m")).To(Equal("PoweringOn"))
@@ -554,7 +554,7 @@ var _ = Describe("Reconciler", func() {
 		e.ask(ctx, "m")
 		e.settle(ctx)
 		e.power(ctx, "m")
-		e.remains = remediation.Remains{VolumeAttachments: 1}
+		e.contents = remediation.NodeContents{VolumeAttachments: 1}
 		e.settle(ctx)
 		e.pass(10 * time.Minute)
 		e.fail = func(call string, isWrite bool) error {
@@ -732,7 +732,7 @@ var _ = Describe("Reconciler", func() {
 		e.ask(ctx, "m")
 		e.settle(ctx)
 		Expect(e.calls).To(ContainElement("list *v1.NodeList"), "X8: before it is asked to be off")
-		e.remains = remediation.Remains{Pods: 1}
+		e.contents = remediation.NodeContents{Pods: 1}
 		e.power(ctx, "m")
 		e.settle(ctx)
 		Expect(e.phase(ctx, "m")).To(Equal("MakingNodeSafe"))

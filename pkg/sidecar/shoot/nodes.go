@@ -28,10 +28,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // IndexNode is the index of Machines by the name of their node.
@@ -123,7 +123,7 @@ func ReadNode(ctx context.Context, reader client.Reader, name string) (*corev1.N
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("failed to read node %s: %w", name, text.CutError(err))
+		return nil, fmt.Errorf("failed to read node %s: %w", name, brief.CutError(err))
 	}
 	return node, nil
 }

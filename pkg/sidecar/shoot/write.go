@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/paging"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // pageSize is how many objects are in memory at a time.
@@ -31,7 +31,7 @@ const maxErrors = 10
 // EndEach writes on each object of the empty list's kind, for a shoot that is to do without, however many there are. It returns
 // the first errors of objects, which do not keep others waiting, and none of objects that are gone or of a kind that the shoot does not
 // know.
-func EndEach(ctx context.Context, c client.Client, empty client.ObjectList, clean func(client.Object) ([]change.Write, error)) error {
+func EndEach(ctx context.Context, c client.Client, empty client.ObjectList, clean func(client.Object) ([]intent.Write, error)) error {
 	var errs []error
 	if err := paging.Each(ctx, metav1.ListOptions{Limit: pageSize}, math.MaxInt, func(ctx context.Context, opts metav1.ListOptions) (client.ObjectList, error) {
 		list := empty.DeepCopyObject().(client.ObjectList)
@@ -40,7 +40,7 @@ func EndEach(ctx context.Context, c client.Client, empty client.ObjectList, clea
 		return meta.EachListItem(list, func(obj runtime.Object) error {
 			writes, err := clean(obj.(client.Object))
 			if err != nil {
-				err = fmt.Errorf("failed to set %s back: %w", client.ObjectKeyFromObject(obj.(client.Object)), text.CutError(err))
+				err = fmt.Errorf("failed to set %s back: %w", client.ObjectKeyFromObject(obj.(client.Object)), brief.CutError(err))
 			} else {
 				err = executor.Apply(ctx, c, writes...).Err()
 			}
@@ -50,7 +50,7 @@ func EndEach(ctx context.Context, c client.Client, empty client.ObjectList, clea
 			return nil
 		})
 	}); err != nil && !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
-		errs = append(errs, fmt.Errorf("failed to list objects: %w", text.CutError(err)))
+		errs = append(errs, fmt.Errorf("failed to list objects: %w", brief.CutError(err)))
 	}
 	return errors.Join(errs...)
 }

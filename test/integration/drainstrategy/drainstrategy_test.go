@@ -26,8 +26,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/updatedrain"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
@@ -48,7 +48,7 @@ func startDrainStrategies(ctx context.Context, s *sidecar.Server, strategies dra
 	pods, err := kubernetes.NewForConfig(counted)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
-	Expect((&drainstrategy.Reconciler{Strategies: strategies}).AddToManager(mgr, nodes, pods)).To(Succeed())
+	Expect((&updatedrain.Reconciler{Strategies: strategies}).AddToManager(mgr, nodes, pods)).To(Succeed())
 
 	var running sync.WaitGroup
 	for _, start := range []func(context.Context) error{target.Start, mgr.Start} {

@@ -35,8 +35,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	bundle "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/integration/sidecar"
 )
@@ -166,7 +166,7 @@ var _ = Describe("Evidence", func() {
 		known, err := bundle.Read(bytes.NewReader(archive))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(known.Missing).To(BeEmpty())
-		Expect(known.Seed.Controller).To(Equal(&snapshot.Controller{Injected: true, Args: []string{"--evidence", "--token=[redacted]"}}))
+		Expect(known.Seed.Controller).To(Equal(&observed.Controller{Injected: true, Args: []string{"--evidence", "--token=[redacted]"}}))
 		Expect(known.Seed.Machines).To(HaveLen(2))
 		Expect(known.Seed.MachineSets).To(HaveLen(1))
 		Expect(known.Seed.MachineDeployments).To(HaveLen(1))

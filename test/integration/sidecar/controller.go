@@ -22,7 +22,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failuredrain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -72,7 +72,7 @@ func StartController(ctx context.Context, s *Server, holder domain.Holder, timeo
 
 	Expect(shoot.IndexMachines(ctx, mgr.GetFieldIndexer())).To(Succeed())
 	Expect((&preservation.Reconciler{Holder: holder, MaxTimeout: v1alpha1.DefaultMaxMachinePreserveTimeout, Timeouts: timeouts}).AddToManager(mgr, nodes)).To(Succeed())
-	Expect((&drain.Reconciler{Timeouts: timeouts}).AddToManager(mgr, nodes, pods)).To(Succeed())
+	Expect((&failuredrain.Reconciler{Timeouts: timeouts}).AddToManager(mgr, nodes, pods)).To(Succeed())
 
 	c := &Controller{cancel: cancel, Stopped: make(chan struct{})}
 	shootStopped := make(chan struct{})

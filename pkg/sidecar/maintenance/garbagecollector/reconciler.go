@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // delete deletes a NodeMaintenance as it was read: the requestor may have asked to keep it since.
 func (r *Reconciler) delete(ctx context.Context, nm *v1alpha1.NodeMaintenance, since time.Time, limit time.Duration) error {
-	if run := executor.Apply(ctx, r.Shoot, change.Write{Before: nm, Delete: true, Lock: true}); !run.Written(nm) {
+	if run := executor.Apply(ctx, r.Shoot, intent.Write{Before: nm, Delete: true, Lock: true}); !run.Written(nm) {
 		return run.Err()
 	}
 	logf.FromContext(ctx).Info("Deleted a NodeMaintenance that had its node for too long", "since", since, "phase", domain.PhaseOf(nm))
@@ -95,7 +95,7 @@ func (r *Reconciler) delete(ctx context.Context, nm *v1alpha1.NodeMaintenance, s
 func (r *Reconciler) end(ctx context.Context, nm *v1alpha1.NodeMaintenance, since time.Time, limit time.Duration) error {
 	after := nm.DeepCopy()
 	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationEnded, "true")
-	if run := executor.Apply(ctx, r.Shoot, change.Write{Before: nm, After: after, Lock: true}); !run.Written(nm) {
+	if run := executor.Apply(ctx, r.Shoot, intent.Write{Before: nm, After: after, Lock: true}); !run.Written(nm) {
 		return run.Err()
 	}
 	logf.FromContext(ctx).Info("Ended a NodeMaintenance that nobody let go of", "since", since, "phase", domain.PhaseOf(nm))

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
@@ -35,7 +36,6 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // maxSteps is more than there are steps from one end of a maintenance to the other.
@@ -152,7 +152,7 @@ func (r *Reconciler) read(ctx context.Context, name string) (*domain.Facts, erro
 	defer cancel()
 	if err := r.Live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		if !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("failed to read the node: %w", text.CutError(err))
+			return nil, fmt.Errorf("failed to read the node: %w", brief.CutError(err))
 		}
 		known.Node = nil
 		return known, nil

@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // EventNotUsed says that limits do not count, and why.
@@ -48,11 +48,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !meta.SetStatusCondition(&after.Status.Conditions, condition) {
 		return reconcile.Result{}, nil
 	}
-	if run := executor.Apply(ctx, r.Shoot, change.Write{Before: config, After: after, Status: true, Lock: true}); !run.Written(config) {
+	if run := executor.Apply(ctx, r.Shoot, intent.Write{Before: config, After: after, Status: true, Lock: true}); !run.Written(config) {
 		return reconcile.Result{}, run.Err()
 	}
 	if condition.Status == metav1.ConditionFalse {
-		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, EventNotUsed, condition.Reason, "%s", text.Note(condition.Message))
+		r.Recorder.Eventf(config, nil, corev1.EventTypeWarning, EventNotUsed, condition.Reason, "%s", brief.Note(condition.Message))
 	}
 	return reconcile.Result{}, nil
 }

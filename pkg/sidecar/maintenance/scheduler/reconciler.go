@@ -23,13 +23,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -64,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			logf.FromContext(ctx).Info("Nothing is scheduled without the configuration", "key", maintenance.ConfigKey)
 			return reconcile.Result{}, nil // it is called when there is one
 		}
-		return reconcile.Result{}, fmt.Errorf("failed to read the configuration: %w", text.CutError(err))
+		return reconcile.Result{}, fmt.Errorf("failed to read the configuration: %w", brief.CutError(err))
 	}
 	cached, err := r.decide(ctx, reading{r.Shoot, r.Nodes, 0}, config)
 	if err != nil {
@@ -143,7 +143,7 @@ func (r *Reconciler) each(ctx context.Context, reader client.Reader, pageSize in
 	})
 	pages.PageSize, pages.PageBufferSize = pageSize, 0
 	if err := pages.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error { use(obj); return nil }); err != nil {
-		return text.CutError(err)
+		return brief.CutError(err)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (r *Reconciler) read(ctx context.Context, read func(context.Context) error)
 
 // writeEach writes on each of what was requested. One that has changed since, or of which this fails because of that, is looked
 // at anew.
-func (r *Reconciler) writeEach(ctx context.Context, requests []domain.Request, edit func(domain.Request, *v1alpha1.NodeMaintenance, time.Time) *change.Write) error {
+func (r *Reconciler) writeEach(ctx context.Context, requests []domain.Request, edit func(domain.Request, *v1alpha1.NodeMaintenance, time.Time) *intent.Write) error {
 	var errs []error
 	for _, request := range requests {
 		if err := r.write(ctx, request, edit); client.IgnoreNotFound(err) != nil && !pace.OnlyConflicts(err) {
@@ -166,10 +166,10 @@ func (r *Reconciler) writeEach(ctx context.Context, requests []domain.Request, e
 	return errors.Join(errs...)
 }
 
-func (r *Reconciler) write(ctx context.Context, request domain.Request, edit func(domain.Request, *v1alpha1.NodeMaintenance, time.Time) *change.Write) error {
+func (r *Reconciler) write(ctx context.Context, request domain.Request, edit func(domain.Request, *v1alpha1.NodeMaintenance, time.Time) *intent.Write) error {
 	nm := &v1alpha1.NodeMaintenance{}
 	if err := r.read(ctx, func(ctx context.Context) error { return r.Live.Get(ctx, request.NamespacedName, nm) }); err != nil {
-		return fmt.Errorf("failed to read NodeMaintenance %s: %w", request.NamespacedName, text.CutError(err))
+		return fmt.Errorf("failed to read NodeMaintenance %s: %w", request.NamespacedName, brief.CutError(err))
 	}
 	write := edit(request, nm, r.Clock.Now())
 	if write == nil {

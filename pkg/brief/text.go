@@ -2,9 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package text makes what others wrote, or what there may be much of, fit to be passed on: a value on a Node, what a budget
+// Package brief makes what others wrote, or what there may be much of, fit to be passed on: a value on a Node, what a budget
 // or a webhook answered, or the names of pods (P14).
-package text
+package brief
 
 import (
 	"fmt"

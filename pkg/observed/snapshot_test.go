@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package snapshot_test
+package observed_test
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/snapshot"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
 func TestSnapshot(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/change"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
@@ -35,12 +35,12 @@ const (
 	confirmTimeout = 3 * time.Second
 )
 
-// run carries out the steps of one decision. What it changes is its own until it has ended.
-type run struct {
+// task carries out the steps of one decision. What it changes is its own until it has ended.
+type task struct {
 	*Reconciler
 	decision *preservation.Decision
 	pool     string
-	steps    []change.Write
+	steps    []intent.Write
 	// claimed is the machine with the place within the share that the run is about to write; nil if it is about none.
 	claimed *machinev1alpha1.Machine
 
@@ -55,7 +55,7 @@ type run struct {
 
 // pending returns a run for each decision that there is something to be written for. It says whether some wait for the
 // nodes.
-func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now time.Time) (runs []*run, waits bool) {
+func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now time.Time) (runs []*task, waits bool) {
 	for i := range decisions {
 		d := &decisions[i]
 		steps := preservation.Steps(r.Holder, *d, r.Timeouts, now)
@@ -67,7 +67,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 			waits = true
 			continue
 		}
-		run := &run{
+		run := &task{
 			Reconciler: r,
 			decision:   d,
 			pool:       pool,
@@ -97,10 +97,10 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 // that hangs delay what is to be done for other machines (P12). The steps that hold machines are run before all others
 // (P9). It returns the runs that have ended; whenever another one does, lookAgain is called. The context must outlive the
 // round: it is the controller's.
-func (r *Reconciler) carryOut(ctx context.Context, m *memory, begun []*run, lookAgain func()) []*run {
+func (r *Reconciler) carryOut(ctx context.Context, m *backlog, begun []*task, lookAgain func()) []*task {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	each := func(start func(*run) <-chan struct{}) {
+	each := func(start func(*task) <-chan struct{}) {
 		// None may be left out, or it would be under way for ever.
 		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallelRuns, len(begun), func(i int) {
 			select {
@@ -109,20 +109,20 @@ func (r *Reconciler) carryOut(ctx context.Context, m *memory, begun []*run, look
 			}
 		})
 	}
-	each(func(run *run) <-chan struct{} {
+	each(func(run *task) <-chan struct{} {
 		go run.do(ctx, m, lookAgain)
 		return run.held
 	})
-	each(func(run *run) <-chan struct{} {
+	each(func(run *task) <-chan struct{} {
 		close(run.proceed)
 		return run.ended
 	})
 	return m.leave(begun)
 }
 
-func (r *run) uid() types.UID { return r.decision.Machine.UID }
+func (r *task) uid() types.UID { return r.decision.Machine.UID }
 
-func (r *run) do(ctx context.Context, m *memory, lookAgain func()) {
+func (r *task) do(ctx context.Context, m *backlog, lookAgain func()) {
 	defer close(r.ended)
 	// One that does not end is under way for ever: nothing else is written to its machine.
 	err := panics.Catch(ctx, func() error { r.hold(ctx); return nil })
@@ -138,7 +138,7 @@ func (r *run) do(ctx context.Context, m *memory, lookAgain func()) {
 }
 
 // finish runs the steps that are left.
-func (r *run) finish(ctx context.Context) {
+func (r *task) finish(ctx context.Context) {
 	if r.releases() {
 		r.readNode(ctx)
 		d := *r.decision
@@ -149,12 +149,12 @@ func (r *run) finish(ctx context.Context) {
 }
 
 // hold runs the steps that make the hold: the first ones.
-func (r *run) hold(ctx context.Context) {
+func (r *task) hold(ctx context.Context) {
 	if r.decision.Confirm && !r.confirm(ctx) {
 		r.steps = nil
 		return
 	}
-	others := slices.IndexFunc(r.steps, func(step change.Write) bool { return !step.Hold })
+	others := slices.IndexFunc(r.steps, func(step intent.Write) bool { return !step.Hold })
 	if others < 0 {
 		others = len(r.steps)
 	}
@@ -168,7 +168,7 @@ func (r *run) hold(ctx context.Context) {
 
 // confirm says that the machine is neither preserved nor deleted yet and that the request still stands, whatever the caches know: it
 // would get another expiry.
-func (r *run) confirm(ctx context.Context) bool {
+func (r *task) confirm(ctx context.Context) bool {
 	if !r.writes.Read(ctx, r.SourceReader, r.decision.Machine) {
 		return false
 	}
@@ -189,31 +189,31 @@ func (r *run) confirm(ctx context.Context) bool {
 }
 
 // releases says that the record is about to be removed: nobody would look for our marks on the node any more.
-func (r *run) releases() bool {
+func (r *task) releases() bool {
 	return r.decision.Current != nil && r.decision.Target == nil && r.node() != nil && r.NodeReader != nil
 }
 
 // readNode reads the node as it is now. The cache may not know yet what the run before has put there.
-func (r *run) readNode(ctx context.Context) {
+func (r *task) readNode(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	r.writes.Read(ctx, r.NodeReader, r.decision.Node)
 }
 
 // machine returns the machine as it was read or written last.
-func (r *run) machine() *machinev1alpha1.Machine {
+func (r *task) machine() *machinev1alpha1.Machine {
 	return executor.Latest(&r.writes, r.decision.Machine)
 }
 
 // node returns the node as it was read or written last, nil if there is none, or none any more.
-func (r *run) node() *corev1.Node {
+func (r *task) node() *corev1.Node {
 	if r.decision.Node == nil || r.writes.Gone(r.decision.Node) {
 		return nil
 	}
 	return executor.Latest(&r.writes, r.decision.Node)
 }
 
-func (r *run) nodeErr() error {
+func (r *task) nodeErr() error {
 	if r.decision.Node == nil {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (r *run) nodeErr() error {
 }
 
 // wrote tells of the transition once the record is written: whatever fails after it is caught up with in silence.
-func (r *run) wrote(ctx context.Context, step change.Write) {
+func (r *task) wrote(ctx context.Context, step intent.Write) {
 	if !step.Record || r.decision.Rule == "" || r.recorded {
 		return
 	}
@@ -240,7 +240,7 @@ func (r *run) wrote(ctx context.Context, step change.Write) {
 }
 
 // report has the memory know of the end of the run, and people of its failure.
-func (r *run) report(ctx context.Context, m *memory) outcome {
+func (r *task) report(ctx context.Context, m *backlog) outcome {
 	o := m.end(r, r.Clock.Now())
 	failure := r.writes.Err()
 	if failure == nil || ctx.Err() != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-// memory is what is remembered of the machines of a MachineDeployment from one round to the next. A restarted controller does
+// observations are what is remembered of the machines of a MachineDeployment from one round to the next. A restarted controller does
 // without.
-type memory struct {
+type observations struct {
 	mutex sync.Mutex
-	// denials are the Nodes that could not be written to, and remains what was left on them, by the machine.
-	denials map[types.UID]pace.Failure
-	remains map[types.UID]remains
+	// denials are the Nodes that could not be written to, and contents what was left on them, by the machine.
+	denials  map[types.UID]pace.Failure
+	contents map[types.UID]contents
 	// quiet is when the machines were seen without a request (X16).
 	quiet map[types.UID]quiet
 }
@@ -31,17 +31,17 @@ type quiet struct {
 	over        bool
 }
 
-type remains struct {
-	remediation.Remains
+type contents struct {
+	remediation.NodeContents
 	time time.Time
 }
 
-func newMemory() *memory {
-	return &memory{denials: map[types.UID]pace.Failure{}, remains: map[types.UID]remains{}, quiet: map[types.UID]quiet{}}
+func newObservations() *observations {
+	return &observations{denials: map[types.UID]pace.Failure{}, contents: map[types.UID]contents{}, quiet: map[types.UID]quiet{}}
 }
 
 // denied says that a Node has not been writable for so long that nothing waits for it any more.
-func (m *memory) denied(machine types.UID, now time.Time) bool {
+func (m *observations) denied(machine types.UID, now time.Time) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	d, ok := m.denials[machine]
@@ -49,14 +49,14 @@ func (m *memory) denied(machine types.UID, now time.Time) bool {
 }
 
 // retryAt returns when a Node is to be written to again; zero for now.
-func (m *memory) retryAt(machine types.UID) time.Time {
+func (m *observations) retryAt(machine types.UID) time.Time {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	return m.denials[machine].Until
 }
 
 // wrote remembers how writing to a Node went, and says whether it did not fail in the same way before.
-func (m *memory) wrote(machine types.UID, err error, now time.Time) (news bool) {
+func (m *observations) wrote(machine types.UID, err error, now time.Time) (news bool) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if err == nil {
@@ -70,20 +70,20 @@ func (m *memory) wrote(machine types.UID, err error, now time.Time) (news bool) 
 }
 
 // left returns what was left on the node of a machine when it was read last.
-func (m *memory) left(machine types.UID) remains {
+func (m *observations) left(machine types.UID) contents {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return m.remains[machine]
+	return m.contents[machine]
 }
 
-func (m *memory) leave(machine types.UID, left remains) {
+func (m *observations) leave(machine types.UID, left contents) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	m.remains[machine] = left
+	m.contents[machine] = left
 }
 
 // unasked returns when a machine was last seen without a request, and since when it had none then; zero for never.
-func (m *memory) unasked(machine types.UID) (last, since time.Time) {
+func (m *observations) unasked(machine types.UID) (last, since time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	q := m.quiet[machine]
@@ -92,10 +92,10 @@ func (m *memory) unasked(machine types.UID) (last, since time.Time) {
 
 // keep remembers which machines had no request when they began to be read, and drops what is known of machines that there are no
 // more.
-func (m *memory) keep(members []remediation.Member, read time.Time) {
+func (m *observations) keep(members []remediation.Member, read time.Time) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	denials, remaining, times := map[types.UID]pace.Failure{}, map[types.UID]remains{}, map[types.UID]quiet{}
+	denials, remaining, times := map[types.UID]pace.Failure{}, map[types.UID]contents{}, map[types.UID]quiet{}
 	for _, member := range members {
 		q, ok := m.quiet[member.Machine.UID]
 		if isOver := !member.IsUnasked(); isOver {
@@ -107,9 +107,9 @@ func (m *memory) keep(members []remediation.Member, read time.Time) {
 		if d, ok := m.denials[member.Machine.UID]; ok {
 			denials[member.Machine.UID] = d
 		}
-		if r, ok := m.remains[member.Machine.UID]; ok {
+		if r, ok := m.contents[member.Machine.UID]; ok {
 			remaining[member.Machine.UID] = r
 		}
 	}
-	m.denials, m.remains, m.quiet = denials, remaining, times
+	m.denials, m.contents, m.quiet = denials, remaining, times
 }

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package text_test
+package brief_test
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/text"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 )
 
 func TestText(t *testing.T) {

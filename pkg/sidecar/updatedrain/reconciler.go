@@ -2,11 +2,11 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drainstrategy helps nodes that machine-controller-manager drains because of an update of the shoot's workers,
+// Package updatedrain helps nodes that machine-controller-manager drains because of an update of the shoot's workers,
 // and tells of those that fail to drain. State is in objects: the Machine or the node says since when it is drained, the
 // node's condition whether that has failed. In memory are but back-offs, such as that of pods that come back, and when a
 // selection that is dated ahead was first seen.
-package drainstrategy
+package updatedrain
 
 import (
 	"context"
@@ -23,13 +23,13 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/update"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainer"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // Executor reads budgets and deals with pods.
@@ -153,7 +153,7 @@ func (r *Reconciler) tell(node *corev1.Node, told ...update.Event) {
 		if event.Warning {
 			eventType = corev1.EventTypeWarning
 		}
-		r.Recorder.Eventf(regarding, nil, eventType, event.Reason, event.Action, "%s", text.Note(event.Note))
+		r.Recorder.Eventf(regarding, nil, eventType, event.Reason, event.Action, "%s", brief.Note(event.Note))
 	}
 }
 

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain
+package failuredrain
 
 // What the tests look at beside the exported names.
 var (

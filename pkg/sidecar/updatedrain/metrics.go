@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drainstrategy
+package updatedrain
 
 import (
 	"github.com/prometheus/client_golang/prometheus"

@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drainstrategy_test
+package updatedrain_test
 
 import (
 	"testing"

@@ -24,9 +24,9 @@ const (
 	paceBurst, paceInterval = 10, 10 * time.Second
 )
 
-// memory is what is remembered of a MachineDeployment from one round to the next. A restarted controller does without:
+// backlog is what is remembered of a MachineDeployment from one round to the next. A restarted controller does without:
 // there is no run under way then.
-type memory struct {
+type backlog struct {
 	// notices are what people were told in the last round. They are the round's own.
 	notices sets.Set[notice]
 
@@ -36,39 +36,39 @@ type memory struct {
 	paces     pace.Pace[types.UID]
 	postponed time.Time
 	// runs are those that are under way.
-	runs     map[types.UID]*run
+	runs     map[types.UID]*task
 	failures map[types.UID]*failure
 }
 
-func newMemory() *memory {
-	return &memory{paces: pace.Pace[types.UID]{Burst: paceBurst, Interval: paceInterval}}
+func newBacklog() *backlog {
+	return &backlog{paces: pace.Pace[types.UID]{Burst: paceBurst, Interval: paceInterval}}
 }
 
 // failure is a run that failed.
 type failure struct {
 	pace.Failure
-	intent intent
+	purpose purpose
 	// deniedSince is since when all runs failed on the Node; zero if the last one did not.
 	deniedSince time.Time
 }
 
-// intent is what a run is about. One with another intent does not wait for the end of the back-off, but keeps the pace.
-type intent struct {
+// purpose is what a run is about. One with another purpose does not wait for the end of the back-off, but keeps the pace.
+type purpose struct {
 	rule          preservation.Rule
 	why           reason.Reason
 	machine, node string
 }
 
-func intentOf(d *preservation.Decision) intent {
-	i := intent{rule: d.Rule, why: d.Why, machine: d.Machine.ResourceVersion}
+func purposeOf(d *preservation.Decision) purpose {
+	p := purpose{rule: d.Rule, why: d.Why, machine: d.Machine.ResourceVersion}
 	if d.Node != nil {
-		i.node = d.Node.ResourceVersion
+		p.node = d.Node.ResourceVersion
 	}
-	return i
+	return p
 }
 
 // busy returns the runs that are under way.
-func (m *memory) busy() map[types.UID]*run {
+func (m *backlog) busy() map[types.UID]*task {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	return maps.Clone(m.runs)
@@ -76,11 +76,11 @@ func (m *memory) busy() map[types.UID]*run {
 
 // begin returns those of the pending runs that are to be begun, and counts them as under way. A machine that is busy is
 // left alone, and so is one whose back-off has not ended, or that was written to too often.
-func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) []*run {
+func (m *backlog) begin(pending []*task, busy map[types.UID]*task, now time.Time) []*task {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	if m.runs == nil {
-		m.runs = map[types.UID]*run{}
+		m.runs = map[types.UID]*task{}
 	}
 	// A failure is forgotten when there is nothing to be written any more.
 	failures := map[types.UID]*failure{}
@@ -98,15 +98,15 @@ func (m *memory) begin(pending []*run, busy map[types.UID]*run, now time.Time) [
 	m.failures = failures
 
 	m.postponed = time.Time{}
-	var begun []*run
+	var begun []*task
 	for _, run := range pending {
 		f := failures[run.uid()]
-		if busy[run.uid()] != nil || f != nil && f.intent == intentOf(run.decision) && now.Before(f.Until) {
+		if busy[run.uid()] != nil || f != nil && f.purpose == purposeOf(run.decision) && now.Before(f.Until) {
 			continue
 		}
 		// What failed is repeated at the end of its back-off, and what has a deadline is in time, whatever the pace.
 		repeated := f != nil && !now.Before(f.Until)
-		urgent := isUrgent(run.decision, now) && (f == nil || f.intent.rule != run.decision.Rule || f.intent.why != run.decision.Why)
+		urgent := isUrgent(run.decision, now) && (f == nil || f.purpose.rule != run.decision.Rule || f.purpose.why != run.decision.Why)
 		if !repeated && !urgent {
 			if wait := m.paces.Take(run.uid(), now); wait > 0 {
 				m.postponed = pace.Earliest(m.postponed, now.Add(wait))
@@ -131,7 +131,7 @@ func isUrgent(d *preservation.Decision, now time.Time) bool {
 
 // denied says that the end of a machine's preservation does not wait for the Node any longer: it could not be written to
 // since the timeout, or at the end of the expiry, which a restarted controller knows of as well.
-func (m *memory) denied(d *preservation.Decision, now time.Time) bool {
+func (m *backlog) denied(d *preservation.Decision, now time.Time) bool {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	f := m.failures[d.Machine.UID]
@@ -146,10 +146,10 @@ func (m *memory) denied(d *preservation.Decision, now time.Time) bool {
 }
 
 // leave parts a round from the runs that it has begun, and returns those that have ended.
-func (m *memory) leave(begun []*run) []*run {
+func (m *backlog) leave(begun []*task) []*task {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	var ended []*run
+	var ended []*task
 	for _, run := range begun {
 		if run.left = m.runs[run.uid()] == run; !run.left {
 			ended = append(ended, run)
@@ -169,7 +169,7 @@ type outcome struct {
 }
 
 // end counts a run as under way no longer.
-func (m *memory) end(run *run, now time.Time) outcome {
+func (m *backlog) end(run *task, now time.Time) outcome {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	delete(m.runs, run.uid())
@@ -185,7 +185,7 @@ func (m *memory) end(run *run, now time.Time) outcome {
 	}
 	o := outcome{left: run.left}
 	o.backoff, o.news = f.Again(err, now)
-	f.intent = intentOf(run.decision)
+	f.purpose = purposeOf(run.decision)
 	switch {
 	case run.nodeErr() == nil:
 		f.deniedSince = time.Time{}
@@ -196,7 +196,7 @@ func (m *memory) end(run *run, now time.Time) outcome {
 }
 
 // retry returns when the first back-off ends, or the first machine may be written to again; zero for never.
-func (m *memory) retry() time.Time {
+func (m *backlog) retry() time.Time {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	first := m.postponed

@@ -17,15 +17,15 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // pageSize is how many objects are in memory at a time when they are listed, however many there are.
 const pageSize = 50
 
-// ReadRemains returns what there still is of a node, as the API server of the shoot has it.
-func ReadRemains(ctx context.Context, c kubernetes.Interface, node string) (remediation.Remains, error) {
+// ReadNodeContents returns what there still is of a node, as the API server of the shoot has it.
+func ReadNodeContents(ctx context.Context, c kubernetes.Interface, node string) (remediation.NodeContents, error) {
 	var (
 		pods        []*corev1.Pod
 		attachments []*storagev1.VolumeAttachment
@@ -44,7 +44,7 @@ func ReadRemains(ctx context.Context, c kubernetes.Interface, node string) (reme
 		stays = stays || !remediation.MustLeave(pod) && len(remediation.ClaimsOf(pod)) > 0
 		pods = append(pods, pod)
 	}); err != nil {
-		return remediation.Remains{}, fmt.Errorf("failed to list the pods of node %s: %w", node, text.CutError(err))
+		return remediation.NodeContents{}, fmt.Errorf("failed to list the pods of node %s: %w", node, brief.CutError(err))
 	}
 	if err := each(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return c.StorageV1().VolumeAttachments().List(ctx, opts)
@@ -53,7 +53,7 @@ func ReadRemains(ctx context.Context, c kubernetes.Interface, node string) (reme
 			attachments = append(attachments, attachment)
 		}
 	}); err != nil {
-		return remediation.Remains{}, fmt.Errorf("failed to list the VolumeAttachments: %w", text.CutError(err))
+		return remediation.NodeContents{}, fmt.Errorf("failed to list the VolumeAttachments: %w", brief.CutError(err))
 	}
 	for _, attachment := range attachments {
 		name := attachment.Spec.Source.PersistentVolumeName
@@ -62,16 +62,16 @@ func ReadRemains(ctx context.Context, c kubernetes.Interface, node string) (reme
 		}
 		volume, err := c.CoreV1().PersistentVolumes().Get(ctx, *name, metav1.GetOptions{})
 		if client.IgnoreNotFound(err) != nil {
-			return remediation.Remains{}, fmt.Errorf("failed to get PersistentVolume %s: %w", *name, text.CutError(err))
+			return remediation.NodeContents{}, fmt.Errorf("failed to get PersistentVolume %s: %w", *name, brief.CutError(err))
 		}
 		if err == nil {
 			volumes = append(volumes, volume)
 		}
 	}
-	return remediation.RemainsOf(pods, attachments, volumes), nil
+	return remediation.NodeContentsOf(pods, attachments, volumes), nil
 }
 
-// stripPod leaves what remediation.RemainsOf reads of a pod.
+// stripPod leaves what remediation.NodeContentsOf reads of a pod.
 func stripPod(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, DeletionTimestamp: pod.DeletionTimestamp},

@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot is what is known of nodes and their machines at a time, for who looks at it and asks nobody.
-package snapshot
+// Package observed is what is known of nodes and their machines at a time, for who looks at it and asks nobody.
+package observed
 
 import (
 	"cmp"

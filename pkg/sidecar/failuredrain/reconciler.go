@@ -2,9 +2,9 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drain empties the nodes of machines in Failed:Preserved. All state is on the node: the taint says since when
+// Package failuredrain empties the nodes of machines in Failed:Preserved. All state is on the node: the taint says since when
 // it is drained, the condition how far the drain is.
-package drain
+package failuredrain
 
 import (
 	"context"
@@ -17,13 +17,13 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 // markInterval is when to look again at a node whose mark and whose machine do not agree.
@@ -126,5 +126,5 @@ func (r *Reconciler) report(ctx context.Context, node *corev1.Node, progress dra
 }
 
 func (r *Reconciler) tell(node *corev1.Node, event failure.Event) {
-	r.Recorder.Eventf(node, nil, event.Type, event.Reason, "Drain", "%s", text.Note(event.Note))
+	r.Recorder.Eventf(node, nil, event.Type, event.Reason, "Drain", "%s", brief.Note(event.Note))
 }

@@ -18,11 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/text"
 )
 
 const (
@@ -35,8 +35,8 @@ const (
 	parallel = 10
 )
 
-// run carries one decision out.
-type run struct {
+// task carries one decision out.
+type task struct {
 	*Reconciler
 	*remediation.Decision
 	// told says that there is something to tell, as it was written, and conflict that somebody else wrote first.
@@ -47,10 +47,10 @@ type run struct {
 }
 
 // writeMachines carries out what decisions say of Machines and of hosts, and returns how that went.
-func (r *Reconciler) writeMachines(ctx context.Context, decisions []remediation.Decision) []run {
-	runs := make([]run, len(decisions))
+func (r *Reconciler) writeMachines(ctx context.Context, decisions []remediation.Decision) []task {
+	runs := make([]task, len(decisions))
 	for i := range decisions {
-		runs[i] = run{Reconciler: r, Decision: &decisions[i]}
+		runs[i] = task{Reconciler: r, Decision: &decisions[i]}
 	}
 	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) {
 		runs[i].failed(ctx, panics.Catch(ctx, func() error { runs[i].writeMachine(ctx); return nil }))
@@ -59,7 +59,7 @@ func (r *Reconciler) writeMachines(ctx context.Context, decisions []remediation.
 }
 
 // carryOn carries out the rest, and returns when to look again.
-func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (reconcile.Result, error) {
+func (r *Reconciler) carryOn(ctx context.Context, memory *observations, runs []task) (reconcile.Result, error) {
 	limited, cancel := context.WithTimeout(ctx, shootTimeout)
 	defer cancel()
 	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].writeNode(limited, memory) })
@@ -94,7 +94,7 @@ func (r *Reconciler) carryOn(ctx context.Context, memory *memory, runs []run) (r
 }
 
 // writeMachine puts back on the host whose request it has, releases it, writes the Machine, and asks for the host to be off.
-func (r *run) writeMachine(ctx context.Context) {
+func (r *task) writeMachine(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	driver := r.Driver()
@@ -116,10 +116,10 @@ func (r *run) writeMachine(ctx context.Context) {
 }
 
 // goesOn says that nothing has failed of what comes before.
-func (r *run) goesOn() bool { return r.err == nil && !r.conflict }
+func (r *task) goesOn() bool { return r.err == nil && !r.conflict }
 
 // failed notes why a write failed, if it did. What is gone needs nothing.
-func (r *run) failed(ctx context.Context, err error) {
+func (r *task) failed(ctx context.Context, err error) {
 	switch {
 	case pace.OnlyConflicts(err):
 		// It is decided anew on what somebody else has written.
@@ -131,7 +131,7 @@ func (r *run) failed(ctx context.Context, err error) {
 }
 
 // writeNode writes the Node, unless that has failed a short time ago. It holds nothing else up.
-func (r *run) writeNode(ctx context.Context, memory *memory) {
+func (r *task) writeNode(ctx context.Context, memory *observations) {
 	if len(r.WriteNode) == 0 || !r.goesOn() {
 		return
 	}
@@ -154,16 +154,16 @@ func (r *run) writeNode(ctx context.Context, memory *memory) {
 }
 
 // tell tells the Events of a decision on the Machine and on its Node (X12).
-func (r *run) tell(ctx context.Context) {
+func (r *task) tell(ctx context.Context) {
 	for _, e := range r.Events {
 		logf.FromContext(ctx).Info("Power cycle goes on", "machine", r.Machine.Name, "reason", e.Reason, "note", e.Note)
-		eventType, action, note := corev1.EventTypeNormal, e.Reason, text.Note(e.Note)
+		eventType, action, note := corev1.EventTypeNormal, e.Reason, brief.Note(e.Note)
 		if e.Warning {
 			eventType = corev1.EventTypeWarning
 		}
 		if e.Reason == remediation.EventPrefix+v1alpha1.PowerCycleWaiting {
 			// Events that differ in nothing but their notes become one, with the first note.
-			action = text.Cut(e.Note)
+			action = brief.Cut(e.Note)
 		}
 		var related runtime.Object // a typed nil is not a nil object
 		if r.Node != nil {

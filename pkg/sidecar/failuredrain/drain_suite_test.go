@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain_test
+package failuredrain_test
 
 import (
 	"testing"

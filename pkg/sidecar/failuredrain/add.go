@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain
+package failuredrain
 
 import (
 	"context"

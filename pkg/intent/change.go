@@ -2,8 +2,8 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-// Package change says what is to be written, for those who decide on that and know no client.
-package change
+// Package intent says what is to be written, for those who decide on that and know no client.
+package intent
 
 import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"

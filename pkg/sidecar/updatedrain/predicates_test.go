@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drainstrategy_test
+package updatedrain_test
 
 import (
 	"time"
@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/updatedrain"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 

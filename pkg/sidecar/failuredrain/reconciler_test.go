@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drain_test
+package failuredrain_test
 
 import (
 	"context"
@@ -30,7 +30,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drain"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failuredrain"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 

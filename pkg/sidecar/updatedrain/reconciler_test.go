@@ -2,7 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 
-package drainstrategy_test
+package updatedrain_test
 
 import (
 	"context"
@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/drain"
-	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/drainstrategy"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/updatedrain"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 

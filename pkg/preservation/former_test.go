@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"embed"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+//go:embed testdata/former/*.yaml
+var formerFiles embed.FS
+
+// former is a machine as the version before has left it, and what that read there.
+type former struct {
+	Annotations map[string]string             `json:"annotations"`
+	Status      machinev1alpha1.CurrentStatus `json:"status"`
+	NeverJoined bool                          `json:"neverJoined"`
+	Node        map[string]string             `json:"node"`
+	Ready       bool                          `json:"ready"`
+	At          time.Time                     `json:"at"`
+	Record      *formerRecord                 `json:"record"`
+}
+
+// formerRecord has the names that fields had in the version before.
+type formerRecord struct {
+	Claims []struct {
+		Cause     string
+		Expiry    time.Time
+		Tentative bool
+	}
+	Failed, Provisional                                           bool
+	FailsAt, FailedSince, Since, MaintenanceOver, RemediatedUntil time.Time
+	Share                                                         int32
+}
+
+func (r *formerRecord) record() *Record {
+	if r == nil {
+		return nil
+	}
+	record := &Record{
+		Failed: r.Failed, Provisional: r.Provisional, FailsAt: r.FailsAt, FailedSince: r.FailedSince, Since: r.Since,
+		MaintenanceOver: r.MaintenanceOver, RemediatedUntil: r.RemediatedUntil, Share: r.Share,
+	}
+	for _, c := range r.Claims {
+		record.Claims = append(record.Claims, Claim{Cause: c.Cause, Expiry: c.Expiry, Tentative: c.Tentative})
+	}
+	return record
+}
+
+var _ = Describe("A machine of the version before", func() {
+	hasFormer := func(machine *machinev1alpha1.Machine) bool {
+		return slices.ContainsFunc(FormerAnnotations, func(key string) bool { _, ok := machine.Annotations[key]; return ok })
+	}
+	for generation, holder := range map[string]Holder{"0.61": HealthTimer{}, "0.62": PreserveExpiry{}} {
+		data, err := formerFiles.ReadFile("testdata/former/" + generation + ".yaml")
+		utilruntime.Must(err)
+		var machines map[string]former
+		utilruntime.Must(yaml.UnmarshalStrict(data, &machines))
+
+		for _, name := range slices.Sorted(maps.Keys(machines)) {
+			f := machines[name]
+			group := func() Group {
+				machine := Machine("m", func(m *machinev1alpha1.Machine) {
+					m.Annotations, m.Status.CurrentStatus = maps.Clone(f.Annotations), f.Status
+					if f.NeverJoined {
+						NeverJoined(m)
+					}
+				})
+				member := facts.Member{Machine: machine}
+				if f.Node != nil || !f.NeverJoined {
+					member.Node = Node("m", func(n *corev1.Node) {
+						n.Annotations = maps.Clone(f.Node)
+						if !f.Ready {
+							NotReady(n)
+						}
+					})
+				}
+				return Group{
+					Pool: facts.Pool{Replicas: 2}, Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour,
+					Timeouts: facts.DefaultTimeouts, Maintenance: MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
+					Remediation: RemediationOptions{Enabled: true}, Members: []facts.Member{member},
+				}
+			}
+
+			It("P8: should be read as that has read it, and carried on without a write of its own: "+name+", "+generation, func() {
+				g := group()
+				Expect(ReadRecord(g.Members[0].Machine)).To(BeComparableTo(f.Record.record()))
+				d := Decide(g, f.At)[0]
+				Expect(d.Rule).To(BeEmpty())
+				for _, write := range Steps(holder, d, g.Timeouts, f.At) {
+					if _, isMachine := write.Before.(*machinev1alpha1.Machine); isMachine {
+						Expect(Changes(write)).To(BeFalse())
+					}
+				}
+			})
+
+			It("P8: should be what it was with a record in the place of former annotations: "+name+", "+generation, func() {
+				g := group()
+				before := g.Members[0].Machine
+				notes := ReadNotes(before)
+				g.Maintenance.Enabled, g.Remediation.Enabled = false, false
+				for range 3 { // all is over
+					g.Disabled = true
+					d := Decide(g, f.At)[0]
+					for _, write := range Steps(holder, d, g.Timeouts, f.At) {
+						Make(write, &g.Members[0])
+					}
+				}
+				after := g.Members[0].Machine
+				if f.Record != nil {
+					Expect(hasFormer(after)).To(BeFalse())
+				}
+				Expect(ReadRecord(after)).To(BeNil())
+				Expect(after.Annotations).NotTo(HaveKey(HavePrefix(v1alpha1.AnnotationCause)))
+				if notes.SetAside != "" && strings.HasPrefix(notes.SetAside, "Machine:") {
+					Expect(after.Annotations[v1alpha1.AnnotationPreserve]).NotTo(Equal(v1alpha1.RequestNow), "the hold ends with it")
+				}
+			})
+		}
+	}
+
+	It("P8: should count for more than a record, because it was rolled back to meanwhile", func() {
+		machine := Machine("m", Preserved("Running:Preserved", "now", Start), Annotation(v1alpha1.AnnotationPreservationRecord, `{"version":1,"spent":{"kept":{"since":"2026-01-01T00:00:00Z"}}}`))
+		Expect(ReadRecord(machine).Since).To(BeTemporally("==", Start))
+	})
+
+	DescribeTable("P8 P10: should be kept until the expiry that people read, whatever somebody has made of its record", func(record string) {
+		machine := Machine("m", Preserved("Failed:Preserved", "auto", Start), Annotation(v1alpha1.AnnotationPreservationRecord, record))
+		Expect(ReadRecord(machine)).To(And(HaveField("Failed", true), HaveField("Claims", ConsistOf(HaveField("Cause", "auto")))))
+		Expect(ReadRecord(machine).Expiry()).To(BeTemporally("==", Start))
+	},
+		Entry("nobody can read it", "{"), Entry("it is empty", ""), Entry("it has other types", `{"claims":1}`),
+		Entry("it names other claims", `{"claims":[{"cause":"now","expiry":"2030-01-01T00:00:00Z"}]}`),
+		Entry("it is of a later version", `{"version":2,"more":true}`),
+	)
+})
