@@ -47,7 +47,7 @@ func (n *Notes) readFormer(annotations map[string]string) {
 			n.FailsAt = parseTime(value)
 		case formerShare:
 			share, _ := strconv.ParseInt(value, 10, 32)
-			n.Share = int32(share) //nolint:gosec // it has 32 bits
+			n.Share = int32(share)
 		case formerMaintenanceOver:
 			n.MaintenanceOver = parseTime(value)
 		case formerRemediatedUntil:

@@ -7,13 +7,14 @@ package conformance
 import (
 	"time"
 
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // The scenarios in which something does not answer, or not as it should.

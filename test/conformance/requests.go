@@ -7,8 +7,9 @@ package conformance
 import (
 	"time"
 
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	. "github.com/onsi/gomega"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // The scenarios about what people ask for. Except for one, no machine fails.

@@ -7,10 +7,11 @@ package conformance
 import (
 	"time"
 
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // Scenarios returns all scenarios, those that take longest first.
