@@ -22,6 +22,9 @@ export MCM_SOURCE := $(abspath $(MCM_SOURCE))
 # How many histories are simulated.
 RUNS ?= 100
 
+# The packages that decide.
+DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./pkg/drain/update ./pkg/drain/failure ./pkg/share ./pkg/facts ./pkg/evidence/retention
+
 # For each fuzz test. The default for making interesting inputs smaller would take all of it.
 FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
@@ -87,6 +90,10 @@ fuzz: ## Feed all fuzz tests with arbitrary input (FUZZ_TIME=1m for each)
 	    go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 1s "./$$dir"; \
 	  done; \
 	done
+
+.PHONY: mutants
+mutants: ## Break the code that decides at random places, and say which breaks its tests do not see (MUTANTS=60, SEED=n)
+	@go run ./hack/mutants -n $(or $(MUTANTS),60) -seed $(or $(SEED),1) $(DECIDES)
 
 .PHONY: chaos
 chaos: ## Let things happen at random on the landscape, and watch the rules (MCM=0.61|0.62, CHAOS_MINUTES=10, SEED=n)
