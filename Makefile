@@ -28,6 +28,7 @@ DECIDES := ./pkg/preservation ./pkg/maintenance ./pkg/remediation ./pkg/drain ./
 # For each fuzz test. The default for making interesting inputs smaller would take all of it.
 FUZZ_TIME ?= 1m
 # For one test package at most; the e2e stories wait for real timeouts of real components.
+UNIT_TIMEOUT ?= 20m
 INTEGRATION_TIMEOUT ?= 15m
 E2E_TIMEOUT ?= 45m
 LONG_TIMEOUT ?= 2h
@@ -64,7 +65,7 @@ test-unit: ## Run the tests that need no other process
 	@GOFLAGS=-tags=remove_all_sd go tool -modfile=hack/tools/promtool/go.mod -n promtool >/dev/null # its first build takes minutes
 	@packages="$$(go list -f '{{ if or .TestGoFiles .XTestGoFiles }}{{ .ImportPath }}{{ end }}' ./... \
 	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
-	go test $$packages
+	go test -timeout $(UNIT_TIMEOUT) $$packages
 
 .PHONY: test-integration
 test-integration: ## Run the tests against a real kube-apiserver

@@ -12,6 +12,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
@@ -59,14 +60,32 @@ type Spent struct {
 	Maintained Span `json:"maintained,omitzero"`
 }
 
+// maxRecord is how long a record may be in bytes. What we write is a quarter of that at most.
+const maxRecord = 4096
+
 // ReadNotes returns what is noted on a Machine. What nobody can read counts as nothing: what people read on the Machine still says
 // that it is kept, and until when (P10). What the version before has written counts as well.
 func ReadNotes(machine *machinev1alpha1.Machine) Notes {
 	n := Notes{}
-	if value, ok := machine.Annotations[v1alpha1.AnnotationPreservationRecord]; ok && json.Unmarshal([]byte(value), &n) != nil {
-		n = Notes{}
+	if value, ok := machine.Annotations[v1alpha1.AnnotationPreservationRecord]; ok {
+		n = decoded(value)
 	}
 	n.readFormer(machine.Annotations)
+	return n
+}
+
+// records are the records that were decoded last. Each is looked at many times in a decision, and decoding takes longer than all else.
+var records = lru.New(256)
+
+func decoded(record string) Notes {
+	if n, ok := records.Get(record); ok {
+		return n.(Notes)
+	}
+	n := Notes{}
+	if len(record) > maxRecord || json.Unmarshal([]byte(record), &n) != nil {
+		n = Notes{}
+	}
+	records.Add(record, n)
 	return n
 }
 

@@ -220,7 +220,7 @@ func lineUp(claims []Claim, cause string, expiry time.Time) []Claim {
 		return []Claim{{Cause: cause, Expiry: expiry}}
 	}
 	record := &Record{Claims: slices.Clone(claims)}
-	latest := record.Expiry()
+	claims, latest := slices.Clone(claims), record.Expiry()
 	record.dropIf(Claim.tentative) // else the edit would go with it
 	standing := record.Expiry()
 	for i := range claims {
