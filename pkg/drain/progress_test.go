@@ -26,3 +26,17 @@ var _ = DescribeTable("P11: Progress in words", func(p Progress, want string) {
 	Entry("forced with volumes", Progress{Forced: 3, ForcedWithVolumes: 2}, "Pods: 3 deleted by force, 2 of them with volumes that the VM may still use."),
 	Entry("done", Progress{Evicted: 1, Done: true}, "Pods: 1 evicted."),
 )
+
+var _ = DescribeTable("P11: whether nothing but kept pods is left", func(p Progress, want bool) {
+	Expect(p.OnlyKept()).To(Equal(want))
+},
+	Entry("nothing at all", Progress{}, false),
+	Entry("kept ones", Progress{Kept: 1}, true),
+	Entry("one that is evicted", Progress{Kept: 1, Evicted: 1}, false),
+	Entry("one that terminates", Progress{Kept: 1, Waiting: 1}, false),
+	Entry("one that is deleted by force", Progress{Kept: 1, Forced: 1}, false),
+	Entry("one that came back", Progress{Kept: 1, Returned: 1}, false),
+	Entry("one with finalizers", Progress{Kept: 1, Finalizing: []string{"a/b"}}, false),
+	Entry("one that is blocked", Progress{Kept: 1, BlockedBy: []string{"a"}}, false),
+	Entry("some that were not reached", Progress{Kept: 1, Partial: true}, false),
+)

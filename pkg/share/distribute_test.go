@@ -123,6 +123,12 @@ var _ = Describe("#Distribute", func() {
 		Expect(shares).To(Equal(map[string]int{"a": 3, "b": 0}))
 	})
 
+	It("should not hand out a share twice in a pool with one zone that no MachineClass names", func() {
+		shares, unplaced := distribute(pool("a"), 3, deployment("second", ""), deployment("first", ""))
+		Expect(shares).To(Equal(map[string]int{"first": 3, "second": 0}))
+		Expect(unplaced).To(HaveLen(1))
+	})
+
 	It("should give each MachineDeployment what is not distributed, also one without a share", func() {
 		settings := Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: time.Hour, ForceDeletePodsWithVolumes: true}
 		shares, _ := Distribute(pool("a", "b"), "", settings, []Deployment{deployment("first", "a"), deployment("second", "a"), deployment("third", "b")})
