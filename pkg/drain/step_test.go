@@ -104,6 +104,18 @@ var _ = Describe("Step", func() {
 		Expect(c.progress().Incomplete).To(MatchError(And(Not(ContainSubstring("shop/plain")), ContainSubstring("and 1 more"))))
 	})
 
+	It("P11: should tell of 100 blockers, sorted, each once", func() {
+		c := counted{err: apierrors.NewTooManyRequests("", 0)}
+		for i := range 101 {
+			pod := Pod{Namespace: fmt.Sprintf("n%03d", 100-i)}
+			c.actions = append(c.actions, of(pod, Evict, Evict)...)
+		}
+		blocked := c.progress().BlockedBy
+		Expect(blocked).To(HaveLen(100))
+		Expect(blocked[0]).To(Equal("namespace n001: refused"))
+		Expect(blocked[99]).To(Equal("namespace n100: refused"))
+	})
+
 	DescribeTable("P7: which pods are at risk", func(step Step, pod Pod, want Verb) {
 		step.Options.Since, step.Now = begin, begin.Add(time.Hour)
 		actions := step.Plan([]Pod{pod})

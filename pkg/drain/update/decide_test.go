@@ -184,4 +184,20 @@ var _ = Describe("Decide", func() {
 		Expect(Show(Node("m"), nil, at(1)).Changes()).To(BeFalse())
 		Expect(Show(node, nil, at(1)).Changes()).To(BeTrue())
 	})
+
+	DescribeTable("D11: when the node shows something else, and since when", func(status corev1.ConditionStatus, reason, text string, changes bool, since time.Time) {
+		node := Node("m", shown("DrainUnderWay", waiting))
+		node.Status.Conditions[len(node.Status.Conditions)-1].LastTransitionTime = metav1.NewTime(began)
+		write := Show(node, &corev1.NodeCondition{Type: "NodeDrain", Status: status, Reason: reason, Message: text}, at(1))
+		Expect(write.Changes()).To(Equal(changes))
+		conditions := write.After.(*corev1.Node).Status.Conditions
+		Expect(conditions).To(HaveLen(len(node.Status.Conditions)))
+		Expect(conditions[len(conditions)-1]).To(And(HaveField("Status", status), HaveField("Reason", reason), HaveField("Message", text),
+			HaveField("LastTransitionTime.Time", since)))
+	},
+		Entry("the same", corev1.ConditionTrue, "DrainUnderWay", waiting, false, began),
+		Entry("another message", corev1.ConditionTrue, "DrainUnderWay", first, true, began),
+		Entry("another reason", corev1.ConditionTrue, "DrainTimedOut", waiting, true, began),
+		Entry("another status", corev1.ConditionFalse, "DrainUnderWay", waiting, true, at(1)),
+	)
 })
