@@ -7,6 +7,7 @@ package drain_test
 import (
 	"cmp"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -313,3 +314,26 @@ func both(a, b Budgets) Budgets {
 	}
 	return a
 }
+
+var _ = DescribeTable("P7: which pods belong to the node", func(pod Pod, want bool) {
+	Expect(pod.Belongs()).To(Equal(want))
+},
+	Entry("one of a DaemonSet", Pod{DaemonSet: "ds"}, true),
+	Entry("one that the node itself runs", Pod{Mirror: true}, true),
+	Entry("one that has ended", Pod{Finished: true}, true),
+	Entry("no other", Pod{Owner: "shop/ReplicaSet a", Managed: true}, false),
+)
+
+var _ = It("D6: should remember no more owners than a thousand, and those that it knows", func() {
+	deletions := Deletions{}
+	for i := range 999 {
+		deletions[strconv.Itoa(i)] = Deletion{First: begin, Last: begin}
+	}
+	note := func(owner string) { deletions.Note([]Action{{Verb: Delete, Pod: Pod{Owner: owner}}}, minutes(1)) }
+	note("the last")
+	Expect(deletions).To(HaveLen(1000))
+	note("one more")
+	Expect(deletions).To(And(HaveLen(1000), Not(HaveKey("one more"))))
+	note("0")
+	Expect(deletions["0"]).To(Equal(Deletion{First: begin, Last: minutes(1)}))
+})

@@ -39,4 +39,9 @@ var _ = DescribeTable("P11: whether nothing but kept pods is left", func(p Progr
 	Entry("one with finalizers", Progress{Kept: 1, Finalizing: []string{"a/b"}}, false),
 	Entry("one that is blocked", Progress{Kept: 1, BlockedBy: []string{"a"}}, false),
 	Entry("some that were not reached", Progress{Kept: 1, Partial: true}, false),
+	Entry("as many of one as of the next: evicted", Progress{Kept: 1, Evicted: 1, Waiting: 1}, false),
+	Entry("terminating", Progress{Kept: 1, Waiting: 1, Forced: 1}, false),
+	Entry("deleted by force", Progress{Kept: 1, Forced: 1, Returned: 1}, false),
+	Entry("came back", Progress{Kept: 1, Returned: 1, Finalizing: []string{"a/b"}}, false),
+	Entry("with finalizers", Progress{Kept: 1, Finalizing: []string{"a/b"}, BlockedBy: []string{"a"}}, false),
 )

@@ -209,6 +209,11 @@ var _ = Describe("Shelf", func() {
 		Entry("a tiny one", int64(0), int64(1<<10), int64(1<<10)),
 	)
 
+	It("should leave the next bundle of a machine its part of what others leave, without what else is counted", func() {
+		have := []metav1.PartialObjectMetadata{sized("a", "900000"), sized("m", "900000")}
+		Expect(Shelf{Stored: have, Budget: 904096 + 1<<20}.Share("m")).To(BeEquivalentTo(1<<17 - 4096))
+	})
+
 	It("should not gather again what was evicted unless it fits without another eviction", func() {
 		machine := Machine("m", failed, kept, Annotation(evidenceKey, failure))
 		have := []metav1.PartialObjectMetadata{sized("a", "900000")}
