@@ -5,6 +5,7 @@
 package maintenance_test
 
 import (
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -35,4 +36,34 @@ var _ = DescribeTable("M9: since when it is ready", func(annotation string, beca
 	Entry("a condition that is yet to come", "2026-03-01T12:00:00Z", begin.Add(1000*time.Hour), begin),
 	Entry("nothing that can be used", "9999-12-31T23:59:59Z", time.Time{}, begin.Add(time.Hour)),
 	Entry("nothing but what is yet to come", "", begin.Add(1000*time.Hour), begin.Add(time.Hour)),
+)
+
+var _ = DescribeTable("M1: what names a requestor", func(id string, valid bool) {
+	err := Validate(&v1alpha1.NodeMaintenanceSpec{RequestorID: id, NodeName: "n"})
+	if valid {
+		Expect(err).NotTo(HaveOccurred())
+	} else {
+		Expect(err).To(MatchError(ContainSubstring("spec.requestorID")))
+	}
+},
+	Entry("two characters", "ab", true),
+	Entry("63", strings.Repeat("a", 63), true),
+	Entry("one", "a", false),
+	Entry("64", strings.Repeat("a", 64), false),
+	Entry("none", "", false),
+	Entry("a domain", "Some-one.acme.com", true),
+	Entry("no domain", "some.-one", false),
+)
+
+var _ = DescribeTable("M1: what names a node, and how many may join", func(node string, additional int, want string) {
+	err := Validate(&v1alpha1.NodeMaintenanceSpec{RequestorID: "a.b", NodeName: node, AdditionalRequestors: make([]string, additional)})
+	if want == "" {
+		Expect(err).NotTo(HaveOccurred())
+	} else {
+		Expect(err).To(MatchError(ContainSubstring(want)))
+	}
+},
+	Entry("a hundred", "n", 100, ""),
+	Entry("one more", "n", 101, "spec.additionalRequestors"),
+	Entry("no node", "", 0, "spec.nodeName"),
 )
