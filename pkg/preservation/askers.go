@@ -32,7 +32,7 @@ type asker struct {
 type work struct {
 	// wants returns until when a machine is to be kept that is claimed now, and whether it is to be.
 	wants func(d *Decision, g Group, now time.Time) (until time.Time, ok bool)
-	// follow notes what the claim rests on, and returns whether that is something else than before that is not over.
+	// follow notes what the claim rests on, and returns whether that has changed and is not over yet.
 	follow func(d *Decision, g Group, now time.Time) bool
 	// spend counts that as used up: it is no reason any more to keep the machine.
 	spend func(d *Decision, g Group, now time.Time)
@@ -40,7 +40,8 @@ type work struct {
 	settle func(d *Decision, a *asker, g Group, now time.Time)
 }
 
-// askers are all that there are, in the order in which they are heard for a machine that nobody keeps.
+// askers are all that there are, in the order in which they are heard for a machine without a claim. Claims of those who work on it are
+// settled in the opposite order: a remediation comes last, because it depends on whether other claims are left.
 var askers = []*asker{
 	{cause: v1alpha1.CauseNow, begun: WhyAskedFor, told: 3, personal: true},
 	{cause: v1alpha1.CauseRemediation, begun: WhyPowerCycle, told: 1, unstoppable: true, work: &work{
@@ -72,8 +73,8 @@ func Causes() (causes []string) {
 // WhyBegun returns why a machine is preserved for a cause, no reason for a cause that is not known.
 func WhyBegun(cause string) reason.Reason { return askerOf(cause).begun }
 
-// wantedBy returns who is heard first of those who want the machine to be kept that nobody keeps; nil for nobody. Of one that had
-// its time only who asks anew is heard.
+// wantedBy returns the first asker who wants a machine to be kept that has no claim, nil if there is none. If the machine was let go
+// after a failure, only a request now counts.
 func (d *Decision) wantedBy(g Group, now time.Time) *asker {
 	for _, a := range askers {
 		if _, ok := d.wants(a, g, now); ok && (a.cause == v1alpha1.CauseNow || !d.hadItsTime()) {

@@ -123,7 +123,7 @@ type Decision struct {
 	limit time.Time
 	// kept is from when until when people and the share have kept the machine, maintained the same of maintenances.
 	kept, maintained Span
-	// spentUntil is what AnnotationRemediation says if it has had its time, although it does not say so; zero otherwise.
+	// spentUntil is the time in AnnotationRemediation if the claim that was made of it has ended before: it begins no other. Else zero.
 	spentUntil time.Time
 	// near says that the deadline is at most the margin away, due that it has passed.
 	near, due bool
@@ -138,8 +138,8 @@ type Decision struct {
 	asked bool
 	// claims says that the machine asks for a place within the share.
 	claims bool
-	// beside says that it does for a claim of the share's beside that of a person, who counts already (T2); renews that it
-	// fails again, which makes the share's claim another one.
+	// beside says that the claim of a person has the place already, and the share may add its own (T2). renews says that the machine
+	// fails again, so that the share's claim is replaced.
 	beside, renews bool
 	// uncured says that a remediation has just ended, and the machine is still failed.
 	uncured bool

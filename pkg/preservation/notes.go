@@ -20,12 +20,12 @@ import (
 // notesVersion is the version of Notes that is written. Fields may be added without a new one: what is not known is left out.
 const notesVersion = 1
 
-// Notes are what nobody reads on a Machine but this package, in AnnotationPreservationRecord as JSON. What people read has annotations
-// of its own. Times are whole seconds in UTC, so that the same notes are the same bytes.
+// Notes are what people need not read on a Machine, in AnnotationPreservationRecord as JSON. What they read has annotations of its own.
+// Claims may be shared with others: they are replaced, and never changed in place. Times are whole seconds in UTC, so that the same notes are the same bytes.
 type Notes struct {
 	Version int `json:"version"`
-	// Claims, FailsAt, Share, MaintenanceOver and RemediatedUntil are those of the Record. The latter outlives it, so that what ended
-	// before that time does not begin anew (X10).
+	// Claims, FailsAt, Share, MaintenanceOver and RemediatedUntil are those of the Record. RemediatedUntil stays after a release,
+	// so that what ended before that time does not begin anew (X10).
 	Claims          []Claim   `json:"claims,omitempty"`
 	FailsAt         time.Time `json:"failsAt,omitzero"`
 	Share           int32     `json:"share,omitempty"`

@@ -26,13 +26,13 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 				a.work.follow(d, g, now)
 			}
 		}
-		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends in time. Else only an
-		// operator can have put it beyond the limit (P6).
+		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends at the limit. Any other expiry
+		// beyond that is an operator's edit (P6).
 		if a.work == nil && (!d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine)) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
-	if d.Target.onlyRemediated() && !changed && d.stopped() { // the end is the same whoever sees it first
+	if d.Target.onlyRemediated() && !changed && d.stopped() { // machine-controller-manager has ended the hold: the claim ends now
 		d.Target.Claims[0].Expiry = earlier(d.Target.Claims[0].Expiry, now)
 	}
 	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil && !now.Before(claim.Expiry) {
@@ -65,7 +65,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		if stops && d.Target.dropIf(func(c Claim) bool { return !askerOf(c.Cause).unstoppable }) {
 			d.become(RuleClaims, WhyPowerCycle)
 		}
-		for _, a := range slices.Backward(askers) { // who outlives the others sees what became of them
+		for _, a := range slices.Backward(askers) { // see askers for the order
 			if a.work != nil && (a.unstoppable || !stops) {
 				a.work.settle(d, a, g, now)
 			}
@@ -88,8 +88,7 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 }
 
 // settleRequest drops the claim of a person who withdrew the request, and adds that of one who asks for a machine which is
-// kept for another reason. Claims add up: the machine is kept until the last one's expiry, and each ends by its own rule.
-// The request of one that has had its time is deleted with the last.
+// kept for another reason. The request of a claim that has expired is deleted when the last claim ends.
 func (d *Decision) settleRequest(g Group, now time.Time) {
 	target := d.Target
 	switch claim := target.personal(); {
@@ -152,7 +151,7 @@ func (d *Decision) settleFailing(now time.Time) {
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
 		d.Target.dropIf(Claim.tentative)
-		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn() { // what was asked for in case it failed came with the deadline
+		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn() { // the claim of when-failed came for this deadline only
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
@@ -186,8 +185,8 @@ func (d *Decision) settleDoubted(now time.Time) {
 	}
 }
 
-// replace lets go of a machine that failed during an update of its MachineDeployment (P3). Of one that was only held until its
-// deadline nobody was told that it has a place.
+// replace lets go of a machine that failed during an update of its MachineDeployment (P3). If it was only held until its
+// deadline, nobody was told that it is kept: people are told that it is not.
 func (d *Decision) replace() {
 	d.end(RuleRollout, WhyReplaced)
 	d.ConsumeRequest = true

@@ -46,19 +46,18 @@ type Record struct {
 	Claims []Claim
 	// Failed says that the machine is in Failed:Preserved.
 	Failed bool
-	// FailsAt is the deadline of a machine that is held because that is near. Zero at any other time, also once it has
-	// passed.
+	// FailsAt is the deadline to come for which the machine is held; zero once that has passed.
 	FailsAt time.Time
 	// Provisional says that there is nothing but the hold, the expiry and the place until FailsAt: nothing has failed yet,
 	// and nobody has asked (H4).
 	Provisional bool
 	// FailedSince is the start of the timer whose deadline the machine missed or is about to miss. Zero otherwise.
 	FailedSince time.Time
-	// Share is the share that the machine was given a place within (T9). Only used for CauseAuto. Zero if the machine
-	// failed again without a place, for a person or while nobody knew the share: it may have to go later (P1).
+	// Share is the share of the MachineDeployment when the machine got its place (T9), for CauseAuto only. Zero: it has no place, because
+	// it failed again for a person or while nobody knew the share, and may have to go later (P1).
 	Share int32
 	// Since is when the machine was preserved first, also if it was released in between, unless what was used up has come
-	// back since (P13). Zero while Provisional, and of one that nobody but who works on it has kept.
+	// back since (P13). Zero while Provisional, and if only maintenances or power cycles have kept it.
 	Since time.Time
 	// MaintenanceOver is when the maintenance ended that the machine is still kept for, as it was not healthy then (M13).
 	// Zero otherwise.
@@ -216,12 +215,12 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 // lineUp brings the claims of a machine in line with the cause and the expiry that people read: an operator edits the end of the
 // preservation, and not of a claim (P6).
 func lineUp(claims []Claim, cause string, expiry time.Time) []Claim {
-	if !slices.ContainsFunc(claims, func(c Claim) bool { return c.Cause == cause }) { // there is one, or nobody can read the others
+	if !slices.ContainsFunc(claims, func(c Claim) bool { return c.Cause == cause }) { // a single claim is not noted, and what cannot be read is none
 		return []Claim{{Cause: cause, Expiry: expiry}}
 	}
 	record := &Record{Claims: slices.Clone(claims)}
 	claims, latest := slices.Clone(claims), record.Expiry()
-	record.dropIf(Claim.tentative) // else the edit would go with it
+	record.dropIf(Claim.tentative) // the edit is to move a claim that stays
 	standing := record.Expiry()
 	for i := range claims {
 		claim := &claims[i]
@@ -263,7 +262,7 @@ func (n *Notes) note(r *Record) {
 		return
 	}
 	n.FailsAt, n.RemediatedUntil = r.FailsAt.UTC(), time.Time{}
-	if len(r.Claims) > 1 { // else people read all there is
+	if len(r.Claims) > 1 { // a single claim is all in the annotations
 		for _, claim := range r.Claims {
 			claim.Expiry = claim.Expiry.UTC()
 			n.Claims = append(n.Claims, claim)

@@ -57,7 +57,7 @@ type object struct {
 	key
 	latest        intent.Object
 	written, gone bool
-	// waits says that a write was left out, so that no later one may be made.
+	// waits says that a write was left out: those after it are left out as well.
 	waits bool
 	err   error
 }

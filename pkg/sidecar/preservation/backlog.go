@@ -25,7 +25,7 @@ const (
 )
 
 // backlog is what is remembered of a MachineDeployment from one round to the next. A restarted controller does without:
-// there is no run under way then.
+// there is no task under way then.
 type backlog struct {
 	// notices are what people were told in the last round. They are the round's own.
 	notices sets.Set[notice]
@@ -35,8 +35,8 @@ type backlog struct {
 	// its pace; zero for none.
 	paces     pace.Pace[types.UID]
 	postponed time.Time
-	// runs are those that are under way.
-	runs     map[types.UID]*task
+	// tasks are those that are under way.
+	tasks    map[types.UID]*task
 	failures map[types.UID]*failure
 }
 
@@ -44,15 +44,15 @@ func newBacklog() *backlog {
 	return &backlog{paces: pace.Pace[types.UID]{Burst: paceBurst, Interval: paceInterval}}
 }
 
-// failure is a run that failed.
+// failure is a task that failed.
 type failure struct {
 	pace.Failure
 	purpose purpose
-	// deniedSince is since when all runs failed on the Node; zero if the last one did not.
+	// deniedSince is since when all tasks failed on the Node; zero if the last one did not.
 	deniedSince time.Time
 }
 
-// purpose is what a run is about. One with another purpose does not wait for the end of the back-off, but keeps the pace.
+// purpose is what a task is about. One with another purpose does not wait for the end of the back-off, but keeps the pace.
 type purpose struct {
 	rule          preservation.Rule
 	why           reason.Reason
@@ -67,20 +67,20 @@ func purposeOf(d *preservation.Decision) purpose {
 	return p
 }
 
-// busy returns the runs that are under way.
+// busy returns the tasks that are under way.
 func (m *backlog) busy() map[types.UID]*task {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	return maps.Clone(m.runs)
+	return maps.Clone(m.tasks)
 }
 
-// begin returns those of the pending runs that are to be begun, and counts them as under way. A machine that is busy is
+// begin returns those of the pending tasks that are to be begun, and counts them as under way. A machine that is busy is
 // left alone, and so is one whose back-off has not ended, or that was written to too often.
 func (m *backlog) begin(pending []*task, busy map[types.UID]*task, now time.Time) []*task {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	if m.runs == nil {
-		m.runs = map[types.UID]*task{}
+	if m.tasks == nil {
+		m.tasks = map[types.UID]*task{}
 	}
 	// A failure is forgotten when there is nothing to be written any more.
 	failures := map[types.UID]*failure{}
@@ -89,32 +89,32 @@ func (m *backlog) begin(pending []*task, busy map[types.UID]*task, now time.Time
 			failures[uid] = f
 		}
 	}
-	for uid := range m.runs {
+	for uid := range m.tasks {
 		keep(uid)
 	}
-	for _, run := range pending {
-		keep(run.uid())
+	for _, task := range pending {
+		keep(task.uid())
 	}
 	m.failures = failures
 
 	m.postponed = time.Time{}
 	var begun []*task
-	for _, run := range pending {
-		f := failures[run.uid()]
-		if busy[run.uid()] != nil || f != nil && f.purpose == purposeOf(run.decision) && now.Before(f.Until) {
+	for _, task := range pending {
+		f := failures[task.uid()]
+		if busy[task.uid()] != nil || f != nil && f.purpose == purposeOf(task.decision) && now.Before(f.Until) {
 			continue
 		}
 		// What failed is repeated at the end of its back-off, and what has a deadline is in time, whatever the pace.
 		repeated := f != nil && !now.Before(f.Until)
-		urgent := isUrgent(run.decision, now) && (f == nil || f.purpose.rule != run.decision.Rule || f.purpose.why != run.decision.Why)
+		urgent := isUrgent(task.decision, now) && (f == nil || f.purpose.rule != task.decision.Rule || f.purpose.why != task.decision.Why)
 		if !repeated && !urgent {
-			if wait := m.paces.Take(run.uid(), now); wait > 0 {
+			if wait := m.paces.Take(task.uid(), now); wait > 0 {
 				m.postponed = pace.Earliest(m.postponed, now.Add(wait))
 				continue
 			}
 		}
-		m.runs[run.uid()] = run
-		begun = append(begun, run)
+		m.tasks[task.uid()] = task
+		begun = append(begun, task)
 	}
 	return begun
 }
@@ -145,49 +145,49 @@ func (m *backlog) denied(d *preservation.Decision, now time.Time) bool {
 	return !now.Before(since.Add(pace.VetoTimeout))
 }
 
-// leave parts a round from the runs that it has begun, and returns those that have ended.
+// leave parts a round from the tasks that it has begun, and returns those that have ended.
 func (m *backlog) leave(begun []*task) []*task {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	var ended []*task
-	for _, run := range begun {
-		if run.left = m.runs[run.uid()] == run; !run.left {
-			ended = append(ended, run)
+	for _, task := range begun {
+		if task.left = m.tasks[task.uid()] == task; !task.left {
+			ended = append(ended, task)
 		}
 	}
 	return ended
 }
 
-// outcome is how a run ended.
+// outcome is how a task ended.
 type outcome struct {
 	// left says that the round has not waited for it.
 	left bool
-	// backoff is for how long the machine is left alone, 0 if the run was successful. News says that it did not fail in
+	// backoff is for how long the machine is left alone, 0 if the task was successful. News says that it did not fail in
 	// the same way before.
 	backoff time.Duration
 	news    bool
 }
 
-// end counts a run as under way no longer.
-func (m *backlog) end(run *task, now time.Time) outcome {
+// end counts a task as under way no longer.
+func (m *backlog) end(task *task, now time.Time) outcome {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	delete(m.runs, run.uid())
-	err := run.writes.Err()
+	delete(m.tasks, task.uid())
+	err := task.writes.Err()
 	if err == nil {
-		delete(m.failures, run.uid())
-		return outcome{left: run.left}
+		delete(m.failures, task.uid())
+		return outcome{left: task.left}
 	}
-	f := m.failures[run.uid()]
+	f := m.failures[task.uid()]
 	if f == nil {
 		f = &failure{}
-		m.failures[run.uid()] = f
+		m.failures[task.uid()] = f
 	}
-	o := outcome{left: run.left}
+	o := outcome{left: task.left}
 	o.backoff, o.news = f.Again(err, now)
-	f.purpose = purposeOf(run.decision)
+	f.purpose = purposeOf(task.decision)
 	switch {
-	case run.nodeErr() == nil:
+	case task.nodeErr() == nil:
 		f.deniedSince = time.Time{}
 	case f.deniedSince.IsZero():
 		f.deniedSince = now
@@ -201,7 +201,7 @@ func (m *backlog) retry() time.Time {
 	defer m.mutex.Unlock()
 	first := m.postponed
 	for uid, failure := range m.failures {
-		if m.runs[uid] == nil {
+		if m.tasks[uid] == nil {
 			first = pace.Earliest(first, failure.Until)
 		}
 	}

@@ -46,14 +46,14 @@ func (r *Reconciler) end(ctx context.Context, deployment *machinev1alpha1.Machin
 	for i := range decisions {
 		decisions[i].NodeDenied = decisions[i].NodeUnknown && !r.Nodes.Known()
 	}
-	runs, _ := r.pending(decisions, poolOf(deployment), now)
-	memory := &backlog{}
-	r.carryOut(ctx, memory, memory.begin(runs, nil, now), func() {})
+	tasks, _ := r.pending(decisions, poolOf(deployment), now)
+	backlog := &backlog{}
+	r.carryOut(ctx, backlog, backlog.begin(tasks, nil, now), func() {})
 
 	errs := []error{unread, ctx.Err()}
-	for _, run := range runs {
-		<-run.ended
-		errs = append(errs, run.writes.Err())
+	for _, task := range tasks {
+		<-task.ended
+		errs = append(errs, task.writes.Err())
 	}
 	return errors.Join(errs...)
 }

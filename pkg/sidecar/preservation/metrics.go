@@ -86,12 +86,12 @@ func poolOf(deployment *machinev1alpha1.MachineDeployment) string {
 	return deployment.Spec.Template.Spec.NodeTemplateSpec.Labels[labelPool]
 }
 
-// observe replaces the gauges of one MachineDeployment by what is written on its machines: as they were read, or as a run
+// observe replaces the gauges of one MachineDeployment by what is written on its machines: as they were read, or as a task
 // has left them.
 func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.Group, ended []*task, now time.Time) {
-	runs := make(map[types.UID]*task, len(ended))
-	for _, run := range ended {
-		runs[run.uid()] = run
+	tasks := make(map[types.UID]*task, len(ended))
+	for _, task := range ended {
+		tasks[task.uid()] = task
 	}
 	pool := poolOf(deployment)
 	with := func(gauge *prometheus.GaugeVec, labels ...string) prometheus.Gauge {
@@ -105,8 +105,8 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 	}
 	with(used).Set(0)
 	for _, member := range group.Members {
-		if run := runs[member.Machine.UID]; run != nil {
-			member.Machine, member.Node = run.machine(), run.node()
+		if task := tasks[member.Machine.UID]; task != nil {
+			member.Machine, member.Node = task.machine(), task.node()
 		}
 		record := preservation.ReadRecord(member.Machine)
 		if record == nil {

@@ -58,7 +58,7 @@ type Reconciler struct {
 	Clock       clock.PassiveClock
 	Events      Events
 
-	memories sync.Map // *backlog by reconcile.Request
+	backlogs sync.Map // *backlog by reconcile.Request
 	// enqueue adds to the workqueue. Nil: there is none.
 	enqueue func(reconcile.Request)
 }
@@ -80,16 +80,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if apierrors.IsNotFound(err) {
 			log.V(1).Info("Object is gone, stop reconciling")
 			forget(req.Name)
-			r.memories.Delete(req)
+			r.backlogs.Delete(req)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("failed to read the MachineDeployment: %w", err)
 	}
 
-	value, _ := r.memories.LoadOrStore(req, newBacklog())
-	memory := value.(*backlog)
-	// This comes before the reads: a run that ends in between is counted as under way, and not as one that never was.
-	busy := memory.busy()
+	value, _ := r.backlogs.LoadOrStore(req, newBacklog())
+	backlog := value.(*backlog)
+	// This comes before the reads: a task that ends in between is counted as under way, and not as one that never was.
+	busy := backlog.busy()
 
 	group, decisions, now, err := r.decide(ctx, r.Source, deployment, busy)
 	// The cache may not know yet what was written last, by this process or by the one before it. What would use up a
@@ -102,11 +102,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 
 	for i := range decisions {
-		decisions[i].NodeDenied = memory.denied(&decisions[i], now)
+		decisions[i].NodeDenied = backlog.denied(&decisions[i], now)
 	}
 	pool := poolOf(deployment)
 	pending, waits := r.pending(decisions, pool, now)
-	ended := r.carryOut(ctx, memory, memory.begin(pending, busy, now), func() {
+	ended := r.carryOut(ctx, backlog, backlog.begin(pending, busy, now), func() {
 		if r.enqueue != nil {
 			r.enqueue(req)
 		}
@@ -114,10 +114,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := ctx.Err(); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.notify(memory, pool, decisions)
+	r.notify(backlog, pool, decisions)
 	observe(deployment, group, ended, now)
 
-	next := pace.Earliest(memory.retry(), nextOf(decisions))
+	next := pace.Earliest(backlog.retry(), nextOf(decisions))
 	if waits {
 		next = pace.Earliest(next, now.Add(nodesInterval))
 	}
@@ -140,8 +140,8 @@ func (r *Reconciler) decide(ctx context.Context, reader client.Reader, deploymen
 	claimed := group
 	claimed.Members = slices.Clone(group.Members)
 	for i := range claimed.Members {
-		if run := busy[claimed.Members[i].Machine.UID]; run != nil && run.claimed != nil {
-			claimed.Members[i].Machine = run.claimed
+		if task := busy[claimed.Members[i].Machine.UID]; task != nil && task.claimed != nil {
+			claimed.Members[i].Machine = task.claimed
 		}
 	}
 	return group, preservation.Decide(claimed, now), now, nil
@@ -180,7 +180,7 @@ func (r *Reconciler) readNodes(ctx context.Context, members []facts.Member) erro
 	}
 	errs := make([]error, len(members))
 	// End reads them from the shoot, which may take its time for some of them (P12).
-	workqueue.ParallelizeUntil(ctx, parallelRuns, len(members), func(i int) {
+	workqueue.ParallelizeUntil(ctx, parallelTasks, len(members), func(i int) {
 		if m := &members[i]; m.NodeUnknown {
 			errs[i] = call(ctx, callTimeout, func(ctx context.Context) (err error) {
 				m.Node, err = shoot.ReadNode(ctx, r.Nodes, m.Machine.Labels[machinev1alpha1.NodeLabelKey])

@@ -345,7 +345,7 @@ var _ = Describe("Rounds", func() {
 		})
 	}
 
-	It("should run steps that all belong to the hold", func(ctx SpecContext) {
+	It("should task steps that all belong to the hold", func(ctx SpecContext) {
 		write := intent.Write{Before: Machine("m"), Edit: func(intent.Object) {}}
 		hold := write
 		hold.Hold = true

@@ -24,13 +24,13 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 )
 
-// patience is how long a round waits for the runs that it has begun.
+// patience is how long a round waits for the tasks that it has begun.
 var patience = 2 * time.Second
 
 const (
-	// parallelRuns is how many machines of one MachineDeployment are written to at the same time while the API servers
-	// answer in time. However they answer, there is one run for a machine at most.
-	parallelRuns = 10
+	// parallelTasks is how many machines of one MachineDeployment are written to at the same time while the API servers
+	// answer in time. However they answer, there is one task for a machine at most.
+	parallelTasks = 10
 	// confirmTimeout bounds the live read of a node that a hold waits for.
 	confirmTimeout = 3 * time.Second
 )
@@ -41,7 +41,7 @@ type task struct {
 	decision *preservation.Decision
 	pool     string
 	steps    []intent.Write
-	// claimed is the machine with the place within the share that the run is about to write; nil if it is about none.
+	// claimed is the machine with the place within the share that the task is about to write; nil if it is about none.
 	claimed *machinev1alpha1.Machine
 
 	writes   executor.Run
@@ -49,13 +49,13 @@ type task struct {
 
 	// held is closed when the steps that make the hold were run, proceed when the others may be, ended after those.
 	held, proceed, ended chan struct{}
-	// left says that the round has not waited for the end. Guarded by the memory.
+	// left says that the round has not waited for the end. Guarded by the backlog.
 	left bool
 }
 
-// pending returns a run for each decision that there is something to be written for. It says whether some wait for the
+// pending returns a task for each decision that there is something to be written for. It says whether some wait for the
 // nodes.
-func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now time.Time) (runs []*task, waits bool) {
+func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now time.Time) (tasks []*task, waits bool) {
 	for i := range decisions {
 		d := &decisions[i]
 		steps := preservation.Steps(r.Holder, *d, r.Timeouts, now)
@@ -67,7 +67,7 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 			waits = true
 			continue
 		}
-		run := &task{
+		task := &task{
 			Reconciler: r,
 			decision:   d,
 			pool:       pool,
@@ -79,43 +79,43 @@ func (r *Reconciler) pending(decisions []preservation.Decision, pool string, now
 		if !d.Confirm && !slices.ContainsFunc(steps, preservation.Changes) {
 			continue
 		}
-		run.writes = executor.Run{Seed: r.Source, Shoot: r.Nodes, Timeout: callTimeout, Subject: d.Machine, Wrote: run.wrote}
+		task.writes = executor.Run{Seed: r.Source, Shoot: r.Nodes, Timeout: callTimeout, Subject: d.Machine, Wrote: task.wrote}
 		if d.TakesPlace() {
-			run.claimed = d.Machine.DeepCopy()
-			for _, step := range run.steps {
+			task.claimed = d.Machine.DeepCopy()
+			for _, step := range task.steps {
 				if step.Record {
-					step.Edit(run.claimed)
+					step.Edit(task.claimed)
 				}
 			}
 		}
-		runs = append(runs, run)
+		tasks = append(tasks, task)
 	}
-	return runs, waits
+	return tasks, waits
 }
 
-// carryOut begins runs, and waits for their end as long as its patience lasts: neither many machines nor an API server
+// carryOut begins tasks, and waits for their end as long as its patience lasts: neither many machines nor an API server
 // that hangs delay what is to be done for other machines (P12). The steps that hold machines are run before all others
-// (P9). It returns the runs that have ended; whenever another one does, lookAgain is called. The context must outlive the
+// (P9). It returns the tasks that have ended; whenever another one does, lookAgain is called. The context must outlive the
 // round: it is the controller's.
 func (r *Reconciler) carryOut(ctx context.Context, m *backlog, begun []*task, lookAgain func()) []*task {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	each := func(start func(*task) <-chan struct{}) {
 		// None may be left out, or it would be under way for ever.
-		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallelRuns, len(begun), func(i int) {
+		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), parallelTasks, len(begun), func(i int) {
 			select {
 			case <-start(begun[i]):
 			case <-waiting.Done():
 			}
 		})
 	}
-	each(func(run *task) <-chan struct{} {
-		go run.do(ctx, m, lookAgain)
-		return run.held
+	each(func(task *task) <-chan struct{} {
+		go task.do(ctx, m, lookAgain)
+		return task.held
 	})
-	each(func(run *task) <-chan struct{} {
-		close(run.proceed)
-		return run.ended
+	each(func(task *task) <-chan struct{} {
+		close(task.proceed)
+		return task.ended
 	})
 	return m.leave(begun)
 }
@@ -193,7 +193,7 @@ func (r *task) releases() bool {
 	return r.decision.Current != nil && r.decision.Target == nil && r.node() != nil && r.NodeReader != nil
 }
 
-// readNode reads the node as it is now. The cache may not know yet what the run before has put there.
+// readNode reads the node as it is now. The cache may not know yet what the task before has put there.
 func (r *task) readNode(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
@@ -239,7 +239,7 @@ func (r *task) wrote(ctx context.Context, step intent.Write) {
 	}
 }
 
-// report has the memory know of the end of the run, and people of its failure.
+// report has the backlog know of the end of the task, and people of its failure.
 func (r *task) report(ctx context.Context, m *backlog) outcome {
 	o := m.end(r, r.Clock.Now())
 	failure := r.writes.Err()

@@ -151,7 +151,7 @@ var _ = Describe("P14: a shoot that denies to change nodes", func() {
 })
 
 var _ = Describe("P14 P12: what is changed on and on", func() {
-	// A run takes no more writes than this, and no more runs begin in a minute than that, the burst aside.
+	// A task takes no more writes than this, and no more tasks begin in a minute than that, the burst aside.
 	const runWrites, runsPerMinute, burst, minutes = 6, 6, 10, 3
 
 	var now = Start.Add(time.Hour)

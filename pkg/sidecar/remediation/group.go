@@ -31,7 +31,7 @@ import (
 // if any are to be read live, as the API server has all of them. The nodes and the hosts of the live ones, and of all whose host
 // may be kept off, are read live as well; those of the others are as they are in the cache, as are the Others where none of the
 // live ones may be switched off. With an error and a group, some hosts are not known.
-func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *observations, live sets.Set[types.UID]) (*remediation.Group, error) {
+func (r *Reconciler) group(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID]) (*remediation.Group, error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	group := &remediation.Group{
@@ -70,10 +70,10 @@ func (r *Reconciler) group(ctx context.Context, req reconcile.Request, memory *o
 		member := remediation.Member{
 			Member:     facts.Member{Machine: machine},
 			Live:       isLive,
-			NodeDenied: memory.denied(machine.UID, r.Clock.Now()),
+			NodeDenied: observations.denied(machine.UID, r.Clock.Now()),
 		}
-		member.Unasked, member.UnaskedSince = memory.unasked(machine.UID)
-		if left := memory.left(machine.UID); left.NodeContents != (remediation.NodeContents{}) { // a node that was safe must be read anew
+		member.Unasked, member.UnaskedSince = observations.unasked(machine.UID)
+		if left := observations.left(machine.UID); left.NodeContents != (remediation.NodeContents{}) { // a node that was safe must be read anew
 			member.NodeContents = &left.NodeContents
 		}
 		if name := machine.Labels[machinev1alpha1.NodeLabelKey]; name != "" {

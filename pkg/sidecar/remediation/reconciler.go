@@ -66,7 +66,7 @@ type Reconciler struct {
 	// Recorder tells of Events on Machines, ShootRecorder on Nodes.
 	Recorder, ShootRecorder events.EventRecorder
 
-	memories sync.Map // *observations by reconcile.Request
+	observations sync.Map // *observations by reconcile.Request
 	// confirming is held from when a group is read live until its Machines are written: two groups would each see the nodes that
 	// the other is about to take away as ready (X8).
 	confirming sync.Mutex
@@ -87,50 +87,50 @@ type Nodes interface {
 // decisions out. What follows from that is decided when the objects that were written are seen. It returns an error if it
 // could not read what to decide on, or reach a Machine or a host.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	value, _ := r.memories.LoadOrStore(req, newObservations())
-	memory := value.(*observations)
+	value, _ := r.observations.LoadOrStore(req, newObservations())
+	observations := value.(*observations)
 
-	decisions, err := r.decide(ctx, req, memory, nil)
-	var runs []task
+	decisions, err := r.decide(ctx, req, observations, nil)
+	var tasks []task
 	if slices.ContainsFunc(decisions, func(d remediation.Decision) bool { return d.Confirm }) {
-		decisions, runs, err = r.confirm(ctx, req, memory, decisions)
+		decisions, tasks, err = r.confirm(ctx, req, observations, decisions)
 	} else {
-		runs = r.writeMachines(ctx, decisions)
+		tasks = r.writeMachines(ctx, decisions)
 	}
 	if err != nil && decisions == nil {
 		return reconcile.Result{}, err
 	}
 	if decisions == nil {
 		forget(labelOf(req))
-		r.memories.Delete(req)
+		r.observations.Delete(req)
 		return reconcile.Result{}, nil
 	}
-	result, carryErr := r.carryOn(ctx, memory, runs)
+	result, carryErr := r.carryOn(ctx, observations, tasks)
 	observe(labelOf(req), decisions)
 	return result, errors.Join(err, carryErr)
 }
 
 // confirm decides on what is read live until all that was decided rests on that, and writes the machines and their hosts as it was
 // decided. A cache may not know yet what was written last. To release a host because of that would begin its cycle anew.
-func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, memory *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
+func (r *Reconciler) confirm(ctx context.Context, req reconcile.Request, observations *observations, decisions []remediation.Decision) ([]remediation.Decision, []task, error) {
 	r.confirming.Lock()
 	defer r.confirming.Unlock()
 	decisions, err := remediation.Confirm(decisions, func(live sets.Set[types.UID]) ([]remediation.Decision, error) {
-		return r.decide(ctx, req, memory, live)
+		return r.decide(ctx, req, observations, live)
 	})
 	return decisions, r.writeMachines(ctx, decisions), err
 }
 
 // decide returns the decisions on a group, of which so many machines are read live, nil if there is none. With an error, some
 // hosts are not known as they are.
-func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *observations, live sets.Set[types.UID]) ([]remediation.Decision, error) {
+func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, observations *observations, live sets.Set[types.UID]) ([]remediation.Decision, error) {
 	read := r.Clock.Now()
-	group, err := r.group(ctx, req, memory, live)
+	group, err := r.group(ctx, req, observations, live)
 	if group == nil {
 		return nil, err
 	}
 	decisions := remediation.Decide(*group, r.Clock.Now())
-	if r.readContents(ctx, memory, group, decisions) {
+	if r.readContents(ctx, observations, group, decisions) {
 		decisions = remediation.Decide(*group, r.Clock.Now())
 	}
 	if group.Settings != nil && group.Others == nil {
@@ -138,20 +138,20 @@ func (r *Reconciler) decide(ctx context.Context, req reconcile.Request, memory *
 			decisions[i].Next = pace.Earliest(decisions[i].Next, r.Clock.Now().Add(awayInterval))
 		}
 	}
-	memory.keep(group.Members, read)
+	observations.keep(group.Members, read)
 	return decisions, err
 }
 
 // readContents completes the group with what is left on the nodes that are out of service, and says whether that is more than
 // was known. What has been read a short time ago is not read again, unless nothing was left then.
-func (r *Reconciler) readContents(ctx context.Context, memory *observations, group *remediation.Group, decisions []remediation.Decision) bool {
+func (r *Reconciler) readContents(ctx context.Context, observations *observations, group *remediation.Group, decisions []remediation.Decision) bool {
 	known := false
 	for i, d := range decisions {
 		if !d.ReadNodeContents {
 			continue
 		}
 		now := r.Clock.Now()
-		left := memory.left(d.Machine.UID)
+		left := observations.left(d.Machine.UID)
 		if left.NodeContents == (remediation.NodeContents{}) || !now.Before(left.time.Add(remediation.PollInterval)) {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
 			read, err := r.ReadNodeContents(call, d.Node.Name)
@@ -161,7 +161,7 @@ func (r *Reconciler) readContents(ctx context.Context, memory *observations, gro
 				continue
 			}
 			left = contents{read, now}
-			memory.leave(d.Machine.UID, left)
+			observations.leave(d.Machine.UID, left)
 		}
 		group.Members[i].NodeContents, known = &left.NodeContents, true
 	}

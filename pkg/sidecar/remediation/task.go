@@ -48,39 +48,39 @@ type task struct {
 
 // writeMachines carries out what decisions say of Machines and of hosts, and returns how that went.
 func (r *Reconciler) writeMachines(ctx context.Context, decisions []remediation.Decision) []task {
-	runs := make([]task, len(decisions))
+	tasks := make([]task, len(decisions))
 	for i := range decisions {
-		runs[i] = task{Reconciler: r, Decision: &decisions[i]}
+		tasks[i] = task{Reconciler: r, Decision: &decisions[i]}
 	}
-	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) {
-		runs[i].failed(ctx, panics.Catch(ctx, func() error { runs[i].writeMachine(ctx); return nil }))
+	workqueue.ParallelizeUntil(ctx, parallel, len(tasks), func(i int) {
+		tasks[i].failed(ctx, panics.Catch(ctx, func() error { tasks[i].writeMachine(ctx); return nil }))
 	})
-	return runs
+	return tasks
 }
 
 // carryOn carries out the rest, and returns when to look again.
-func (r *Reconciler) carryOn(ctx context.Context, memory *observations, runs []task) (reconcile.Result, error) {
+func (r *Reconciler) carryOn(ctx context.Context, observations *observations, tasks []task) (reconcile.Result, error) {
 	limited, cancel := context.WithTimeout(ctx, shootTimeout)
 	defer cancel()
-	workqueue.ParallelizeUntil(ctx, parallel, len(runs), func(i int) { runs[i].writeNode(limited, memory) })
+	workqueue.ParallelizeUntil(ctx, parallel, len(tasks), func(i int) { tasks[i].writeNode(limited, observations) })
 
 	var (
 		now  = r.Clock.Now()
 		next time.Time
 		errs []error
 	)
-	for i := range runs {
-		run := &runs[i]
-		if run.told {
-			run.tell(ctx)
-			count(run.Decision)
+	for i := range tasks {
+		task := &tasks[i]
+		if task.told {
+			task.tell(ctx)
+			count(task.Decision)
 		}
-		errs = append(errs, run.err)
-		next = pace.Earliest(next, run.Next, run.retry)
-		if run.conflict {
+		errs = append(errs, task.err)
+		next = pace.Earliest(next, task.Next, task.retry)
+		if task.conflict {
 			next = pace.Earliest(next, now.Add(pace.MinRetry))
 		}
-		if run.NodeUnknown {
+		if task.NodeUnknown {
 			next = pace.Earliest(next, now.Add(awayInterval))
 		}
 	}
@@ -105,10 +105,10 @@ func (r *task) writeMachine(ctx context.Context) {
 		r.failed(ctx, driver.Release(ctx, r.Host))
 	}
 	if r.WriteMachine != nil {
-		run := executor.Run{Seed: r.Source, Timeout: callTimeout}
-		run.Do(ctx, *r.WriteMachine)
-		r.failed(ctx, run.Err())
-		r.told = run.Written(r.Machine)
+		task := executor.Run{Seed: r.Source, Timeout: callTimeout}
+		task.Do(ctx, *r.WriteMachine)
+		r.failed(ctx, task.Err())
+		r.told = task.Written(r.Machine)
 	}
 	if r.PowerOff != nil && driver != nil && r.goesOn() {
 		r.failed(ctx, driver.PowerOff(ctx, r.Host, *r.PowerOff))
@@ -131,26 +131,26 @@ func (r *task) failed(ctx context.Context, err error) {
 }
 
 // writeNode writes the Node, unless that has failed a short time ago. It holds nothing else up.
-func (r *task) writeNode(ctx context.Context, memory *observations) {
+func (r *task) writeNode(ctx context.Context, observations *observations) {
 	if len(r.WriteNode) == 0 || !r.goesOn() {
 		return
 	}
 	uid := r.Machine.UID
-	if at := memory.retryAt(uid); r.Clock.Now().Before(at) {
+	if at := observations.retryAt(uid); r.Clock.Now().Before(at) {
 		r.retry = at
 		return
 	}
-	run := executor.Apply(ctx, r.Nodes, r.WriteNode...)
-	err := run.Err()
+	task := executor.Apply(ctx, r.Nodes, r.WriteNode...)
+	err := task.Err()
 	if pace.OnlyConflicts(err) {
 		r.failed(ctx, err)
 		return
 	}
-	r.told = r.told || err == nil && !run.Gone(r.Node)
-	if memory.wrote(uid, err, r.Clock.Now()) {
+	r.told = r.told || err == nil && !task.Gone(r.Node)
+	if observations.wrote(uid, err, r.Clock.Now()) {
 		logf.FromContext(ctx).Info("Node cannot be written to", "machine", r.Machine.Name, "reason", err.Error())
 	}
-	r.retry = memory.retryAt(uid)
+	r.retry = observations.retryAt(uid)
 }
 
 // tell tells the Events of a decision on the Machine and on its Node (X12).

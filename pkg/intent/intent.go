@@ -30,18 +30,18 @@ type Write struct {
 	Status bool
 	// Lock says that it is to be refused if the object has changed since it was read, but for the writes before it.
 	Lock bool
-	// AfterAll says that it waits for all earlier writes, of other objects as well. What is gone needs none.
+	// AfterAll says that it waits for all earlier writes, of other objects as well. An object that is gone counts as written.
 	AfterAll bool
-	// Hold says that the machine is not held before it is done: it comes before what is due for other machines.
+	// Hold says that the write is part of the hold: it comes before what is due for other machines.
 	Hold bool
-	// Record says that with it the transition has happened, and is told.
+	// Record says that the transition has happened once it is written: then people are told.
 	Record bool
 }
 
 // Edit returns an edit of objects of one kind as one of a Write.
 func Edit[T Object](edit func(T)) func(Object) { return func(object Object) { edit(object.(T)) } }
 
-// On returns the change as it is to be made on what has become of its object, in copies.
+// On makes the write on what has become of its object, and returns copies from before and after that.
 func (w Write) On(object Object) (before, after Object) {
 	before = object.DeepCopyObject().(Object)
 	if w.Edit != nil {
