@@ -74,9 +74,11 @@ func (e *explanation) guess() {
 	if record := preservation.ReadRecord(machine); record != nil {
 		if record.Expiry().IsZero() {
 			machine.Annotations[v1alpha1.AnnotationExpiryTime] = e.world.now.Add(v1alpha1.DefaultMachinePreserveTimeout).UTC().Format(time.RFC3339)
+			preservation.DropClaims(machine)
 		}
 		if cause := e.causeTold(); cause != "" && cause != record.Cause() {
 			machine.Annotations[v1alpha1.AnnotationCause] = cause
+			preservation.DropClaims(machine)
 		}
 	}
 	e.world.group = settings.group

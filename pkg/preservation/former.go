@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,8 +38,12 @@ var FormerAnnotations = []string{
 	formerReplacedPriority, formerNodeUncleaned, formerReleased, formerSpentRequest, formerPreservedSince, formerMaintainedSince,
 }
 
-// readFormer reads what the version before has written. It beats what this version has: after a rollback, it is the newer.
+// readFormer reads what the version before has written. Where there is anything of it, that version was rolled back to after the record
+// was written: the record is out of date, but for the priority, which that version leaves as it is.
 func (n *Notes) readFormer(annotations map[string]string) {
+	if slices.ContainsFunc(FormerAnnotations, func(key string) bool { _, ok := annotations[key]; return ok }) {
+		*n = Notes{Version: n.Version, ReplacedPriority: n.ReplacedPriority}
+	}
 	for key, value := range annotations {
 		switch key {
 		case formerClaims:

@@ -141,6 +141,53 @@ var _ = Describe("A machine of the version before", func() {
 		Expect(ReadRecord(machine).Since).To(BeTemporally("==", Start))
 	})
 
+	DescribeTable("P8: should be alone in what is read after a rollback, whatever the record says since before that", func(record string, asked ...NodeOption) {
+		now := Start.Add(time.Hour)
+		g := Group{
+			Pool: facts.Pool{Replicas: 1}, Holder: PreserveExpiry{}, Share: new(int32(0)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Timeouts: facts.DefaultTimeouts,
+			Members: []facts.Member{{
+				Machine: Machine("m", Phase(machinev1alpha1.MachineUnknown, now.Add(-20*time.Minute)), Preserved("Failed:Preserved", "now", now.Add(time.Hour)), ExpiryInStatus(now.Add(time.Hour)),
+					Annotation(v1alpha1.AnnotationPreserve, "now"), Annotation(v1alpha1.AnnotationPreservationRecord, record)),
+				Node: Node("m", append(asked, NotReady)...),
+			}},
+		}
+		d := Decide(g, now)[0]
+		Expect(d.Rule).To(BeEmpty())
+		Expect(d.Target).To(HaveField("Failed", true))
+	},
+		Entry("a request was set aside on the Machine", `{"version":1,"setAside":"Machine:"}`),
+		Entry("a request on the Node was spent", `{"version":1,"spent":{"request":"now"}}`, func(n *corev1.Node) { n.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow }),
+		Entry("it was about to fail", `{"version":1,"failsAt":"2026-03-01T12:30:00Z"}`),
+	)
+
+	It("M12 P13: should not forget what is noted because of a zone that JSON refuses", func() {
+		now := Start.Add(time.Hour)
+		g := Group{
+			Pool: facts.Pool{Replicas: 1}, Holder: HealthTimer{}, Share: new(int32(0)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Timeouts: facts.DefaultTimeouts,
+			Maintenance: MaintenanceOptions{Enabled: true, MaxHoldTime: 24 * time.Hour},
+			Members: []facts.Member{{Machine: Machine("m"), Node: Node("m", func(n *corev1.Node) {
+				n.Annotations[v1alpha1.AnnotationPreserve] = v1alpha1.RequestNow
+				n.Annotations[v1alpha1.AnnotationMaintenance] = now.Add(24*time.Hour-time.Minute).Format("2006-01-02T15:04:05") + "+24:00"
+			})}},
+		}
+		for range 2 {
+			for _, write := range Steps(g.Holder, Decide(g, now)[0], g.Timeouts, now) {
+				Make(write, &g.Members[0])
+			}
+		}
+		notes := ReadNotes(g.Members[0].Machine)
+		Expect(notes.Spent.Kept.Since).To(BeTemporally("==", now))
+		Expect(notes.Spent.Maintained.Since).To(BeTemporally("==", now.Add(-time.Minute)))
+		Expect(notes.Claims).To(HaveLen(2))
+	})
+
+	It("X10: should keep all claims of a machine whose cause somebody edits", func() {
+		machine := Machine("m", Preserved("Failed:Preserved", "now", Start), Annotation(v1alpha1.AnnotationPreservationRecord,
+			`{"version":1,"claims":[{"cause":"auto","expiry":"2026-03-01T12:00:00Z"},{"cause":"remediation","expiry":"2026-03-01T11:00:00Z"}]}`))
+		delete(machine.Annotations, NotePreservedSince)
+		Expect(ReadRecord(machine).Claims).To(ConsistOf(HaveField("Cause", "auto"), HaveField("Cause", "remediation")))
+	})
+
 	DescribeTable("P8 P10: should be kept until the expiry that people read, whatever somebody has made of its record", func(record string) {
 		machine := Machine("m", Preserved("Failed:Preserved", "auto", Start), Annotation(v1alpha1.AnnotationPreservationRecord, record))
 		Expect(ReadRecord(machine)).To(And(HaveField("Failed", true), HaveField("Claims", ConsistOf(HaveField("Cause", "auto")))))

@@ -68,7 +68,7 @@ func restoreRequest(d Decision) []intent.Write {
 	}
 	return []intent.Write{
 		{Before: d.Node, Lock: true, Edit: intent.Edit(func(node *corev1.Node) { restoreOnNode(d.Machine, node) })},
-		{Before: d.Machine, AfterAll: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { note(m, func(n *Notes) { n.SetAside = "" }) })},
+		{Before: d.Machine, AfterAll: true, Lock: true, Edit: intent.Edit(func(m *machinev1alpha1.Machine) { note(m, func(n *Notes) { n.SetAside = "" }) })},
 	}
 }
 

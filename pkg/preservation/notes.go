@@ -60,7 +60,7 @@ type Spent struct {
 	Maintained Span `json:"maintained,omitzero"`
 }
 
-// maxRecord is how long a record may be in bytes. What we write is a quarter of that at most.
+// maxRecord is how long a record may be in bytes. What we write is shorter, unless operators write texts of thousands of bytes.
 const maxRecord = 4096
 
 // ReadNotes returns what is noted on a Machine. What nobody can read counts as nothing: what people read on the Machine still says
@@ -82,7 +82,10 @@ func decoded(record string) Notes {
 		return n.(Notes)
 	}
 	n := Notes{}
-	if len(record) > maxRecord || json.Unmarshal([]byte(record), &n) != nil {
+	if len(record) > maxRecord {
+		return n
+	}
+	if json.Unmarshal([]byte(record), &n) != nil {
 		n = Notes{}
 	}
 	records.Add(record, n)
@@ -96,14 +99,24 @@ func note(machine *machinev1alpha1.Machine, edit func(*Notes)) {
 	if edit(&n); reflect.DeepEqual(n, before) { // what the version before has written stays until there is something to be written
 		return
 	}
+	n.Version = 0
+	isEmpty := reflect.ValueOf(n).IsZero()
+	n.Version = notesVersion
+	value, err := json.Marshal(n)
+	if err != nil || len(value) > maxRecord { // nobody could read it: what is noted stays
+		return
+	}
 	for _, key := range FormerAnnotations {
 		delete(machine.Annotations, key)
 	}
-	if n.Version = 0; reflect.ValueOf(n).IsZero() {
+	if isEmpty {
 		delete(machine.Annotations, v1alpha1.AnnotationPreservationRecord)
 		return
 	}
-	n.Version = notesVersion
-	value, _ := json.Marshal(n) // of times and texts, which cannot fail
 	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, v1alpha1.AnnotationPreservationRecord, string(value))
+}
+
+// DropClaims takes the cause and the expiry that people read for all that is known of why a machine is kept.
+func DropClaims(machine *machinev1alpha1.Machine) {
+	note(machine, func(n *Notes) { n.Claims = nil })
 }

@@ -122,7 +122,7 @@ func (PreserveExpiry) annotate(machine *machinev1alpha1.Machine, d Decision) {
 		// must one that machine-controller-manager writes when the machine fails, nor one that it removes with what is forged
 		// for one that an operator brought forward.
 		note(machine, func(n *Notes) { n.ExpiryInStatus = "" })
-	case expiry != nil:
+	case expiry != nil && !d.withoutExpiry():
 		d.markExpiry(machine)
 	}
 	if d.heldOnceFailed() {
@@ -221,7 +221,7 @@ func (h PreserveExpiry) settle(d Decision) []intent.Write {
 	if d.withoutExpiry() || d.mayBeForged() {
 		return nil
 	}
-	return []intent.Write{{Before: d.Machine, Edit: intent.Edit(d.markExpiry)}}
+	return []intent.Write{{Before: d.Machine, Lock: true, Edit: intent.Edit(d.markExpiry)}}
 }
 
 // withoutExpiry says that no expiry is to be written into the status: it would not stay there, or machine-controller-manager

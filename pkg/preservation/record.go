@@ -215,7 +215,7 @@ func ReadRecord(machine *machinev1alpha1.Machine) *Record {
 // lineUp brings the claims of a machine in line with the cause and the expiry that people read: an operator edits the end of the
 // preservation, and not of a claim (P6).
 func lineUp(claims []Claim, cause string, expiry time.Time) []Claim {
-	if !slices.ContainsFunc(claims, func(c Claim) bool { return c.Cause == cause }) { // a single claim is not noted, and what cannot be read is none
+	if len(claims) < 2 { // a single claim is not noted, and what cannot be read is none
 		return []Claim{{Cause: cause, Expiry: expiry}}
 	}
 	record := &Record{Claims: slices.Clone(claims)}
@@ -308,7 +308,7 @@ func parseTime(value string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return t
+	return t.UTC() // whoever writes it may have a zone that JSON refuses
 }
 
 func formatTime(t time.Time) string {
