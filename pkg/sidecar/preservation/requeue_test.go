@@ -72,7 +72,7 @@ var _ = Describe("Requeue", func() {
 			e.settle(ctx)
 			e.editMachine(ctx, "a", func(m *machinev1alpha1.Machine) {
 				if name == "PreserveExpiry" {
-					ExpiryInStatus(now.Add(time.Hour))(m)
+					m.Status.CurrentStatus.PreserveExpiryTime.Time = now.Add(time.Hour)
 				} else {
 					Annotation(prefix+"expiry-time", "2026-03-01T14:00:00Z")(m)
 				}
