@@ -163,7 +163,7 @@ var _ = Describe("Lifecycle", func() {
 			It("T3 R4: should remove everything but the request when it is told false", func(ctx SpecContext) {
 				annotateNode(ctx, preserve, "false")
 				Eventually(ctx, func(g Gomega) {
-					g.Expect(getMachine(g, ctx).Annotations).NotTo(HaveKey(And(HavePrefix(prefix), Not(HaveSuffix("preserved-since")))))
+					g.Expect(builder.Noted(getMachine(g, ctx))).NotTo(HaveKey(And(HavePrefix(prefix), Not(HaveSuffix("preserved-since")))))
 					g.Expect(machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
 					g.Expect(machine.Status.CurrentStatus.Phase).To(Equal(machinev1alpha1.MachineRunning))
 					g.Expect(getNode(g, ctx).Annotations).To(Equal(map[string]string{preserve: "false"}))
