@@ -86,7 +86,7 @@ func try(ctx context.Context, packages []string, n int, seed uint64, timeout tim
 	if len(all) == 0 {
 		return 0, fmt.Errorf("there is nothing to break in %q", packages)
 	}
-	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it is to be repeated
+	random := rand.New(rand.NewPCG(seed, 0))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 
 	killed, late := 0, 0
@@ -191,7 +191,7 @@ func test(ctx context.Context, m mutant, source []byte, timeout time.Duration) (
 	if err := errors.Join(os.WriteFile(broken, source, 0o600), os.WriteFile(overlay, content, 0o600)); err != nil {
 		return "", err
 	}
-	output, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String(), "-overlay", overlay, m.pkg).CombinedOutput() //nolint:gosec // it is the developer's own
+	output, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-vet=off", "-failfast", "-timeout", timeout.String(), "-overlay", overlay, m.pkg).CombinedOutput()
 	switch {
 	case err == nil:
 		return "survived", nil

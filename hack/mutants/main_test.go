@@ -29,7 +29,7 @@ func f(a, b int, c bool) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	print := func() string {
+	printed := func() string {
 		out := &bytes.Buffer{}
 		if err := format.Node(out, files, file); err != nil {
 			t.Fatal(err)
@@ -39,12 +39,12 @@ func f(a, b int, c bool) bool {
 	seen := map[string]bool{source: true}
 	for _, m := range mutantsOf(files, file, ".", "f.go") {
 		m.apply()
-		if broken := print(); seen[broken] {
+		if broken := printed(); seen[broken] {
 			t.Errorf("line %d, %s: is as before, or as another one", m.line, m.text)
 		} else {
 			seen[broken] = true
 		}
-		if m.apply(); print() != source {
+		if m.apply(); printed() != source {
 			t.Errorf("line %d, %s: is not mended", m.line, m.text)
 		}
 	}
