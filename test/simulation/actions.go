@@ -69,8 +69,8 @@ func (Stillborn) String() string { return "the next VM will not boot" }
 
 func (Stillborn) do(w *World) { w.cloud.bear(1) }
 
-// nonsense is a request that is none (R3).
-const nonsense = "nonsense"
+// nonsense is a request that is none (R3), forged one that only machine-controller-manager may write (P14).
+const nonsense, forged = "nonsense", "auto-preserved"
 
 // Ask is a request of a person for a machine; empty withdraws it.
 type Ask struct {

@@ -51,7 +51,7 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 		process = rapid.SampledFrom([]string{sidecarName, machineControllerName, managerName})
 		server  = rapid.SampledFrom([]string{"seed", "shoot"})
 		long    = minutes(1, 60)
-		own     = rapid.SampledFrom([]time.Duration{0, 0, brief, time.Hour})
+		own     = rapid.SampledFrom([]time.Duration{0, 0, brief, time.Hour, shortest - time.Second, 400 * time.Hour})
 		// What is there more than once happens more often.
 		action = rapid.OneOf(
 			draw(func(t *rapid.T) Action {
@@ -69,7 +69,7 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			rapid.Just(Action(Stillborn{})),
 			rapid.Just(Action(Stillborn{})),
 			draw(func(t *rapid.T) Action {
-				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "false", "", nonsense}).Draw(t, "value"), own.Draw(t, "for")}
+				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), rapid.SampledFrom([]string{"now", "when-failed", "when-failed", "false", "", nonsense}).Draw(t, "value"), own.Draw(t, "for")}
 			}),
 			draw(func(t *rapid.T) Action {
 				return Ask{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "on node"), "now", own.Draw(t, "for")}
@@ -101,6 +101,15 @@ func step(timeout time.Duration) *rapid.Generator[Event] {
 			draw(func(t *rapid.T) Action { return Occupy{machine.Draw(t, "machine"), minutes(1, 40).Draw(t, "for")} }),
 			draw(func(t *rapid.T) Action { return Unprotect{machine.Draw(t, "machine")} }),
 			draw(func(t *rapid.T) Action { return Scale{rapid.IntRange(1, 5).Draw(t, "replicas")} }),
+			draw(func(t *rapid.T) Action {
+				return Edit{machine.Draw(t, "machine"), rapid.SampledFrom([]time.Duration{0, 7 * time.Minute, time.Hour, 12 * time.Hour}).Draw(t, "to")}
+			}),
+			draw(func(t *rapid.T) Action {
+				return Forbid{machine.Draw(t, "machine"), rapid.Bool().Draw(t, "all"), rapid.Bool().Draw(t, "not")}
+			}),
+			draw(func(t *rapid.T) Action { return Share{rapid.IntRange(0, 3).Draw(t, "share")} }),
+			draw(func(t *rapid.T) Action { return Timeout{minutes(30, 480).Draw(t, "timeout")} }),
+			draw(func(t *rapid.T) Action { return Hibernate{minutes(30, 180).Draw(t, "for")} }),
 			rapid.Just(Action(Roll{})),
 			rapid.Just(Action(Roll{})),
 			draw(func(t *rapid.T) Action {

@@ -137,6 +137,7 @@ func (w *World) mend() {
 	w.pods.mend()
 	w.requestors.mend()
 	w.withdrawAll()
+	w.allowAll()
 	w.unclingAll()
 }
 
@@ -164,6 +165,17 @@ func (w *World) unclingAll() {
 	machines, _ := w.seed.List("machines", namespace, labels.Everything())
 	for _, change := range machines {
 		w.setFinalizer(change.name, false)
+	}
+}
+
+// allowAll takes back what operators forbid.
+func (w *World) allowAll() {
+	Forbid{All: true, Not: true}.do(w)
+	for number := range w.cloud.Machines() {
+		Forbid{Machine: number, Not: true}.do(w)
+	}
+	if w.oracle.wanted() == 0 {
+		Scale{1}.do(w)
 	}
 }
 

@@ -65,8 +65,13 @@ type oracle struct {
 	maintenances maintenances
 	hosts        map[string]*observedHost // by their names
 
-	// freed is when a machine last gave its place back.
+	// freed is when a machine last gave its place back, or there were more places.
 	freed time.Time
+	// woken is when the pool's hibernation was last over.
+	woken     time.Time
+	operators operators
+	// spared are machines that were spared when the share was lowered.
+	spared []spared
 	// outranked are machines that were kept, and terminated in the place of others.
 	outranked []outranked
 
@@ -88,6 +93,7 @@ func newOracle(h History) *oracle {
 	return &oracle{
 		alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
+		operators: operators{least: h.Timeout, most: h.Timeout},
 	}
 }
 
@@ -144,8 +150,11 @@ func (o *oracle) ask(name, value string, onNode bool) {
 func (o *oracle) scale(replicas int) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	if replicas < o.replicas {
+	switch {
+	case replicas < o.replicas:
 		o.scaled = time.Now()
+	case o.replicas == 0 && replicas > 0:
+		o.woken = time.Now()
 	}
 	o.replicas = replicas
 }
@@ -220,6 +229,9 @@ func (o *oracle) observeEvent(name, reason string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	o.refused[name] = o.refused[name] || reason == preservation.EventRefused
+	if s := o.machines[name]; s != nil && reason == preservation.EventPreserved {
+		s.told = time.Now()
+	}
 }
 
 // checkReplaced notes a machine that is terminated as it has failed, and would have had a place if there was no update.
@@ -274,6 +286,8 @@ func (o *oracle) look() {
 	o.lookAtReplacements()
 	o.lookAtMaintenances()
 	o.lookAtHosts()
+	o.lookAtOperators()
+	o.lookAtSpared()
 	if !o.rolling.IsZero() {
 		// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
 		last := later(later(o.rolling, o.advanced), later(later(o.disturbed, o.clinging), o.pods.hindered))
@@ -289,6 +303,7 @@ func (o *oracle) look() {
 		o.recount(name)
 		o.lookAtMaintained(name, s)
 		o.lookAtCycle(name, s)
+		o.lookAtShown(name, s)
 		if s.machine != nil && s.machine.DeletionTimestamp == nil {
 			o.lookAtFailure(name, s)
 		}

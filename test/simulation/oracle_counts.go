@@ -11,6 +11,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
@@ -85,14 +86,16 @@ func (o *oracle) recount(name string) {
 }
 
 // requested returns the request for a machine as it is written, and whether that is on its node.
-func (s *subject) requested() (value string, onNode bool) {
-	if s.node != nil {
-		value, onNode = s.node.Annotations[v1alpha1.AnnotationPreserve]
+func (s *subject) requested() (value string, onNode bool) { return requestedOf(s.machine, s.node) }
+
+func requestedOf(machine *machinev1alpha1.Machine, node *corev1.Node) (value string, onNode bool) {
+	if node != nil {
+		value, onNode = node.Annotations[v1alpha1.AnnotationPreserve]
 	}
 	if !onNode {
-		value = s.machine.Annotations[v1alpha1.AnnotationPreserve]
+		value = machine.Annotations[v1alpha1.AnnotationPreserve]
 	}
-	if value == builder.Noted(s.machine)[builder.NoteSpentRequest] { // it counts for nothing until it is another one
+	if value == builder.Noted(machine)[builder.NoteSpentRequest] { // it counts for nothing until it is another one
 		value = ""
 	}
 	return value, onNode
@@ -106,10 +109,10 @@ func (o *oracle) checkWork(name string, s *subject, was record) {
 	_, maintained := was.claims[v1alpha1.CauseMaintenance]
 	_, cycled := was.claims[v1alpha1.CauseRemediation]
 	switch {
-	case s.record.kept || !was.kept || s.machine.DeletionTimestamp != nil || time.Since(o.disturbed) <= calm || recent(s.denied):
+	case s.record.kept || !was.kept || s.machine.DeletionTimestamp != nil || time.Since(o.disturbed) <= calm || recent(s.denied) || o.operators.forbidden || recent(o.operators.vetoed) || o.replicas == 0:
 	case maintained && o.isMaintained(name, s):
 		o.blame("M12", "%s is let go of, and its node is under maintenance", name)
-	case cycled && isPowerCycled(s.machine) && !o.isReplaced():
+	case cycled && isPowerCycled(s.machine) && !o.isOverruled():
 		o.blame("X10", "%s is let go of, and its host is being power-cycled", name)
 	}
 }
@@ -139,7 +142,7 @@ func (o *oracle) lookAtCounts(name string, s *subject) {
 	}
 	for _, cause := range slices.Sorted(maps.Keys(s.record.claims)) {
 		expiry := s.record.claims[cause]
-		if first := s.kept.shortest.first; isAsking(cause) && !first.IsZero() && expiry.After(first.Add(o.longest+soon)) {
+		if first := s.kept.shortest.first; isAsking(cause) && !first.IsZero() && s.editedAt.IsZero() && expiry.After(first.Add(o.longest+soon)) {
 			o.blame("P13", "%s is kept as %s until %s, and may be kept for %s from %s on", name, cause, expiry.Format(time.DateTime), o.longest, first.Format(time.DateTime))
 		}
 		// After a maintenance the machine has some time left to become healthy (M13).

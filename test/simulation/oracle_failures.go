@@ -52,12 +52,12 @@ func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1
 	}
 	*f = failure{near: f.near, steady: f.steady}
 	_, asked := was.claims[v1alpha1.CauseNow]
-	if change.By != sidecarName || s.unhealthy.IsZero() || !asked && !was.auto || workedOn(before) || workedOn(s.machine) || o.isReplaced() ||
+	if change.By != sidecarName || s.unhealthy.IsZero() || !asked && !was.auto || workedOn(before) || workedOn(s.machine) || o.isOverruled() ||
 		len(o.takenBeside(s)) >= o.share || o.alone {
 		return
 	}
 	// It may have been seen to be about to fail before it has.
-	f.at, f.owed = now, s.unhealthy.Add(healthTimeout-margin-5*time.Second+o.timeout)
+	f.at, f.owed = now, s.unhealthy.Add(healthTimeout-margin-5*time.Second+o.operators.least)
 	if first := s.kept.longest.first; !first.IsZero() && f.owed.After(first.Add(o.longest-margin-5*time.Second)) {
 		f.owed = first.Add(o.longest - margin - 5*time.Second)
 	}
@@ -68,7 +68,7 @@ func (o *oracle) lookAtUnkept(name string, s *subject) {
 	status := s.machine.Status.CurrentStatus
 	_, released := builder.Noted(s.machine)[builder.NoteReleased]
 	if s.unhealthy.IsZero() || status.Phase != machinev1alpha1.MachineUnknown || time.Since(status.LastUpdateTime.Time) <= healthTimeout+soon ||
-		s.asked || released || s.machine.Spec.ProviderID == "" || s.kept.isUsedUp(o.longest) || o.isReplaced() || o.alone {
+		s.asked || released || s.machine.Spec.ProviderID == "" || s.kept.isUsedUp(o.longest) || o.isOverruled() || o.alone {
 		return
 	}
 	if taken := o.takenBeside(s); len(taken) < o.share {
@@ -99,7 +99,7 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 	if f.at.IsZero() || time.Since(f.at) <= soon {
 		return
 	}
-	calmly := time.Since(o.disturbed) > calm && time.Now().After(s.disturbed) && !s.denied.After(f.at.Add(-soon)) && !o.isReplaced() && !workedOn(s.machine)
+	calmly := time.Since(o.disturbed) > calm && time.Now().After(s.disturbed) && !s.denied.After(f.at.Add(-soon)) && !o.isOverruled() && !workedOn(s.machine)
 	f.at = time.Time{}
 	if !calmly || s.record.phase != failedPreserved || len(o.takenBeside(s)) >= o.share {
 		return
@@ -119,7 +119,7 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 // manager 0.62 may have ended that itself: the request that was withdrawn was what had it hold the machine.
 func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.Machine, was record) {
 	f := &s.failure
-	if !f.promised.After(time.Now().Add(5*time.Second)) || s.machine.DeletionTimestamp != nil || !was.kept || o.isReplaced() ||
+	if !f.promised.After(time.Now().Add(5*time.Second)) || s.machine.DeletionTimestamp != nil || !was.kept || o.isOverruled() ||
 		recent(s.vetoed) || recent(s.overwritten) || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
 		return
 	}

@@ -188,7 +188,7 @@ func (o *oracle) lookAtCycle(name string, s *subject) {
 	}
 	phase := s.machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]
 	switch since := time.Since(s.cycled.phase); {
-	case isPowerCycled(s.machine) && !s.record.kept && !o.isReplaced() && time.Since(s.vetoed) > calm &&
+	case isPowerCycled(s.machine) && !s.record.kept && !o.isOverruled() && time.Since(s.vetoed) > calm &&
 		builder.Noted(s.machine)[builder.NoteReleased] == "": // it is on its way out, however long machine-controller-manager takes for that
 		o.blame("X10", "%s is %s, and not kept", name, phase)
 	case isPowerCycled(s.machine) && since > stepTime+calm:

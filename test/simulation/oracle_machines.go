@@ -51,6 +51,13 @@ type subject struct {
 	disturbed, changed time.Time
 	// suspicious is a write by us that has no reason until the machine is kept.
 	suspicious string
+	// edited is until when an operator has let the machine be kept at editedAt, forbidden says that operators forbid to keep it.
+	edited, editedAt time.Time
+	forbidden        bool
+	// begun is when we last began to keep it, told when an Event last said so, and ended when what a person asked for had its time.
+	begun, told, ended time.Time
+	// nativeSince is since when machine-controller-manager keeps it by itself; zero for not.
+	nativeSince time.Time
 }
 
 // holdsByItself says that MCM 0.62 holds the machine, which has failed, by what is on the Machine alone. What is overwritten there
@@ -115,11 +122,18 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
+		o.checkOwnWrite(change.name, s, before, was)
 		if s.machine.DeletionTimestamp == nil {
 			o.recount(change.name)
 			o.checkCounts(change.name, s, before)
 			o.checkWork(change.name, s, was)
 		}
+	}
+	switch native := is.PreserveExpiryTime != nil && !s.record.kept; {
+	case !native:
+		s.nativeSince = time.Time{}
+	case s.nativeSince.IsZero():
+		s.nativeSince = time.Now()
 	}
 	healed := was.phase == failedPreserved && s.record.phase == runningPreserved
 	if o.alone {
@@ -128,7 +142,7 @@ func (o *oracle) observeMachine(change *Change) {
 	if healed && !s.unhealthy.IsZero() && time.Since(s.unhealthy) > soon && time.Now().After(o.blind) {
 		o.blame("H1", "%s is taken for healthy by %s, and its node is not since %s", change.name, change.By, s.unhealthy.Format(time.TimeOnly))
 	}
-	if places := o.places(true); len(places) > o.share && (o.alone || change.By == sidecarName) {
+	if places := o.places(true); len(places) > o.mostShare() && (o.alone || change.By == sidecarName) {
 		o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
@@ -181,7 +195,7 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was re
 				taken++
 			}
 		}
-		if change.By == sidecarName && s.record.auto && !s.asked && taken >= o.share {
+		if change.By == sidecarName && s.record.auto && !s.asked && taken >= o.mostShare() {
 			o.blame("T5", "%s gets a place, and %d others have the share of %d", change.name, taken, o.share)
 		}
 	}
@@ -193,7 +207,7 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was re
 	switch {
 	case s.record.kept && s.record.expiry.After(was.expiry.Add(time.Second)) && !again:
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.expiry.Format(time.DateTime), was.expiry.Format(time.DateTime))
-	case !s.record.kept && was.phase == failedPreserved && was.expiry.After(now.Add(5*time.Second)) && !o.isReplaced():
+	case !s.record.kept && was.phase == failedPreserved && was.expiry.After(now.Add(5*time.Second)) && !o.isOverruled() && !(was.auto && recent(o.operators.lowered)):
 		o.blame("T8", "%s is let go of, and was to be kept until %s", change.name, was.expiry.Format(time.DateTime))
 	}
 }
@@ -231,7 +245,7 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	}
 	// MCM 0.62 ends what is asked for by itself, and knows of no other reason.
 	withdrawn := recent(s.denied) && (!old || recent(s.vetoed) || !s.failure.promised.After(time.Now()))
-	if change.By == user || o.isReplaced() || withdrawn || s.orphaned {
+	if change.By == user || o.isOverruled() || withdrawn || s.orphaned || was.auto && recent(o.operators.lowered) {
 		return
 	}
 	if recent(o.scaled) {
@@ -250,6 +264,7 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	unheld := (old || onlyWorkedOn(before)) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm ||
 		s.unheld && time.Now().Before(o.mute) || !s.overwritten.IsZero() && time.Since(s.overwritten) <= soon ||
 		was.auto && !s.asked && was.phase != "" && was.phase != failedPreserved && len(o.places(false)) >= o.share // it fails again, and has no place any more (T2)
+	o.checkWhenFailed(change.name, s, before)
 	switch {
 	case !was.kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
@@ -297,6 +312,9 @@ func (o *oracle) observeNode(change *Change) {
 	}
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
+		if before != nil && s.node != nil {
+			o.checkRemoved("the node of "+change.name, before.Annotations, s.node.Annotations)
+		}
 	}
 }
 
@@ -312,7 +330,7 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 	if overdue := time.Since(s.record.expiry); overdue > o.late() {
 		o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
 	}
-	if !s.asked && !s.worked && !workedOn(s.machine) && s.record.expiry.After(later(s.keptSince, s.failure.near).Add(o.timeout+margin+soon)) && !o.alone {
+	if !s.asked && !s.worked && !workedOn(s.machine) && s.record.expiry.After(later(s.keptSince, s.failure.near).Add(o.operators.most+margin+soon)) && !o.alone {
 		o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.expiry.Format(time.DateTime))
 	}
 	failed := s.record.phase == failedPreserved
@@ -337,7 +355,7 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 
 // lookAtRequest blames a request that is not heeded. That of the node counts (R2).
 func (o *oracle) lookAtRequest(name string, s *subject) {
-	if s.node == nil || o.alone || o.isReplaced() || builder.Noted(s.machine)[builder.NoteReleased] != "" {
+	if s.node == nil || o.alone || o.isOverruled() || s.forbidden || builder.Noted(s.machine)[builder.NoteReleased] != "" {
 		return
 	}
 	switch request := s.node.Annotations[v1alpha1.AnnotationPreserve]; {

@@ -171,7 +171,7 @@ func (o *oracle) isMaintained(name string, s *subject) bool {
 	}
 	denied := s.machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse ||
 		s.node != nil && s.node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse
-	return !denied
+	return !denied && !s.forbidden && !o.operators.forbidden && o.replicas > 0
 }
 
 // lookAtMaintained blames what is on a node, or is not, because of a maintenance.

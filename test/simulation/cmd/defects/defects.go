@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// defect is what the product once did wrong, or would without a rule.
+type defect struct {
+	// what begins with the rule that it breaks.
+	what string
+	// file has what is, which becomes something else.
+	file, is, becomes string
+}
+
+const domain = "pkg/preservation/"
+
+var defects = []defect{
+	{"H1: a machine is healthy if its phase says so", domain + "ongoing.go",
+		"return d.healthy && d.Machine.Status.CurrentStatus.Phase ==", "return d.Machine.Status.CurrentStatus.Phase =="},
+	{"H4: what did not fail is kept on", domain + "ongoing.go", "		if d.Target.Provisional {\n			d.end(RuleMargin, WhyDidNotFail)", "		if false {\n			d.end(RuleMargin, WhyDidNotFail)"},
+	{"H4: the margin is left out", domain + "decide.go", "nearAt := d.Deadline.Add(-margin)", "nearAt := d.Deadline.Add(-0 * margin)"},
+	{"M12: the time of a maintenance is never used up", domain + "maintenance.go", "return until, ok && now.Before(until)", "return until, ok"},
+	{"M12: each maintenance is counted anew", domain + "maintenance.go", "cmp.Or(d.maintained.Since, since, now)", "cmp.Or(since, now)"},
+	{"M13: a maintenance keeps on keeping when it is over", domain + "maintenance.go", "ends      = !goes && !d.mayBeMaintained(g)", "ends      = false"},
+	{"P1: the share has no end", domain + "distribute.go", "case share != nil && p.used+p.leaving < *share:", "case share != nil:"},
+	{"P1: a machine that fails again needs no place", domain + "ongoing.go", "d.claims = !d.asked && (!d.Target.workedOn()", "d.claims = false && (!d.Target.workedOn()"},
+	{"P3: a rolling update does not matter", domain + "decide.go", "d.rolling = g.Rollout && ", "d.rolling = false && "},
+	{"P4: hibernation does not matter", domain + "decide.go", "case g.Replicas == 0: // P4", "case g.Replicas < 0:"},
+	{"P5: a protection that somebody took away is not put back", domain + "steps.go", "		if marks {\n			steps = append(steps, protection(d, now))", "		if marks && (d.Current == nil || d.Current.Failed != d.Target.Failed || d.Current.Provisional) {\n			steps = append(steps, protection(d, now))"},
+	{"P6: what operators edit in the status is not read", domain + "record.go", "inStatus != nil && IsExpiryInStatus(machine) {\n		expiry", "inStatus == nil && IsExpiryInStatus(machine) {\n		expiry"},
+	{"P6: another timeout goes for what is kept already", domain + "ongoing.go", "if claim.Expiry.IsZero() { // made", "if claim.Expiry.IsZero() || a.work == nil && g.Timeout < 2*time.Hour { // made"},
+	{"P8: the hold comes last", domain + "steps.go", "		steps = append(steps, holder.hold(d, timeouts)...)\n		if marks {\n			steps = append(steps, protection(d, now))\n		}", "		if marks {\n			steps = append(steps, protection(d, now))\n		}\n		steps = append(steps, holder.hold(d, timeouts)...)"},
+	{"P8: the node is cleaned last", domain + "steps.go", "		steps = append(cleanNode(d, now), holder.release(d, timeouts, now)...)", "		steps = append(holder.release(d, timeouts, now), cleanNode(d, now)...)"},
+	{"P10: an expiry is not looked at", domain + "ongoing.go", "case !now.Before(d.Target.Expiry()) && !d.Target.onlyRemediated():", "case d.Target == nil:"},
+	{"P11: the sub-phase is that of a healthy machine", domain + "steps.go", "d.Target.annotations(machine.Status.CurrentStatus.Phase)", "d.Target.annotations(\"Running\")"},
+	{"P11: nobody is told of what a person asked for", domain + "events.go", "	RuleBegin:         EventPreserved,\n", ""},
+	{"P13: a request makes the time begin anew", domain + "limits.go", "since := d.kept.Since\n	if since.IsZero()", "since := d.kept.Since\n	if since.IsZero() || d.Request.explicit()"},
+	{"P13: what is used up never comes back", domain + "limits.go", "if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {", "if at := d.comesBack(s, g); !at.IsZero() && false {"},
+	{"P14: what is forged on a node stays", domain + "request.go", "return d.forged() && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed", "return false"},
+	{"R2: what is on the node does not count", domain + "request.go", "; ok || templated {", "; ok && templated {"},
+	{"R3: what is invalid asks", domain + "request.go", "	default:\n		request.Invalid = value", "	default:\n		request.Value = v1alpha1.RequestNow"},
+	{"R3: what is invalid withdraws", domain + "ongoing.go", "return d.Request.Invalid == \"\" && (!d", "return (!d"},
+	{"R4: a veto is ignored", domain + "ongoing.go", "case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):", "case d.Request.Value == \"never\":"},
+	{"R4: a veto is deleted", domain + "steps.go", "if annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestFalse {\n		delete", "if annotations[v1alpha1.AnnotationPreserve] != \"\" {\n		delete"},
+	{"R5: a time of its own does not count", domain + "askers.go", "timeout = cmp.Or(d.Request.Timeout, timeout)", "timeout = cmp.Or(timeout, d.Request.Timeout)"},
+	{"R5: a time that is too short counts", domain + "request.go", "timeout >= v1alpha1.MinMachinePreserveTimeout && ", "timeout > 0 && "},
+	{"R6: what operators forbid for a machine is kept", domain + "limits.go", "return g.Forbidden || facts.IsForbidden(d.Machine)", "return g.Forbidden"},
+	{"R6: what operators forbid for all is kept", domain + "limits.go", "return g.Forbidden || facts.IsForbidden(d.Machine)", "return facts.IsForbidden(d.Machine)"},
+	{"T2: asking shortens", domain + "distribute.go", "if free > 0 && now.Before(d.limit) && d.Machine.Spec.ProviderID", "if free > 1000 && now.Before(d.limit) && d.Machine.Spec.ProviderID"},
+	{"T3: a request that is withdrawn goes on", domain + "ongoing.go", "case claim != nil && d.withdrawn(*claim):", "case claim != nil && d.withdrawn(*claim) && d.Current == nil:"},
+	{"T3: a request that had its time stays", domain + "askers.go", "			d.ConsumeRequest = true\n", "			d.ConsumeRequest = false\n"},
+	{"T4: who asks in case is not heard", domain + "decide.go", "	asker := d.wantedBy(g, now)\n", "	asker := d.wantedBy(g, now)\n	if asker != nil && asker.onceFailed && asker != theShare {\n		asker = nil\n	}\n"},
+	{"T6: a veto does not keep the share away", domain + "decide.go", "case d.Request.Value == v1alpha1.RequestFalse && (asker == nil || !asker.unstoppable): // T6", "case d.Request.Value == \"never\":"},
+	{"T7: who is healthy again is failed", domain + "ongoing.go", "case d.Target.Failed && d.recovered():", "case d.Target.Failed && d.recovered() && d.Target.workedOn():"},
+	{"T8: what had its time is kept again", domain + "decide.go", "return d.Current == nil && !d.notes.Spent.Released.IsZero() && !d.recovered()", "return false"},
+	{"T9: a lower share lets go of nobody", domain + "distribute.go", "if p.used > share && (", "if p.used > share && false && ("},
+	{"T9: the youngest go first", domain + "distribute.go", "cmp.Or(a.Machine.CreationTimestamp.Compare(b.Machine.CreationTimestamp.Time)", "cmp.Or(b.Machine.CreationTimestamp.Compare(a.Machine.CreationTimestamp.Time)"},
+	{"T9: who asked goes as well", domain + "distribute.go", "			if !d.asked {\n", "			if d.Target != nil {\n"},
+	{"T10: what is left of a deleted machine stays", domain + "steps.go", "		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})", "		return nil"},
+}

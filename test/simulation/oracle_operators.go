@@ -1,0 +1,221 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+)
+
+// operators are what operators have done that overrules what keeps machines.
+type operators struct {
+	// forbidden says that they forbid to keep any machine, vetoed when they last did, or allowed it again (R6).
+	forbidden bool
+	vetoed    time.Time
+	// lowered is when they last lowered the share, from is what it was before, and placed are those that had a place then (T9).
+	lowered time.Time
+	from    int
+	placed  []string
+	// least and most are the shortest and the longest timeout that there was, and changed is when there was last another one (P6).
+	least, most time.Duration
+	changed     time.Time
+}
+
+// edit returns whether an operator may edit until when a machine is kept, so that it counts: what is about to fail, and not kept
+// before, is kept by a hold which is nobody's business yet (H4).
+func (o *oracle) edit(name string, until time.Time) bool {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	s := o.subject(name)
+	if !s.record.kept || s.record.failing || !s.record.expiry.After(time.Now()) {
+		return false
+	}
+	s.edited, s.editedAt, s.asked = until, time.Now(), true
+	s.disturbed = later(s.disturbed, time.Now())
+	if !until.After(time.Now()) {
+		s.denied, s.vetoed = time.Now(), time.Now()
+	}
+	return true
+}
+
+func (o *oracle) forbid(name string, on bool) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	s := o.subject(name)
+	s.forbidden, s.asked, s.denied, s.vetoed = on, true, time.Now(), time.Now()
+	s.disturbed = later(s.disturbed, time.Now())
+}
+
+func (o *oracle) forbidAll(on bool) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.operators.forbidden, o.operators.vetoed = on, time.Now()
+}
+
+func (o *oracle) setShare(share int) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	p := &o.operators
+	switch {
+	case share < o.share:
+		p.from = max(o.share, o.mostShare())
+		p.lowered, p.placed = time.Now(), o.places(true)
+	case share > o.share:
+		o.freed = time.Now()
+	}
+	o.share = share
+}
+
+func (o *oracle) setTimeout(timeout time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	p := &o.operators
+	o.timeout, p.changed = timeout, time.Now()
+	p.least, p.most = min(p.least, timeout), max(p.most, timeout)
+}
+
+// wanted returns how many machines there are to be.
+func (o *oracle) wanted() int {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	return o.replicas
+}
+
+// mostShare returns the largest share that the sidecar may go by.
+func (o *oracle) mostShare() int {
+	if p := o.operators; !p.lowered.IsZero() && (time.Since(p.lowered) <= soon || time.Since(o.disturbed) <= calm) {
+		return max(p.from, o.share)
+	}
+	return o.share
+}
+
+// isOverruled says that machines may be let go of whatever keeps them: by an update (P3), operators (R6), or hibernation (P4).
+func (o *oracle) isOverruled() bool {
+	return o.isReplaced() || o.operators.forbidden || recent(o.operators.vetoed) || o.replicas == 0 || recent(o.woken)
+}
+
+// lookAtOperators blames what operators forbid, and is still there.
+func (o *oracle) lookAtOperators() {
+	if o.alone || time.Since(o.disturbed) <= calm {
+		return
+	}
+	p := &o.operators
+	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
+		s := o.machines[name]
+		if s.machine == nil || s.machine.DeletionTimestamp != nil {
+			continue
+		}
+		if o.replicas == 0 && time.Since(o.scaled) > calm {
+			o.blame("P4", "the pool is hibernated since %s, and %s is not deleted: it is kept as %v", o.scaled.Format(time.TimeOnly), name, s.record.claims)
+		}
+		forbidden := s.forbidden && time.Since(s.vetoed) > soon || p.forbidden && time.Since(p.vetoed) > soon
+		if s.record.kept && forbidden && time.Since(s.disturbed) > soon {
+			o.blame("R6", "%s is kept as %v, and operators forbid it", name, s.record.claims)
+		}
+		o.lookAtEdit(name, s)
+	}
+	if !p.lowered.IsZero() && time.Since(p.lowered) > soon && p.placed != nil {
+		o.lookAtLowered()
+		p.placed = nil
+	}
+}
+
+// lookAtLowered blames that more machines are auto-preserved than the share allows since it was lowered. What a person has asked for
+// since then is no reason to let go of one.
+func (o *oracle) lookAtLowered() {
+	held, auto := 0, []string{}
+	for _, name := range o.places(false) {
+		s := o.machines[name]
+		if s.askedAt.After(o.operators.lowered) {
+			continue
+		}
+		if held++; slices.Contains(o.operators.placed, name) && !s.isAskedFor() {
+			auto = append(auto, name)
+		}
+	}
+	if held > o.share && len(auto) > 0 {
+		o.blame("T9", "the share is %d since %s, and %q are still auto-preserved", o.share, o.operators.lowered.Format(time.TimeOnly), auto)
+	}
+}
+
+// isAskedFor says that a person's request keeps the machine.
+func (s *subject) isAskedFor() bool { return isAskedForBy(s.record) }
+
+func isAskedForBy(r record) bool {
+	return slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return r.claims[cause].After(time.Now().Add(5 * time.Second)) })
+}
+
+// checkLowered is called when we let go of a machine in Failed:Preserved before its time. It blames that a lower share cost a person what
+// was asked for, and notes who is older and has a place.
+func (o *oracle) checkLowered(name string, s *subject, was record) {
+	p := &o.operators
+	if p.lowered.IsZero() || time.Since(p.lowered) > soon || o.isOverruled() || recent(s.denied) {
+		return
+	}
+	o.seen["let go by a lower share"]++
+	if isAskedForBy(was) && !workedOn(s.machine) {
+		o.blame("T9", "%s is kept as %v, and let go of when the share becomes %d", name, was.claims, o.share)
+	}
+	for _, other := range o.places(true) {
+		if t := o.machines[other]; t != s && !t.isAskedFor() && !workedOn(t.machine) && t.machine.CreationTimestamp.Before(&s.machine.CreationTimestamp) {
+			o.spared = append(o.spared, spared{name, other, time.Now()})
+		}
+	}
+}
+
+// spared is an older machine that had a place when a machine was let go of because of a lower share.
+type spared struct {
+	machine, older string
+	at             time.Time
+}
+
+// lookAtSpared blames that older machines stay: those of one share are let go of one after the other.
+func (o *oracle) lookAtSpared() {
+	o.spared = slices.DeleteFunc(o.spared, func(x spared) bool {
+		if time.Since(x.at) < 10*time.Second {
+			return false
+		}
+		if s := o.machines[x.older]; s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.kept && s.record.phase == failedPreserved && s.askedAt.Before(x.at) {
+			o.blame("T9", "%s is let go of because of a lower share, and %s is older, and stays", x.machine, x.older)
+		}
+		return true
+	})
+}
+
+// lookAtEdit blames that what an operator has edited does not count (P6). Who asks after that, works on the machine, or finds that it
+// fails, may move the end.
+func (o *oracle) lookAtEdit(name string, s *subject) {
+	if s.edited.IsZero() {
+		return
+	}
+	if !s.record.kept || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || s.forbidden || o.isOverruled() {
+		s.edited = time.Time{}
+		return
+	}
+	switch quiet := time.Since(later(s.editedAt, o.disturbed)) > soon; {
+	case !quiet:
+	case time.Since(s.edited) > soon:
+		o.blame("P6", "%s is kept, and an operator let it be so until %s", name, s.edited.Format(time.DateTime))
+	case s.edited.After(time.Now()) && !s.record.expiry.Equal(s.edited):
+		o.blame("P6", "%s is kept until %s, and an operator let it be so until %s", name, s.record.expiry.Format(time.DateTime), s.edited.Format(time.DateTime))
+	}
+}
+
+// checkEdited is called when we let go of a machine. It blames that this is not to the second when an operator says (P6).
+func (o *oracle) checkEdited(name string, s *subject, before *machinev1alpha1.Machine) {
+	if s.edited.IsZero() || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || workedOn(before) || s.forbidden || o.isOverruled() ||
+		time.Since(o.disturbed) <= calm || recent(o.operators.lowered) {
+		return
+	}
+	o.seen["let go when an operator says"]++
+	if off := time.Since(s.edited); off < -time.Second || time.Since(later(s.edited, s.editedAt)) > 10*time.Second {
+		o.blame("P6", "%s is let go of %s after the end that an operator has edited", name, off)
+	}
+}
