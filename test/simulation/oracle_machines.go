@@ -147,6 +147,9 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
+		if was.kept && change.By != user {
+			o.checkEdited(change.name, s, before)
+		}
 		o.checkTermination(s, before, was, change)
 	}
 }

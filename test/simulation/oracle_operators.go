@@ -208,14 +208,17 @@ func (o *oracle) lookAtEdit(name string, s *subject) {
 	}
 }
 
-// checkEdited is called when we let go of a machine. It blames that this is not to the second when an operator says (P6).
+// checkEdited is called when we let go of a machine, or machine-controller-manager 0.62 terminates it at its end. It blames that this
+// is not to the second when an operator says (P6).
 func (o *oracle) checkEdited(name string, s *subject, before *machinev1alpha1.Machine) {
 	if s.edited.IsZero() || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || workedOn(before) || s.forbidden || o.isOverruled() ||
 		time.Since(o.disturbed) <= calm || recent(o.operators.lowered) {
 		return
 	}
 	o.seen["let go when an operator says"]++
-	if off := time.Since(s.edited); off < -time.Second || time.Since(later(s.edited, s.editedAt)) > 10*time.Second {
+	end := s.edited
+	s.edited = time.Time{}
+	if off := time.Since(end); off < -time.Second || time.Since(later(end, s.editedAt)) > 10*time.Second {
 		o.blame("P6", "%s is let go of %s after the end that an operator has edited", name, off)
 	}
 }

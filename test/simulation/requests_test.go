@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"testing"
+	"time"
+)
+
+// TestKnownRequests is TestKnown for what people and operators ask for, and forbid.
+func TestKnownRequests(t *testing.T) {
+	const (
+		asked = "not kept > " + runningPreserved
+		ended = runningPreserved + " > not kept"
+		kept  = "not kept > " + failedPreserved
+		let   = failedPreserved + " > not kept"
+	)
+	histories := map[string]known{
+		// It is healthy again between the time at which it is held and the deadline.
+		"H4: a machine has almost failed": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Blink{Break{0, Dead}, 10*time.Minute + 15*time.Second}},
+		}}, seen{kept: 0, asked: 0, "terminated": 0}},
+		"P4: a pool is hibernated whose machines are kept": {History{Replicas: 3, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{25 * time.Minute, Ask{1, true, "now", 0}},
+			{time.Hour, Hibernate{2 * time.Hour}},
+		}}, seen{kept: 1, asked: 1, "terminated": 3}},
+		"P6: an operator ends what is kept": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{2 * time.Hour, Edit{0, 10 * time.Minute}},
+		}}, seen{kept: 1, "let go when an operator says": 1, "terminated": 1}},
+		"P6: an operator prolongs what is kept": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Longest: 2 * time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "now", 0}},
+			{30 * time.Minute, Edit{0, 4 * time.Hour}},
+		}}, seen{asked: 1, ended: 1, "let go when an operator says": 1, "terminated": 0}},
+		"P6: the timeout changes while a machine is kept": {History{Replicas: 3, Share: 2, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Timeout{time.Hour}},
+			{2 * time.Hour, Break{1, Dead}},
+		}}, seen{kept: 2, let: 2, "terminated": 2}},
+		"P14: somebody forges what machine-controller-manager writes": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, forged, 0}},
+			{30 * time.Minute, Break{0, Dead}},
+		}}, seen{kept: 0, "terminated": 1}},
+		"R2: the node withdraws what the machine asks for": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, false, "now", 0}},
+			{time.Hour, Ask{0, true, "false", 0}},
+		}}, seen{asked: 1, ended: 1}},
+		"R3: what is invalid asks for nothing": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, nonsense, 0}},
+			{20 * time.Minute, Ask{1, false, nonsense, 0}},
+			{time.Hour, Break{0, Dead}},
+		}}, seen{asked: 0, kept: 0, "terminated": 1}},
+		"R3: what is invalid withdraws nothing": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "now", 0}},
+			{time.Hour, Ask{0, true, nonsense, 0}},
+		}}, seen{asked: 1, ended: 1, "terminated": 0}},
+		"R4: a machine is not to be kept any more": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Ask{0, true, "false", 0}},
+		}}, seen{kept: 1, let: 1, "terminated": 1}},
+		"R4: a machine is not to be kept, and fails": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, false, "false", 0}},
+			{time.Hour, Break{0, Dead}},
+		}}, seen{kept: 0, "terminated": 1}},
+		"R5: a request has a time of its own": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "now", 3 * time.Hour}},
+			{20 * time.Minute, Ask{1, false, "when-failed", 2 * time.Hour}},
+			{30 * time.Minute, Break{1, Dead}},
+		}}, seen{asked: 1, kept: 1, "terminated": 1}},
+		"R5: a time is too short, and one too long": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Longest: 6 * time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "now", shortest - time.Second}},
+			{20 * time.Minute, Ask{1, false, "now", 7 * time.Hour}},
+		}}, seen{asked: 2, ended: 2}},
+		"R6: operators forbid to keep a machine": {History{Replicas: 3, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{20 * time.Minute, Ask{1, true, "now", 0}},
+			{time.Hour, Forbid{Machine: 0}},
+			{2 * time.Hour, Forbid{Machine: 0}}, // another one by now
+			{2*time.Hour + 10*time.Minute, Ask{0, true, "now", 0}},
+		}}, seen{kept: 1, let: 1}},
+		"R6: operators forbid to keep any machine": {History{Replicas: 3, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{20 * time.Minute, Ask{1, true, "now", 0}},
+			{time.Hour, Forbid{All: true}},
+			{2 * time.Hour, Break{2, Dead}},
+			{5 * time.Hour, Forbid{All: true, Not: true}},
+		}}, seen{kept: 1, let: 1, asked: 1, ended: 1, "terminated": 2}},
+		"T3: a request is withdrawn": {History{Replicas: 2, Share: 0, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "now", 0}},
+			{time.Hour, Ask{0, true, "", 0}},
+		}}, seen{asked: 1, ended: 1, "terminated": 0}},
+		"T3: what was asked for has its time": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "now", 0}},
+			{20 * time.Minute, Ask{1, false, "now", 0}},
+		}}, seen{asked: 2, ended: 2, "terminated": 0}},
+		"T4: a machine is to be kept when it fails": {History{Replicas: 3, Share: 0, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "when-failed", 0}},
+			{20 * time.Minute, Ask{1, false, "when-failed", 0}},
+			{2 * time.Hour, Break{0, Dead}},
+			{2 * time.Hour, Break{1, NotReady}},
+		}}, seen{kept: 2, let: 2, "terminated": 2}},
+		"T6: nobody may keep a machine for which there is a place": {History{Replicas: 2, Share: 1, Timeout: time.Hour, Events: []Event{
+			{20 * time.Minute, Ask{0, true, "false", 0}},
+			{20 * time.Minute, Break{0, Dead}},
+		}}, seen{kept: 0, "terminated": 1}},
+		"T7: a machine is healthy again": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Break{0, Healthy}},
+		}}, seen{failedPreserved + " > " + runningPreserved: 1, "terminated": 0}},
+		"T9: the share is lowered": {History{Replicas: 4, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
+			{16 * time.Minute, Delete{0}}, // so that they are not of the same age
+			{45 * time.Minute, Break{0, Dead}},
+			{45 * time.Minute, Break{3, Dead}},
+			{2 * time.Hour, Share{1}},
+		}}, seen{kept: 2, "let go by a lower share": 1}},
+		"T9: the share is lowered, and a person has asked": {History{Replicas: 3, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{20 * time.Minute, Break{1, Dead}},
+			{time.Hour, Ask{0, true, "now", 0}},
+			{2 * time.Hour, Share{0}},
+		}}, seen{kept: 2, "let go by a lower share": 1}},
+		"T10: a machine is deleted that is kept": {History{Replicas: 2, Share: 1, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{50 * time.Minute, Cling{0, 2 * time.Hour}},
+			{time.Hour, Delete{0}},
+		}}, seen{kept: 1, "terminated": 1}},
+	}
+	if !old {
+		// machine-controller-manager begins by itself while the sidecar is not there.
+		histories["P6: what was begun without us is taken over"] = known{History{Replicas: 2, Share: 0, Timeout: 2 * time.Hour, Events: []Event{
+			{20 * time.Minute, Restart{sidecarName, 30 * time.Minute}},
+			{25 * time.Minute, Ask{0, false, "now", 0}},
+		}}, seen{"taken over": 1, "terminated": 0}}
+	}
+	runKnown(t, histories)
+}
