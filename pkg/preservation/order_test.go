@@ -1,0 +1,128 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"pgregory.net/rapid"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
+)
+
+// groups makes groups of machines in any state that objects can be in, also in those that no history leads to.
+func groups(now time.Time) *rapid.Generator[Group] {
+	pick := func(t *rapid.T, name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name) }
+	around := func(t *rapid.T, name string) time.Time {
+		return now.Add(time.Duration(rapid.SampledFrom([]int{-660, -600, -590, -60, 0, 30, 600, 3600, 1e6}).Draw(t, name)) * time.Second)
+	}
+	member := func(t *rapid.T, name string) facts.Member {
+		phase := machinev1alpha1.MachinePhase(pick(t, "phase", "", "Pending", "CrashLoopBackOff", "Running", "Unknown", "Unknown", "Failed"))
+		options := []MachineOption{Created(around(t, "created")), Phase(phase, around(t, "since"))}
+		if rapid.Bool().Draw(t, "kept") {
+			options = append(options, Preserved(pick(t, "sub-phase", "", "Running:Preserved", "Unknown:Preserved", "Failed:Preserved"),
+				pick(t, "cause", Causes()...), around(t, "expiry").Truncate(time.Second)))
+		}
+		for _, key := range []string{NoteFailsAt, NoteReleased, NotePreservedSince, NoteMaintainedSince, NoteRemediatedUntil, NoteExpiryInStatus, NoteSpentRequest, NoteShare,
+			v1alpha1.AnnotationForbidden, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout} {
+			if !rapid.Bool().Draw(t, "with "+key) {
+				continue
+			}
+			value := map[string]string{
+				v1alpha1.AnnotationForbidden: "true", NoteExpiryInStatus: name, NoteShare: "1",
+				v1alpha1.AnnotationPreserve: pick(t, "request", "now", "when-failed", "false", "", "soon", "auto-preserved"),
+				v1alpha1.AnnotationTimeout:  pick(t, "own", "1h", "9s", "soon"),
+				NoteSpentRequest:            "now",
+			}[key]
+			if value == "" && key != v1alpha1.AnnotationPreserve {
+				value = around(t, key).Format(time.RFC3339)
+			}
+			options = append(options, Annotation(key, value))
+		}
+		if rapid.Bool().Draw(t, "native") {
+			options = append(options, Native(around(t, "native expiry")))
+		}
+		if rapid.IntRange(0, 9).Draw(t, "deleted") == 0 {
+			options = append(options, Deleted(now))
+		}
+		m := facts.Member{Machine: Machine(name, options...)}
+		switch pick(t, "node", "ready", "ready", "not ready", "none", "unknown") {
+		case "ready":
+			m.Node = Node(name)
+		case "not ready":
+			m.Node = Node(name, NotReady)
+		case "unknown":
+			m.NodeUnknown = true
+		}
+		if m.Node == nil {
+			return m
+		}
+		for _, with := range [][]string{
+			{v1alpha1.AnnotationPreserve, "now", "when-failed", "false", "", "soon", "auto-preserved"},
+			{v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339), "soon"},
+			{v1alpha1.AnnotationScaleDownDisabled, "true"},
+		} {
+			if rapid.Bool().Draw(t, "node with "+with[0]) {
+				NodeAnnotation(with[0], pick(t, "node's "+with[0], with[1:]...))(m.Node)
+			}
+		}
+		return m
+	}
+	return rapid.Custom(func(t *rapid.T) Group {
+		g := Group{
+			Holder: rapid.SampledFrom([]Holder{HealthTimer{}, PreserveExpiry{}}).Draw(t, "holder"),
+			Share:  rapid.SampledFrom([]*int32{nil, new(int32(0)), new(int32(1)), new(int32(2))}).Draw(t, "share"), Timeout: time.Hour, MaxTimeout: 24 * time.Hour,
+			Pool: facts.Pool{Replicas: rapid.Int32Range(0, 3).Draw(t, "replicas"), Rollout: rapid.IntRange(0, 4).Draw(t, "rollout") == 0}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
+			Maintenance: MaintenanceOptions{Enabled: rapid.Bool().Draw(t, "maintenances"), MaxHoldTime: 2 * time.Hour}, Remediation: RemediationOptions{Enabled: rapid.Bool().Draw(t, "remediations")},
+		}
+		g.Forbidden = rapid.IntRange(0, 9).Draw(t, "forbidden") == 0
+		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {
+			g.Members = append(g.Members, member(t, fmt.Sprintf("m%d", i)))
+		}
+		return g
+	})
+}
+
+// TestOrder lets groups be decided on whose members come in another order: the decisions are the same.
+func TestOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		g := groups(Start).Draw(t, "group")
+		reversed := g
+		reversed.Members = slices.Clone(g.Members)
+		slices.Reverse(reversed.Members)
+		one, other := Decide(g, Start), Decide(reversed, Start)
+		slices.Reverse(other)
+		for i, d := range one {
+			o := other[i]
+			if d.Rule != o.Rule || d.Why != o.Why || d.Verdict != o.Verdict || d.ConsumeRequest != o.ConsumeRequest || !d.Next.Equal(o.Next) || !reflect.DeepEqual(d.Target, o.Target) {
+				t.Fatalf("the decision on %s depends on the order of the machines:\n%+v\n%+v", d.Machine.Name, d, o)
+			}
+		}
+	})
+}
+
+// TestRest carries decisions out until there is nothing more to be done at this time, which must come soon: whatever state the objects
+// are in, nobody writes for ever (P8).
+func TestRest(t *testing.T) {
+	const most = 4
+	rapid.Check(t, func(t *rapid.T) {
+		g := groups(Start).Draw(t, "group")
+		for range most {
+			if _, changed := round(g, Start); !changed {
+				return
+			}
+		}
+		decisions, _ := round(g, Start)
+		t.Fatalf("it does not come to rest in %d rounds: %+v", most, decisions)
+	})
+}
