@@ -100,7 +100,7 @@ func CauseTold(event, action string) (cause string, changes bool) {
 		return "", event == EventReleased
 	}
 	switch i := slices.IndexFunc(askers, func(a *asker) bool { return a.begun.ID == action }); {
-	case i >= 0 && askers[i].work != nil: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+	case i >= 0 && askers[i].passing: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
 		return "", false
 	case i >= 0:
 		cause = askers[i].cause
