@@ -32,13 +32,14 @@ type asker struct {
 	// passing says that it comes and goes beside other claims: people are told of its begin as if there were none, and mostly not of
 	// its end (M13, X10).
 	passing bool
-	// unstoppable says that its claim outlives what stops the others, until the host is released (X10).
-	unstoppable bool
 
 	// asks returns until when a machine is to be kept that is claimed now, and whether it is to be.
 	asks func(d *Decision, g Group, now time.Time) (until time.Time, ok bool)
-	// follow notes what the claim rests on, and returns whether that has changed and is not over yet. It may be nil.
-	follow func(d *Decision, g Group, now time.Time) bool
+	// outlives says that its claim stands, or is about to be added, where a person or machine-controller-manager stops the others; it ends
+	// as its own settle says (X10). It is nil where the claim is stopped with them.
+	outlives func(d *Decision, g Group, now time.Time) bool
+	// follow notes what the claim rests on. It may be nil.
+	follow func(d *Decision, g Group, now time.Time)
 	// spend counts that as used up: it is no reason any more to keep the machine.
 	spend func(d *Decision, g Group, now time.Time)
 	// settle adds the claim to those of others, renews it, or drops it. It is nil of people and the share.
@@ -50,8 +51,9 @@ type asker struct {
 var askers = []*asker{
 	{cause: v1alpha1.CauseNow, begun: WhyAskedFor, weight: 3, personal: true,
 		asks: requested(v1alpha1.CauseNow), spend: (*Decision).spendRequest},
-	{cause: v1alpha1.CauseRemediation, begun: WhyPowerCycle, weight: 1, exempt: true, sparesPods: true, ownBound: true, passing: true, unstoppable: true,
-		asks: (*Decision).remediable, follow: (*Decision).followRemediation, spend: (*Decision).spendRemediation, settle: (*Decision).settleRemediation},
+	{cause: v1alpha1.CauseRemediation, begun: WhyPowerCycle, weight: 1, exempt: true, sparesPods: true, ownBound: true, passing: true,
+		asks: (*Decision).remediable, outlives: (*Decision).remediates, follow: (*Decision).followRemediation,
+		spend: (*Decision).spendRemediation, settle: (*Decision).settleRemediation},
 	{cause: v1alpha1.CauseMaintenance, begun: WhyUnderMaintenance, exempt: true, sparesPods: true, ownBound: true, passing: true,
 		asks: (*Decision).maintainable, follow: (*Decision).countMaintenance, spend: (*Decision).spendMaintenance, settle: (*Decision).settleMaintenance},
 	{cause: v1alpha1.CauseWhenFailed, begun: WhyAskedInCase, weight: 3, personal: true, onceFailed: true,
@@ -86,6 +88,16 @@ func WhyBegun(cause string) reason.Reason { return askerOf(cause).begun }
 func (d *Decision) wantedBy(g Group, now time.Time) *asker {
 	for _, a := range askers {
 		if _, ok := d.wants(a, g, now); ok && (a.cause == v1alpha1.CauseNow || !d.hadItsTime()) {
+			return a
+		}
+	}
+	return nil
+}
+
+// outliving returns the asker whose claim outlives what stops others, nil if there is none.
+func (d *Decision) outliving(g Group, now time.Time) *asker {
+	for _, a := range askers {
+		if a.outlives != nil && a.outlives(d, g, now) {
 			return a
 		}
 	}

@@ -246,7 +246,7 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(WhyFailedTooEarly)
 		d.forfeit(WhyFailedTooEarly)
-	case d.Request.Value == v1alpha1.RequestFalse && (asker == nil || !asker.unstoppable): // T6
+	case d.Request.Value == v1alpha1.RequestFalse && (asker == nil || asker.outlives == nil): // T6
 		d.Why = WhyDenied
 	case asker == nil && !d.near:
 		d.refuseMaintenance(g, now)

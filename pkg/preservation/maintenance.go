@@ -69,9 +69,8 @@ func (d *Decision) maintainable(g Group, now time.Time) (until time.Time, ok boo
 }
 
 // countMaintenance counts from now on, unless that is done already.
-func (d *Decision) countMaintenance(g Group, now time.Time) bool {
+func (d *Decision) countMaintenance(g Group, now time.Time) {
 	d.maintained.Since = d.countedSince(g, now)
-	return false
 }
 
 // refuseMaintenance tells why a maintenance that begins once the time of all of them is used up is no reason to keep the

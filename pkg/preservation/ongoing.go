@@ -17,7 +17,6 @@ import (
 // decideOngoing decides on a preserved machine: T2, T3, T7, T8.
 func (d *Decision) decideOngoing(g Group, now time.Time) {
 	d.Target = d.Current.clone()
-	changed := d.followRemediation(g, now)
 	for i := range d.Target.Claims {
 		claim, a := &d.Target.Claims[i], askerOf(d.Target.Claims[i].Cause)
 		if claim.Expiry.IsZero() { // made unreadable by hand
@@ -32,41 +31,37 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
-	if d.Target.onlyRemediated() && !changed && d.stopped() { // machine-controller-manager has ended the hold: the claim ends now
-		d.Target.Claims[0].Expiry = earlier(d.Target.Claims[0].Expiry, now)
-	}
-	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil && !now.Before(claim.Expiry) {
-		d.spendRemediation(g, now)
-	}
+	renewed := d.renewRemediation(g, now)
+	outliving := d.outliving(g, now)
 	switch {
 	case g.Disabled:
 		d.release(WhyDisabled)
 	case d.forbidden(g):
 		d.end(RuleForbidden, WhyForbidden)
 		d.ConsumeRequest = true
-	case !now.Before(d.Target.Expiry()) && !d.Target.onlyRemediated():
+	case !now.Before(d.Target.Expiry()) && !d.Target.hasOnly(Claim.outlives):
 		d.spend(g, now)
 		if d.ConsumeRequest && !now.Before(d.limit) {
 			d.end(RuleMaxTimeout, WhyKeptForTooLong)
 		} else {
 			d.release(WhyExpired)
 		}
-	case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):
+	case d.Request.Value == v1alpha1.RequestFalse && outliving == nil:
 		d.release(WhyStopped)
-	case d.Target.has(Claim.unrequested) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
+	case d.Target.has(Claim.unrequested) && !renewed && now.Before(d.Target.Expiry()) && d.stopped():
 		d.spend(g, now)
 		d.release(WhyEndedNatively)
 	default:
 		stops := d.Request.Value == v1alpha1.RequestFalse
-		if changed && d.stopped() {
+		if renewed && d.stopped() {
 			d.spendMaintenance(g, now)
 			stops = true
 		}
-		if stops && d.Target.dropIf(func(c Claim) bool { return !askerOf(c.Cause).unstoppable }) {
-			d.become(RuleClaims, WhyPowerCycle)
+		if stops && d.Target.dropIf(func(c Claim) bool { return !c.outlives() }) {
+			d.become(RuleClaims, outliving.begun)
 		}
 		for _, a := range slices.Backward(askers) { // see askers for the order
-			if a.settle != nil && (a.unstoppable || !stops) {
+			if a.settle != nil && (a.outlives != nil || !stops) {
 				a.settle(d, a, g, now)
 			}
 		}

@@ -40,6 +40,7 @@ func (c Claim) unrequested() bool { return !c.Personal() && !c.Tentative }
 
 func (c Claim) exempt() bool     { return askerOf(c.Cause).exempt }
 func (c Claim) sparesPods() bool { return askerOf(c.Cause).sparesPods }
+func (c Claim) outlives() bool   { return askerOf(c.Cause).outlives != nil }
 func (c Claim) ownBound() bool   { return askerOf(c.Cause).ownBound }
 func (c Claim) tentative() bool  { return c.Tentative }
 
