@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -261,11 +262,15 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	}
 }
 
+// untold are the rules that nobody is told of: of a hold in the margin, because nothing has happened yet (H4), and of the end of a
+// maintenance (M13).
+var untold = []Rule{"", RuleMargin, RuleMaintenanceOver}
+
 // become follows a rule for a reason. What is told of before gives way: what is decided later is of more weight.
 func (d *Decision) become(rule Rule, why reason.Reason) {
-	d.Rule, d.Why, d.Verdict = rule, why, Untold
-	if eventsTold[rule] != "" {
-		d.Verdict = Told
+	d.Rule, d.Why, d.Verdict = rule, why, Told
+	if slices.Contains(untold, rule) {
+		d.Verdict = Untold
 	}
 }
 

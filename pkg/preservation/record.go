@@ -6,6 +6,7 @@ package preservation
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -273,13 +274,8 @@ func (n *Notes) note(r *Record) {
 	}
 }
 
-// recordKeys are the keys that annotations may return.
-var recordKeys = []string{
-	v1alpha1.AnnotationCause,
-	v1alpha1.AnnotationExpiryTime,
-	v1alpha1.AnnotationPhase,
-	v1alpha1.AnnotationFailedSince,
-}
+// recordKeys are the keys that annotations may return, which does all of a failed machine.
+var recordKeys = slices.Collect(maps.Keys((&Record{Claims: []Claim{{}}, Failed: true}).annotations("")))
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or
 // Pending is Failed:Preserved once the failure was found; what it calls Failed is Unknown:Preserved as long as the
