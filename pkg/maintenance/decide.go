@@ -30,9 +30,9 @@ const handoverTime = 5 * time.Second
 type Machine struct {
 	// Missing says that there is none (M17).
 	Missing bool
-	// Terminating says that it is on its way out, and Updating that it is updated in place: machine-controller-manager empties
-	// the node.
-	Terminating, Updating bool
+	// Terminating says that it is on its way out, and UpdatedInPlace that it is, which its node shows and its MachineSet confirms:
+	// machine-controller-manager empties the node.
+	Terminating, UpdatedInPlace bool
 	// Hold says until when it is kept if its node fails meanwhile.
 	Hold Hold
 	// Rolling says that its pool is, Hibernating that the shoot is, or its pool is removed, and PowerCycled that its host is,
@@ -64,7 +64,7 @@ func (m Machine) obstacle(underWay bool) string {
 	switch {
 	case m.Terminating:
 		return "The machine of the node is being terminated."
-	case m.Updating:
+	case m.UpdatedInPlace:
 		return "The node is being updated in place."
 	case m.Hibernating:
 		return "The machines of the node's pool are being removed."
@@ -346,7 +346,7 @@ func (d *decision) mark(current *v1alpha1.NodeMaintenance, planned []*v1alpha1.N
 
 	return d.editNode(func(node *corev1.Node) {
 		if current == nil {
-			giveBack(node, d.Machine.Terminating || d.Machine.Updating)
+			giveBack(node, d.Machine.Terminating || d.Machine.UpdatedInPlace)
 			return
 		}
 		annotate(node, d.now)

@@ -290,7 +290,7 @@ var _ = Describe("Decide", func() {
 		Entry("a namespace that is not taken", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Namespaces = Namespaces{"ops"} }, "not taken from this namespace"),
 		Entry("no machine", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Missing = true }, "no Machine"),
 		Entry("a machine that is on its way out", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Terminating = true }, "being terminated"),
-		Entry("an update in place", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Updating = true }, "updated in place"),
+		Entry("an update in place", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.UpdatedInPlace = true }, "updated in place"),
 		Entry("a rolling update", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Rolling = true }, "being replaced"),
 		Entry("hibernation", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.Hibernating = true }, "being removed"),
 		Entry("a host that is power-cycled", func(w *world, _ *v1alpha1.NodeMaintenance) { w.Machine.PowerCycled = true }, "power-cycled"),
@@ -1135,7 +1135,7 @@ var _ = Describe("Decide", func() {
 		Expect(w.phase(nm)).To(Equal("Ready"), "from the beginning")
 	},
 		Entry("when the machine is terminated, whose node stays closed", func(m *Machine) { m.Terminating = true }, true),
-		Entry("when it is updated in place, whose node stays closed", func(m *Machine) { m.Updating = true }, true),
+		Entry("when it is updated in place, whose node stays closed", func(m *Machine) { m.UpdatedInPlace = true }, true),
 		Entry("when the shoot hibernates", func(m *Machine) { m.Hibernating = true }, false),
 		Entry("when its host is power-cycled", func(m *Machine) { m.PowerCycled = true }, false),
 	)

@@ -31,8 +31,8 @@ type ScheduledNode struct {
 	// Excluded says that no maintenance may begin on it (M15, M17).
 	Excluded     bool
 	machineKnown bool
-	// UpdatedInPlace says that the node itself shows that: the shoot may write it as well.
-	UpdatedInPlace bool
+	// ShowsUpdate says that the node itself shows that it is updated in place: the shoot may write it as well.
+	ShowsUpdate bool
 	// CordonedFor is for which NodeMaintenance it is cordoned, empty for none.
 	CordonedFor types.UID
 }
@@ -40,7 +40,7 @@ type ScheduledNode struct {
 // NewScheduledNode returns a node as scheduling sees it, without what its machine decides.
 func NewScheduledNode(node *corev1.Node) ScheduledNode {
 	return ScheduledNode{
-		Name: node.Name, UID: node.UID, Unavailable: IsUnavailable(node), UpdatedInPlace: facts.IsUpdatedInPlace(node), CordonedFor: CordonedFor(node),
+		Name: node.Name, UID: node.UID, Unavailable: IsUnavailable(node), ShowsUpdate: facts.IsUpdatedInPlace(node), CordonedFor: CordonedFor(node),
 	}
 }
 

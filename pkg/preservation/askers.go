@@ -13,53 +13,63 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
-// asker is who may want a machine to be kept: a row of the table of claims.
+// asker is who may want a machine to be kept: a row of the table of claims. Where a row says nothing, its claims are what those of
+// people are: they count, the node of what has failed is drained, and P13 is their bound.
 type asker struct {
-	cause    string        // of its claims; a person's is the request
-	begun    reason.Reason // why a machine is kept that it begins to keep
-	told     int           // its weight: people are told of the cause of the most
-	personal bool          // it is a person, who asks with a request
+	cause  string        // of its claims; a person's is the request
+	begun  reason.Reason // why a machine is kept that it begins to keep
+	weight int           // people are told of the cause of the most
+	// personal says that it is a person, who asks with a request.
+	personal bool
 	// onceFailed says that it keeps what has failed. Before the deadline there is nothing but the hold (H4).
 	onceFailed bool
-	// unstoppable says that its claim outlives what stops the others, until the host is released (X10).
-	unstoppable bool
-	// work is of who works on the machine, nil of others.
-	work *work
-}
+	// exempt says that what it keeps needs no place within the share, and that the share claims nothing beside it (P1).
+	exempt bool
+	// sparesPods says that nothing is drained meanwhile, whoever else keeps the machine (M12, X10).
+	sparesPods bool
+	// ownBound says that what it asks for has a bound of its own instead of that of P13.
+	ownBound bool
+	// passing says that it comes and goes beside other claims: people are told of its begin as if there were none, and mostly not of
+	// its end (M13, X10).
+	passing bool
 
-// work is how a machine is kept for who works on it. That does not count to the share, and has a bound of its own instead of that of
-// P13. Nothing is drained meanwhile, whoever else keeps the machine (M12, X10).
-type work struct {
-	// wants returns until when a machine is to be kept that is claimed now, and whether it is to be.
-	wants func(d *Decision, g Group, now time.Time) (until time.Time, ok bool)
-	// follow notes what the claim rests on, and returns whether that has changed and is not over yet.
-	follow func(d *Decision, g Group, now time.Time) bool
+	// asks returns until when a machine is to be kept that is claimed now, and whether it is to be.
+	asks func(d *Decision, g Group, now time.Time) (until time.Time, ok bool)
+	// outlives says that its claim stands, or is about to be added, where a person or machine-controller-manager stops the others; it ends
+	// as its own settle says (X10). It is nil where the claim is stopped with them.
+	outlives func(d *Decision, g Group, now time.Time) bool
+	// follow notes what the claim rests on. It may be nil.
+	follow func(d *Decision, g Group, now time.Time)
 	// spend counts that as used up: it is no reason any more to keep the machine.
 	spend func(d *Decision, g Group, now time.Time)
-	// settle adds the claim to those of others, renews it, or drops it.
+	// settle adds the claim to those of others, renews it, or drops it. It is nil of people and the share.
 	settle func(d *Decision, a *asker, g Group, now time.Time)
 }
 
-// askers are all that there are, in the order in which they are heard for a machine without a claim. Claims of those who work on it are
-// settled in the opposite order: a remediation comes last, because it depends on whether other claims are left.
+// askers are all that there are, in the order in which they are heard for a machine without a claim. Their claims are settled in the
+// opposite order: a remediation comes last, because it depends on whether other claims are left.
 var askers = []*asker{
-	{cause: v1alpha1.CauseNow, begun: WhyAskedFor, told: 3, personal: true},
-	{cause: v1alpha1.CauseRemediation, begun: WhyPowerCycle, told: 1, unstoppable: true, work: &work{
-		(*Decision).remediable, (*Decision).followRemediation, (*Decision).spendRemediation, (*Decision).settleRemediation}},
-	{cause: v1alpha1.CauseMaintenance, begun: WhyUnderMaintenance, work: &work{
-		(*Decision).maintainable, (*Decision).countMaintenance, (*Decision).spendMaintenance, (*Decision).settleMaintenance}},
-	{cause: v1alpha1.CauseWhenFailed, begun: WhyAskedInCase, told: 3, personal: true, onceFailed: true},
+	{cause: v1alpha1.CauseNow, begun: WhyAskedFor, weight: 3, personal: true,
+		asks: requested(v1alpha1.CauseNow), spend: (*Decision).spendRequest},
+	{cause: v1alpha1.CauseRemediation, begun: WhyPowerCycle, weight: 1, exempt: true, sparesPods: true, ownBound: true, passing: true,
+		asks: (*Decision).remediable, outlives: (*Decision).remediates, follow: (*Decision).followRemediation,
+		spend: (*Decision).spendRemediation, settle: (*Decision).settleRemediation},
+	{cause: v1alpha1.CauseMaintenance, begun: WhyUnderMaintenance, exempt: true, sparesPods: true, ownBound: true, passing: true,
+		asks: (*Decision).maintainable, follow: (*Decision).countMaintenance, spend: (*Decision).spendMaintenance, settle: (*Decision).settleMaintenance},
+	{cause: v1alpha1.CauseWhenFailed, begun: WhyAskedInCase, weight: 3, personal: true, onceFailed: true,
+		asks: requested(v1alpha1.CauseWhenFailed), spend: (*Decision).spendRequest},
 	theShare,
 }
 
-var theShare = &asker{cause: v1alpha1.CauseAuto, begun: WhyMachineFailed, told: 2, onceFailed: true}
+var theShare = &asker{cause: v1alpha1.CauseAuto, begun: WhyMachineFailed, weight: 2, onceFailed: true,
+	asks: requested(""), spend: (*Decision).spendRequest}
 
 // askerOf returns who claims for a cause. One that is not known is that of a version with more askers.
 func askerOf(cause string) *asker {
 	if i := slices.IndexFunc(askers, func(a *asker) bool { return a.cause == cause }); i >= 0 {
 		return askers[i]
 	}
-	return &asker{cause: cause}
+	return &asker{cause: cause, asks: requested(cause), spend: (*Decision).spendRequest}
 }
 
 // Causes returns all causes of claims.
@@ -84,24 +94,41 @@ func (d *Decision) wantedBy(g Group, now time.Time) *asker {
 	return nil
 }
 
+// outliving returns the asker whose claim outlives what stops others, nil if there is none.
+func (d *Decision) outliving(g Group, now time.Time) *asker {
+	for _, a := range askers {
+		if a.outlives != nil && a.outlives(d, g, now) {
+			return a
+		}
+	}
+	return nil
+}
+
 // wants returns until when the machine is to be kept if an asker claims it now, and whether it does. The time is in whole seconds,
 // as it is written: the machine is released neither before nor after what people read.
 func (d *Decision) wants(a *asker, g Group, now time.Time) (until time.Time, ok bool) {
-	if a.work != nil {
-		return a.work.wants(d, g, now)
+	until, ok = a.asks(d, g, now)
+	if !a.ownBound {
+		until, ok = earlier(until, d.limit), ok && now.Before(d.limit)
 	}
-	asks := a.personal && d.Request.Value == a.cause || a == theShare && d.Request.Value == ""
-	timeout := g.Timeout
-	if a != theShare || !d.Request.explicit() { // what is asked for is another claim's
-		timeout = cmp.Or(d.Request.Timeout, timeout)
-	}
-	until = now.Add(timeout).Truncate(time.Second)
-	if native, ok := d.nativeExpiry(now); ok && asks {
-		until = native
-	}
-	failing := d.near || d.Current != nil && d.Current.Failed
-	return earlier(until, d.limit), asks && now.Before(d.limit) && (failing || !a.onceFailed)
+	return until, ok && (!a.onceFailed || d.near || d.Current != nil && d.Current.Failed)
 }
+
+// requested returns how a value of the request asks; the share asks where there is none.
+func requested(value string) func(*Decision, Group, time.Time) (time.Time, bool) {
+	return func(d *Decision, g Group, now time.Time) (time.Time, bool) {
+		asks, timeout := d.Request.Value == value, g.Timeout
+		if native, ok := d.nativeExpiry(now); ok && asks {
+			return native, true
+		}
+		if value != "" || !d.Request.explicit() { // else the timeout is another claim's
+			timeout = cmp.Or(d.Request.Timeout, timeout)
+		}
+		return now.Add(timeout).Truncate(time.Second), asks
+	}
+}
+
+func (d *Decision) spendRequest(Group, time.Time) { d.ConsumeRequest = true }
 
 // claim adds the claim of an asker who wants the machine to be kept. If it was only held because its deadline is near, nothing has
 // failed that the share could have a claim for.
@@ -116,11 +143,13 @@ func (d *Decision) claim(a *asker, g Group, now time.Time) {
 		target.Provisional = a.onceFailed
 	}
 	target.Claims = append(target.Claims, Claim{Cause: a.cause, Expiry: until})
-	switch {
-	case a.work != nil:
+	if a.exempt {
 		target.dropIf(Claim.tentative)
-		a.work.follow(d, g, now)
-	case d.Current != nil:
+	}
+	if a.follow != nil {
+		a.follow(d, g, now)
+	}
+	if d.Current != nil && !a.passing {
 		rule = RuleClaims
 	}
 	if !target.Provisional {
@@ -131,10 +160,6 @@ func (d *Decision) claim(a *asker, g Group, now time.Time) {
 // spend counts as used up what the claims rest on: a request, the time of maintenances, what a power cycle was given.
 func (d *Decision) spend(g Group, now time.Time) {
 	for _, claim := range d.Target.Claims {
-		if a := askerOf(claim.Cause); a.work != nil {
-			a.work.spend(d, g, now)
-		} else {
-			d.ConsumeRequest = true
-		}
+		askerOf(claim.Cause).spend(d, g, now)
 	}
 }

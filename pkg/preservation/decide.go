@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -79,7 +80,7 @@ const (
 	Untold Verdict = ""
 	// Told says that people are told of what changes, once that is written.
 	Told Verdict = "Told"
-	// Refused says that the machine failed and is not preserved, although it might have been (T6, P3, H3, R6, P13), and that
+	// Refused says that the machine failed and is not preserved, although it might have been (T6, P3, H2, H3, R6, P13), and that
 	// people are told.
 	Refused Verdict = "Refused"
 	// Ignored says that the machine has not failed, that its request, or a maintenance, is not heeded (R6, P13, M12), and that
@@ -131,9 +132,9 @@ type Decision struct {
 	overdue bool
 	// healthy says that the machine is healthy, whatever its phase (H1).
 	healthy bool
-	// updating says that machine-controller-manager may protect the nodes of the MachineDeployment, because it updates it,
-	// rolling that the machine is replaced, or updated, if it fails (P3).
-	updating, rolling bool
+	// mcmProtects says that machine-controller-manager may protect the nodes of the MachineDeployment, because it has not come to the end
+	// of an update of it, rolling that the machine is replaced, or updated, if it fails (P3).
+	mcmProtects, rolling bool
 	// asked says that the claim of a person stands.
 	asked bool
 	// claims says that the machine asks for a place within the share.
@@ -160,10 +161,10 @@ type Decision struct {
 // order of the members does not matter.
 func Decide(g Group, now time.Time) []Decision {
 	decisions := make([]Decision, len(g.Members))
-	updating := g.Rollout || g.leavesMachines()
+	mcmProtects := g.Rollout || g.leavesMachines()
 	for i, member := range g.Members {
 		decisions[i] = decide(g, member, now)
-		decisions[i].updating = updating
+		decisions[i].mcmProtects = mcmProtects
 	}
 	distribute(g, decisions, now)
 	for i := range decisions {
@@ -241,12 +242,12 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case d.near && d.rolling: // P3
 		d.refuseRequest(WhyUpdating)
 		d.forfeit(WhyUpdating)
-	case d.near && cannotBeHeld(d):
+	case d.near && cannotBeHeld(d): // H2
 		d.refuseRequest(WhyComponentsNotReady)
 	case d.near && d.tooLate(g, now): // H3
 		d.refuseRequest(WhyFailedTooEarly)
 		d.forfeit(WhyFailedTooEarly)
-	case d.Request.Value == v1alpha1.RequestFalse && (asker == nil || !asker.unstoppable): // T6
+	case d.Request.Value == v1alpha1.RequestFalse && (asker == nil || asker.outlives == nil): // T6
 		d.Why = WhyDenied
 	case asker == nil && !d.near:
 		d.refuseMaintenance(g, now)
@@ -261,11 +262,15 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	}
 }
 
+// untold are the rules that nobody is told of: of a hold in the margin, because nothing has happened yet (H4), and of the end of a
+// maintenance (M13).
+var untold = []Rule{"", RuleMargin, RuleMaintenanceOver}
+
 // become follows a rule for a reason. What is told of before gives way: what is decided later is of more weight.
 func (d *Decision) become(rule Rule, why reason.Reason) {
-	d.Rule, d.Why, d.Verdict = rule, why, Untold
-	if eventsTold[rule] != "" {
-		d.Verdict = Told
+	d.Rule, d.Why, d.Verdict = rule, why, Told
+	if slices.Contains(untold, rule) {
+		d.Verdict = Untold
 	}
 }
 

@@ -126,7 +126,7 @@ func (p *places) serve(g Group, now time.Time) {
 		case share == nil && d.Current != nil:
 			d.Target.Share = 0
 			p.used++
-		case d.Current != nil && d.Target.workedOn():
+		case d.Current != nil && d.Target.has(Claim.exempt):
 			d.leave(RuleShareUsedUp, WhyShareUsedUp)
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
@@ -140,9 +140,9 @@ func (p *places) serve(g Group, now time.Time) {
 	}
 }
 
-// leave lets go of a machine that has no place, except for a maintenance or a remediation, which need none (M12, X10).
+// leave lets go of a machine that has no place, except for who needs none (M12, X10).
 func (d *Decision) leave(rule Rule, why reason.Reason) {
-	if d.Target.workedOn() {
+	if d.Target.has(Claim.exempt) {
 		d.Target.drop(v1alpha1.CauseAuto)
 		d.claims = false
 		if d.Rule == "" {

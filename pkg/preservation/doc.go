@@ -12,9 +12,9 @@
 //
 //   - its API: a constant for its cause in pkg/apis/preservation/v1alpha1, and an annotation on the Node or the Machine, so that it
 //     asks without the others and across restarts. What it notes for later is in Record.
-//   - its rule: a Rule, the reasons why it begins and ends to keep a machine, and an entry in eventsTold if people are told of it.
-//   - its row, with that reason. If it is neither a person nor the share it works on machines: it has no place within the share, nothing
-//     is drained, and the bound is its own (see work). The model for one whose time is in an annotation is remediation.go.
+//   - its rule: a Rule, and the reasons why it begins and ends to keep a machine.
+//   - its row, with that reason. The row says whether what it keeps needs a place within the share, whether its node is drained, whether
+//     its bound is P13 and who is told; see asker. The model for one whose time is in an annotation is remediation.go.
 //   - a field of Record, if it has something to remember: in ReadRecord, Notes and Notes.note.
 //   - its test: what it does in the model and among the events of the property test, and a test of its own with the rule's id.
 package preservation

@@ -34,27 +34,6 @@ const (
 	EventInvalidTimeout = "InvalidPreserveTimeout"
 )
 
-// eventsTold are the reasons of the Events on transitions that people are told of. A hold in the margin is none of them: nothing
-// has happened yet (H4). Nor is the end of a maintenance (M13).
-var eventsTold = map[Rule]string{
-	RuleBegin:         EventPreserved,
-	RuleWhenFailed:    EventPreserved,
-	RuleAuto:          EventPreserved,
-	RuleMaintenance:   EventPreserved,
-	RuleRemediation:   EventPreserved,
-	RuleClaims:        EventPreserved,
-	RuleFail:          EventFailed,
-	RuleRecover:       EventRecovered,
-	RuleRelease:       EventReleased,
-	RuleReleaseFailed: EventReleased,
-	RuleShareLowered:  EventReleased,
-	RuleDeleted:       EventReleased,
-	RuleShareUsedUp:   EventReleased,
-	RuleRollout:       EventReleased,
-	RuleForbidden:     EventReleased,
-	RuleMaxTimeout:    EventReleased,
-}
-
 // Event returns the reason and the note of the Event by which people are told of the decision; empty if they are not. Its action is
 // the ID of the reason for the decision.
 func (d *Decision) Event() (reason, note string) {
@@ -66,10 +45,17 @@ func (d *Decision) Event() (reason, note string) {
 	case d.Verdict == Ignored:
 		return EventRefused, "Machine is not preserved as " + d.Why.Text
 	case d.Target != nil:
-		return eventsTold[d.Rule], fmt.Sprintf("Machine is %s until %s as %s (cause %s)",
+		reason = EventPreserved
+		switch d.Rule {
+		case RuleFail:
+			reason = EventFailed
+		case RuleRecover:
+			reason = EventRecovered
+		}
+		return reason, fmt.Sprintf("Machine is %s until %s as %s (cause %s)",
 			d.Target.Phase(d.Machine.Status.CurrentStatus.Phase), formatTime(d.Target.Expiry()), d.Why.Text, d.Target.Cause())
 	}
-	return eventsTold[d.Rule], fmt.Sprintf("Machine is no longer preserved as %s (cause was %s)", d.Why.Text, d.Current.Cause())
+	return EventReleased, fmt.Sprintf("Machine is no longer preserved as %s (cause was %s)", d.Why.Text, d.Current.Cause())
 }
 
 // IsEvent says that an Event with this reason is about the preservation of a machine.
@@ -100,7 +86,7 @@ func CauseTold(event, action string) (cause string, changes bool) {
 		return "", event == EventReleased
 	}
 	switch i := slices.IndexFunc(askers, func(a *asker) bool { return a.begun.ID == action }); {
-	case i >= 0 && askers[i].work != nil: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+	case i >= 0 && askers[i].passing: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
 		return "", false
 	case i >= 0:
 		cause = askers[i].cause

@@ -40,6 +40,7 @@ var _ = Describe("The Event of a decision", func() {
 	var (
 		machine = facts.Member{Machine: Machine("m")}
 		record  = &Record{Claims: []Claim{{Cause: v1alpha1.CauseAuto, Expiry: Start}}}
+		failed  = &Record{Claims: record.Claims, Failed: true}
 		why     = reason.Reason{ID: "Because", Text: "it is so"}
 	)
 
@@ -53,6 +54,8 @@ var _ = Describe("The Event of a decision", func() {
 		Expect([]string{toldReason, toldNote}).To(Equal([]string{reason, note}))
 	},
 		Entry("begin", Decision{Target: record}, RuleAuto, Untold, "MachinePreserved", "Machine is Running:Preserved until 2026-03-01T12:00:00Z as it is so (cause auto)"),
+		Entry("T2: a failure", Decision{Target: failed}, RuleFail, Untold, "PreservedMachineFailed", "Machine is Failed:Preserved until 2026-03-01T12:00:00Z as it is so (cause auto)"),
+		Entry("T7: a recovery", Decision{Target: record}, RuleRecover, Untold, "PreservedMachineRecovered", "Machine is Running:Preserved until 2026-03-01T12:00:00Z as it is so (cause auto)"),
 		Entry("end", Decision{Current: record}, RuleRelease, Untold, "MachinePreservationEnded", "Machine is no longer preserved as it is so (cause was auto)"),
 		Entry("refusal", Decision{}, Rule(""), Refused, "MachinePreservationRefused", "Machine failed and is replaced as it is so"),
 		Entry("refusal with the end of a hold", Decision{Current: record}, RuleMargin, Refused, "MachinePreservationRefused", "Machine failed and is replaced as it is so"),

@@ -42,7 +42,7 @@ var FormerAnnotations = []string{
 // was written: the record is out of date, but for the priority, which that version leaves as it is.
 func (n *Notes) readFormer(annotations map[string]string) {
 	if slices.ContainsFunc(FormerAnnotations, func(key string) bool { _, ok := annotations[key]; return ok }) {
-		*n = Notes{Version: n.Version, ReplacedPriority: n.ReplacedPriority}
+		*n = Notes{ReplacedPriority: n.ReplacedPriority}
 	}
 	for key, value := range annotations {
 		switch key {

@@ -66,7 +66,7 @@ func failedSince(machine *machinev1alpha1.Machine) time.Time {
 const taintCriticalComponents = "node.gardener.cloud/critical-components-not-ready"
 
 // cannotBeHeld says that the machine waits for nothing but components on its node, in the phase for that. In each phase in
-// which it could be held, machine-controller-manager would take it for joined, and would never replace it.
+// which it could be held, machine-controller-manager would take it for joined, and would never replace it (H2).
 func cannotBeHeld(d *Decision) bool {
 	phase := d.Machine.Status.CurrentStatus.Phase
 	return (phase == machinev1alpha1.MachinePending || phase == machinev1alpha1.MachineCrashLoopBackOff) && d.healthy &&

@@ -78,7 +78,7 @@ func (d *Decision) settleSpans(g Group, now time.Time) {
 		asked := d.Request.Value == v1alpha1.RequestNow && !d.ConsumeRequest
 		d.kept = d.kept.settle(target != nil || asked, now)
 	}
-	if target != nil && !target.onlyWorkedOn() { // whoever works on a machine has bounds of their own
+	if target != nil && !target.hasOnly(Claim.ownBound) {
 		if d.kept.Since.IsZero() {
 			d.kept.Since = now.Truncate(time.Second).UTC()
 		}

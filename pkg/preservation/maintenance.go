@@ -27,7 +27,9 @@ func (r *Record) maintained() bool { return r.claim(v1alpha1.CauseMaintenance) !
 
 // onlyProtected says that a maintenance is all that keeps the machine, maybe beside a remediation that waits for its end
 // (X8), and that it is not about to fail. Nothing was held that counts as a preservation (P13).
-func (r *Record) onlyProtected() bool { return r.maintained() && r.onlyWorkedOn() && !r.Failing() }
+func (r *Record) onlyProtected() bool {
+	return r.maintained() && r.hasOnly(Claim.ownBound) && !r.Failing()
+}
 
 // unheld says that machine-controller-manager is not told of the preservation: it is only protected, and the deadline is not
 // near (M12). What it holds by itself, or cannot be told to hold no longer, stays held.
@@ -67,9 +69,8 @@ func (d *Decision) maintainable(g Group, now time.Time) (until time.Time, ok boo
 }
 
 // countMaintenance counts from now on, unless that is done already.
-func (d *Decision) countMaintenance(g Group, now time.Time) bool {
+func (d *Decision) countMaintenance(g Group, now time.Time) {
 	d.maintained.Since = d.countedSince(g, now)
-	return false
 }
 
 // refuseMaintenance tells why a maintenance that begins once the time of all of them is used up is no reason to keep the

@@ -17,7 +17,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 )
 
-// notesVersion is the version of Notes that is written. Fields may be added without a new one: what is not known is left out.
+// notesVersion is the version of Notes that is written. Fields may be added without a new one: what is not known is left out. Notes of
+// a later version may mean something else by what is known: they count as what nobody can read.
 const notesVersion = 1
 
 // Notes are what people need not read on a Machine, in AnnotationPreservationRecord as JSON. What they read has annotations of its own.
@@ -85,7 +86,7 @@ func decoded(record string) Notes {
 	if len(record) > maxRecord {
 		return n
 	}
-	if json.Unmarshal([]byte(record), &n) != nil {
+	if json.Unmarshal([]byte(record), &n) != nil || n.Version > notesVersion {
 		n = Notes{}
 	}
 	records.Add(record, n)

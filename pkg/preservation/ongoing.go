@@ -17,57 +17,52 @@ import (
 // decideOngoing decides on a preserved machine: T2, T3, T7, T8.
 func (d *Decision) decideOngoing(g Group, now time.Time) {
 	d.Target = d.Current.clone()
-	changed := d.followRemediation(g, now)
 	for i := range d.Target.Claims {
 		claim, a := &d.Target.Claims[i], askerOf(d.Target.Claims[i].Cause)
 		if claim.Expiry.IsZero() { // made unreadable by hand
 			claim.Expiry, _ = d.wants(a, g, now)
-			if a.work != nil {
-				a.work.follow(d, g, now)
+			if a.follow != nil {
+				a.follow(d, g, now)
 			}
 		}
 		// What nobody has counted from the beginning, or machine-controller-manager has begun anew, ends at the limit. Any other expiry
 		// beyond that is an operator's edit (P6).
-		if a.work == nil && (!d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine)) {
+		if !a.ownBound && (!d.Current.Provisional && d.Current.Since.IsZero() || isNative(d.Machine)) {
 			claim.Expiry = earlier(claim.Expiry, d.limit)
 		}
 	}
-	if d.Target.onlyRemediated() && !changed && d.stopped() { // machine-controller-manager has ended the hold: the claim ends now
-		d.Target.Claims[0].Expiry = earlier(d.Target.Claims[0].Expiry, now)
-	}
-	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil && !now.Before(claim.Expiry) {
-		d.spendRemediation(g, now)
-	}
+	renewed := d.renewRemediation(g, now)
+	outliving := d.outliving(g, now)
 	switch {
 	case g.Disabled:
 		d.release(WhyDisabled)
 	case d.forbidden(g):
 		d.end(RuleForbidden, WhyForbidden)
 		d.ConsumeRequest = true
-	case !now.Before(d.Target.Expiry()) && !d.Target.onlyRemediated():
+	case !now.Before(d.Target.Expiry()) && !d.Target.hasOnly(Claim.outlives):
 		d.spend(g, now)
 		if d.ConsumeRequest && !now.Before(d.limit) {
 			d.end(RuleMaxTimeout, WhyKeptForTooLong)
 		} else {
 			d.release(WhyExpired)
 		}
-	case d.Request.Value == v1alpha1.RequestFalse && !d.remediates(g, now):
+	case d.Request.Value == v1alpha1.RequestFalse && outliving == nil:
 		d.release(WhyStopped)
-	case (d.Target.autoPreserved() || d.Target.workedOn()) && !changed && now.Before(d.Target.Expiry()) && d.stopped():
+	case d.Target.has(Claim.unrequested) && !renewed && now.Before(d.Target.Expiry()) && d.stopped():
 		d.spend(g, now)
 		d.release(WhyEndedNatively)
 	default:
 		stops := d.Request.Value == v1alpha1.RequestFalse
-		if changed && d.stopped() {
+		if renewed && d.stopped() {
 			d.spendMaintenance(g, now)
 			stops = true
 		}
-		if stops && d.Target.dropIf(func(c Claim) bool { return !askerOf(c.Cause).unstoppable }) {
-			d.become(RuleClaims, WhyPowerCycle)
+		if stops && d.Target.dropIf(func(c Claim) bool { return !c.outlives() }) {
+			d.become(RuleClaims, outliving.begun)
 		}
 		for _, a := range slices.Backward(askers) { // see askers for the order
-			if a.work != nil && (a.unstoppable || !stops) {
-				a.work.settle(d, a, g, now)
+			if a.settle != nil && (a.outlives != nil || !stops) {
+				a.settle(d, a, g, now)
 			}
 		}
 		d.settleRequest(g, now)
@@ -151,7 +146,7 @@ func (d *Decision) settleFailing(now time.Time) {
 		}
 		d.Target.FailsAt, d.Target.FailedSince = time.Time{}, time.Time{}
 		d.Target.dropIf(Claim.tentative)
-		if d.Target.claim(v1alpha1.CauseAuto) != nil || d.Target.workedOn() { // the claim of when-failed came for this deadline only
+		if d.Target.has(Claim.unrequested) { // the claim of when-failed came for this deadline only
 			d.Target.drop(v1alpha1.CauseWhenFailed)
 		}
 		if !now.Before(d.Target.Expiry()) {
@@ -161,7 +156,7 @@ func (d *Decision) settleFailing(now time.Time) {
 	case d.due && !d.healthy && d.rolling:
 		d.replace()
 	default:
-		d.beside = d.asked && !d.Target.Provisional && !d.Target.workedOn() && !d.Target.has(Claim.tentative)
+		d.beside = d.asked && !d.Target.Provisional && !d.Target.has(Claim.exempt) && !d.Target.has(Claim.tentative)
 		if d.due && !d.healthy { // else machine-controller-manager has yet to see it
 			d.fail()
 		}
@@ -174,9 +169,9 @@ func (d *Decision) settleDoubted(now time.Time) {
 	if d.Rule == "" {
 		d.become(RuleMargin, WhyAboutToFail)
 	}
-	auto := d.Target.claim(v1alpha1.CauseAuto)
-	d.claims = !d.asked && (!d.Target.workedOn() || auto != nil && now.Before(auto.Expiry))
-	d.beside, d.renews = d.asked && !d.Target.workedOn(), d.claims && !d.Target.workedOn()
+	auto, exempt := d.Target.claim(v1alpha1.CauseAuto), d.Target.has(Claim.exempt)
+	d.claims = !d.asked && (!exempt || auto != nil && now.Before(auto.Expiry))
+	d.beside, d.renews = d.asked && !exempt, d.claims && !exempt
 	if d.asked {
 		d.Target.Share = 0 // the place was given back with the recovery (P1)
 	}

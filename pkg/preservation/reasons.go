@@ -43,7 +43,7 @@ var (
 	// Why it is kept no longer, or is not kept.
 	WhyForbidden            = reasons.Add("Forbidden", RuleForbidden, "operators forbid it with "+v1alpha1.AnnotationForbidden)
 	WhyKeptForTooLong       = reasons.Add("KeptForTooLong", RuleMaxTimeout, "the machine has been kept for as long as operators allow")
-	WhyComponentsNotReady   = reasons.Add("ComponentsNotReady", "H3", "its node is there, and the critical components on it are not ready")
+	WhyComponentsNotReady   = reasons.Add("ComponentsNotReady", "H2", "its node is there, and the critical components on it are not ready")
 	WhyMaintenanceExhausted = reasons.Add("MaintenanceExhausted", RuleMaintenance, "its node was under maintenance for as long as it is kept for that")
 
 	// Why it is not kept.

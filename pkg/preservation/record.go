@@ -6,6 +6,7 @@ package preservation
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -35,10 +36,14 @@ type Claim struct {
 // Personal says that a person asked.
 func (c Claim) Personal() bool { return askerOf(c.Cause).personal }
 
-// works says that somebody works on the machine (M12, X10).
-func (c Claim) works() bool { return askerOf(c.Cause).work != nil }
+// unrequested says that the claim stands, and rests on something else than a request.
+func (c Claim) unrequested() bool { return !c.Personal() && !c.Tentative }
 
-func (c Claim) tentative() bool { return c.Tentative }
+func (c Claim) exempt() bool     { return askerOf(c.Cause).exempt }
+func (c Claim) sparesPods() bool { return askerOf(c.Cause).sparesPods }
+func (c Claim) outlives() bool   { return askerOf(c.Cause).outlives != nil }
+func (c Claim) ownBound() bool   { return askerOf(c.Cause).ownBound }
+func (c Claim) tentative() bool  { return c.Tentative }
 
 // Record is the preservation of one machine as it is written on the Machine: all state there is (P8).
 type Record struct {
@@ -68,7 +73,7 @@ type Record struct {
 
 // Cause returns what people are told: the cause of the most weight, of two alike that of the claim that came first.
 func (r *Record) Cause() string {
-	return slices.MaxFunc(r.Claims, func(a, b Claim) int { return cmp.Compare(askerOf(a.Cause).told, askerOf(b.Cause).told) }).Cause
+	return slices.MaxFunc(r.Claims, func(a, b Claim) int { return cmp.Compare(askerOf(a.Cause).weight, askerOf(b.Cause).weight) }).Cause
 }
 
 // Expiry returns when the preservation ends: with the last claim.
@@ -116,12 +121,6 @@ func (r *Record) confirm() {
 	}
 }
 
-// autoPreserved says that the share keeps the machine, and not only once it has failed.
-func (r *Record) autoPreserved() bool {
-	auto := r.claim(v1alpha1.CauseAuto) // what is tentative came later
-	return auto != nil && !auto.Tentative
-}
-
 // has says that there is such a claim, hasOnly that there is no other.
 func (r *Record) has(is func(Claim) bool) bool { return slices.ContainsFunc(r.Claims, is) }
 
@@ -129,18 +128,14 @@ func (r *Record) hasOnly(is func(Claim) bool) bool {
 	return !slices.ContainsFunc(r.Claims, func(c Claim) bool { return !is(c) })
 }
 
-// workedOn says that a maintenance or a remediation keeps the machine, onlyWorkedOn that nothing else does.
-func (r *Record) workedOn() bool     { return r.has(Claim.works) }
-func (r *Record) onlyWorkedOn() bool { return r.hasOnly(Claim.works) }
-
-// HasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be, and more than a
-// maintenance or a remediation keeps it (P1).
+// HasPlace says that the machine counts towards the share: it is in Failed:Preserved, or about to be, and more than what needs
+// no place keeps it (P1).
 func (r *Record) HasPlace(now time.Time) bool {
-	return r != nil && r.Failing() && (!r.workedOn() || r.has(func(c Claim) bool { return !c.works() && now.Before(c.Expiry) }))
+	return r != nil && r.Failing() && (!r.has(Claim.exempt) || r.has(func(c Claim) bool { return !c.exempt() && now.Before(c.Expiry) }))
 }
 
-// Drains says that the pods of the machine's node are to go: it is in Failed:Preserved, and nobody works on it (M12, X10).
-func (r *Record) Drains() bool { return r.Failed && !r.workedOn() }
+// Drains says that the pods of the machine's node are to go: it is in Failed:Preserved, and nothing spares them (M12, X10).
+func (r *Record) Drains() bool { return r.Failed && !r.has(Claim.sparesPods) }
 
 // Failing says that machine-controller-manager would terminate the machine if it was not held.
 func (r *Record) Failing() bool { return r.Failed || !r.FailsAt.IsZero() }
@@ -279,13 +274,8 @@ func (n *Notes) note(r *Record) {
 	}
 }
 
-// recordKeys are the keys that annotations may return.
-var recordKeys = []string{
-	v1alpha1.AnnotationCause,
-	v1alpha1.AnnotationExpiryTime,
-	v1alpha1.AnnotationPhase,
-	v1alpha1.AnnotationFailedSince,
-}
+// recordKeys are the keys that annotations may return, which does all of a failed machine.
+var recordKeys = slices.Collect(maps.Keys((&Record{Claims: []Claim{{}}, Failed: true}).annotations("")))
 
 // Phase returns the sub-phase, for example "Running:Preserved" (P11). What machine-controller-manager calls Unknown or
 // Pending is Failed:Preserved once the failure was found; what it calls Failed is Unknown:Preserved as long as the

@@ -60,17 +60,32 @@ func (d *Decision) remediates(g Group, now time.Time) bool {
 	return now.Before(claim.Expiry) && !g.Holder.denies(*d) && !d.remediationEnds(g)
 }
 
-// followRemediation makes the claim of a remediation end when AnnotationRemediation says, and returns whether it asks for
-// something else than before that is not over. Else the end is what an operator has made of it (P6).
-func (d *Decision) followRemediation(g Group, now time.Time) bool {
+// followRemediation makes the claim of a remediation end when AnnotationRemediation says. If that says nothing else than before, the end
+// is what an operator has made of it (P6).
+func (d *Decision) followRemediation(g Group, now time.Time) {
 	until, _ := d.remediation(g)
+	if claim := d.Target.claim(v1alpha1.CauseRemediation); claim != nil && !until.IsZero() && !until.Equal(d.Target.RemediatedUntil) {
+		claim.Expiry, _ = d.remediable(g, now)
+		d.Target.RemediatedUntil = until
+	}
+}
+
+// renewRemediation brings the claim of a remediation in line with what AnnotationRemediation says by now, and returns whether that is
+// something else than before that is not over.
+func (d *Decision) renewRemediation(g Group, now time.Time) bool {
+	d.followRemediation(g, now)
 	claim := d.Target.claim(v1alpha1.CauseRemediation)
-	if claim == nil || until.IsZero() || until.Equal(d.Target.RemediatedUntil) {
+	if claim == nil {
 		return false
 	}
-	claim.Expiry, _ = d.remediable(g, now)
-	d.Target.RemediatedUntil = until
-	return now.Before(claim.Expiry)
+	renewed := now.Before(claim.Expiry) && !d.Target.RemediatedUntil.Equal(d.Current.RemediatedUntil)
+	if d.Target.onlyRemediated() && !renewed && d.stopped() { // machine-controller-manager has ended the hold: the claim ends now
+		claim.Expiry = earlier(claim.Expiry, now)
+	}
+	if !now.Before(claim.Expiry) {
+		d.spendRemediation(g, now)
+	}
+	return renewed
 }
 
 // spendRemediation counts what AnnotationRemediation says as used up.

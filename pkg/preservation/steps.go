@@ -148,7 +148,7 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 		{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) {
 			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
 			// all nodes in the end (P3). One that was never preserved has no condition.
-			if !d.updating && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
+			if !d.mcmProtects && (d.Current != nil || PreservedCondition(node) != nil || d.notes.NodeUncleaned) {
 				unprotect(node)
 			}
 			taint(node, false, now)

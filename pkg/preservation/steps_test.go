@@ -480,15 +480,19 @@ var _ = Describe("Steps", func() {
 			Entry("expiry", func(m *machinev1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil }),
 		)
 
-		It("P6: should end what machine-controller-manager has ended while nobody looked", func() {
+		DescribeTable("P6: should end what machine-controller-manager has ended while nobody looked", func(cause string) {
 			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(PreserveExpiry{}, &m, now)
+			m.Machine.Annotations[prefix+"cause"] = cause
 			delete(m.Machine.Annotations, preserve)
 			m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
 			carryOut(PreserveExpiry{}, &m, now.Add(time.Minute))
 			Expect(Noted(m.Machine)).To(And(HaveLen(2), HaveKey(released), HaveKey(preservedSince)))
 			Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
-		})
+		},
+			Entry("of the share", "auto"),
+			Entry("of who asks in a version to come", "quarantine"),
+		)
 
 		It("T1: should write the expiry first where machine-controller-manager holds at a person's request", func() {
 			m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}

@@ -84,7 +84,7 @@ func (r *Run) Do(ctx context.Context, writes ...intent.Write) {
 			verb = "delete"
 		}
 		var after intent.Object
-		o.note(verb, r.call(ctx, func(ctx context.Context) (err error) { after, err = r.write(ctx, write, o.latest); return err }))
+		o.note(verb, Call(ctx, r.Timeout, func(ctx context.Context) (err error) { after, err = r.write(ctx, write, o.latest); return err }))
 		if after == nil || o.isLost() {
 			continue
 		}
@@ -134,7 +134,7 @@ func (r *Run) write(ctx context.Context, write intent.Write, latest intent.Objec
 func (r *Run) Read(ctx context.Context, reader client.Reader, obj intent.Object) bool {
 	o := r.of(obj)
 	latest := reflect.New(o.kind.Elem()).Interface().(client.Object)
-	o.note("read", r.call(ctx, func(ctx context.Context) error { return reader.Get(ctx, o.name, latest) }))
+	o.note("read", Call(ctx, r.Timeout, func(ctx context.Context) error { return reader.Get(ctx, o.name, latest) }))
 	if o.isLost() {
 		return false
 	}
@@ -142,8 +142,9 @@ func (r *Run) Read(ctx context.Context, reader client.Reader, obj intent.Object)
 	return true
 }
 
-func (r *Run) call(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.Timeout, Timeout))
+// Call makes a call that may take as long as a timeout, 0 for Timeout. A panic in it is an error.
+func Call(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(timeout, Timeout))
 	defer cancel()
 	return panics.Catch(ctx, func() error { return do(ctx) })
 }

@@ -28,7 +28,7 @@ import (
 // MachineOf returns what is known of the machine of a node, from a cache of the control-plane namespace with
 // shoot.IndexNode (M15, M17). Whether the node shows that it is updated in place, which the shoot may write as well, is
 // given.
-func MachineOf(ctx context.Context, pools *shoot.Pools, node string, updated bool) (maintenance.Machine, error) {
+func MachineOf(ctx context.Context, pools *shoot.Pools, node string, showsUpdate bool) (maintenance.Machine, error) {
 	machine, err := shoot.MachineOf(ctx, pools, node)
 	if err != nil || machine == nil {
 		return maintenance.Machine{Missing: true}, err
@@ -42,12 +42,12 @@ func MachineOf(ctx context.Context, pools *shoot.Pools, node string, updated boo
 	if m.Rolling, err = pools.IsRolling(ctx, deployment); err != nil {
 		return m, err
 	}
-	if updated {
+	if showsUpdate {
 		update, err := pools.UpdateOf(ctx, machine)
 		if err != nil {
 			return m, err
 		}
-		m.Updating = update.Outdated
+		m.UpdatedInPlace = update.Outdated
 	}
 	return m, nil
 }

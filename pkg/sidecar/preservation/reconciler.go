@@ -23,6 +23,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/shoot"
 )
@@ -182,7 +183,7 @@ func (r *Reconciler) readNodes(ctx context.Context, members []facts.Member) erro
 	// End reads them from the shoot, which may take its time for some of them (P12).
 	workqueue.ParallelizeUntil(ctx, parallelTasks, len(members), func(i int) {
 		if m := &members[i]; m.NodeUnknown {
-			errs[i] = call(ctx, callTimeout, func(ctx context.Context) (err error) {
+			errs[i] = executor.Call(ctx, callTimeout, func(ctx context.Context) (err error) {
 				m.Node, err = shoot.ReadNode(ctx, r.Nodes, m.Machine.Labels[machinev1alpha1.NodeLabelKey])
 				return err
 			})

@@ -263,9 +263,3 @@ func (r *task) report(ctx context.Context, m *backlog) outcome {
 	}
 	return o
 }
-
-func call(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return panics.Catch(ctx, func() error { return do(ctx) })
-}

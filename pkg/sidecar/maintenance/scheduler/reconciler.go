@@ -115,7 +115,7 @@ func (r *Reconciler) decide(ctx context.Context, from reading, config *v1alpha1.
 	if len(decided.Unknown) > 0 {
 		pools := shoot.NewPools(r.Source)
 		for _, node := range decided.Unknown {
-			machine, err := maintenance.MachineOf(ctx, pools, node.Name, node.UpdatedInPlace)
+			machine, err := maintenance.MachineOf(ctx, pools, node.Name, node.ShowsUpdate)
 			if err != nil {
 				return domain.Scheduling{}, err
 			}
