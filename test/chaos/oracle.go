@@ -5,7 +5,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,11 +15,11 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 const (
@@ -37,7 +36,6 @@ const (
 	// lag is how far the two watches may be apart: what becomes of a MachineDeployment may be seen after what follows from it.
 	lag = 2 * time.Second
 
-	failedPreserved = "Failed:Preserved"
 	deploymentLabel = "name"
 )
 
@@ -51,7 +49,7 @@ type oracle struct {
 	// maintenances are NodeMaintenances by their names, nodes and hosts those of the machines.
 	maintenances map[string]*maintenance
 	nodes        map[string]*node
-	hosts        map[string]*host
+	hosts        map[string]*rules.Host
 	// outages are those of the shoot's API server. The last one has no end while it lasts.
 	outages []outage
 	// killed is when the sidecar was killed for the last time.
@@ -76,7 +74,7 @@ type violation struct{ machine, text string }
 type history struct {
 	deployment string
 	node       string
-	state      state
+	state      rules.Machine
 	// since is when the machine began to be kept.
 	since time.Time
 	// broken is since when the machine cannot be healthy; zero if it can.
@@ -108,71 +106,10 @@ type share struct {
 	value int
 }
 
-// state is what a Machine says about itself.
-type state struct {
-	phase                           machinev1alpha1.MachinePhase
-	cause, claims, subPhase, expiry string
-	// cycle is the phase of its power cycle, cycleUntil until when it is kept for that, and asked whether there is a request.
-	cycle, cycleUntil string
-	asked             bool
-	// request is that on the Machine.
-	request               string
-	released, terminating bool
-}
-
-func (s state) kept() bool { return s.cause != "" && !s.terminating }
-
-// claim returns until when a machine is kept for a cause, and whether it is.
-func (s state) claim(cause string) (until time.Time, ok bool) {
-	value := s.expiry
-	if s.cause != cause || s.claims != "" {
-		i := strings.Index(","+s.claims, ","+cause+"=")
-		if i < 0 {
-			return time.Time{}, false
-		}
-		value, _, _ = strings.Cut(s.claims[i+len(cause)+1:], ",")
-	}
-	until, _ = time.Parse(time.RFC3339, value)
-	return until, true
-}
-
-func (s state) String() string {
-	text := string(s.phase)
-	if s.cause != "" {
-		text = fmt.Sprintf("%s (%s) until %s, phase %s", s.subPhase, cmp.Or(s.claims, s.cause), s.expiry, s.phase)
-	}
-	if s.cycle != "" || s.asked {
-		text += fmt.Sprintf(", power cycle %q asked for: %t, until %s", s.cycle, s.asked, s.cycleUntil)
-	}
-	if s.released {
-		text += ", released"
-	}
-	if s.terminating {
-		text += ", terminating"
-	}
-	return text
-}
-
-func stateOf(m *machinev1alpha1.Machine) state {
-	return state{
-		phase:       m.Status.CurrentStatus.Phase,
-		cause:       m.Annotations[v1alpha1.AnnotationCause],
-		claims:      builder.Noted(m)[builder.NoteClaims],
-		subPhase:    m.Annotations[v1alpha1.AnnotationPhase],
-		expiry:      m.Annotations[v1alpha1.AnnotationExpiryTime],
-		cycle:       m.Annotations[v1alpha1.AnnotationPowerCyclePhase],
-		cycleUntil:  m.Annotations[v1alpha1.AnnotationRemediation],
-		asked:       metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation),
-		request:     m.Annotations[v1alpha1.AnnotationPreserve],
-		released:    builder.Noted(m)[builder.NoteReleased] != "",
-		terminating: m.DeletionTimestamp != nil,
-	}
-}
-
 func newOracle(say func(string)) *oracle {
 	return &oracle{
 		say: say, machines: map[string]*history{}, deployments: map[string]*deployment{}, maintenances: map[string]*maintenance{},
-		nodes: map[string]*node{}, hosts: map[string]*host{}, counts: map[string]int{},
+		nodes: map[string]*node{}, hosts: map[string]*rules.Host{}, counts: map[string]int{},
 	}
 }
 
@@ -237,7 +174,7 @@ func (o *oracle) explain(name, text string, now time.Time) {
 	d := o.deploymentOf(name)
 	d.reasons = append(d.reasons, reason{at: now, text: text})
 	for _, h := range o.machines {
-		if h.deployment == name && !h.state.terminating {
+		if h.deployment == name && !h.state.Terminating {
 			h.note(now, "did to its MachineDeployment: "+text)
 		}
 	}
@@ -303,37 +240,36 @@ func (o *oracle) rolling() bool {
 func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	h, current := o.historyOf(m.Name), stateOf(m)
+	h, current := o.historyOf(m.Name), rules.ReadMachine(m)
 	h.deployment, h.node = m.Labels[deploymentLabel], m.Labels[machinev1alpha1.NodeLabelKey]
 	if gone {
-		current = state{phase: "gone", terminating: true}
+		current = rules.Machine{Status: "gone", Terminating: true}
 	}
 	before := h.state
-	if current == before {
+	if h.state = current; current.String() == before.String() {
 		return
 	}
-	h.state = current
 	h.note(now, "saw: "+current.String())
-	if current.terminating && !before.terminating {
+	if current.Terminating && !before.Terminating {
 		o.terminates(m.Name, h, before, now)
 	}
-	if current.cycle != before.cycle && current.cycle != "" {
-		o.counts["power cycle "+current.cycle]++
-		o.say(m.Name + " power cycle " + current.cycle)
+	if current.Cycle != before.Cycle && current.Cycle != "" {
+		o.counts["power cycle "+current.Cycle]++
+		o.say(m.Name + " power cycle " + current.Cycle)
 	}
-	if current.cycleEnds(before) {
-		h.reasons = append(h.reasons, reason{now, fmt.Sprintf("power cycle over, %q (X10)", current.cycle), v1alpha1.CauseRemediation})
+	if cycleEnds(before, current) {
+		h.reasons = append(h.reasons, reason{now, fmt.Sprintf("power cycle over, %q (X10)", current.Cycle), v1alpha1.CauseRemediation})
 	}
 	switch {
-	case current.kept() && !before.kept():
+	case current.Kept && !before.Kept:
 		h.since = now
 		o.tell(m.Name, "kept: "+current.String())
-	case current.kept() && current.subPhase != before.subPhase:
+	case current.Kept && current.Phase != before.Phase:
 		o.tell(m.Name, current.String())
-		if before.subPhase == failedPreserved && !h.broken.IsZero() && o.passed(h.broken, now) > noticed {
+		if before.Phase == rules.FailedPreserved && !h.broken.IsZero() && o.passed(h.broken, now) > noticed {
 			o.blame(m.Name, "is taken for healthy although it is not (H1): "+current.String(), now)
 		}
-	case before.kept() && !current.kept():
+	case before.Kept && !current.Kept:
 		since := h.since
 		o.judge(now, func() { o.ended(m.Name, h, before, current, since, now) })
 	}
@@ -353,9 +289,9 @@ func (o *oracle) tell(machine, text string) {
 }
 
 // ended judges the end of a preservation.
-func (o *oracle) ended(name string, h *history, before, current state, since, at time.Time) {
+func (o *oracle) ended(name string, h *history, before, current rules.Machine, since, at time.Time) {
 	verb := "let go"
-	if current.terminating {
+	if current.Terminating {
 		verb = "terminated"
 	}
 	why := o.why(h, before, current, since, at)
@@ -369,25 +305,25 @@ func (o *oracle) ended(name string, h *history, before, current state, since, at
 }
 
 // why returns why a preservation ended, empty if nothing is known.
-func (o *oracle) why(h *history, before, current state, since, at time.Time) string {
-	if expiry, err := time.Parse(time.RFC3339, before.expiry); err != nil || !at.Add(time.Second).Before(expiry) {
+func (o *oracle) why(h *history, before, current rules.Machine, since, at time.Time) string {
+	if !at.Add(time.Second).Before(before.Expiry) {
 		return "expiry (T3, T8)"
 	}
 	d := o.deploymentOf(h.deployment)
 	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
-		if _, claimed := before.claim(r.cause); o.passed(r.at, at) <= aftermath && (r.cause == "" || claimed) {
+		if _, claimed := before.Claims[r.cause]; o.passed(r.at, at) <= aftermath && (r.cause == "" || claimed) {
 			return r.text
 		}
 	}
-	auto := before.cause == v1alpha1.CauseAuto
+	_, auto := before.Claims[v1alpha1.CauseAuto]
 	switch {
 	case d.rolling:
 		return "rolling update (P3)"
-	case auto && before.subPhase != "" && before.subPhase != failedPreserved: // without one it is held before its deadline
+	case auto && before.Phase != "" && before.Phase != rules.FailedPreserved: // without one it is held before its deadline
 		return "it recovered, failed again, and found no place (P1)"
-	case before.subPhase == "" && current.phase == machinev1alpha1.MachineRunning && at.Sub(since) <= marginal:
+	case before.Phase == "" && current.Status == machinev1alpha1.MachineRunning && at.Sub(since) <= marginal:
 		return "it was healthy again before its deadline (H4)"
-	case before.isWorkedOn() && o.unattended(before, at):
+	case before.IsOnlyWorkedOn(at) && o.unattended(before, at):
 		return unattended
 	}
 	return ""
@@ -415,11 +351,7 @@ func (o *oracle) passed(at, now time.Time) time.Duration {
 func (o *oracle) checkShare(name string, at time.Time) {
 	var held []string
 	for machine, h := range o.machines {
-		if h.deployment == name && h.state.kept() && h.state.cause == v1alpha1.CauseAuto && (h.state.subPhase == failedPreserved || h.state.subPhase == "") {
-			// What somebody works on may have had its time as an auto-preserved machine, and has no place any more.
-			if until, _ := h.state.claim(v1alpha1.CauseAuto); h.state.claims != "" && !until.After(at) {
-				continue
-			}
+		if h.deployment == name && h.state.UsesShare(at) {
 			held = append(held, machine)
 		}
 	}
@@ -440,7 +372,7 @@ func (o *oracle) checkShare(name string, at time.Time) {
 			return
 		}
 		for _, machine := range held {
-			o.blame(machine, fmt.Sprintf("was one of %d auto-preserved machines in %s, the share was %d (P1): %s", len(held), failedPreserved, limit, strings.Join(held, ", ")), at)
+			o.blame(machine, fmt.Sprintf("was one of %d auto-preserved machines in %s, the share was %d (P1): %s", len(held), rules.FailedPreserved, limit, strings.Join(held, ", ")), at)
 		}
 	})
 }
@@ -465,8 +397,7 @@ func (o *oracle) tick(now time.Time) {
 	}
 	o.lookAtMaintenances(disturbed, now)
 	for name, h := range o.machines {
-		expiry, err := time.Parse(time.RFC3339, h.state.expiry)
-		if h.state.kept() && err == nil && now.Sub(expiry) > overdue && now.Sub(disturbed) > overdue {
+		if h.state.Kept && now.Sub(h.state.Expiry) > overdue && now.Sub(disturbed) > overdue {
 			o.blame(name, fmt.Sprintf("is kept for more than %s beyond its expiry: %s", overdue, h.state), now)
 		}
 	}

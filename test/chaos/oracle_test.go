@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 var _ = Describe("oracle", func() {
@@ -68,7 +69,7 @@ var _ = Describe("oracle", func() {
 
 		BeforeEach(func() {
 			expiry = now.Add(10 * time.Minute)
-			o.saw(keptMachine("m", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("m", "auto", rules.FailedPreserved, expiry), false, now)
 			after(2 * time.Minute)
 		})
 
@@ -79,7 +80,7 @@ var _ = Describe("oracle", func() {
 		})
 
 		It("should be blamed if the machine is terminated while it is kept, or vanishes", func() {
-			o.saw(terminating(keptMachine("m", "auto", failedPreserved, expiry)), false, now)
+			o.saw(terminating(keptMachine("m", "auto", rules.FailedPreserved, expiry)), false, now)
 			o.saw(keptMachine("n", "now", "Running:Preserved", expiry), false, now)
 			o.saw(keptMachine("n", "now", "Running:Preserved", expiry), true, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m was terminated without"), ContainSubstring("n was terminated without")))
@@ -132,14 +133,14 @@ var _ = Describe("oracle", func() {
 	It("should blame a machine that is taken for healthy and cannot be, but not a moment after it broke", func() {
 		expiry := now.Add(time.Hour)
 		for _, name := range []string{"long", "just"} {
-			o.saw(keptMachine(name, "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine(name, "auto", rules.FailedPreserved, expiry), false, now)
 		}
 		o.breaks("long", "kubelet-dead", now)
 		o.breaks("healed", "kubelet-dead", now)
 		after(10 * time.Minute)
 		o.breaks("just", "kubelet-dead", now)
 		o.breaks("healed", "", now)
-		o.saw(keptMachine("healed", "now", failedPreserved, expiry), false, now)
+		o.saw(keptMachine("healed", "now", rules.FailedPreserved, expiry), false, now)
 		after(time.Second)
 		for _, name := range []string{"long", "just", "healed"} {
 			o.saw(keptMachine(name, "now", "Running:Preserved", expiry), false, now)
@@ -169,18 +170,18 @@ var _ = Describe("oracle", func() {
 
 		BeforeEach(func() {
 			expiry = now.Add(time.Hour)
-			o.saw(keptMachine("m", "auto", failedPreserved, expiry), false, now)
-			o.saw(keptMachine("asked", "when-failed", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("m", "auto", rules.FailedPreserved, expiry), false, now)
+			o.saw(keptMachine("asked", "when-failed", rules.FailedPreserved, expiry), false, now)
 			o.saw(keptMachine("healthy", "auto", "Running:Preserved", expiry), false, now)
 		})
 
 		It("should be blamed on all who have one place together", func() {
-			o.saw(keptMachine("n", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("n", "auto", rules.FailedPreserved, expiry), false, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m was one of 2"), ContainSubstring("n was one of 2")))
 		})
 
 		It("should not be blamed if it was raised, although that is seen a moment later", func() {
-			o.saw(keptMachine("n", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("n", "auto", rules.FailedPreserved, expiry), false, now)
 			after(time.Second)
 			deployment(3, 2, 3)
 			after(time.Minute)
@@ -188,7 +189,7 @@ var _ = Describe("oracle", func() {
 		})
 
 		It("should not be blamed if it is raised later", func() {
-			o.saw(keptMachine("n", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("n", "auto", rules.FailedPreserved, expiry), false, now)
 			after(lag + time.Second)
 			deployment(3, 2, 3)
 			Expect(violations()).To(HaveLen(2))
@@ -206,7 +207,7 @@ var _ = Describe("oracle", func() {
 	})
 
 	Describe("#tick", func() {
-		BeforeEach(func() { o.saw(keptMachine("m", "auto", failedPreserved, now), false, now) })
+		BeforeEach(func() { o.saw(keptMachine("m", "auto", rules.FailedPreserved, now), false, now) })
 
 		It("should blame what is kept beyond its expiry", func() {
 			after(overdue - 2*lag)

@@ -19,6 +19,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	hostdriver "github.com/gardener/gardener-extension-machine-preservation/pkg/host"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // What the oracle knows of machines that somebody works on.
@@ -77,13 +78,6 @@ func (n *node) String() string {
 	return fmt.Sprintf("Ready %s, cordoned %t, out of service %t, request %q", n.ready, n.cordoned, n.fenced, n.request)
 }
 
-// host is what is known of a host.
-type host struct {
-	on bool
-	// onSince is since when it reports that it is on, asked since when it is asked to be off; each zero if it is not.
-	onSince, asked time.Time
-}
-
 // machineOf returns the name of the machine of a node, or that of the node if there is none.
 func (o *oracle) machineOf(node string) string {
 	for name, h := range o.machines {
@@ -94,21 +88,16 @@ func (o *oracle) machineOf(node string) string {
 	return node
 }
 
-// isWorkedOn says that nothing but a maintenance or a power cycle keeps a machine.
-func (s state) isWorkedOn() bool {
-	return s.kept() && (s.cause == v1alpha1.CauseMaintenance || s.cause == v1alpha1.CauseRemediation)
-}
-
 // cycleEnds says that the power cycle is over, or that a request which waits keeps the machine no longer. The request itself goes
 // before the host is on again.
-func (s state) cycleEnds(before state) bool {
+func cycleEnds(before, s rules.Machine) bool {
 	over := []string{"", v1alpha1.PowerCycleSucceeded, v1alpha1.PowerCycleFailed, v1alpha1.PowerCycleCancelled}
-	return before.cycleUntil != "" && s.cycleUntil == "" || s.cycle != before.cycle && slices.Contains(over, s.cycle)
+	return before.CycleUntil != "" && s.CycleUntil == "" || s.Cycle != before.Cycle && slices.Contains(over, s.Cycle)
 }
 
 // unattended says that nobody was there who could have held a machine that had not failed.
-func (o *oracle) unattended(before state, at time.Time) bool {
-	return before.subPhase != failedPreserved && !o.killed.IsZero() && !o.killed.After(at) && at.Sub(o.killed) <= takeover
+func (o *oracle) unattended(before rules.Machine, at time.Time) bool {
+	return before.Phase != rules.FailedPreserved && !o.killed.IsZero() && !o.killed.After(at) && at.Sub(o.killed) <= takeover
 }
 
 // sawMaintenance takes a state of a NodeMaintenance, or its end.
@@ -121,7 +110,7 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 		o.maintenances[nm.Name] = m
 	}
 	before := *m
-	m.phase, m.cordons, m.failed = phaseOf(nm), ptr.Deref(nm.Spec.Cordon, true), requestorFailed(nm)
+	m.phase, m.cordons, m.failed = rules.PhaseOf(nm), ptr.Deref(nm.Spec.Cordon, true), requestorFailed(nm)
 	if (gone || nm.DeletionTimestamp != nil) && m.ending.IsZero() {
 		m.ending = now
 	}
@@ -150,7 +139,7 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 		o.say(nm.Spec.NodeName + " " + m.String())
 	}
 	// That of a machine which is on its way out ends because of that (M15).
-	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) && !h.state.terminating {
+	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) && !h.state.Terminating {
 		h.reasons = append(h.reasons, reason{now, "NodeMaintenance " + m.name + " over (M13)", v1alpha1.CauseMaintenance})
 	}
 	o.checkParallel(now)
@@ -209,31 +198,21 @@ func (o *oracle) sawHost(object *unstructured.Unstructured, now time.Time) {
 	defer o.mutex.Unlock()
 	name := object.GetName()
 	if o.hosts[name] == nil {
-		o.hosts[name] = &host{}
+		o.hosts[name] = &rules.Host{}
 	}
 	known, h := o.hosts[name], o.historyOf(name)
 	before := *known
-	known.on = baremetalhost.PoweredOn(object)
-	switch {
-	case !known.on:
-		known.onSince = time.Time{}
-	case known.onSince.IsZero():
-		known.onSince = now
-	}
-	_, asked := object.GetAnnotations()[v1alpha1.AnnotationReboot]
-	switch {
-	case !asked:
-		known.asked = time.Time{}
-	case known.asked.IsZero():
-		known.asked = now
-		o.counts["host asked to be off"]++
-	}
-	if *known == before {
+	known.See(object, now)
+	asked := !known.Asked.IsZero()
+	if before.On == known.On && before.Asked.IsZero() == !asked {
 		return
 	}
-	h.note(now, fmt.Sprintf("saw on the host: on %t, asked to be off %t", known.on, asked))
+	if asked && before.Asked.IsZero() {
+		o.counts["host asked to be off"]++
+	}
+	h.note(now, fmt.Sprintf("saw on the host: on %t, asked to be off %t", known.On, asked))
 	// It loses its power at once, and may report that later, or never if it is on again before.
-	if h.hangs && (before.asked.IsZero() && asked || before.on && !known.on) {
+	if h.hangs && (before.Asked.IsZero() && asked || before.On && !known.On) {
 		h.hangs, h.broken = false, time.Time{}
 		h.note(now, "does not hang any more when it has no power")
 	}
@@ -250,7 +229,7 @@ func (o *oracle) underWay(node string) *maintenance {
 }
 
 // terminates judges that a machine is on its way out while a maintenance has its node (M12).
-func (o *oracle) terminates(name string, h *history, before state, at time.Time) {
+func (o *oracle) terminates(name string, h *history, before rules.Machine, at time.Time) {
 	m := o.underWay(h.node)
 	if m == nil {
 		return
@@ -269,7 +248,7 @@ func (o *oracle) terminates(name string, h *history, before state, at time.Time)
 
 // whyTerminated returns why a machine is terminated whose node is under maintenance, empty if nothing is known. That its time is
 // up is no reason: all that keeps it adds up, and it is kept for a maintenance for longer than any run takes.
-func (o *oracle) whyTerminated(d *deployment, h *history, before state, m *maintenance, taken, at time.Time) string {
+func (o *oracle) whyTerminated(d *deployment, h *history, before rules.Machine, m *maintenance, taken, at time.Time) string {
 	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
 		if r.cause == "" && o.passed(r.at, at) <= aftermath {
 			return r.text
@@ -285,9 +264,9 @@ func (o *oracle) whyTerminated(d *deployment, h *history, before state, m *maint
 		return "the maintenance had just begun"
 	case h.edited:
 		return "an operator has ended what it was kept for, and that is not begun anew (P6)"
-	case before.released:
+	case !before.Released.IsZero():
 		return "it was on its way out before (T8)"
-	case before.request == v1alpha1.RequestFalse, n != nil && n.request == v1alpha1.RequestFalse:
+	case before.Request == v1alpha1.RequestFalse, n != nil && n.request == v1alpha1.RequestFalse:
 		return "nobody may keep it (R4)"
 	case o.unattended(before, at):
 		return unattended
@@ -333,7 +312,7 @@ func (o *oracle) lookAtMaintenances(disturbed, now time.Time) {
 			continue
 		}
 		machine := o.machineOf(m.node)
-		if o.historyOf(machine).state.terminating {
+		if o.historyOf(machine).state.Terminating {
 			continue
 		}
 		since := m.ready
@@ -350,7 +329,7 @@ func (o *oracle) lookAtMaintenances(disturbed, now time.Time) {
 // madeSafe judges that a node was made safe: its host must be off, or have been a moment before (X1).
 func (o *oracle) madeSafe(machine string, since, at time.Time) {
 	h := o.hosts[machine]
-	if h != nil && (h.onSince.IsZero() || h.onSince.After(since.Add(-lag))) {
+	if h != nil && (h.OnSince.IsZero() || h.OnSince.After(since.Add(-lag))) {
 		return
 	}
 	o.blame(machine, "its node was made safe, and its host was on (X1)", at)
@@ -359,7 +338,7 @@ func (o *oracle) madeSafe(machine string, since, at time.Time) {
 // lookAtHosts looks for hosts that are kept off for too long, whatever hinders but that nobody is there (X2, X5).
 func (o *oracle) lookAtHosts(now time.Time) {
 	for name, h := range o.hosts {
-		if !h.asked.IsZero() && now.Sub(h.asked) > powerOff+overdue && now.Sub(o.killed) > overdue {
+		if !h.Asked.IsZero() && now.Sub(h.Asked) > powerOff+overdue && now.Sub(o.killed) > overdue {
 			o.blame(name, fmt.Sprintf("its host is asked to be off for more than %s (X5)", powerOff+overdue), now)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 var _ = Describe("oracle of machines that are worked on", func() {
@@ -132,16 +133,16 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		})
 
 		It("should be blamed although it had another expiry, which had passed", func() {
-			o.saw(kept("m", "auto", failedPreserved), false, now)
+			o.saw(kept("m", "auto", rules.FailedPreserved), false, now)
 			after(2 * time.Hour)
-			o.saw(terminating(kept("m", "auto", failedPreserved)), false, now)
+			o.saw(terminating(kept("m", "auto", rules.FailedPreserved)), false, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
 		})
 
 		It("M15: should be blamed although the maintenance ends because of that", func() {
-			o.saw(kept("m", "maintenance", failedPreserved), false, now)
+			o.saw(kept("m", "maintenance", rules.FailedPreserved), false, now)
 			after(2 * time.Minute)
-			o.saw(terminating(kept("m", "maintenance", failedPreserved)), false, now)
+			o.saw(terminating(kept("m", "maintenance", rules.FailedPreserved)), false, now)
 			maintain("one", "m", maintenancev1alpha1.PhasePending)
 			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
 			Expect(o.machines["m"].lines).To(ContainElement(ContainSubstring("was terminated without a reason")))
@@ -167,10 +168,10 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		})
 
 		It("should be blamed if the sidecar was killed, and it was held", func() {
-			o.saw(kept("m", "maintenance", failedPreserved), false, now)
+			o.saw(kept("m", "maintenance", rules.FailedPreserved), false, now)
 			o.killedSidecar(now)
 			after(time.Second)
-			o.saw(terminating(kept("m", "maintenance", failedPreserved)), false, now)
+			o.saw(terminating(kept("m", "maintenance", rules.FailedPreserved)), false, now)
 			Expect(violations()).To(HaveLen(1))
 		})
 
@@ -214,12 +215,12 @@ var _ = Describe("oracle of machines that are worked on", func() {
 	Describe("M12, M13, X10: the end of what it is kept for", func() {
 		It("should not be blamed when the maintenance is over, or the power cycle", func() {
 			o.saw(kept("m", "maintenance", "Running:Preserved"), false, now)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
 			nm := maintain("one", "m", maintenancev1alpha1.PhaseReady)
 			after(time.Minute)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady, deleted)
 			o.sawMaintenance(nm, true, now)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleSucceeded), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleSucceeded), false, now)
 			after(time.Second)
 			o.saw(machine("m"), false, now)
 			o.saw(machine("n", v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleSucceeded), false, now)
@@ -230,8 +231,8 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			o.saw(kept("m", "maintenance", "Running:Preserved"), false, now)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady)
 			after(5 * time.Minute)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.AnnotationNeedsRemediation, ""), false, now)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.AnnotationNeedsRemediation, ""), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
 			after(time.Second)
 			o.saw(machine("m"), false, now)
 			o.saw(machine("n", v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
@@ -240,11 +241,11 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should be blamed if it was kept for something else as well, or only", func() {
 			later := now.Add(time.Hour).UTC().Format(time.RFC3339)
-			o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+later+",maintenance="+later), false, now)
+			o.saw(kept("m", "auto", rules.FailedPreserved, builder.NoteClaims, "auto="+later+",maintenance="+later), false, now)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady)
 			after(time.Minute)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady, deleted)
-			o.saw(kept("m", "auto", failedPreserved), false, now)
+			o.saw(kept("m", "auto", rules.FailedPreserved), false, now)
 			after(time.Second)
 			o.saw(machine("m"), false, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m was let go without a reason")))
@@ -253,10 +254,10 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 	It("P1: should not count a machine that had its time as an auto-preserved one, and is worked on", func() {
 		expired, later := now.Add(-time.Second).UTC().Format(time.RFC3339), now.Add(time.Hour).UTC().Format(time.RFC3339)
-		o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+expired+",remediation="+later), false, now)
-		o.saw(kept("n", "auto", failedPreserved), false, now)
+		o.saw(kept("m", "auto", rules.FailedPreserved, builder.NoteClaims, "auto="+expired+",remediation="+later), false, now)
+		o.saw(kept("n", "auto", rules.FailedPreserved), false, now)
 		Expect(violations()).To(BeEmpty())
-		o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+later+",remediation="+later), false, now)
+		o.saw(kept("m", "auto", rules.FailedPreserved, builder.NoteClaims, "auto="+later+",remediation="+later), false, now)
 		Expect(violations()).To(ConsistOf(ContainSubstring("m was one of 2"), ContainSubstring("n was one of 2")))
 	})
 
@@ -402,7 +403,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 	It("H1: should not blame a machine whose kernel hung until it had no power", func() {
 		for _, name := range []string{"m", "n"} {
-			o.saw(kept(name, "auto", failedPreserved), false, now)
+			o.saw(kept(name, "auto", rules.FailedPreserved), false, now)
 			host(name, true)
 			after(10 * time.Minute)
 		}

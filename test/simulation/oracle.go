@@ -28,9 +28,6 @@ const (
 	rollTime = 3 * time.Hour
 	// restTime is for how long nothing must be written at the end of a history.
 	restTime = 2 * time.Hour
-
-	failedPreserved  = "Failed:Preserved"
-	runningPreserved = "Running:Preserved"
 )
 
 // oracle sees all writes, and says what the rules do not allow. A machine or its node that something was done to lately, and
@@ -328,7 +325,7 @@ func (o *oracle) rest(w *World) {
 		switch {
 		case s.machine == nil || s.node == nil || s.machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning || !s.unhealthy.IsZero():
 			o.blame("rest", "%s is not a healthy machine", name)
-		case s.record.kept || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
+		case s.record.Kept || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
 			o.blame("rest", "%s is still kept", name)
 		case s.node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || len(s.node.Spec.Taints) > 0 || s.node.Spec.Unschedulable:
 			o.blame("rest", "the node of %s still has marks: %v, %v", name, s.node.Annotations, s.node.Spec.Taints)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // podRules is what the oracle knows of pods, and of the nodes that they are on.
@@ -69,7 +70,7 @@ func isForced(pod *corev1.Pod) bool {
 func (o *oracle) observeDrain(node string) {
 	s, d := o.machines[node], o.pods.drains[node]
 	taint := -1
-	if s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.phase == failedPreserved && s.node != nil {
+	if s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.Phase == rules.FailedPreserved && s.node != nil {
 		taint = slices.IndexFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
 	}
 	switch {
@@ -98,7 +99,7 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 		return
 	}
 	if d == nil {
-		o.blame("D1", "%s is removed by us, and the machine of %s was never %s with the taint", change.name, node, failedPreserved)
+		o.blame("D1", "%s is removed by us, and the machine of %s was never %s with the taint", change.name, node, rules.FailedPreserved)
 		return
 	}
 	excuse := d.until
@@ -109,7 +110,7 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 	case change.Type == watch.Modified && pod.DeletionTimestamp == nil || len(pod.Finalizers) < len(change.Before.GetFinalizers()):
 		o.blame("D5", "we have written %s: %s", change.name, describe(change))
 	case !d.until.IsZero() && time.Since(excuse) > soon:
-		o.blame("D1", "%s is removed by us, and the machine of %s is not %s with the taint since %s", change.name, node, failedPreserved, d.until.Format(time.TimeOnly))
+		o.blame("D1", "%s is removed by us, and the machine of %s is not %s with the taint since %s", change.name, node, rules.FailedPreserved, d.until.Format(time.TimeOnly))
 	case forced && time.Since(d.since) < drainTimeout-time.Second:
 		o.blame("P7", "%s is deleted by force, and the drain of %s has begun at %s", change.name, node, d.since.Format(time.TimeOnly))
 	case forced && len(pod.Spec.Volumes) > 0 && s != nil && s.node != nil && !isNodeReady(s.node) && time.Since(readyChanged(s.node)) > soon:
