@@ -93,12 +93,12 @@ var _ = Describe("oracle", func() {
 			Expect(violations()).To(BeEmpty())
 		},
 			Entry("the expiry", func() { now = expiry }),
-			Entry("what was done to it", func() { o.did("m", "request false", now); after(time.Minute) }),
+			Entry("what was done to it", func() { o.did("m", rules.Requested, "request false", now); after(time.Minute) }),
 			Entry("a scale-down", func() { deployment(2, 1, 2); after(time.Minute) }),
 			Entry("a lowered share", func() { deployment(3, 0, 3); after(time.Minute) }),
 			Entry("a rolling update that takes long", func() { deployment(3, 1, 0); after(5 * time.Minute) }),
 			Entry("what was done before an outage", func() {
-				o.did("m", "request false", now)
+				o.did("m", rules.Requested, "request false", now)
 				after(time.Second)
 				o.shootAway(true, now)
 				after(4 * time.Minute)
@@ -116,7 +116,7 @@ var _ = Describe("oracle", func() {
 		})
 
 		It("should be blamed if the reason is too old, or is none", func() {
-			o.did("m", "request false", now)
+			o.did("m", rules.Requested, "request false", now)
 			after(aftermath + time.Second)
 			o.breaks("m", "kubelet-dead", now)
 			o.saw(machine("m"), false, now)
@@ -235,7 +235,7 @@ var _ = Describe("oracle", func() {
 		It("should find nothing on an ordinary machine", func() {
 			m := machine("m", v1alpha1.AnnotationMachinePriority, "3", v1alpha1.AnnotationLastAppliedNodePreserveValue, "")
 			m.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
-			Expect(leftovers(m, &corev1.Node{})).To(BeEmpty())
+			Expect(rules.Leftovers(m, &corev1.Node{})).To(BeEmpty())
 		})
 
 		It("should find all that can be left", func() {
@@ -245,12 +245,12 @@ var _ = Describe("oracle", func() {
 			node.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
 			node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved}}
 			node.Status.Conditions = []corev1.NodeCondition{{Type: "Preserved", Status: corev1.ConditionTrue}}
-			Expect(leftovers(m, node)).To(ConsistOf(
+			Expect(rules.Leftovers(m, node)).To(ConsistOf(
 				ContainSubstring("cause=auto"), ContainSubstring("preserve=now"), ContainSubstring("machinepriority.machine.sapcloud.io=5"),
 				"Machine: phase Unknown", "Machine: expiry in the status",
 				ContainSubstring("scale-down-disabled-by-mcm=true"), ContainSubstring("Node: taint"), ContainSubstring("condition Preserved is True"),
 			))
-			Expect(leftovers(m, nil)).To(ContainElement("Node: there is none"))
+			Expect(rules.Leftovers(m, nil)).To(ContainElement("Node: there is none"))
 		})
 	})
 })

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +16,6 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	hostdriver "github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
 	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
@@ -28,21 +25,7 @@ const (
 	// maxParallel and powerOff are as in shoot.yaml.
 	maxParallel = 3
 	powerOff    = time.Minute
-	// settling is how long after a maintenance has its node its machine may still be lost: as long as a machine may fail unnoticed
-	// and then be past its deadline.
-	settling = 30 * time.Second
-	// takeover is for how long nobody is there after the sidecar was killed.
-	takeover = 30 * time.Second
-	// A cordon that somebody takes away is put back later each time, from the shortest to the longest time (M3).
-	shortestCordon, longestCordon = 10 * time.Second, 5 * time.Minute
-
-	unattended = "the sidecar had been killed, and a machine that has not failed is held when its deadline comes near, and not before (M12)"
 )
-
-// conditionsOfWork are those by which others see that somebody works on a node (M16, X12).
-var conditionsOfWork = []corev1.NodeConditionType{
-	"MaintenancePlanned", "DrainInProgress", "Drained", "MaintenanceInProgress", v1alpha1.ConditionPowerCycle,
-}
 
 // maintenance is what is known of a NodeMaintenance.
 type maintenance struct {
@@ -69,9 +52,7 @@ type node struct {
 	ready            corev1.ConditionStatus
 	cordoned, fenced bool // fenced: out of service
 	request          string
-	// uncordoned is since when it is not cordoned, and flaps how often a cordon was taken away from it.
-	uncordoned time.Time
-	flaps      int
+	cordon           rules.Cordon
 }
 
 func (n *node) String() string {
@@ -95,11 +76,6 @@ func cycleEnds(before, s rules.Machine) bool {
 	return before.CycleUntil != "" && s.CycleUntil == "" || s.Cycle != before.Cycle && slices.Contains(over, s.Cycle)
 }
 
-// unattended says that nobody was there who could have held a machine that had not failed.
-func (o *oracle) unattended(before rules.Machine, at time.Time) bool {
-	return before.Phase != rules.FailedPreserved && !o.killed.IsZero() && !o.killed.After(at) && at.Sub(o.killed) <= takeover
-}
-
 // sawMaintenance takes a state of a NodeMaintenance, or its end.
 func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bool, now time.Time) {
 	o.mutex.Lock()
@@ -114,7 +90,6 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 	if (gone || nm.DeletionTimestamp != nil) && m.ending.IsZero() {
 		m.ending = now
 	}
-	cleared := nm.DeletionTimestamp != nil && !slices.Contains(nm.Finalizers, maintenancev1alpha1.Finalizer)
 	set := func(since *time.Time, is bool) {
 		if !is {
 			*since = time.Time{}
@@ -122,7 +97,7 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 			*since = now
 		}
 	}
-	set(&m.taken, !gone && !cleared && m.phase != "" && m.phase != maintenancev1alpha1.PhasePending)
+	set(&m.taken, !gone && rules.IsUnderWay(nm))
 	set(&m.ready, !m.taken.IsZero() && m.phase == maintenancev1alpha1.PhaseReady)
 	if *m == before && !gone {
 		return
@@ -140,7 +115,7 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 	}
 	// That of a machine which is on its way out ends because of that (M15).
 	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) && !h.state.Terminating {
-		h.reasons = append(h.reasons, reason{now, "NodeMaintenance " + m.name + " over (M13)", v1alpha1.CauseMaintenance})
+		h.excuses.Add(rules.At(now, rules.MaintenanceOver, "NodeMaintenance " + m.name + " over (M13)"))
 	}
 	o.checkParallel(now)
 }
@@ -173,18 +148,10 @@ func (o *oracle) sawNode(object *corev1.Node, gone bool, now time.Time) {
 			}
 		}
 	}
-	switch {
-	case n.cordoned:
-		n.uncordoned = time.Time{}
-	case before.cordoned:
-		n.flaps++
-		fallthrough
-	case n.uncordoned.IsZero():
-		n.uncordoned = now
-	}
+	n.cordon.See(object, now)
 	if n.fenced && !before.fenced {
 		o.counts["node made safe"]++
-		o.judge(now, func() { o.madeSafe(name, since, now) })
+		o.judge(now, func() { o.blame(name, o.world.MadeSafe(o.hosts[name], since), now) })
 	}
 	if *n != before {
 		o.historyOf(name).note(now, "saw on the Node: "+n.String())
@@ -234,44 +201,22 @@ func (o *oracle) terminates(name string, h *history, before rules.Machine, at ti
 	if m == nil {
 		return
 	}
-	taken, deployment := m.taken, h.deployment
+	work := rules.Work{Taken: m.taken, Anew: at.Add(lag)} // it was released before that
 	o.judge(at, func() {
-		why := o.whyTerminated(o.deploymentOf(deployment), h, before, m, taken, at)
+		// Its end may be seen a moment later.
+		work.Ending = m.ending
+		request := ""
+		if n := o.nodes[h.node]; n != nil {
+			request = n.request
+		}
+		why := o.world.Unkept(before, request, work, at, o.deploymentOf(h.deployment).excuses, h.excuses, o.excuses)
 		if why == "" {
-			o.blame(name, fmt.Sprintf("was terminated while it was %s, and NodeMaintenance %s has had its node since %s (M12)", before, m.name, taken.UTC().Format(time.TimeOnly)), at)
+			o.blame(name, &rules.Violation{Rule: "M12", Text: fmt.Sprintf("was terminated while it was %s, and NodeMaintenance %s has had its node since %s", before, m.name, work.Taken.UTC().Format(time.TimeOnly))}, at)
 			return
 		}
 		o.counts["terminated under maintenance"]++
 		h.note(at, "terminated under maintenance: "+why)
 	})
-}
-
-// whyTerminated returns why a machine is terminated whose node is under maintenance, empty if nothing is known. That its time is
-// up is no reason: all that keeps it adds up, and it is kept for a maintenance for longer than any run takes.
-func (o *oracle) whyTerminated(d *deployment, h *history, before rules.Machine, m *maintenance, taken, at time.Time) string {
-	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
-		if r.cause == "" && o.passed(r.at, at) <= aftermath {
-			return r.text
-		}
-	}
-	n := o.nodes[h.node]
-	switch {
-	case d.rolling:
-		return "rolling update (P3)"
-	case !m.ending.IsZero() && !m.ending.After(at.Add(lag)):
-		return "the maintenance was over (M13)"
-	case o.passed(taken, at) <= settling:
-		return "the maintenance had just begun"
-	case h.edited:
-		return "an operator has ended what it was kept for, and that is not begun anew (P6)"
-	case !before.Released.IsZero():
-		return "it was on its way out before (T8)"
-	case before.Request == v1alpha1.RequestFalse, n != nil && n.request == v1alpha1.RequestFalse:
-		return "nobody may keep it (R4)"
-	case o.unattended(before, at):
-		return unattended
-	}
-	return ""
 }
 
 // checkParallel says whether more nodes are under maintenance than may be at a time (M10).
@@ -283,11 +228,8 @@ func (o *oracle) checkParallel(at time.Time) {
 	o.judge(at, func() {
 		// A node that is gone has no slot, which may be seen a moment later.
 		taken = slices.DeleteFunc(taken, func(name string) bool { return o.nodes[name] == nil })
-		if len(taken) <= maxParallel {
-			return
-		}
 		for _, name := range taken {
-			o.blame(o.machineOf(name), fmt.Sprintf("is one of %d nodes under maintenance, and there may be %d (M10): %s", len(taken), maxParallel, strings.Join(taken, ", ")), at)
+			o.blame(o.machineOf(name), rules.TooMany(taken, maxParallel), at)
 		}
 	})
 }
@@ -305,56 +247,18 @@ func (o *oracle) takenNodes() []string {
 }
 
 // lookAtMaintenances looks for nodes that were handed over, and whose cordon nobody puts back (M3).
-func (o *oracle) lookAtMaintenances(disturbed, now time.Time) {
+func (o *oracle) lookAtMaintenances(now time.Time) {
 	for _, m := range o.maintenances {
-		n := o.nodes[m.node]
-		if n == nil || m.ready.IsZero() || !m.ending.IsZero() || !m.cordons || n.uncordoned.IsZero() {
-			continue
-		}
-		machine := o.machineOf(m.node)
-		if o.historyOf(machine).state.Terminating {
-			continue
-		}
-		since := m.ready
-		if n.uncordoned.After(since) {
-			since = n.uncordoned
-		}
-		patience := min(shortestCordon<<min(n.flaps, 10), longestCordon) + overdue
-		if o.passed(since, now) > patience && now.Sub(disturbed) > overdue {
-			o.blame(machine, fmt.Sprintf("was handed over to %s, and is not cordoned for more than %s (M3)", m.name, patience), now)
+		n, machine := o.nodes[m.node], o.machineOf(m.node)
+		if n != nil && !m.ready.IsZero() && m.ending.IsZero() && m.cordons && !o.historyOf(machine).state.Terminating {
+			o.blame(machine, o.world.PutBack(n.cordon, m.ready, now, o.excuses), now)
 		}
 	}
 }
 
-// madeSafe judges that a node was made safe: its host must be off, or have been a moment before (X1).
-func (o *oracle) madeSafe(machine string, since, at time.Time) {
-	h := o.hosts[machine]
-	if h != nil && (h.OnSince.IsZero() || h.OnSince.After(since.Add(-lag))) {
-		return
-	}
-	o.blame(machine, "its node was made safe, and its host was on (X1)", at)
-}
-
-// lookAtHosts looks for hosts that are kept off for too long, whatever hinders but that nobody is there (X2, X5).
+// lookAtHosts looks for hosts that are kept off for too long (X5).
 func (o *oracle) lookAtHosts(now time.Time) {
 	for name, h := range o.hosts {
-		if !h.Asked.IsZero() && now.Sub(h.Asked) > powerOff+overdue && now.Sub(o.killed) > overdue {
-			o.blame(name, fmt.Sprintf("its host is asked to be off for more than %s (X5)", powerOff+overdue), now)
-		}
+		o.blame(name, o.world.KeptOff(h, false, now, o.excuses), now)
 	}
-}
-
-// leftoversOfHost returns what is left on a host.
-func leftoversOfHost(object *unstructured.Unstructured) []string {
-	var left []string
-	if !baremetalhost.PoweredOn(object) {
-		left = append(left, "host: off")
-	}
-	if value, ok := object.GetAnnotations()[v1alpha1.AnnotationReboot]; ok {
-		left = append(left, "host: "+v1alpha1.AnnotationReboot+"="+value)
-	}
-	if owner := hostdriver.OwnerOf(object); owner != nil {
-		left = append(left, fmt.Sprintf("host: %s=%+v", v1alpha1.AnnotationHostOwner, *owner))
-	}
-	return left
 }

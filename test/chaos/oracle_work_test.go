@@ -161,7 +161,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		})
 
 		It("should be blamed if what was done to it is too long ago", func() {
-			o.did("m", "request on the Node", now)
+			o.did("m", rules.Requested, "request on the Node", now)
 			after(aftermath + time.Second)
 			o.saw(terminating(machine("m")), false, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
@@ -180,7 +180,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			o.saw(terminating(machine("m")), false, now)
 			Expect(violations()).To(BeEmpty())
 		},
-			Entry("what was done to it", func() { o.did("m", "Machine deleted", now); after(time.Minute) }),
+			Entry("what was done to it", func() { o.did("m", rules.Deleted, "Machine deleted", now); after(time.Minute) }),
 			Entry("a scale-down", func() { deployment(2, 2); after(time.Minute) }),
 			Entry("a rolling update that takes long", func() { deployment(3, 0); after(5 * time.Minute) }),
 			Entry("a maintenance that has just begun", func() {
@@ -199,7 +199,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 				o.saw(machine("m", builder.NoteReleased, "2026-01-01T12:00:00Z"), false, now)
 				after(time.Minute)
 			}),
-			Entry("an expiry that an operator has edited", func() { o.editedExpiry("m", "expiry", now); after(10 * time.Minute) }),
+			Entry("an expiry that an operator has edited", func() { o.did("m", rules.ExpiryEdited, "expiry", now); after(10 * time.Minute) }),
 			Entry("a sidecar that is not there, and it had not failed", func() { o.killedSidecar(now); after(takeover) }),
 		)
 
@@ -274,7 +274,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should be blamed on all nodes that are under maintenance together", func() {
 			maintain("more", "more", maintenancev1alpha1.PhaseScheduled)
-			Expect(violations()).To(And(HaveLen(maxParallel+1), ContainElements(ContainSubstring("0 is one of 4"), ContainSubstring("node-of-more is one of 4 nodes under maintenance, and there may be 3 (M10)"))))
+			Expect(violations()).To(And(HaveLen(maxParallel+1), ContainElements(ContainSubstring("0 is one of 4"), ContainSubstring("node-of-more is one of 4 nodes under maintenance, and there may be 3"))))
 		})
 
 		It("should not be blamed on what waits, is for the same node, is over, or for a node that is gone", func() {
@@ -302,10 +302,10 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should be blamed if nobody puts it back for longer than the back-off allows", func() {
 			node("m")
-			after(2*shortestCordon + overdue - lag - time.Second)
+			after(2*rules.ShortestCordon + overdue - lag - time.Second)
 			Expect(violations()).To(BeEmpty())
 			after(2 * time.Second)
-			Expect(violations()).To(ConsistOf(ContainSubstring("m was handed over to one, and is not cordoned for more than 1m5s (M3)")))
+			Expect(violations()).To(ConsistOf(ContainSubstring("m was handed over, and is not cordoned for more than 1m5s (M3)")))
 		})
 
 		It("should be given more time the more often somebody takes it away, and the longest in the end", func() {
@@ -314,7 +314,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 				node("m", cordoned)
 			}
 			node("m")
-			after(longestCordon + overdue - lag - time.Second)
+			after(rules.LongestCordon + overdue - lag - time.Second)
 			Expect(violations()).To(BeEmpty())
 			after(2 * time.Second)
 			Expect(violations()).To(HaveLen(1))
@@ -331,7 +331,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			}),
 			Entry("if the maintenance ends", func() { maintain("one", "m", maintenancev1alpha1.PhaseReady, deleted) }),
 			Entry("if it was set back", func() { maintain("one", "m", maintenancev1alpha1.PhasePending) }),
-			Entry("if the machine goes", func() { o.did("m", "deleted", now); o.saw(terminating(machine("m")), false, now) }),
+			Entry("if the machine goes", func() { o.did("m", rules.Deleted, "deleted", now); o.saw(terminating(machine("m")), false, now) }),
 			Entry("while the shoot's API server is away", func() { o.shootAway(true, now) }),
 		)
 	})
@@ -420,7 +420,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 	Describe("#leftovers", func() {
 		It("should tolerate what is to stay, in whatever form", func() {
 			m := machine("m", builder.NotePreservedSince, "2026-01-01T12:00:00Z/2026-01-01T13:00:00Z", builder.NoteMaintainedSince, "2026-01-01T12:00:00Z", v1alpha1.AnnotationPowerCycleRecord, "{}")
-			Expect(leftovers(m, &corev1.Node{})).To(BeEmpty())
+			Expect(rules.Leftovers(m, &corev1.Node{})).To(BeEmpty())
 		})
 
 		It("should find all that work can leave", func() {
@@ -431,7 +431,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			n.Annotations = map[string]string{v1alpha1.AnnotationMaintenance: "x", v1alpha1.AnnotationPowerCycle: "now"}
 			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.GroupName + "/maintenance"}, {Key: corev1.TaintNodeOutOfService}}
 			n.Status.Conditions = []corev1.NodeCondition{{Type: "Drained"}, {Type: v1alpha1.ConditionPowerCycle}}
-			Expect(leftovers(m, n)).To(ConsistOf(
+			Expect(rules.Leftovers(m, n)).To(ConsistOf(
 				ContainSubstring("external-remediation"), ContainSubstring("power-cycle-phase=Starting"), ContainSubstring("/remediation=x"), ContainSubstring("finalizer "+v1alpha1.FinalizerHost),
 				"Node: cordoned", ContainSubstring("Node: "+v1alpha1.AnnotationMaintenance), ContainSubstring("power-cycle=now"),
 				ContainSubstring("taint "+v1alpha1.GroupName), ContainSubstring("taint node.kubernetes.io/out-of-service"), ContainSubstring("condition Drained"), ContainSubstring("condition PowerCycle"),
@@ -439,13 +439,13 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		})
 
 		It("should find what is left on a host", func() {
-			Expect(leftoversOfHost(host("m", true))).To(BeEmpty())
+			Expect(rules.LeftoversOfHost(host("m", true))).To(BeEmpty())
 			h := host("m", true)
 			h.SetAnnotations(map[string]string{v1alpha1.AnnotationHostOwner: `{"namespace":"shoot--a","cycles":[{"machine":"uid","began":"2026-03-01T12:00:00Z"}]}`})
-			Expect(leftoversOfHost(h)).To(BeEmpty(), "a history")
+			Expect(rules.LeftoversOfHost(h)).To(BeEmpty(), "a history")
 			h = host("m", false)
 			h.SetAnnotations(map[string]string{v1alpha1.AnnotationReboot: "", v1alpha1.AnnotationHostOwner: `{"uid":"uid"}`})
-			Expect(leftoversOfHost(h)).To(ConsistOf(
+			Expect(rules.LeftoversOfHost(h)).To(ConsistOf(
 				"host: off", ContainSubstring("reboot.metal3.io"), ContainSubstring("power-cycle-owner")))
 		})
 	})

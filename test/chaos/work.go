@@ -346,7 +346,7 @@ func (c *chaos) settleHosts(ctx context.Context, left map[string][]string) error
 	}
 	for i := range list.Items {
 		host := &list.Items[i]
-		if found := leftoversOfHost(host); len(found) > 0 {
+		if found := rules.LeftoversOfHost(host); len(found) > 0 {
 			left[host.GetName()] = append(left[host.GetName()], found...)
 		}
 		if _, misbehaves := host.GetAnnotations()[hosts.MisbehaviourAnnotation]; misbehaves {
