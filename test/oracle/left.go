@@ -29,13 +29,14 @@ var conditionsOfWork = []corev1.NodeConditionType{
 // (P13), or kept because of maintenances (M12), and when its power cycles of the last day were (X9).
 var lasting = []string{builder.NotePreservedSince, builder.NoteMaintainedSince, v1alpha1.AnnotationPowerCycleRecord}
 
-// Leftovers returns what is left on a machine that is neither kept nor going, and on its node.
-func Leftovers(m *machinev1alpha1.Machine, node *corev1.Node) []string {
+// Leftovers returns what is left on a machine that is neither kept nor going, and on its node, but for annotations that people have put
+// there to stay.
+func Leftovers(m *machinev1alpha1.Machine, node *corev1.Node, theirs ...string) []string {
 	var left []string
 	add := func(on, what string) { left = append(left, on+": "+what) }
 	keys := func(on string, annotations map[string]string) {
 		for _, key := range slices.Sorted(maps.Keys(annotations)) {
-			if slices.Contains(lasting, key) {
+			if slices.Contains(lasting, key) || slices.Contains(theirs, key) {
 				continue
 			}
 			if key == v1alpha1.AnnotationPreserve || key == v1alpha1.AnnotationNeedsRemediation || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {

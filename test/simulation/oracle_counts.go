@@ -71,7 +71,7 @@ func (o *oracle) recount(name string) {
 	if s == nil || s.machine == nil {
 		return
 	}
-	isCalm := time.Since(o.disturbed) > calm
+	isCalm := o.since(rules.Fault) > calm
 	healthy := s.node != nil && s.unhealthy.IsZero() && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	_, onMachine := s.machine.Annotations[v1alpha1.AnnotationPreserve]
 	asked, onNode := s.requested()
@@ -104,7 +104,7 @@ func (o *oracle) checkWork(name string, s *subject, was rules.Machine) {
 	_, maintained := was.Claims[v1alpha1.CauseMaintenance]
 	_, cycled := was.Claims[v1alpha1.CauseRemediation]
 	switch {
-	case s.record.Kept || !was.Kept || s.machine.DeletionTimestamp != nil || time.Since(o.disturbed) <= calm || recent(s.denied):
+	case s.record.Kept || !was.Kept || s.machine.DeletionTimestamp != nil || o.since(rules.Fault) <= calm || s.since(rules.Withdrawn) < recently:
 	case maintained && o.isMaintained(name, s):
 		o.blame("M12", "%s is let go of, and its node is under maintenance", name)
 	case cycled && s.record.IsCycled() && !o.isReplaced():
@@ -114,7 +114,7 @@ func (o *oracle) checkWork(name string, s *subject, was rules.Machine) {
 
 // checkCounts is called with each write of a machine by us that is not being deleted.
 func (o *oracle) checkCounts(name string, s *subject, before *machinev1alpha1.Machine) {
-	if time.Since(o.disturbed) <= calm {
+	if o.since(rules.Fault) <= calm {
 		return
 	}
 	isDropped := func(annotation string) bool {

@@ -82,7 +82,7 @@ func (o *oracle) takenBeside(s *subject) (names []string) {
 			names = append(names, name)
 		}
 	}
-	if time.Since(o.freed) <= soon {
+	if o.since(rules.PlaceFreed) <= soon {
 		names = append(names, "one that was")
 	}
 	return names
@@ -95,7 +95,7 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 	if f.at.IsZero() || time.Since(f.at) <= soon {
 		return
 	}
-	calmly := time.Since(o.disturbed) > calm && time.Now().After(s.disturbed) && !s.denied.After(f.at.Add(-soon)) && !o.isReplaced() && !s.record.IsWorkedOn(time.Now().Add(-soon))
+	calmly := o.since(rules.Fault) > calm && s.since(rules.Touched) > 0 && !s.excuses.Last(time.Now(), rules.Withdrawn).After(f.at.Add(-soon)) && !o.isReplaced() && !s.record.IsWorkedOn(time.Now().Add(-soon))
 	f.at = time.Time{}
 	if !calmly || s.record.Phase != rules.FailedPreserved || len(o.takenBeside(s)) >= o.share {
 		return
@@ -116,7 +116,7 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine) {
 	f := &s.failure
 	if !f.promised.After(time.Now().Add(5*time.Second)) || s.machine.DeletionTimestamp != nil || !was.Kept || o.isReplaced() ||
-		recent(s.vetoed) || recent(s.overwritten) || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
+		s.since(rules.Vetoed) < recently || s.since(rules.Overwritten) < recently || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
 		return
 	}
 	switch {

@@ -72,8 +72,8 @@ func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
 		o.blame("X14", "%s is asked to be off, and is kept off by somebody else", name)
 	case s.machine.DeletionTimestamp != nil:
 		o.blame("X8", "%s is asked to be off, and its machine %s is being deleted", name, host.Machine)
-	case !o.rolling.IsZero() && time.Since(o.rolling) > calm && time.Since(o.disturbed) > calm:
-		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.rolling.Format(time.TimeOnly))
+	case o.isRolling(calm) && o.since(rules.Fault) > calm:
+		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 	case !slices.Contains(s.record.CausesSince(time.Now()), v1alpha1.CauseRemediation):
 		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.Machine, s.record.CausesSince(time.Now()))
 	case s.node != nil && metav1.HasAnnotation(s.node.ObjectMeta, v1alpha1.AnnotationMaintenance):
@@ -132,15 +132,16 @@ func (o *oracle) observeCycledNode(change *Change, before, after *corev1.Node) {
 		return
 	}
 	o.seen["node is out of service"]++
-	for name, h := range o.hosts {
+	var host *rules.Host
+	for _, h := range o.hosts {
 		if h.Machine == change.name {
-			if h.On || h.Asked.IsZero() {
-				o.blame("X1", "the node of %s is made safe, and %s is on: %t, asked to be off: %t", change.name, name, h.On, !h.Asked.IsZero())
-			}
-			return
+			host = &h.Host
 		}
 	}
-	o.blame("X1", "the node of %s is made safe, and has no host", change.name)
+	o.judge(change.name, o.world.MadeSafe(host, time.Now()))
+	if host != nil && host.Asked.IsZero() {
+		o.blame("X1", "the node of %s is made safe, and its host is not asked to be off", change.name)
+	}
 }
 
 // settle follows the health of a node.
@@ -169,7 +170,7 @@ func (o *oracle) lookAtCycle(name string, s *subject) {
 	}
 	phase := s.record.Cycle
 	switch since := time.Since(s.cycled.phase); {
-	case s.record.IsCycled() && !s.record.Kept && !o.isReplaced() && time.Since(s.vetoed) > calm &&
+	case s.record.IsCycled() && !s.record.Kept && !o.isReplaced() && s.since(rules.Vetoed) > calm &&
 		s.record.Released.IsZero(): // it is on its way out, however long machine-controller-manager takes for that
 		o.blame("X10", "%s is %s, and not kept", name, phase)
 	case s.record.IsCycled() && since > stepTime+calm:
@@ -189,19 +190,11 @@ func (o *oracle) lookAtCycle(name string, s *subject) {
 
 // lookAtHosts blames hosts that are left off.
 func (o *oracle) lookAtHosts() {
-	if time.Since(o.disturbed) <= calm {
-		return
-	}
 	for _, name := range slices.Sorted(maps.Keys(o.hosts)) {
 		h := o.hosts[name]
-		if h.Asked.IsZero() {
-			continue
-		}
 		s := o.machines[h.Machine]
 		gone := s == nil || s.machine == nil || s.machine.UID != h.Owner
-		if asked := time.Since(h.Asked); asked > stepTime+calm || gone && asked > calm {
-			o.blame("X2", "%s is asked to be off for %s since %s, its machine is gone: %t", name, h.Owner, asked, gone)
-		}
+		o.judge(name, o.world.KeptOff(&h.Host, gone, time.Now(), o.excuses))
 	}
 }
 
@@ -213,18 +206,6 @@ func (o *oracle) restOfCycles() {
 			o.blame("X2", "%s is still asked to be off", name)
 		case h.Machine != "" && !h.On:
 			o.blame("X2", "%s is still off", name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
-		if s := o.machines[name]; s.machine != nil {
-			for _, key := range []string{v1alpha1.AnnotationPowerCyclePhase, v1alpha1.AnnotationPowerCycleAttempt, v1alpha1.AnnotationRemediation} {
-				if value, ok := s.machine.Annotations[key]; ok {
-					o.blame("X15", "%s still has %s=%s", name, key, value)
-				}
-			}
-			if slices.Contains(s.machine.Finalizers, v1alpha1.FinalizerHost) {
-				o.blame("X2", "%s still has the finalizer of its host", name)
-			}
 		}
 	}
 }

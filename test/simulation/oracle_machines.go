@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -24,6 +23,7 @@ type subject struct {
 	machine *machinev1alpha1.Machine
 	record  rules.Machine
 	node    *corev1.Node
+	cordon  rules.Cordon
 	// everKept says that the machine has, or had, a record, asked that a person has asked for something.
 	everKept, asked bool
 	// expired says that the machine was let go of as its expiry had come.
@@ -33,21 +33,16 @@ type subject struct {
 	cycled cycled
 	// keptSince is since when it is kept, placed since when it uses a place.
 	keptSince, placed time.Time
-	// denied is when a person last asked for the end of the preservation, vetoed for it as an order, askedAt for anything.
-	denied, vetoed, askedAt time.Time
+	// askedAt is when a person has last asked for anything.
+	askedAt time.Time
 	// kept and maintained are from when on the time is counted for which people and the share, and maintenances, may keep it.
 	kept, maintained count
 	failure          failure
-	// unheld says that MCM 0.61 has taken the machine for Running, after an outage, since it was last held.
-	unheld bool
-	// overwritten is when a person last put something invalid in the place of the hold of a failed machine.
-	overwritten time.Time
-	// orphaned says that the node was taken away from the machine, which machine-controller-manager terminates then.
-	orphaned bool
+	excuses          rules.Excuses
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
 	unhealthy time.Time
-	// disturbed is when something was last done to the machine or its node, changed when it last took another course.
-	disturbed, changed time.Time
+	// changed is when it last took another course.
+	changed time.Time
 	// suspicious is a write by us that has no reason until the machine is kept.
 	suspicious string
 }
@@ -87,16 +82,16 @@ func (o *oracle) observeMachine(change *Change) {
 	is := s.machine.Status.CurrentStatus
 	switch {
 	case change.By == sidecarName && !is.LastUpdateTime.Equal(&before.Status.CurrentStatus.LastUpdateTime):
-		s.unheld = false
+		delete(s.excuses, rules.Unheld)
 	case old && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && is.Phase == machinev1alpha1.MachineRunning:
-		s.unheld = true
+		s.excuses.Add(rules.Excuse{Kind: rules.Unheld, From: time.Now()})
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		if s.machine.Spec.Class.Name != o.class {
-			o.advanced = time.Now()
+			o.happens(rules.Advanced)
 		}
 		if !s.placed.IsZero() {
-			o.freed = time.Now()
+			o.happens(rules.PlaceFreed)
 		}
 	}
 	o.observeSets()
@@ -120,15 +115,13 @@ func (o *oracle) observeMachine(change *Change) {
 			o.checkWork(change.name, s, was)
 		}
 	}
-	healed := was.Phase == rules.FailedPreserved && s.record.Phase == rules.RunningPreserved
-	if o.alone {
-		healed = change.By == machineControllerName && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+	failed, healed := was, s.record
+	if o.alone && was.Status == machinev1alpha1.MachineUnknown && healed.Status == machinev1alpha1.MachineRunning {
+		failed.Phase, healed.Phase, healed.Kept = rules.FailedPreserved, rules.RunningPreserved, true
 	}
-	if healed && !s.unhealthy.IsZero() && time.Since(s.unhealthy) > soon && time.Now().After(o.blind) {
-		o.blame("H1", "%s is taken for healthy by %s, and its node is not since %s", change.name, change.By, s.unhealthy.Format(time.TimeOnly))
-	}
-	if places := o.places(true); len(places) > o.share && (o.alone || change.By == sidecarName) {
-		o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
+	o.judge(change.name, o.world.TakenForHealthy(failed, healed, s.unhealthy, time.Now(), o.excuses))
+	if o.alone || change.By == sidecarName {
+		o.judge(change.name, rules.OverShare(o.places(true), o.share))
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
@@ -145,13 +138,13 @@ func (o *oracle) checkOurs(s *subject, change *Change) {
 
 func (o *oracle) dismiss(name string, s *subject) {
 	if s.machine != nil && s.machine.Spec.Class.Name != o.class {
-		o.advanced = time.Now()
+		o.happens(rules.Advanced)
 	}
-	if s.suspicious != "" && time.Since(o.disturbed) > calm {
+	if s.suspicious != "" && o.since(rules.Fault) > calm {
 		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 	}
 	delete(o.machines, name)
-	o.replaced = time.Now()
+	o.happens(rules.Replaced)
 }
 
 // checkRecord blames a preservation that is longer, or shorter, than it must be, and a place that there is not.
@@ -166,7 +159,8 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was ru
 	switch {
 	case !s.record.Kept || s.record.Phase != rules.FailedPreserved || s.record.IsOnlyWorkedOn(now):
 		if !s.placed.IsZero() {
-			s.placed, o.freed = time.Time{}, now
+			s.placed = time.Time{}
+			o.happens(rules.PlaceFreed)
 		}
 	case s.placed.IsZero():
 		s.placed = now
@@ -185,12 +179,13 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was ru
 		return
 	}
 	// One that fails again has a new expiry with its place.
-	again := s.record.IsFailing() && time.Since(s.failure.near) <= margin+soon || time.Since(o.disturbed) <= calm && s.record.Phase == rules.FailedPreserved
+	again := s.record.IsFailing() && time.Since(s.failure.near) <= margin+soon || o.since(rules.Fault) <= calm && s.record.Phase == rules.FailedPreserved
 	switch {
 	case s.record.Kept && s.record.Expiry.After(was.Expiry.Add(time.Second)) && !again:
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.Expiry.Format(time.DateTime), was.Expiry.Format(time.DateTime))
-	case !s.record.Kept && was.Phase == rules.FailedPreserved && was.Expiry.After(now.Add(5*time.Second)) && !o.isReplaced():
-		o.blame("T8", "%s is let go of, and was to be kept until %s", change.name, was.Expiry.Format(time.DateTime))
+	case !s.record.Kept:
+		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second}, o.excuses.But(rules.ScaledDown)) // that takes machines, and lets none go
+		o.judge(change.name, v)
 	}
 }
 
@@ -198,9 +193,6 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was ru
 func (s *subject) isSpare() bool {
 	return s != nil && s.machine != nil && !s.record.Kept && s.machine.DeletionTimestamp == nil
 }
-
-// recent says that machine-controller-manager may still act on what was.
-func recent(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
 
 // places are the machines that failed, or are about to, and are kept: all of them, or only those that are kept by the share.
 func (o *oracle) places(byShare bool) []string {
@@ -218,16 +210,17 @@ func (o *oracle) places(byShare bool) []string {
 
 // checkTermination blames the end of a machine that is to be kept.
 func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
-	if change.By != user && !s.orphaned {
+	_, orphaned := s.excuses[rules.Orphaned]
+	if change.By != user && !orphaned {
 		o.checkReplaced(s, before, change)
 	}
 	// MCM 0.62 ends what is asked for by itself, and knows of no other reason.
-	withdrawn := recent(s.denied) && (!old || recent(s.vetoed) || !s.failure.promised.After(time.Now()))
-	if change.By == user || o.isReplaced() || withdrawn || s.orphaned {
+	withdrawn := s.since(rules.Withdrawn) < recently && (!old || s.since(rules.Vetoed) < recently || !s.failure.promised.After(time.Now()))
+	if change.By == user || o.isReplaced() || withdrawn || orphaned {
 		return
 	}
-	if recent(o.scaled) {
-		if was.Kept && was.Phase != "" && time.Since(s.keptSince) > calm && time.Since(o.disturbed) > calm {
+	if o.since(rules.ScaledDown) < recently {
+		if was.Kept && was.Phase != "" && time.Since(s.keptSince) > calm && o.since(rules.Fault) > calm {
 			for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 				if other := o.machines[name]; other.isSpare() && o.isCalm(other) {
 					o.outranked = append(o.outranked, outranked{change.name, was.Phase, name, time.Now()})
@@ -236,19 +229,20 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 		}
 		return
 	}
-	// What has not failed is held only when its deadline comes near: by MCM 0.61, and if somebody works on it (M12). Who is not
-	// there then does not. MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage, and who cannot write
-	// until it has failed again does not hold it anew. MCM 0.62 ends one that was overwritten with something invalid.
-	unheld := (old || was.IsOnlyWorkedOn(time.Now())) && was.Phase != rules.FailedPreserved && time.Since(o.disturbed) <= calm ||
-		s.unheld && time.Now().Before(o.mute) || !s.overwritten.IsZero() && time.Since(s.overwritten) <= soon ||
-		was.IsAuto(time.Now()) && !s.asked && was.Phase != "" && was.Phase != rules.FailedPreserved && len(o.places(false)) >= o.share // it fails again, and has no place any more (T2)
+	// MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage, and who cannot write until it has failed again
+	// does not hold it anew. What is held before its deadline may not have been seen before it.
+	_, mute := o.world.Excused(time.Now(), nil, []rules.Kind{rules.Mute}, o.excuses)
+	unheld := s.excuses.GoesOn(rules.Unheld) && mute || was.Phase == "" && o.since(rules.Fault) <= healthTimeout+calm
 	switch {
 	case !was.Kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
-	case was.Kept && !unheld && (was.Phase != "" || time.Since(o.disturbed) > healthTimeout+calm) && was.Expiry.After(time.Now()):
-		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.Phase, was.Expiry.Format(time.TimeOnly))
+	case was.Kept && !unheld:
+		// What was withdrawn or scaled down is no reason here, see above.
+		end := rules.End{Was: was, Is: s.record, At: time.Now(), Full: !s.asked && len(o.places(false)) >= o.share}
+		_, v := o.world.Ended(end, o.excuses, s.excuses.But(rules.Withdrawn))
+		o.judge(change.name, v)
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
-		len(o.places(false)) < o.share && time.Since(o.freed) > soon && time.Since(o.disturbed) > healthTimeout+calm:
+		len(o.places(false)) < o.share && o.since(rules.PlaceFreed) > soon && o.since(rules.Fault) > healthTimeout+calm:
 		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places(false))
 	}
 }
@@ -270,7 +264,10 @@ func (o *oracle) observeNode(change *Change) {
 	if before != nil && change.By == sidecarName && !slices.Equal(foreignTaints(before), foreignTaints(s.node)) {
 		o.blame("P7", "the taints of the node of %s were %v, and are %v", change.name, before.Spec.Taints, s.node.Spec.Taints)
 	}
-	s.orphaned = s.orphaned || s.node.DeletionTimestamp != nil || change.Type == watch.Deleted
+	if s.node.DeletionTimestamp != nil || change.Type == watch.Deleted {
+		s.happens(rules.Orphaned)
+	}
+	s.cordon.See(s.node, time.Now())
 	if change.Type == watch.Deleted {
 		s.node = nil
 	}
@@ -301,17 +298,15 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 		o.lookAtUnhealthy(name, s)
 		return
 	}
-	if overdue := time.Since(s.record.Expiry); overdue > o.late() {
-		o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
-	}
+	o.judge(name, o.world.Overdue(s.record, time.Now()))
 	if !s.asked && !s.worked && !s.record.IsWorkedOn(time.Now().Add(-soon)) && s.record.Expiry.After(later(s.keptSince, s.failure.near).Add(o.timeout+margin+soon)) && !o.alone {
 		o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.Expiry.Format(time.DateTime))
 	}
 	failed := s.record.Phase == rules.FailedPreserved
-	if failed && time.Since(o.rolling) > calm && !o.rolling.IsZero() && s.machine.Spec.Class.Name != o.class && !s.record.IsWorkedOn(time.Now().Add(-soon)) && !o.alone {
-		o.blame("P3", "%s is %s, and is to be replaced by an update since %s", name, rules.FailedPreserved, o.rolling.Format(time.TimeOnly))
+	if failed && o.isRolling(calm) && s.machine.Spec.Class.Name != o.class && !s.record.IsWorkedOn(time.Now().Add(-soon)) && !o.alone {
+		o.blame("P3", "%s is %s, and is to be replaced by an update since %s", name, rules.FailedPreserved, o.excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 	}
-	if s.node == nil || s.record.Phase == "" || !o.rolling.IsZero() {
+	if s.node == nil || s.record.Phase == "" || o.isRolling(0) {
 		return
 	}
 	if !rules.IsProtected(s.node) {
@@ -349,8 +344,8 @@ func (s *subject) isCreated() bool {
 // lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
 func (o *oracle) lookAtUnhealthy(name string, s *subject) {
 	const replaced = healthTimeout + 30*time.Minute
-	last := later(later(o.disturbed, s.disturbed), later(later(o.rolled, o.scaled), o.replaced))
-	if s.unhealthy.IsZero() || time.Since(later(s.unhealthy, last)) <= replaced || !o.rolling.IsZero() {
+	last := later(o.excuses.Last(time.Now(), rules.Fault, rules.RollingUpdate, rules.ScaledDown, rules.Replaced), s.excuses.Last(time.Now(), rules.Touched))
+	if s.unhealthy.IsZero() || time.Since(later(s.unhealthy, last)) <= replaced || o.isRolling(0) {
 		return
 	}
 	for _, other := range o.machines {
@@ -377,12 +372,4 @@ func (o *oracle) recordOf(machine *machinev1alpha1.Machine) rules.Machine {
 		return rules.ReadManagers(machine)
 	}
 	return rules.ReadMachine(machine)
-}
-
-// late is how long after its expiry a machine may be let go of. MCM looks every ten minutes.
-func (o *oracle) late() time.Duration {
-	if o.alone {
-		return calm + 10*time.Minute
-	}
-	return calm
 }

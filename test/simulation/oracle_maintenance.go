@@ -13,6 +13,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -102,9 +103,11 @@ func (o *oracle) settleMaintenances() {
 			nodes[nm.Spec.NodeName] = true
 		}
 	}
+	taken := slices.Sorted(maps.Keys(nodes))
+	if v := rules.TooMany(taken, maxParallel); v != nil {
+		o.judge(taken[0], v)
+	}
 	switch {
-	case len(nodes) > maxParallel:
-		o.blame("M10", "%q are under maintenance, and may be %d", slices.Sorted(maps.Keys(nodes)), maxParallel)
 	case len(nodes) > 0:
 		o.maintenances.free = time.Time{}
 	case o.maintenances.free.IsZero():
@@ -134,20 +137,19 @@ func (o *oracle) owesMaintenance(name string, s *subject) bool {
 // isMaintained says that a machine is to be kept as its node is under maintenance.
 func (o *oracle) isMaintained(name string, s *subject) bool {
 	nm := o.maintenances.of(name)
-	if nm == nil || !nm.ending.IsZero() || time.Since(nm.since) < calm && rules.PhaseOf(nm.NodeMaintenance) == maintenancev1alpha1.PhaseScheduled {
+	if nm == nil || o.isRolling(0) || s.maintained.isUsedUp(maxHoldTime) ||
+		!old && s.excuses.Last(time.Now(), rules.Withdrawn).After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
 		return false
 	}
-	if s.maintained.isUsedUp(maxHoldTime) || !old && s.denied.After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
-		return false
+	work := rules.Work{Ending: nm.ending, Anew: later(s.maintained.longest.first, nm.CreationTimestamp.Time)}
+	if rules.PhaseOf(nm.NodeMaintenance) == maintenancev1alpha1.PhaseScheduled {
+		work.Taken = nm.since
 	}
-	// What was let go of before is not kept once more for the same failure.
-	if released := s.record.Released; !released.IsZero() &&
-		(released.Before(s.maintained.longest.first) || released.Before(nm.CreationTimestamp.Time)) || !o.rolling.IsZero() {
-		return false
+	request := ""
+	if s.node != nil {
+		request = s.node.Annotations[v1alpha1.AnnotationPreserve]
 	}
-	denied := s.machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse ||
-		s.node != nil && s.node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse
-	return !denied
+	return o.world.Unkept(s.record, request, work, time.Now()) == ""
 }
 
 // lookAtMaintained blames what is on a node, or is not, because of a maintenance.
@@ -174,7 +176,7 @@ func (o *oracle) lookAtMaintained(name string, s *subject) {
 
 // lookAtMaintenances blames maintenances that do not go on.
 func (o *oracle) lookAtMaintenances() {
-	if time.Since(o.disturbed) <= calm {
+	if o.since(rules.Fault) <= calm {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.maintenances.byName)) {
@@ -184,6 +186,9 @@ func (o *oracle) lookAtMaintenances() {
 			continue
 		}
 		phase, since := rules.PhaseOf(nm.NodeMaintenance), time.Since(nm.since)
+		if phase == maintenancev1alpha1.PhaseReady && nm.ending.IsZero() && ptr.Deref(nm.Spec.Cordon, true) && s.machine.DeletionTimestamp == nil {
+			o.judge(nm.Spec.NodeName, o.world.PutBack(s.cordon, nm.since, time.Now(), o.excuses, s.excuses))
+		}
 		switch {
 		case !nm.ending.IsZero():
 			if time.Since(nm.ending) > calm {
@@ -202,7 +207,7 @@ func (o *oracle) lookAtMaintenances() {
 // isFree says that a maintenance of a machine's node could have begun long ago.
 func (o *oracle) isFree(s *subject) bool {
 	return !o.maintenances.free.IsZero() && time.Since(o.maintenances.free) > calm && s.machine.DeletionTimestamp == nil &&
-		o.rolling.IsZero() && time.Since(o.rolled) > calm && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning &&
+		o.since(rules.RollingUpdate) > calm && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning &&
 		!s.record.IsCycled()
 }
 

@@ -22,20 +22,12 @@ type podRules struct {
 	pods map[string]*corev1.Pod
 	// drains are by the names of nodes that are, or were, to be emptied by us.
 	drains map[string]*drained
-	// hindered is until when a drain that is not by force may be held up.
-	hindered time.Time
 }
 
 // drained is a node that is to be emptied by us: that of a machine in Failed:Preserved, with the taint.
 type drained struct {
 	// since is when the taint was put on, and until when the last reason to empty the node went; zero if there are all.
 	since, until time.Time
-}
-
-func (o *oracle) hinder(until time.Time) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.pods.hindered = later(o.pods.hindered, until)
 }
 
 // observePods is called with each change.
@@ -104,7 +96,7 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 	}
 	excuse := d.until
 	if s == nil || s.machine == nil || s.machine.DeletionTimestamp != nil {
-		excuse = later(excuse, o.disturbed) // others have written that, and we may not see it
+		excuse = later(excuse, o.excuses.Last(time.Now(), rules.Fault)) // others have written that, and we may not see it
 	}
 	switch {
 	case change.Type == watch.Modified && pod.DeletionTimestamp == nil || len(pod.Finalizers) < len(change.Before.GetFinalizers()):
@@ -127,7 +119,7 @@ func (o *oracle) checkEmpty(node string, s *subject) {
 	// A taint that could not be taken off in between is that of an earlier failure.
 	failed, _ := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationFailedSince])
 	since := later(later(d.since, failed.Add(healthTimeout)), o.maintenances.changed[node])
-	if time.Since(later(since.Add(drainTimeout), later(o.disturbed, s.disturbed))) <= calm {
+	if time.Since(later(since.Add(drainTimeout), later(o.excuses.Last(time.Now(), rules.Fault), s.excuses.Last(time.Now(), rules.Touched)))) <= calm {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.pods.pods)) {
