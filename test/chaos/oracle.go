@@ -133,7 +133,7 @@ func (o *oracle) did(machine string, kind rules.Kind, text string, now time.Time
 	defer o.mutex.Unlock()
 	h := o.historyOf(machine)
 	h.note(now, "did: "+text)
-	h.excuses.Add(rules.Excuse{Kind: kind, From: now, Until: now, Text: text})
+	h.excuses.Add(rules.At(now, kind))
 }
 
 // breaks says that a machine is made to fail, or with nothing that it recovers.
@@ -155,7 +155,7 @@ func (o *oracle) breaks(machine, failure string, now time.Time) {
 func (o *oracle) rollsOut(name string, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.excuseAll(name, rules.At(now, rules.RollingUpdate, ""), now)
+	o.excuseAll(name, rules.At(now, rules.RollingUpdate), now)
 }
 
 // excuseAll takes what excuses what becomes of the machines of a MachineDeployment.
@@ -163,7 +163,7 @@ func (o *oracle) excuseAll(name string, x rules.Excuse, now time.Time) {
 	o.deploymentOf(name).excuses.Add(x)
 	for _, h := range o.machines {
 		if h.deployment == name && !h.state.Terminating {
-			h.note(now, "did to its MachineDeployment: "+x.String())
+			h.note(now, "did to its MachineDeployment: "+string(x.Kind))
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (o *oracle) shootAway(away bool, now time.Time) {
 func (o *oracle) killedSidecar(now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.excuses.Add(rules.At(now, rules.Killed, ""))
+	o.excuses.Add(rules.At(now, rules.Killed))
 }
 
 // sawDeployment takes a state of a MachineDeployment.
@@ -194,7 +194,7 @@ func (o *oracle) sawDeployment(d *machinev1alpha1.MachineDeployment, now time.Ti
 	defer o.mutex.Unlock()
 	known := o.deploymentOf(d.Name)
 	if d.Spec.Replicas < known.replicas {
-		o.excuseAll(d.Name, rules.At(now, rules.ScaledDown, fmt.Sprintf("scaled down from %d to %d (P2)", known.replicas, d.Spec.Replicas)), now)
+		o.excuseAll(d.Name, rules.At(now, rules.ScaledDown), now)
 	}
 	known.replicas = d.Spec.Replicas
 	switch rolling := d.Status.UpdatedReplicas < d.Status.Replicas; {
@@ -209,7 +209,7 @@ func (o *oracle) sawDeployment(d *machinev1alpha1.MachineDeployment, now time.Ti
 	}
 	if n := len(known.shares); n == 0 || known.shares[n-1].value != value {
 		if n > 0 && value < known.shares[n-1].value {
-			o.excuseAll(d.Name, rules.At(now, rules.ShareLowered, fmt.Sprintf("share lowered to %d (T9)", value)), now)
+			o.excuseAll(d.Name, rules.At(now, rules.ShareLowered), now)
 		}
 		known.shares = append(known.shares, share{now, value})
 	}
@@ -249,7 +249,7 @@ func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
 		o.say(m.Name + " power cycle " + current.Cycle)
 	}
 	if cycleEnds(before, current) {
-		h.excuses.Add(rules.At(now, rules.PowerCycleOver, fmt.Sprintf("power cycle over, %q (X10)", current.Cycle)))
+		h.excuses.Add(rules.At(now, rules.PowerCycleOver))
 	}
 	switch {
 	case current.Kept && !before.Kept:

@@ -115,7 +115,7 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 	}
 	// That of a machine which is on its way out ends because of that (M15).
 	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) && !h.state.Terminating {
-		h.excuses.Add(rules.At(now, rules.MaintenanceOver, "NodeMaintenance "+m.name+" over (M13)"))
+		h.excuses.Add(rules.At(now, rules.MaintenanceOver))
 	}
 	o.checkParallel(now)
 }

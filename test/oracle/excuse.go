@@ -5,7 +5,6 @@
 package oracle
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -60,11 +59,9 @@ const (
 	Touched Kind = "something was done to it"
 	// PlaceFreed is a place within the share that was given back, which may count as taken for a moment (T8).
 	PlaceFreed Kind = "a place was given back (T8)"
-	// Clinging is a deleted machine that stays, Hindered a drain that is held up, Advanced an update that goes on, and Replaced a machine that
-	// is gone: machine-controller-manager replaces others when these are over (P3, T6).
-	Clinging Kind = "a deleted machine stays (P3)"
-	Hindered Kind = "a drain is held up (P3)"
-	Advanced Kind = "the update goes on (P3)"
+	// Slow is an update that goes on, a deleted machine that stays, or a drain that is held up (P3), and Replaced a machine that is gone (T6):
+	// machine-controller-manager replaces others some time after that.
+	Slow     Kind = "the update takes its time (P3)"
 	Replaced Kind = "a machine was replaced (T6)"
 )
 
@@ -73,30 +70,20 @@ var ends = []Kind{
 	RollingUpdate, ScaledDown, ShareLowered, Requested, Withdrawn, Vetoed, Overwritten, ExpiryEdited, Deleted, Orphaned, MaintenanceOver, PowerCycleOver,
 }
 
-// Forever is how long something lasts that is never over.
-const Forever = time.Duration(math.MaxInt64)
-
-// Excuse is something that explains what is seen.
-type Excuse struct {
-	Kind Kind
-	// From is when it began, Until when it is over: zero while it goes on.
-	From, Until time.Time
-	// Cause is that of the only claim that it ends, empty if it ends all.
-	Cause string
-	// Text says more of it than its kind.
-	Text string
-}
-
 // ofCause are the kinds that end one claim and nothing else.
 var ofCause = map[Kind]string{MaintenanceOver: v1alpha1.CauseMaintenance, PowerCycleOver: v1alpha1.CauseRemediation}
 
-// At returns an excuse that takes no time.
-func At(now time.Time, kind Kind, text string) Excuse {
-	return Excuse{Kind: kind, From: now, Until: now, Cause: ofCause[kind], Text: text}
+// Forever is how long something lasts that is never over.
+const Forever = time.Duration(math.MaxInt64)
+
+// Excuse is something that explains what is seen: from when it began until when it is over, which is zero while it goes on.
+type Excuse struct {
+	Kind        Kind
+	From, Until time.Time
 }
 
-// String says why something is excused.
-func (e Excuse) String() string { return cmp.Or(e.Text, string(e.Kind)) }
+// At returns an excuse that takes no time.
+func At(now time.Time, kind Kind) Excuse { return Excuse{kind, now, now} }
 
 // Excuses are those of a machine, of a MachineDeployment, or of all: of each kind the one that is over last.
 type Excuses map[Kind]Excuse
@@ -185,23 +172,22 @@ func (w *World) elapsed(from, to time.Time) time.Duration {
 	return w.Elapsed(from, to)
 }
 
-// Excused returns what of some kinds excuses what is seen of a machine at a time, the last one if it is several. What only ends a claim
-// of a cause excuses where there is one of these.
-func (w *World) Excused(at time.Time, claims map[string]time.Time, kinds []Kind, all ...Excuses) (why Excuse, ok bool) {
+// Excused returns what of some kinds excuses what is seen of a machine at a time, the last one if it is several, empty if nothing does. What
+// ends a claim of one cause excuses where there is such a claim.
+func (w *World) Excused(at time.Time, claims map[string]time.Time, kinds []Kind, all ...Excuses) Kind {
+	var why Excuse
 	for _, excuses := range all {
-		for kind, x := range excuses {
-			if _, claimed := claims[x.Cause]; !slices.Contains(kinds, kind) || x.Cause != "" && !claimed {
-				continue
+		for _, kind := range kinds {
+			x, ok := excuses[kind]
+			if cause, one := ofCause[kind]; one && ok {
+				_, ok = claims[cause]
 			}
-			if !x.Until.IsZero() && w.elapsed(x.Until, at) > w.lasts(kind) {
-				continue
-			}
-			if !ok || x.From.After(why.From) || x.From.Equal(why.From) && kind < why.Kind {
-				why, ok = x, true
+			if ok && (x.Until.IsZero() || w.elapsed(x.Until, at) <= w.lasts(kind)) && !x.From.Before(why.From) {
+				why = x
 			}
 		}
 	}
-	return why, ok
+	return why.Kind
 }
 
 func (w *World) lasts(kind Kind) time.Duration {

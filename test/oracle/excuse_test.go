@@ -18,11 +18,11 @@ var _ = Describe("excuses", func() {
 		e := Excuses{}
 		Expect(e.Since(now, Fault)).To(Equal(Forever))
 		e.Add(Excuse{Kind: Fault, From: ago(time.Hour), Until: ago(time.Minute)})
-		e.Add(At(ago(10*time.Minute), Fault, ""))
+		e.Add(At(ago(10*time.Minute), Fault))
 		Expect(e.Since(now, Fault)).To(Equal(time.Minute))
 		Expect(e.Since(now, Fault, Killed)).To(Equal(time.Minute))
 		e.Add(Excuse{Kind: Fault, From: now})
-		e.Add(At(now, Fault, ""))
+		e.Add(At(now, Fault))
 		Expect(e.GoesOn(Fault)).To(BeTrue())
 		Expect(e.Since(now.Add(time.Hour), Fault)).To(BeZero())
 		e.Ends(Fault, now)
@@ -32,8 +32,7 @@ var _ = Describe("excuses", func() {
 
 	It("should last for as long as the world says, and tell the last one", func() {
 		excused := func(w World, kinds []Kind, excuses ...Excuses) string {
-			why, _ := w.Excused(now, nil, kinds, excuses...)
-			return why.String()
+			return string(w.Excused(now, nil, kinds, excuses...))
 		}
 		both := []Kind{Deleted, Killed}
 		deleted, killed := excuse(Deleted, 90*time.Second), excuse(Killed, 30*time.Second)

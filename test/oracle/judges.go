@@ -5,14 +5,20 @@
 package oracle
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	hostdriver "github.com/gardener/gardener-extension-machine-preservation/pkg/host"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
 // Violation is what a rule does not allow. Its text goes on after the name of a machine.
@@ -50,11 +56,8 @@ func (w *World) Ended(e End, excuses ...Excuses) (why string, v *Violation) {
 	if !e.At.Add(e.Early).Before(was.Expiry) {
 		return "expiry (T3, T8)", nil
 	}
-	if x, ok := w.Excused(e.At, was.Claims, ends, excuses...); ok {
-		return x.String(), nil
-	}
-	if why := w.unattended(was, e.At, excuses); why != "" {
-		return why, nil
+	if why := cmp.Or(w.Excused(e.At, was.Claims, ends, excuses...), w.unattended(was, e.At, excuses)); why != "" {
+		return string(why), nil
 	}
 	switch {
 	case was.IsAuto(e.At) && was.Phase != "" && was.Phase != FailedPreserved && e.Full: // without a phase it is held before its deadline
@@ -68,14 +71,14 @@ func (w *World) Ended(e End, excuses ...Excuses) (why string, v *Violation) {
 }
 
 // unattended returns why nobody could hold a machine that had not failed, empty if somebody could, or need not.
-func (w *World) unattended(was Machine, at time.Time, all []Excuses) string {
+func (w *World) unattended(was Machine, at time.Time, all []Excuses) Kind {
 	if was.Phase == FailedPreserved || was.Kept && !w.HoldsLate && !was.IsOnlyWorkedOn(at) {
 		return ""
 	}
 	for _, excuses := range all {
 		for _, kind := range []Kind{Killed, Fault} {
 			if x, ok := excuses[kind]; ok && !x.From.After(at) && (x.Until.IsZero() || at.Sub(x.Until) <= w.lasts(kind)) {
-				return x.String()
+				return kind
 			}
 		}
 	}
@@ -93,8 +96,8 @@ type Work struct {
 // Unkept returns why a machine need not be kept although a maintenance has its node, empty if it must be (M12). That its time is up is no
 // reason: all that keeps it adds up. Besides the request on the Machine, that on its Node counts.
 func (w *World) Unkept(m Machine, onNode string, work Work, at time.Time, excuses ...Excuses) string {
-	if x, ok := w.Excused(at, nil, ends, excuses...); ok {
-		return x.String()
+	if why := cmp.Or(w.Excused(at, nil, ends, excuses...), w.unattended(m, at, excuses)); why != "" {
+		return string(why)
 	}
 	for _, e := range excuses {
 		if _, edited := e[ExpiryEdited]; edited {
@@ -111,7 +114,7 @@ func (w *World) Unkept(m Machine, onNode string, work Work, at time.Time, excuse
 	case m.Request == v1alpha1.RequestFalse || onNode == v1alpha1.RequestFalse:
 		return string(Vetoed)
 	}
-	return w.unattended(m, at, excuses)
+	return ""
 }
 
 // TakenForHealthy judges that a machine that failed counts as healthy, and is broken since some time, zero if it is not.
@@ -119,7 +122,7 @@ func (w *World) TakenForHealthy(was, is Machine, broken, at time.Time, excuses .
 	if was.Phase != FailedPreserved || !is.Kept || is.Phase == FailedPreserved || broken.IsZero() || w.elapsed(broken, at) <= w.Noticed {
 		return nil
 	}
-	if _, ok := w.Excused(at, nil, []Kind{Blind}, excuses...); ok {
+	if w.Excused(at, nil, []Kind{Blind}, excuses...) != "" {
 		return nil
 	}
 	return blame("H1", "is taken for healthy although it is not since %s: %s", broken.UTC().Format(time.TimeOnly), is)
@@ -201,4 +204,87 @@ func (w *World) PutBack(c Cordon, handedOver, now time.Time, excuses ...Excuses)
 		return nil
 	}
 	return blame("M3", "was handed over, and is not cordoned for more than %s", patience)
+}
+
+// conditionsOfWork are those by which others see that somebody works on a node (M16, X12).
+var conditionsOfWork = []corev1.NodeConditionType{
+	"MaintenancePlanned", "DrainInProgress", "Drained", "MaintenanceInProgress", v1alpha1.ConditionPowerCycle,
+}
+
+// lasting are annotations that stay when all is over: what the longest time is counted from for which a machine may be kept
+// (P13), or kept because of maintenances (M12), and when its power cycles of the last day were (X9).
+var lasting = []string{builder.NotePreservedSince, builder.NoteMaintainedSince, v1alpha1.AnnotationPowerCycleRecord}
+
+// Leftovers returns what is left on a machine that is neither kept nor going, and on its node, but for annotations that people have put
+// there to stay.
+func Leftovers(m *machinev1alpha1.Machine, node *corev1.Node, theirs ...string) []string {
+	var left []string
+	add := func(on, what string) { left = append(left, on+": "+what) }
+	keys := func(on string, annotations map[string]string) {
+		for _, key := range slices.Sorted(maps.Keys(annotations)) {
+			if slices.Contains(lasting, key) || slices.Contains(theirs, key) {
+				continue
+			}
+			if key == v1alpha1.AnnotationPreserve || key == v1alpha1.AnnotationNeedsRemediation || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {
+				add(on, key+"="+annotations[key])
+			}
+		}
+	}
+	keys("Machine", builder.Noted(m))
+	if priority := m.Annotations[v1alpha1.AnnotationMachinePriority]; priority != "" && priority != "3" {
+		add("Machine", v1alpha1.AnnotationMachinePriority+"="+priority)
+	}
+	if phase := m.Status.CurrentStatus.Phase; phase != machinev1alpha1.MachineRunning {
+		add("Machine", "phase "+string(phase))
+	}
+	if m.Status.CurrentStatus.PreserveExpiryTime != nil {
+		add("Machine", "expiry in the status")
+	}
+	if m.DeletionTimestamp != nil {
+		add("Machine", "is going")
+	}
+	for _, finalizer := range m.Finalizers {
+		if strings.HasPrefix(finalizer, v1alpha1.GroupName+"/") {
+			add("Machine", "finalizer "+finalizer)
+		}
+	}
+	if node == nil {
+		add("Node", "there is none")
+		return left
+	}
+	keys("Node", node.Annotations)
+	if node.Spec.Unschedulable {
+		add("Node", "cordoned")
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == v1alpha1.TaintPreserved || taint.Key == corev1.TaintNodeOutOfService || strings.HasPrefix(taint.Key, v1alpha1.GroupName+"/") {
+			add("Node", "taint "+taint.Key)
+		}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == "Preserved" && condition.Status == corev1.ConditionTrue {
+			add("Node", "condition Preserved is True: "+condition.Message)
+		}
+		if slices.Contains(conditionsOfWork, condition.Type) {
+			add("Node", "condition "+string(condition.Type)+": "+condition.Message)
+		}
+	}
+	return left
+}
+
+// LeftoversOfHost returns what is left on a host.
+func LeftoversOfHost(object *unstructured.Unstructured) []string {
+	var left []string
+	h := Host{}
+	h.See(object, time.Time{})
+	if !h.On {
+		left = append(left, "host: off")
+	}
+	if value, ok := object.GetAnnotations()[v1alpha1.AnnotationReboot]; ok {
+		left = append(left, "host: "+v1alpha1.AnnotationReboot+"="+value)
+	}
+	if owner := hostdriver.OwnerOf(object); owner != nil {
+		left = append(left, fmt.Sprintf("host: %s=%+v", v1alpha1.AnnotationHostOwner, *owner))
+	}
+	return left
 }

@@ -27,7 +27,7 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 
 // excuse is one that was over some time ago.
 func excuse(kind Kind, d time.Duration) (e Excuses) {
-	e.Add(At(ago(d), kind, ""))
+	e.Add(At(ago(d), kind))
 	return e
 }
 

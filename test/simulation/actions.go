@@ -355,7 +355,7 @@ func (a Freeze) String() string { return fmt.Sprintf("the budget allows nothing 
 
 func (a Freeze) do(w *World) {
 	until := time.Now().Add(a.For)
-	w.oracle.excuse(rules.Hindered, time.Until(until))
+	w.oracle.excuse(rules.Slow, time.Until(until))
 	w.pods.freeze(until)
 }
 
@@ -381,7 +381,7 @@ func (a Stick) do(w *World) {
 			w.oracle.disturbMachine(name, a.For)
 		}
 		until := time.Now().Add(a.For)
-		w.oracle.excuse(rules.Hindered, time.Until(until))
+		w.oracle.excuse(rules.Slow, time.Until(until))
 		w.pods.stick(name, a.Finalizer, until)
 	}
 }
@@ -530,7 +530,7 @@ func (a Cling) String() string {
 func (a Cling) do(w *World) {
 	if name := w.machine(a.Machine); name != "" {
 		w.oracle.disturbMachine(name, 0)
-		w.oracle.excuse(rules.Clinging, a.For)
+		w.oracle.excuse(rules.Slow, a.For)
 		w.setFinalizer(name, true)
 		time.AfterFunc(a.For, func() { w.setFinalizer(name, false) })
 	}

@@ -38,8 +38,7 @@ const (
 type oracle struct {
 	mutex sync.Mutex
 	world rules.World
-	// excuses are those of all machines.
-	excuses rules.Excuses
+	excuses
 	alone   bool
 	share   int
 	timeout time.Duration
@@ -99,25 +98,22 @@ func (o *oracle) judge(name string, v *rules.Violation) {
 	}
 }
 
-// since returns how long ago something was over that excuses what becomes of all machines, or of one: not long if it goes on.
-func (o *oracle) since(kinds ...rules.Kind) time.Duration {
-	return o.excuses.Since(time.Now(), kinds...)
-}
+// excuses are those of all machines, or of one.
+type excuses struct{ rules.Excuses }
 
-func (s *subject) since(kinds ...rules.Kind) time.Duration {
-	return s.excuses.Since(time.Now(), kinds...)
-}
+// since returns how long ago the last of some kinds was over: not long if it goes on, forever if there was none.
+func (e *excuses) since(kinds ...rules.Kind) time.Duration { return e.Since(time.Now(), kinds...) }
 
-// happens says that there is something now that excuses what becomes of all machines, or of one.
-func (o *oracle) happens(kind rules.Kind) { o.excuses.Add(rules.At(time.Now(), kind, "")) }
+// last returns when that was.
+func (e *excuses) last(kinds ...rules.Kind) time.Time { return e.Last(time.Now(), kinds...) }
 
-func (s *subject) happens(kind rules.Kind) { s.excuses.Add(rules.At(time.Now(), kind, "")) }
+func (e *excuses) happens(kind rules.Kind) { e.Add(rules.At(time.Now(), kind)) }
 
 // excuse says that there is something for some time that excuses what becomes of all machines.
 func (o *oracle) excuse(kind rules.Kind, d time.Duration) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.excuses.Add(rules.Excuse{Kind: kind, From: time.Now(), Until: time.Now().Add(d)})
+	o.Add(rules.Excuse{Kind: kind, From: time.Now(), Until: time.Now().Add(d)})
 }
 
 // disturb says that there is a fault for some time.
@@ -126,7 +122,7 @@ func (o *oracle) disturb(d time.Duration) { o.excuse(rules.Fault, d) }
 func (o *oracle) disturbMachine(name string, d time.Duration) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.subject(name).excuses.Add(rules.Excuse{Kind: rules.Touched, From: time.Now(), Until: time.Now().Add(d)})
+	o.subject(name).Add(rules.Excuse{Kind: rules.Touched, From: time.Now(), Until: time.Now().Add(d)})
 }
 
 func (o *oracle) ask(name, value string, onNode bool) {
@@ -159,7 +155,7 @@ func (o *oracle) roll(class string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	if o.class = class; !o.isRolling(0) {
-		o.excuses.Add(rules.Excuse{Kind: rules.RollingUpdate, From: time.Now()})
+		o.Add(rules.Excuse{Kind: rules.RollingUpdate, From: time.Now()})
 	}
 }
 
@@ -206,7 +202,7 @@ func (o *oracle) observeSets() {
 		}
 	}
 	if newest && !old && o.isRolling(0) {
-		o.excuses.Ends(rules.RollingUpdate, time.Now())
+		o.Ends(rules.RollingUpdate, time.Now())
 	}
 }
 
@@ -215,7 +211,7 @@ func (o *oracle) isReplaced() bool { return o.since(rules.RollingUpdate) < recen
 
 // isRolling says that an update goes on for some time.
 func (o *oracle) isRolling(d time.Duration) bool {
-	return o.excuses.GoesOn(rules.RollingUpdate) && time.Since(o.excuses[rules.RollingUpdate].From) >= d
+	return o.GoesOn(rules.RollingUpdate) && time.Since(o.Excuses[rules.RollingUpdate].From) >= d
 }
 
 // observeEvent is called with each Event of ours about a machine.
@@ -279,12 +275,12 @@ func (o *oracle) look() {
 	o.lookAtHosts()
 	if o.isRolling(0) {
 		// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
-		last := later(o.excuses[rules.RollingUpdate].From, o.excuses.Last(now, rules.Advanced, rules.Fault, rules.Clinging, rules.Hindered))
+		last := later(o.Excuses[rules.RollingUpdate].From, o.last(rules.Slow, rules.Fault))
 		for _, s := range o.machines {
-			last = later(last, s.excuses.Last(now, rules.Touched))
+			last = later(last, s.last(rules.Touched))
 		}
 		if now.Sub(last) > rollTime {
-			o.blame("P3", "the update has not ended that has begun at %s", o.excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
+			o.blame("P3", "the update has not ended that has begun at %s", o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {

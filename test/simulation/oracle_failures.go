@@ -95,7 +95,7 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 	if f.at.IsZero() || time.Since(f.at) <= soon {
 		return
 	}
-	calmly := o.since(rules.Fault) > calm && s.since(rules.Touched) > 0 && !s.excuses.Last(time.Now(), rules.Withdrawn).After(f.at.Add(-soon)) && !o.isReplaced() && !s.record.IsWorkedOn(time.Now().Add(-soon))
+	calmly := o.since(rules.Fault) > calm && s.since(rules.Touched) > 0 && !s.last(rules.Withdrawn).After(f.at.Add(-soon)) && !o.isReplaced() && !s.record.IsWorkedOn(time.Now().Add(-soon))
 	f.at = time.Time{}
 	if !calmly || s.record.Phase != rules.FailedPreserved || len(o.takenBeside(s)) >= o.share {
 		return

@@ -73,7 +73,7 @@ func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
 	case s.machine.DeletionTimestamp != nil:
 		o.blame("X8", "%s is asked to be off, and its machine %s is being deleted", name, host.Machine)
 	case o.isRolling(calm) && o.since(rules.Fault) > calm:
-		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
+		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 	case !slices.Contains(s.record.CausesSince(time.Now()), v1alpha1.CauseRemediation):
 		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.Machine, s.record.CausesSince(time.Now()))
 	case s.node != nil && metav1.HasAnnotation(s.node.ObjectMeta, v1alpha1.AnnotationMaintenance):
@@ -194,7 +194,7 @@ func (o *oracle) lookAtHosts() {
 		h := o.hosts[name]
 		s := o.machines[h.Machine]
 		gone := s == nil || s.machine == nil || s.machine.UID != h.Owner
-		o.judge(name, o.world.KeptOff(&h.Host, gone, time.Now(), o.excuses))
+		o.judge(name, o.world.KeptOff(&h.Host, gone, time.Now(), o.Excuses))
 	}
 }
 

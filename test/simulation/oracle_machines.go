@@ -38,7 +38,7 @@ type subject struct {
 	// kept and maintained are from when on the time is counted for which people and the share, and maintenances, may keep it.
 	kept, maintained count
 	failure          failure
-	excuses          rules.Excuses
+	excuses
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
 	unhealthy time.Time
 	// changed is when it last took another course.
@@ -82,13 +82,13 @@ func (o *oracle) observeMachine(change *Change) {
 	is := s.machine.Status.CurrentStatus
 	switch {
 	case change.By == sidecarName && !is.LastUpdateTime.Equal(&before.Status.CurrentStatus.LastUpdateTime):
-		delete(s.excuses, rules.Unheld)
+		delete(s.Excuses, rules.Unheld)
 	case old && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && is.Phase == machinev1alpha1.MachineRunning:
-		s.excuses.Add(rules.Excuse{Kind: rules.Unheld, From: time.Now()})
+		s.Add(rules.Excuse{Kind: rules.Unheld, From: time.Now()})
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		if s.machine.Spec.Class.Name != o.class {
-			o.happens(rules.Advanced)
+			o.happens(rules.Slow)
 		}
 		if !s.placed.IsZero() {
 			o.happens(rules.PlaceFreed)
@@ -119,7 +119,7 @@ func (o *oracle) observeMachine(change *Change) {
 	if o.alone && was.Status == machinev1alpha1.MachineUnknown && healed.Status == machinev1alpha1.MachineRunning {
 		failed.Phase, healed.Phase, healed.Kept = rules.FailedPreserved, rules.RunningPreserved, true
 	}
-	o.judge(change.name, o.world.TakenForHealthy(failed, healed, s.unhealthy, time.Now(), o.excuses))
+	o.judge(change.name, o.world.TakenForHealthy(failed, healed, s.unhealthy, time.Now(), o.Excuses))
 	if o.alone || change.By == sidecarName {
 		o.judge(change.name, rules.OverShare(o.places(true), o.share))
 	}
@@ -138,7 +138,7 @@ func (o *oracle) checkOurs(s *subject, change *Change) {
 
 func (o *oracle) dismiss(name string, s *subject) {
 	if s.machine != nil && s.machine.Spec.Class.Name != o.class {
-		o.happens(rules.Advanced)
+		o.happens(rules.Slow)
 	}
 	if s.suspicious != "" && o.since(rules.Fault) > calm {
 		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
@@ -184,7 +184,7 @@ func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was ru
 	case s.record.Kept && s.record.Expiry.After(was.Expiry.Add(time.Second)) && !again:
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.Expiry.Format(time.DateTime), was.Expiry.Format(time.DateTime))
 	case !s.record.Kept:
-		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second}, o.excuses.But(rules.ScaledDown)) // that takes machines, and lets none go
+		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second}, o.But(rules.ScaledDown)) // that takes machines, and lets none go
 		o.judge(change.name, v)
 	}
 }
@@ -210,7 +210,7 @@ func (o *oracle) places(byShare bool) []string {
 
 // checkTermination blames the end of a machine that is to be kept.
 func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
-	_, orphaned := s.excuses[rules.Orphaned]
+	_, orphaned := s.Excuses[rules.Orphaned]
 	if change.By != user && !orphaned {
 		o.checkReplaced(s, before, change)
 	}
@@ -231,15 +231,15 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	}
 	// MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage, and who cannot write until it has failed again
 	// does not hold it anew. What is held before its deadline may not have been seen before it.
-	_, mute := o.world.Excused(time.Now(), nil, []rules.Kind{rules.Mute}, o.excuses)
-	unheld := s.excuses.GoesOn(rules.Unheld) && mute || was.Phase == "" && o.since(rules.Fault) <= healthTimeout+calm
+	mute := o.world.Excused(time.Now(), nil, []rules.Kind{rules.Mute}, o.Excuses) != ""
+	unheld := s.GoesOn(rules.Unheld) && mute || was.Phase == "" && o.since(rules.Fault) <= healthTimeout+calm
 	switch {
 	case !was.Kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
 	case was.Kept && !unheld:
 		// What was withdrawn or scaled down is no reason here, see above.
 		end := rules.End{Was: was, Is: s.record, At: time.Now(), Full: !s.asked && len(o.places(false)) >= o.share}
-		_, v := o.world.Ended(end, o.excuses, s.excuses.But(rules.Withdrawn))
+		_, v := o.world.Ended(end, o.Excuses, s.But(rules.Withdrawn))
 		o.judge(change.name, v)
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
 		len(o.places(false)) < o.share && o.since(rules.PlaceFreed) > soon && o.since(rules.Fault) > healthTimeout+calm:
@@ -304,7 +304,7 @@ func (o *oracle) lookAtMachine(name string, s *subject) {
 	}
 	failed := s.record.Phase == rules.FailedPreserved
 	if failed && o.isRolling(calm) && s.machine.Spec.Class.Name != o.class && !s.record.IsWorkedOn(time.Now().Add(-soon)) && !o.alone {
-		o.blame("P3", "%s is %s, and is to be replaced by an update since %s", name, rules.FailedPreserved, o.excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
+		o.blame("P3", "%s is %s, and is to be replaced by an update since %s", name, rules.FailedPreserved, o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 	}
 	if s.node == nil || s.record.Phase == "" || o.isRolling(0) {
 		return
@@ -344,7 +344,7 @@ func (s *subject) isCreated() bool {
 // lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
 func (o *oracle) lookAtUnhealthy(name string, s *subject) {
 	const replaced = healthTimeout + 30*time.Minute
-	last := later(o.excuses.Last(time.Now(), rules.Fault, rules.RollingUpdate, rules.ScaledDown, rules.Replaced), s.excuses.Last(time.Now(), rules.Touched))
+	last := later(o.last(rules.Fault, rules.RollingUpdate, rules.ScaledDown, rules.Replaced), s.last(rules.Touched))
 	if s.unhealthy.IsZero() || time.Since(later(s.unhealthy, last)) <= replaced || o.isRolling(0) {
 		return
 	}

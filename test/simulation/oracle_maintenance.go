@@ -138,7 +138,7 @@ func (o *oracle) owesMaintenance(name string, s *subject) bool {
 func (o *oracle) isMaintained(name string, s *subject) bool {
 	nm := o.maintenances.of(name)
 	if nm == nil || o.isRolling(0) || s.maintained.isUsedUp(maxHoldTime) ||
-		!old && s.excuses.Last(time.Now(), rules.Withdrawn).After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
+		!old && s.last(rules.Withdrawn).After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
 		return false
 	}
 	work := rules.Work{Ending: nm.ending, Anew: later(s.maintained.longest.first, nm.CreationTimestamp.Time)}
@@ -187,7 +187,7 @@ func (o *oracle) lookAtMaintenances() {
 		}
 		phase, since := rules.PhaseOf(nm.NodeMaintenance), time.Since(nm.since)
 		if phase == maintenancev1alpha1.PhaseReady && nm.ending.IsZero() && ptr.Deref(nm.Spec.Cordon, true) && s.machine.DeletionTimestamp == nil {
-			o.judge(nm.Spec.NodeName, o.world.PutBack(s.cordon, nm.since, time.Now(), o.excuses, s.excuses))
+			o.judge(nm.Spec.NodeName, o.world.PutBack(s.cordon, nm.since, time.Now(), o.Excuses, s.Excuses))
 		}
 		switch {
 		case !nm.ending.IsZero():

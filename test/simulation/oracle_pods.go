@@ -96,7 +96,7 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 	}
 	excuse := d.until
 	if s == nil || s.machine == nil || s.machine.DeletionTimestamp != nil {
-		excuse = later(excuse, o.excuses.Last(time.Now(), rules.Fault)) // others have written that, and we may not see it
+		excuse = later(excuse, o.last(rules.Fault)) // others have written that, and we may not see it
 	}
 	switch {
 	case change.Type == watch.Modified && pod.DeletionTimestamp == nil || len(pod.Finalizers) < len(change.Before.GetFinalizers()):
@@ -119,7 +119,7 @@ func (o *oracle) checkEmpty(node string, s *subject) {
 	// A taint that could not be taken off in between is that of an earlier failure.
 	failed, _ := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationFailedSince])
 	since := later(later(d.since, failed.Add(healthTimeout)), o.maintenances.changed[node])
-	if time.Since(later(since.Add(drainTimeout), later(o.excuses.Last(time.Now(), rules.Fault), s.excuses.Last(time.Now(), rules.Touched)))) <= calm {
+	if time.Since(later(since.Add(drainTimeout), later(o.last(rules.Fault), s.last(rules.Touched)))) <= calm {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.pods.pods)) {
