@@ -22,6 +22,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 const (
@@ -186,7 +187,7 @@ func (c *chaos) request(ctx context.Context, in client.Client, m *machinev1alpha
 	request := requests[(e.which>>16)%uint64(len(requests))]
 	text := fmt.Sprintf("request %v, timeout %v on %T", request[0], request[1], object)
 	// Also `now` may end what `when-failed` has begun, and the other way round.
-	c.oracle.did(m.Name, text, time.Now())
+	c.oracle.did(m.Name, rules.Requested, text, time.Now())
 	return m.Name + " " + text, c.annotate(ctx, in, object, map[string]any{v1alpha1.AnnotationPreserve: request[0], v1alpha1.AnnotationTimeout: request[1]})
 }
 
@@ -198,7 +199,7 @@ func editExpiry(ctx context.Context, c *chaos, e event) (string, error) {
 	}
 	expiry := time.Now().Add(e.between(5*time.Second, 2*time.Minute)).Truncate(time.Second)
 	text := "expiry " + expiry.UTC().Format(time.RFC3339)
-	c.oracle.editedExpiry(m.Name, text, time.Now())
+	c.oracle.did(m.Name, rules.ExpiryEdited, text, time.Now())
 	if m.Status.CurrentStatus.PreserveExpiryTime == nil {
 		return m.Name + " " + text, c.annotate(ctx, c.seed, m, map[string]any{v1alpha1.AnnotationExpiryTime: expiry.UTC().Format(time.RFC3339)})
 	}
@@ -218,7 +219,7 @@ func deleteNode(ctx context.Context, c *chaos, e event) (string, error) {
 	if node == nil {
 		return "", err
 	}
-	c.oracle.did(m.Name, "Node deleted (T10)", time.Now())
+	c.oracle.did(m.Name, rules.Orphaned, string(rules.Orphaned), time.Now())
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return m.Name, c.shoot.Delete(ctx, node)
@@ -229,7 +230,7 @@ func deleteMachine(ctx context.Context, c *chaos, e event) (string, error) {
 	if m == nil {
 		return "", err
 	}
-	c.oracle.did(m.Name, "Machine deleted (T10)", time.Now())
+	c.oracle.did(m.Name, rules.Deleted, string(rules.Deleted), time.Now())
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return m.Name, c.seed.Delete(ctx, m)
@@ -285,7 +286,7 @@ func rollOut(ctx context.Context, c *chaos, e event) (string, error) {
 		return "", nil
 	}
 	return c.changeDeployment(ctx, e, func(d *machinev1alpha1.MachineDeployment) string {
-		c.oracle.didToAll(d.Name, "rolling update begun (P3)", time.Now())
+		c.oracle.rollsOut(d.Name, time.Now())
 		metav1.SetMetaDataAnnotation(&d.Spec.Template.ObjectMeta, "chaos", strconv.FormatUint(e.which, 16))
 		return ""
 	})

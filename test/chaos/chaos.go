@@ -36,6 +36,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 const (
@@ -310,7 +311,7 @@ func (c *chaos) rest(ctx context.Context) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(left)) {
 		c.oracle.mutex.Lock()
-		c.oracle.blame(name, "at rest: "+strings.Join(left[name], "; "), time.Now())
+		c.oracle.blame(name, &rules.Violation{Rule: "rest", Text: strings.Join(left[name], "; ")}, time.Now())
 		c.oracle.mutex.Unlock()
 	}
 	return errors.New("something is left")
@@ -332,7 +333,7 @@ func (c *chaos) settle(ctx context.Context) (map[string][]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if found := leftovers(m, node); len(found) > 0 {
+		if found := rules.Leftovers(m, node); len(found) > 0 {
 			left[m.Name] = found
 		}
 		var request any // none
@@ -374,10 +375,10 @@ func (c *chaos) ask(ctx context.Context, m *machinev1alpha1.Machine, node *corev
 	wish := map[string]any{v1alpha1.AnnotationPreserve: request, v1alpha1.AnnotationTimeout: nil}
 	switch none := map[string]any{v1alpha1.AnnotationPreserve: nil, v1alpha1.AnnotationTimeout: nil}; {
 	case node != nil && wants(node.Annotations):
-		c.oracle.did(m.Name, fmt.Sprintf("request %v on the Node", request), time.Now())
+		c.oracle.did(m.Name, rules.Requested, fmt.Sprintf("request %v on the Node", request), time.Now())
 		return client.IgnoreNotFound(c.annotate(ctx, c.shoot, node, wish))
 	case node == nil && wants(m.Annotations):
-		c.oracle.did(m.Name, fmt.Sprintf("request %v on the Machine", request), time.Now())
+		c.oracle.did(m.Name, rules.Requested, fmt.Sprintf("request %v on the Machine", request), time.Now())
 		return client.IgnoreNotFound(c.annotate(ctx, c.seed, m, wish))
 	// Machine-controller-manager >= 0.62 keeps requests of its own there as long as something is kept.
 	case node != nil && request == nil && m.Annotations[v1alpha1.AnnotationCause] == "" && wants(m.Annotations):

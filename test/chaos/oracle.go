@@ -5,9 +5,7 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,29 +13,26 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 const (
-	// overdue is for how long a machine may be kept beyond its expiry.
+	// overdue is how late something may be done.
 	overdue = 45 * time.Second
 	// aftermath is for how long something that was done explains what becomes of a machine: a container that was killed
 	// waits for its lease, and machine-controller-manager looks at an unhealthy machine once a minute.
 	aftermath = 90 * time.Second
-	// noticed is how long after it broke a machine may still be taken for healthy: the shoot takes 8 seconds to notice.
-	noticed = 20 * time.Second
-	// marginal is more than the margin before a deadline in which a machine is held that has not failed yet (H4).
-	marginal = 40 * time.Second
-
+	// settling is how long after a maintenance has its node its machine may still be lost: as long as a machine may fail unnoticed
+	// and then be past its deadline.
+	settling = 30 * time.Second
+	// takeover is for how long nobody is there after the sidecar was killed.
+	takeover = 30 * time.Second
 	// lag is how far the two watches may be apart: what becomes of a MachineDeployment may be seen after what follows from it.
 	lag = 2 * time.Second
 
-	failedPreserved = "Failed:Preserved"
 	deploymentLabel = "name"
 )
 
@@ -45,17 +40,18 @@ const (
 // miss something than blame what may be right: a reason counts for everything that it could explain.
 type oracle struct {
 	mutex       sync.Mutex
+	world       rules.World
 	say         func(string)
 	machines    map[string]*history
 	deployments map[string]*deployment
 	// maintenances are NodeMaintenances by their names, nodes and hosts those of the machines.
 	maintenances map[string]*maintenance
 	nodes        map[string]*node
-	hosts        map[string]*host
+	hosts        map[string]*rules.Host
 	// outages are those of the shoot's API server. The last one has no end while it lasts.
 	outages []outage
-	// killed is when the sidecar was killed for the last time.
-	killed time.Time
+	// excuses are those of all machines: that the shoot's API server is away, and that the sidecar was killed.
+	excuses rules.Excuses
 	// judgements are those that are to come, in their order.
 	judgements []judgement
 	violations []violation
@@ -76,31 +72,22 @@ type violation struct{ machine, text string }
 type history struct {
 	deployment string
 	node       string
-	state      state
+	state      rules.Machine
 	// since is when the machine began to be kept.
 	since time.Time
 	// broken is since when the machine cannot be healthy; zero if it can.
 	broken  time.Time
-	reasons []reason
-	// hangs says that it is broken until it has no power, and edited that an operator has edited an expiry of it.
-	hangs, edited bool
-	blamed        bool
+	excuses rules.Excuses
+	// hangs says that it is broken until it has no power.
+	hangs, blamed bool
 	lines         []string
-}
-
-// reason is something that may end the preservation of a machine, or only what it is kept for by a claim of one cause.
-type reason struct {
-	at    time.Time
-	text  string
-	cause string
 }
 
 // deployment is what is known of a MachineDeployment.
 type deployment struct {
 	replicas int32
 	shares   []share
-	rolling  bool
-	reasons  []reason
+	excuses  rules.Excuses
 }
 
 type share struct {
@@ -108,72 +95,18 @@ type share struct {
 	value int
 }
 
-// state is what a Machine says about itself.
-type state struct {
-	phase                           machinev1alpha1.MachinePhase
-	cause, claims, subPhase, expiry string
-	// cycle is the phase of its power cycle, cycleUntil until when it is kept for that, and asked whether there is a request.
-	cycle, cycleUntil string
-	asked             bool
-	// request is that on the Machine.
-	request               string
-	released, terminating bool
-}
-
-func (s state) kept() bool { return s.cause != "" && !s.terminating }
-
-// claim returns until when a machine is kept for a cause, and whether it is.
-func (s state) claim(cause string) (until time.Time, ok bool) {
-	value := s.expiry
-	if s.cause != cause || s.claims != "" {
-		i := strings.Index(","+s.claims, ","+cause+"=")
-		if i < 0 {
-			return time.Time{}, false
-		}
-		value, _, _ = strings.Cut(s.claims[i+len(cause)+1:], ",")
-	}
-	until, _ = time.Parse(time.RFC3339, value)
-	return until, true
-}
-
-func (s state) String() string {
-	text := string(s.phase)
-	if s.cause != "" {
-		text = fmt.Sprintf("%s (%s) until %s, phase %s", s.subPhase, cmp.Or(s.claims, s.cause), s.expiry, s.phase)
-	}
-	if s.cycle != "" || s.asked {
-		text += fmt.Sprintf(", power cycle %q asked for: %t, until %s", s.cycle, s.asked, s.cycleUntil)
-	}
-	if s.released {
-		text += ", released"
-	}
-	if s.terminating {
-		text += ", terminating"
-	}
-	return text
-}
-
-func stateOf(m *machinev1alpha1.Machine) state {
-	return state{
-		phase:       m.Status.CurrentStatus.Phase,
-		cause:       m.Annotations[v1alpha1.AnnotationCause],
-		claims:      builder.Noted(m)[builder.NoteClaims],
-		subPhase:    m.Annotations[v1alpha1.AnnotationPhase],
-		expiry:      m.Annotations[v1alpha1.AnnotationExpiryTime],
-		cycle:       m.Annotations[v1alpha1.AnnotationPowerCyclePhase],
-		cycleUntil:  m.Annotations[v1alpha1.AnnotationRemediation],
-		asked:       metav1.HasAnnotation(m.ObjectMeta, v1alpha1.AnnotationNeedsRemediation),
-		request:     m.Annotations[v1alpha1.AnnotationPreserve],
-		released:    builder.Noted(m)[builder.NoteReleased] != "",
-		terminating: m.DeletionTimestamp != nil,
-	}
-}
-
 func newOracle(say func(string)) *oracle {
-	return &oracle{
+	o := &oracle{
 		say: say, machines: map[string]*history{}, deployments: map[string]*deployment{}, maintenances: map[string]*maintenance{},
-		nodes: map[string]*node{}, hosts: map[string]*host{}, counts: map[string]int{},
+		nodes: map[string]*node{}, hosts: map[string]*rules.Host{}, counts: map[string]int{},
 	}
+	o.world = rules.World{
+		Aftermath: aftermath, Lasts: map[rules.Kind]time.Duration{rules.Killed: takeover}, Elapsed: o.passed,
+		Lag: lag, Late: overdue, Settling: settling, PowerOff: powerOff,
+		Noticed: 20 * time.Second, // the shoot takes 8 to notice
+		Margin:  40 * time.Second, // more than that of the sidecar
+	}
+	return o
 }
 
 func (o *oracle) historyOf(name string) *history {
@@ -194,21 +127,13 @@ func (h *history) note(now time.Time, text string) {
 	h.lines = append(h.lines, now.UTC().Format("15:04:05.000 ")+text)
 }
 
-// did says that something was done to a machine that may end its preservation.
-func (o *oracle) did(machine, text string, now time.Time) {
+// did says that something was done to a machine that excuses what becomes of it.
+func (o *oracle) did(machine string, kind rules.Kind, text string, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	h := o.historyOf(machine)
 	h.note(now, "did: "+text)
-	h.reasons = append(h.reasons, reason{at: now, text: text})
-}
-
-// editedExpiry says that an operator has edited the expiry of a machine.
-func (o *oracle) editedExpiry(machine, text string, now time.Time) {
-	o.did(machine, text, now)
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.historyOf(machine).edited = true
+	h.excuses.Add(rules.At(now, kind))
 }
 
 // breaks says that a machine is made to fail, or with nothing that it recovers.
@@ -226,19 +151,19 @@ func (o *oracle) breaks(machine, failure string, now time.Time) {
 	h.note(now, "did: "+failure)
 }
 
-// didToAll says that something was done to the machines of a MachineDeployment that may end preservations.
-func (o *oracle) didToAll(name, text string, now time.Time) {
+// rollsOut says that a rolling update of a MachineDeployment is begun.
+func (o *oracle) rollsOut(name string, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.explain(name, text, now)
+	o.excuseAll(name, rules.At(now, rules.RollingUpdate), now)
 }
 
-func (o *oracle) explain(name, text string, now time.Time) {
-	d := o.deploymentOf(name)
-	d.reasons = append(d.reasons, reason{at: now, text: text})
+// excuseAll takes what excuses what becomes of the machines of a MachineDeployment.
+func (o *oracle) excuseAll(name string, x rules.Excuse, now time.Time) {
+	o.deploymentOf(name).excuses.Add(x)
 	for _, h := range o.machines {
-		if h.deployment == name && !h.state.terminating {
-			h.note(now, "did to its MachineDeployment: "+text)
+		if h.deployment == name && !h.state.Terminating {
+			h.note(now, "did to its MachineDeployment: "+string(x.Kind))
 		}
 	}
 }
@@ -249,8 +174,10 @@ func (o *oracle) shootAway(away bool, now time.Time) {
 	defer o.mutex.Unlock()
 	if away {
 		o.outages = append(o.outages, outage{from: now})
+		o.excuses.Add(rules.Excuse{Kind: rules.ShootAway, From: now})
 	} else {
 		o.outages[len(o.outages)-1].to = now
+		o.excuses.Ends(rules.ShootAway, now)
 	}
 }
 
@@ -258,7 +185,7 @@ func (o *oracle) shootAway(away bool, now time.Time) {
 func (o *oracle) killedSidecar(now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.killed = now
+	o.excuses.Add(rules.At(now, rules.Killed))
 }
 
 // sawDeployment takes a state of a MachineDeployment.
@@ -267,21 +194,22 @@ func (o *oracle) sawDeployment(d *machinev1alpha1.MachineDeployment, now time.Ti
 	defer o.mutex.Unlock()
 	known := o.deploymentOf(d.Name)
 	if d.Spec.Replicas < known.replicas {
-		o.explain(d.Name, fmt.Sprintf("scaled down from %d to %d (P2)", known.replicas, d.Spec.Replicas), now)
+		o.excuseAll(d.Name, rules.At(now, rules.ScaledDown), now)
 	}
 	known.replicas = d.Spec.Replicas
-	rolling := d.Status.UpdatedReplicas < d.Status.Replicas
-	if rolling != known.rolling {
-		o.explain(d.Name, fmt.Sprintf("rolling update under way: %t (P3)", rolling), now)
+	switch rolling := d.Status.UpdatedReplicas < d.Status.Replicas; {
+	case rolling && !known.excuses.GoesOn(rules.RollingUpdate):
+		o.excuseAll(d.Name, rules.Excuse{Kind: rules.RollingUpdate, From: now}, now)
+	case !rolling && known.excuses.GoesOn(rules.RollingUpdate):
+		known.excuses.Ends(rules.RollingUpdate, now)
 	}
-	known.rolling = rolling
 	value, err := strconv.Atoi(d.Annotations[v1alpha1.AnnotationAutoPreserveFailedMax])
 	if err != nil {
 		return // nobody has said so yet
 	}
 	if n := len(known.shares); n == 0 || known.shares[n-1].value != value {
 		if n > 0 && value < known.shares[n-1].value {
-			o.explain(d.Name, fmt.Sprintf("share lowered to %d (T9)", value), now)
+			o.excuseAll(d.Name, rules.At(now, rules.ShareLowered), now)
 		}
 		known.shares = append(known.shares, share{now, value})
 	}
@@ -292,7 +220,7 @@ func (o *oracle) rolling() bool {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	for _, d := range o.deployments {
-		if d.rolling {
+		if d.excuses.GoesOn(rules.RollingUpdate) {
 			return true
 		}
 	}
@@ -303,39 +231,36 @@ func (o *oracle) rolling() bool {
 func (o *oracle) saw(m *machinev1alpha1.Machine, gone bool, now time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	h, current := o.historyOf(m.Name), stateOf(m)
+	h, current := o.historyOf(m.Name), rules.ReadMachine(m)
 	h.deployment, h.node = m.Labels[deploymentLabel], m.Labels[machinev1alpha1.NodeLabelKey]
 	if gone {
-		current = state{phase: "gone", terminating: true}
+		current = rules.Machine{Status: "gone", Terminating: true}
 	}
 	before := h.state
-	if current == before {
+	if h.state = current; current.String() == before.String() {
 		return
 	}
-	h.state = current
 	h.note(now, "saw: "+current.String())
-	if current.terminating && !before.terminating {
+	if current.Terminating && !before.Terminating {
 		o.terminates(m.Name, h, before, now)
 	}
-	if current.cycle != before.cycle && current.cycle != "" {
-		o.counts["power cycle "+current.cycle]++
-		o.say(m.Name + " power cycle " + current.cycle)
+	if current.Cycle != before.Cycle && current.Cycle != "" {
+		o.counts["power cycle "+current.Cycle]++
+		o.say(m.Name + " power cycle " + current.Cycle)
 	}
-	if current.cycleEnds(before) {
-		h.reasons = append(h.reasons, reason{now, fmt.Sprintf("power cycle over, %q (X10)", current.cycle), v1alpha1.CauseRemediation})
+	if cycleEnds(before, current) {
+		h.excuses.Add(rules.At(now, rules.PowerCycleOver))
 	}
 	switch {
-	case current.kept() && !before.kept():
+	case current.Kept && !before.Kept:
 		h.since = now
 		o.tell(m.Name, "kept: "+current.String())
-	case current.kept() && current.subPhase != before.subPhase:
+	case current.Kept && current.Phase != before.Phase:
 		o.tell(m.Name, current.String())
-		if before.subPhase == failedPreserved && !h.broken.IsZero() && o.passed(h.broken, now) > noticed {
-			o.blame(m.Name, "is taken for healthy although it is not (H1): "+current.String(), now)
-		}
-	case before.kept() && !current.kept():
-		since := h.since
-		o.judge(now, func() { o.ended(m.Name, h, before, current, since, now) })
+		o.blame(m.Name, o.world.TakenForHealthy(before, current, h.broken, now), now)
+	case before.Kept && !current.Kept:
+		end := rules.End{Was: before, Is: current, At: now, Since: h.since, Early: time.Second, Full: true}
+		o.judge(now, func() { o.ended(m.Name, h, end) })
 	}
 	o.checkShare(h.deployment, now)
 }
@@ -353,44 +278,19 @@ func (o *oracle) tell(machine, text string) {
 }
 
 // ended judges the end of a preservation.
-func (o *oracle) ended(name string, h *history, before, current state, since, at time.Time) {
+func (o *oracle) ended(name string, h *history, end rules.End) {
 	verb := "let go"
-	if current.terminating {
+	if end.Is.Terminating {
 		verb = "terminated"
 	}
-	why := o.why(h, before, current, since, at)
-	if why == "" {
-		o.blame(name, fmt.Sprintf("was %s without a reason while it was %s", verb, before), at)
+	why, violation := o.world.Ended(end, o.deploymentOf(h.deployment).excuses, h.excuses, o.excuses)
+	if violation != nil {
+		o.blame(name, violation, end.At)
 		return
 	}
 	o.counts[verb]++
 	o.say(fmt.Sprintf("%s %s: %s", name, verb, why))
-	h.note(at, verb+": "+why)
-}
-
-// why returns why a preservation ended, empty if nothing is known.
-func (o *oracle) why(h *history, before, current state, since, at time.Time) string {
-	if expiry, err := time.Parse(time.RFC3339, before.expiry); err != nil || !at.Add(time.Second).Before(expiry) {
-		return "expiry (T3, T8)"
-	}
-	d := o.deploymentOf(h.deployment)
-	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
-		if _, claimed := before.claim(r.cause); o.passed(r.at, at) <= aftermath && (r.cause == "" || claimed) {
-			return r.text
-		}
-	}
-	auto := before.cause == v1alpha1.CauseAuto
-	switch {
-	case d.rolling:
-		return "rolling update (P3)"
-	case auto && before.subPhase != "" && before.subPhase != failedPreserved: // without one it is held before its deadline
-		return "it recovered, failed again, and found no place (P1)"
-	case before.subPhase == "" && current.phase == machinev1alpha1.MachineRunning && at.Sub(since) <= marginal:
-		return "it was healthy again before its deadline (H4)"
-	case before.isWorkedOn() && o.unattended(before, at):
-		return unattended
-	}
-	return ""
+	h.note(end.At, verb+": "+why)
 }
 
 // passed returns how long ago something was, not counting the time in which the shoot's API server was away.
@@ -415,11 +315,7 @@ func (o *oracle) passed(at, now time.Time) time.Duration {
 func (o *oracle) checkShare(name string, at time.Time) {
 	var held []string
 	for machine, h := range o.machines {
-		if h.deployment == name && h.state.kept() && h.state.cause == v1alpha1.CauseAuto && (h.state.subPhase == failedPreserved || h.state.subPhase == "") {
-			// What somebody works on may have had its time as an auto-preserved machine, and has no place any more.
-			if until, _ := h.state.claim(v1alpha1.CauseAuto); h.state.claims != "" && !until.After(at) {
-				continue
-			}
+		if h.deployment == name && h.state.UsesShare(at) {
 			held = append(held, machine)
 		}
 	}
@@ -436,11 +332,8 @@ func (o *oracle) checkShare(name string, at time.Time) {
 				limit = max(limit, share.value)
 			}
 		}
-		if len(held) <= limit {
-			return
-		}
 		for _, machine := range held {
-			o.blame(machine, fmt.Sprintf("was one of %d auto-preserved machines in %s, the share was %d (P1): %s", len(held), failedPreserved, limit, strings.Join(held, ", ")), at)
+			o.blame(machine, rules.OverShare(held, limit), at)
 		}
 	})
 }
@@ -454,27 +347,18 @@ func (o *oracle) tick(now time.Time) {
 		o.judgements = o.judgements[1:]
 	}
 	o.lookAtHosts(now)
-	disturbed := o.killed
-	if n := len(o.outages); n > 0 {
-		if o.outages[n-1].to.IsZero() {
-			return
-		}
-		if o.outages[n-1].to.After(disturbed) {
-			disturbed = o.outages[n-1].to
-		}
-	}
-	o.lookAtMaintenances(disturbed, now)
+	o.lookAtMaintenances(now)
 	for name, h := range o.machines {
-		expiry, err := time.Parse(time.RFC3339, h.state.expiry)
-		if h.state.kept() && err == nil && now.Sub(expiry) > overdue && now.Sub(disturbed) > overdue {
-			o.blame(name, fmt.Sprintf("is kept for more than %s beyond its expiry: %s", overdue, h.state), now)
-		}
+		o.blame(name, o.world.Overdue(h.state, now, o.excuses), now)
 	}
 }
 
 // blame takes down what the rules do not allow, the first thing of each machine.
-func (o *oracle) blame(name, text string, now time.Time) {
-	h := o.historyOf(name)
+func (o *oracle) blame(name string, v *rules.Violation, now time.Time) {
+	if v == nil {
+		return
+	}
+	h, text := o.historyOf(name), v.String()
 	h.note(now, "VIOLATION: "+text)
 	if h.blamed {
 		return
@@ -482,64 +366,4 @@ func (o *oracle) blame(name, text string, now time.Time) {
 	h.blamed = true
 	o.violations = append(o.violations, violation{name, text})
 	o.say(fmt.Sprintf("VIOLATION: %s %s", name, text))
-}
-
-// lasting are annotations that stay when all is over: what the longest time is counted from for which a machine may be kept
-// (P13), or kept because of maintenances (M12), and when its power cycles of the last day were (X9).
-var lasting = []string{builder.NotePreservedSince, builder.NoteMaintainedSince, v1alpha1.AnnotationPowerCycleRecord}
-
-// leftovers returns what is left on a machine that is neither kept nor going, and on its node.
-func leftovers(m *machinev1alpha1.Machine, node *corev1.Node) []string {
-	var left []string
-	add := func(on, what string) { left = append(left, on+": "+what) }
-	keys := func(on string, annotations map[string]string) {
-		for _, key := range slices.Sorted(maps.Keys(annotations)) {
-			if slices.Contains(lasting, key) {
-				continue
-			}
-			if key == v1alpha1.AnnotationPreserve || key == v1alpha1.AnnotationNeedsRemediation || strings.HasPrefix(key, v1alpha1.GroupName+"/") || strings.HasPrefix(key, v1alpha1.AnnotationScaleDownDisabled) {
-				add(on, key+"="+annotations[key])
-			}
-		}
-	}
-	keys("Machine", m.Annotations)
-	if priority := m.Annotations[v1alpha1.AnnotationMachinePriority]; priority != "" && priority != "3" {
-		add("Machine", v1alpha1.AnnotationMachinePriority+"="+priority)
-	}
-	if phase := m.Status.CurrentStatus.Phase; phase != machinev1alpha1.MachineRunning {
-		add("Machine", "phase "+string(phase))
-	}
-	if m.Status.CurrentStatus.PreserveExpiryTime != nil {
-		add("Machine", "expiry in the status")
-	}
-	if m.DeletionTimestamp != nil {
-		add("Machine", "is going")
-	}
-	for _, finalizer := range m.Finalizers {
-		if strings.HasPrefix(finalizer, v1alpha1.GroupName+"/") {
-			add("Machine", "finalizer "+finalizer)
-		}
-	}
-	if node == nil {
-		add("Node", "there is none")
-		return left
-	}
-	keys("Node", node.Annotations)
-	if node.Spec.Unschedulable {
-		add("Node", "cordoned")
-	}
-	for _, taint := range node.Spec.Taints {
-		if taint.Key == v1alpha1.TaintPreserved || taint.Key == corev1.TaintNodeOutOfService || strings.HasPrefix(taint.Key, v1alpha1.GroupName+"/") {
-			add("Node", "taint "+taint.Key)
-		}
-	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == "Preserved" && condition.Status == corev1.ConditionTrue {
-			add("Node", "condition Preserved is True: "+condition.Message)
-		}
-		if slices.Contains(conditionsOfWork, condition.Type) {
-			add("Node", "condition "+string(condition.Type)+": "+condition.Message)
-		}
-	}
-	return left
 }

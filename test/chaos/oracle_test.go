@@ -11,10 +11,10 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 var _ = Describe("oracle", func() {
@@ -68,7 +68,7 @@ var _ = Describe("oracle", func() {
 
 		BeforeEach(func() {
 			expiry = now.Add(10 * time.Minute)
-			o.saw(keptMachine("m", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("m", "auto", rules.FailedPreserved, expiry), false, now)
 			after(2 * time.Minute)
 		})
 
@@ -79,7 +79,7 @@ var _ = Describe("oracle", func() {
 		})
 
 		It("should be blamed if the machine is terminated while it is kept, or vanishes", func() {
-			o.saw(terminating(keptMachine("m", "auto", failedPreserved, expiry)), false, now)
+			o.saw(terminating(keptMachine("m", "auto", rules.FailedPreserved, expiry)), false, now)
 			o.saw(keptMachine("n", "now", "Running:Preserved", expiry), false, now)
 			o.saw(keptMachine("n", "now", "Running:Preserved", expiry), true, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m was terminated without"), ContainSubstring("n was terminated without")))
@@ -91,13 +91,12 @@ var _ = Describe("oracle", func() {
 			o.saw(terminating(machine("m")), false, now)
 			Expect(violations()).To(BeEmpty())
 		},
-			Entry("the expiry", func() { now = expiry }),
-			Entry("what was done to it", func() { o.did("m", "request false", now); after(time.Minute) }),
+			Entry("what was done to it", func() { o.did("m", rules.Requested, "request false", now); after(time.Minute) }),
 			Entry("a scale-down", func() { deployment(2, 1, 2); after(time.Minute) }),
 			Entry("a lowered share", func() { deployment(3, 0, 3); after(time.Minute) }),
 			Entry("a rolling update that takes long", func() { deployment(3, 1, 0); after(5 * time.Minute) }),
 			Entry("what was done before an outage", func() {
-				o.did("m", "request false", now)
+				o.did("m", rules.Requested, "request false", now)
 				after(time.Second)
 				o.shootAway(true, now)
 				after(4 * time.Minute)
@@ -113,33 +112,18 @@ var _ = Describe("oracle", func() {
 			after(time.Minute)
 			Expect(violations()).To(BeEmpty())
 		})
-
-		It("should be blamed if the reason is too old, or is none", func() {
-			o.did("m", "request false", now)
-			after(aftermath + time.Second)
-			o.breaks("m", "kubelet-dead", now)
-			o.saw(machine("m"), false, now)
-			Expect(violations()).To(HaveLen(1))
-		})
-
-		It("should not be blamed if it had recovered and finds no place", func() {
-			o.saw(keptMachine("m", "auto", "Running:Preserved", expiry), false, now)
-			o.saw(machine("m"), false, now)
-			Expect(violations()).To(BeEmpty())
-		})
 	})
 
-	It("should blame a machine that is taken for healthy and cannot be, but not a moment after it broke", func() {
+	It("H1: should blame a machine that is taken for healthy and cannot be, but not a moment after it broke", func() {
 		expiry := now.Add(time.Hour)
-		for _, name := range []string{"long", "just"} {
-			o.saw(keptMachine(name, "auto", failedPreserved, expiry), false, now)
+		for _, name := range []string{"long", "just", "healed"} {
+			o.saw(keptMachine(name, "auto", rules.FailedPreserved, expiry), false, now)
 		}
 		o.breaks("long", "kubelet-dead", now)
 		o.breaks("healed", "kubelet-dead", now)
 		after(10 * time.Minute)
 		o.breaks("just", "kubelet-dead", now)
 		o.breaks("healed", "", now)
-		o.saw(keptMachine("healed", "now", failedPreserved, expiry), false, now)
 		after(time.Second)
 		for _, name := range []string{"long", "just", "healed"} {
 			o.saw(keptMachine(name, "now", "Running:Preserved", expiry), false, now)
@@ -148,39 +132,23 @@ var _ = Describe("oracle", func() {
 		Expect(violations()).NotTo(ContainElement(Or(ContainSubstring("just is taken"), ContainSubstring("healed is taken"))))
 	})
 
-	It("should not blame a machine that is let go in the margin", func() {
-		o.saw(keptMachine("m", "auto", "", now.Add(time.Hour)), false, now)
-		after(2 * time.Second)
-		healthy := machine("m")
-		healthy.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
-		o.saw(healthy, false, now)
-		Expect(violations()).To(BeEmpty())
-	})
-
-	It("should blame a machine that is lost in the margin", func() {
-		o.saw(keptMachine("m", "auto", "", now.Add(time.Hour)), false, now)
-		after(2 * time.Second)
-		o.saw(machine("m"), true, now)
-		Expect(violations()).To(ConsistOf(ContainSubstring("m was")))
-	})
-
 	Describe("the share", func() {
 		var expiry time.Time
 
 		BeforeEach(func() {
 			expiry = now.Add(time.Hour)
-			o.saw(keptMachine("m", "auto", failedPreserved, expiry), false, now)
-			o.saw(keptMachine("asked", "when-failed", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("m", "auto", rules.FailedPreserved, expiry), false, now)
+			o.saw(keptMachine("asked", "when-failed", rules.FailedPreserved, expiry), false, now)
 			o.saw(keptMachine("healthy", "auto", "Running:Preserved", expiry), false, now)
 		})
 
 		It("should be blamed on all who have one place together", func() {
-			o.saw(keptMachine("n", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("n", "auto", rules.FailedPreserved, expiry), false, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m was one of 2"), ContainSubstring("n was one of 2")))
 		})
 
 		It("should not be blamed if it was raised, although that is seen a moment later", func() {
-			o.saw(keptMachine("n", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("n", "auto", rules.FailedPreserved, expiry), false, now)
 			after(time.Second)
 			deployment(3, 2, 3)
 			after(time.Minute)
@@ -188,7 +156,7 @@ var _ = Describe("oracle", func() {
 		})
 
 		It("should not be blamed if it is raised later", func() {
-			o.saw(keptMachine("n", "auto", failedPreserved, expiry), false, now)
+			o.saw(keptMachine("n", "auto", rules.FailedPreserved, expiry), false, now)
 			after(lag + time.Second)
 			deployment(3, 2, 3)
 			Expect(violations()).To(HaveLen(2))
@@ -205,51 +173,18 @@ var _ = Describe("oracle", func() {
 		})
 	})
 
-	Describe("#tick", func() {
-		BeforeEach(func() { o.saw(keptMachine("m", "auto", failedPreserved, now), false, now) })
-
-		It("should blame what is kept beyond its expiry", func() {
-			after(overdue - 2*lag)
-			Expect(violations()).To(BeEmpty())
-			after(2 * lag)
-			Expect(violations()).To(ConsistOf(ContainSubstring("m is kept for more than 45s beyond its expiry")))
-		})
-
-		It("should wait for the shoot's API server and for the sidecar", func() {
-			o.shootAway(true, now)
-			after(5 * time.Minute)
-			o.tick(now)
-			o.shootAway(false, now)
-			o.tick(now)
-			after(30 * time.Second)
-			o.killedSidecar(now)
-			after(30 * time.Second)
-			Expect(violations()).To(BeEmpty())
-			after(30 * time.Second)
-			Expect(violations()).To(HaveLen(1))
-		})
-	})
-
-	Describe("#leftovers", func() {
-		It("should find nothing on an ordinary machine", func() {
-			m := machine("m", v1alpha1.AnnotationMachinePriority, "3", v1alpha1.AnnotationLastAppliedNodePreserveValue, "")
-			m.Status.CurrentStatus.Phase = machinev1alpha1.MachineRunning
-			Expect(leftovers(m, &corev1.Node{})).To(BeEmpty())
-		})
-
-		It("should find all that can be left", func() {
-			m := machine("m", v1alpha1.AnnotationMachinePriority, "5", v1alpha1.AnnotationCause, "auto", v1alpha1.AnnotationPreserve, "now")
-			m.Status.CurrentStatus.PreserveExpiryTime = &metav1.Time{}
-			node := &corev1.Node{}
-			node.Annotations = map[string]string{v1alpha1.AnnotationScaleDownDisabledByMCM: "true"}
-			node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreserved}}
-			node.Status.Conditions = []corev1.NodeCondition{{Type: "Preserved", Status: corev1.ConditionTrue}}
-			Expect(leftovers(m, node)).To(ConsistOf(
-				ContainSubstring("cause=auto"), ContainSubstring("preserve=now"), ContainSubstring("machinepriority.machine.sapcloud.io=5"),
-				"Machine: phase Unknown", "Machine: expiry in the status",
-				ContainSubstring("scale-down-disabled-by-mcm=true"), ContainSubstring("Node: taint"), ContainSubstring("condition Preserved is True"),
-			))
-			Expect(leftovers(m, nil)).To(ContainElement("Node: there is none"))
-		})
+	It("P10: should blame what is kept beyond its expiry, and wait for the shoot's API server and for the sidecar", func() {
+		o.saw(keptMachine("m", "auto", rules.FailedPreserved, now), false, now)
+		o.shootAway(true, now)
+		after(5 * time.Minute)
+		o.tick(now)
+		o.shootAway(false, now)
+		o.tick(now)
+		after(30 * time.Second)
+		o.killedSidecar(now)
+		after(30 * time.Second)
+		Expect(violations()).To(BeEmpty())
+		after(30 * time.Second)
+		Expect(violations()).To(ConsistOf(ContainSubstring("m is kept for more than 45s beyond its expiry")))
 	})
 })

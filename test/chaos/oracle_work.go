@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +16,7 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	hostdriver "github.com/gardener/gardener-extension-machine-preservation/pkg/host"
-	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // What the oracle knows of machines that somebody works on.
@@ -27,21 +25,7 @@ const (
 	// maxParallel and powerOff are as in shoot.yaml.
 	maxParallel = 3
 	powerOff    = time.Minute
-	// settling is how long after a maintenance has its node its machine may still be lost: as long as a machine may fail unnoticed
-	// and then be past its deadline.
-	settling = 30 * time.Second
-	// takeover is for how long nobody is there after the sidecar was killed.
-	takeover = 30 * time.Second
-	// A cordon that somebody takes away is put back later each time, from the shortest to the longest time (M3).
-	shortestCordon, longestCordon = 10 * time.Second, 5 * time.Minute
-
-	unattended = "the sidecar had been killed, and a machine that has not failed is held when its deadline comes near, and not before (M12)"
 )
-
-// conditionsOfWork are those by which others see that somebody works on a node (M16, X12).
-var conditionsOfWork = []corev1.NodeConditionType{
-	"MaintenancePlanned", "DrainInProgress", "Drained", "MaintenanceInProgress", v1alpha1.ConditionPowerCycle,
-}
 
 // maintenance is what is known of a NodeMaintenance.
 type maintenance struct {
@@ -68,20 +52,11 @@ type node struct {
 	ready            corev1.ConditionStatus
 	cordoned, fenced bool // fenced: out of service
 	request          string
-	// uncordoned is since when it is not cordoned, and flaps how often a cordon was taken away from it.
-	uncordoned time.Time
-	flaps      int
+	cordon           rules.Cordon
 }
 
 func (n *node) String() string {
 	return fmt.Sprintf("Ready %s, cordoned %t, out of service %t, request %q", n.ready, n.cordoned, n.fenced, n.request)
-}
-
-// host is what is known of a host.
-type host struct {
-	on bool
-	// onSince is since when it reports that it is on, asked since when it is asked to be off; each zero if it is not.
-	onSince, asked time.Time
 }
 
 // machineOf returns the name of the machine of a node, or that of the node if there is none.
@@ -94,21 +69,11 @@ func (o *oracle) machineOf(node string) string {
 	return node
 }
 
-// isWorkedOn says that nothing but a maintenance or a power cycle keeps a machine.
-func (s state) isWorkedOn() bool {
-	return s.kept() && (s.cause == v1alpha1.CauseMaintenance || s.cause == v1alpha1.CauseRemediation)
-}
-
 // cycleEnds says that the power cycle is over, or that a request which waits keeps the machine no longer. The request itself goes
 // before the host is on again.
-func (s state) cycleEnds(before state) bool {
+func cycleEnds(before, s rules.Machine) bool {
 	over := []string{"", v1alpha1.PowerCycleSucceeded, v1alpha1.PowerCycleFailed, v1alpha1.PowerCycleCancelled}
-	return before.cycleUntil != "" && s.cycleUntil == "" || s.cycle != before.cycle && slices.Contains(over, s.cycle)
-}
-
-// unattended says that nobody was there who could have held a machine that had not failed.
-func (o *oracle) unattended(before state, at time.Time) bool {
-	return before.subPhase != failedPreserved && !o.killed.IsZero() && !o.killed.After(at) && at.Sub(o.killed) <= takeover
+	return before.CycleUntil != "" && s.CycleUntil == "" || s.Cycle != before.Cycle && slices.Contains(over, s.Cycle)
 }
 
 // sawMaintenance takes a state of a NodeMaintenance, or its end.
@@ -121,11 +86,10 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 		o.maintenances[nm.Name] = m
 	}
 	before := *m
-	m.phase, m.cordons, m.failed = phaseOf(nm), ptr.Deref(nm.Spec.Cordon, true), requestorFailed(nm)
+	m.phase, m.cordons, m.failed = rules.PhaseOf(nm), ptr.Deref(nm.Spec.Cordon, true), requestorFailed(nm)
 	if (gone || nm.DeletionTimestamp != nil) && m.ending.IsZero() {
 		m.ending = now
 	}
-	cleared := nm.DeletionTimestamp != nil && !slices.Contains(nm.Finalizers, maintenancev1alpha1.Finalizer)
 	set := func(since *time.Time, is bool) {
 		if !is {
 			*since = time.Time{}
@@ -133,7 +97,7 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 			*since = now
 		}
 	}
-	set(&m.taken, !gone && !cleared && m.phase != "" && m.phase != maintenancev1alpha1.PhasePending)
+	set(&m.taken, !gone && rules.IsUnderWay(nm))
 	set(&m.ready, !m.taken.IsZero() && m.phase == maintenancev1alpha1.PhaseReady)
 	if *m == before && !gone {
 		return
@@ -150,8 +114,8 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 		o.say(nm.Spec.NodeName + " " + m.String())
 	}
 	// That of a machine which is on its way out ends because of that (M15).
-	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) && !h.state.terminating {
-		h.reasons = append(h.reasons, reason{now, "NodeMaintenance " + m.name + " over (M13)", v1alpha1.CauseMaintenance})
+	if !before.taken.IsZero() && (m.taken.IsZero() || before.ending.IsZero() && !m.ending.IsZero()) && !h.state.Terminating {
+		h.excuses.Add(rules.At(now, rules.MaintenanceOver))
 	}
 	o.checkParallel(now)
 }
@@ -184,18 +148,10 @@ func (o *oracle) sawNode(object *corev1.Node, gone bool, now time.Time) {
 			}
 		}
 	}
-	switch {
-	case n.cordoned:
-		n.uncordoned = time.Time{}
-	case before.cordoned:
-		n.flaps++
-		fallthrough
-	case n.uncordoned.IsZero():
-		n.uncordoned = now
-	}
+	n.cordon.See(object, now)
 	if n.fenced && !before.fenced {
 		o.counts["node made safe"]++
-		o.judge(now, func() { o.madeSafe(name, since, now) })
+		o.judge(now, func() { o.blame(name, o.world.MadeSafe(o.hosts[name], since), now) })
 	}
 	if *n != before {
 		o.historyOf(name).note(now, "saw on the Node: "+n.String())
@@ -209,31 +165,21 @@ func (o *oracle) sawHost(object *unstructured.Unstructured, now time.Time) {
 	defer o.mutex.Unlock()
 	name := object.GetName()
 	if o.hosts[name] == nil {
-		o.hosts[name] = &host{}
+		o.hosts[name] = &rules.Host{}
 	}
 	known, h := o.hosts[name], o.historyOf(name)
 	before := *known
-	known.on = baremetalhost.PoweredOn(object)
-	switch {
-	case !known.on:
-		known.onSince = time.Time{}
-	case known.onSince.IsZero():
-		known.onSince = now
-	}
-	_, asked := object.GetAnnotations()[v1alpha1.AnnotationReboot]
-	switch {
-	case !asked:
-		known.asked = time.Time{}
-	case known.asked.IsZero():
-		known.asked = now
-		o.counts["host asked to be off"]++
-	}
-	if *known == before {
+	known.See(object, now)
+	asked := !known.Asked.IsZero()
+	if before.On == known.On && before.Asked.IsZero() == !asked {
 		return
 	}
-	h.note(now, fmt.Sprintf("saw on the host: on %t, asked to be off %t", known.on, asked))
+	if asked && before.Asked.IsZero() {
+		o.counts["host asked to be off"]++
+	}
+	h.note(now, fmt.Sprintf("saw on the host: on %t, asked to be off %t", known.On, asked))
 	// It loses its power at once, and may report that later, or never if it is on again before.
-	if h.hangs && (before.asked.IsZero() && asked || before.on && !known.on) {
+	if h.hangs && (before.Asked.IsZero() && asked || before.On && !known.On) {
 		h.hangs, h.broken = false, time.Time{}
 		h.note(now, "does not hang any more when it has no power")
 	}
@@ -250,49 +196,27 @@ func (o *oracle) underWay(node string) *maintenance {
 }
 
 // terminates judges that a machine is on its way out while a maintenance has its node (M12).
-func (o *oracle) terminates(name string, h *history, before state, at time.Time) {
+func (o *oracle) terminates(name string, h *history, before rules.Machine, at time.Time) {
 	m := o.underWay(h.node)
 	if m == nil {
 		return
 	}
-	taken, deployment := m.taken, h.deployment
+	work := rules.Work{Taken: m.taken, Anew: at.Add(lag)} // it was released before that
 	o.judge(at, func() {
-		why := o.whyTerminated(o.deploymentOf(deployment), h, before, m, taken, at)
+		// Its end may be seen a moment later.
+		work.Ending = m.ending
+		request := ""
+		if n := o.nodes[h.node]; n != nil {
+			request = n.request
+		}
+		why := o.world.Unkept(before, request, work, at, o.deploymentOf(h.deployment).excuses, h.excuses, o.excuses)
 		if why == "" {
-			o.blame(name, fmt.Sprintf("was terminated while it was %s, and NodeMaintenance %s has had its node since %s (M12)", before, m.name, taken.UTC().Format(time.TimeOnly)), at)
+			o.blame(name, &rules.Violation{Rule: "M12", Text: fmt.Sprintf("was terminated while it was %s, and NodeMaintenance %s has had its node since %s", before, m.name, work.Taken.UTC().Format(time.TimeOnly))}, at)
 			return
 		}
 		o.counts["terminated under maintenance"]++
 		h.note(at, "terminated under maintenance: "+why)
 	})
-}
-
-// whyTerminated returns why a machine is terminated whose node is under maintenance, empty if nothing is known. That its time is
-// up is no reason: all that keeps it adds up, and it is kept for a maintenance for longer than any run takes.
-func (o *oracle) whyTerminated(d *deployment, h *history, before state, m *maintenance, taken, at time.Time) string {
-	for _, r := range slices.Backward(slices.Concat(d.reasons, h.reasons)) {
-		if r.cause == "" && o.passed(r.at, at) <= aftermath {
-			return r.text
-		}
-	}
-	n := o.nodes[h.node]
-	switch {
-	case d.rolling:
-		return "rolling update (P3)"
-	case !m.ending.IsZero() && !m.ending.After(at.Add(lag)):
-		return "the maintenance was over (M13)"
-	case o.passed(taken, at) <= settling:
-		return "the maintenance had just begun"
-	case h.edited:
-		return "an operator has ended what it was kept for, and that is not begun anew (P6)"
-	case before.released:
-		return "it was on its way out before (T8)"
-	case before.request == v1alpha1.RequestFalse, n != nil && n.request == v1alpha1.RequestFalse:
-		return "nobody may keep it (R4)"
-	case o.unattended(before, at):
-		return unattended
-	}
-	return ""
 }
 
 // checkParallel says whether more nodes are under maintenance than may be at a time (M10).
@@ -304,11 +228,8 @@ func (o *oracle) checkParallel(at time.Time) {
 	o.judge(at, func() {
 		// A node that is gone has no slot, which may be seen a moment later.
 		taken = slices.DeleteFunc(taken, func(name string) bool { return o.nodes[name] == nil })
-		if len(taken) <= maxParallel {
-			return
-		}
 		for _, name := range taken {
-			o.blame(o.machineOf(name), fmt.Sprintf("is one of %d nodes under maintenance, and there may be %d (M10): %s", len(taken), maxParallel, strings.Join(taken, ", ")), at)
+			o.blame(o.machineOf(name), rules.TooMany(taken, maxParallel), at)
 		}
 	})
 }
@@ -326,56 +247,18 @@ func (o *oracle) takenNodes() []string {
 }
 
 // lookAtMaintenances looks for nodes that were handed over, and whose cordon nobody puts back (M3).
-func (o *oracle) lookAtMaintenances(disturbed, now time.Time) {
+func (o *oracle) lookAtMaintenances(now time.Time) {
 	for _, m := range o.maintenances {
-		n := o.nodes[m.node]
-		if n == nil || m.ready.IsZero() || !m.ending.IsZero() || !m.cordons || n.uncordoned.IsZero() {
-			continue
-		}
-		machine := o.machineOf(m.node)
-		if o.historyOf(machine).state.terminating {
-			continue
-		}
-		since := m.ready
-		if n.uncordoned.After(since) {
-			since = n.uncordoned
-		}
-		patience := min(shortestCordon<<min(n.flaps, 10), longestCordon) + overdue
-		if o.passed(since, now) > patience && now.Sub(disturbed) > overdue {
-			o.blame(machine, fmt.Sprintf("was handed over to %s, and is not cordoned for more than %s (M3)", m.name, patience), now)
+		n, machine := o.nodes[m.node], o.machineOf(m.node)
+		if n != nil && !m.ready.IsZero() && m.ending.IsZero() && m.cordons && !o.historyOf(machine).state.Terminating {
+			o.blame(machine, o.world.PutBack(n.cordon, m.ready, now, o.excuses), now)
 		}
 	}
 }
 
-// madeSafe judges that a node was made safe: its host must be off, or have been a moment before (X1).
-func (o *oracle) madeSafe(machine string, since, at time.Time) {
-	h := o.hosts[machine]
-	if h != nil && (h.onSince.IsZero() || h.onSince.After(since.Add(-lag))) {
-		return
-	}
-	o.blame(machine, "its node was made safe, and its host was on (X1)", at)
-}
-
-// lookAtHosts looks for hosts that are kept off for too long, whatever hinders but that nobody is there (X2, X5).
+// lookAtHosts looks for hosts that are kept off for too long (X5).
 func (o *oracle) lookAtHosts(now time.Time) {
 	for name, h := range o.hosts {
-		if !h.asked.IsZero() && now.Sub(h.asked) > powerOff+overdue && now.Sub(o.killed) > overdue {
-			o.blame(name, fmt.Sprintf("its host is asked to be off for more than %s (X5)", powerOff+overdue), now)
-		}
+		o.blame(name, o.world.KeptOff(h, false, now, o.excuses), now)
 	}
-}
-
-// leftoversOfHost returns what is left on a host.
-func leftoversOfHost(object *unstructured.Unstructured) []string {
-	var left []string
-	if !baremetalhost.PoweredOn(object) {
-		left = append(left, "host: off")
-	}
-	if value, ok := object.GetAnnotations()[v1alpha1.AnnotationReboot]; ok {
-		left = append(left, "host: "+v1alpha1.AnnotationReboot+"="+value)
-	}
-	if owner := hostdriver.OwnerOf(object); owner != nil {
-		left = append(left, fmt.Sprintf("host: %s=%+v", v1alpha1.AnnotationHostOwner, *owner))
-	}
-	return left
 }

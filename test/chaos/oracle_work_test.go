@@ -20,9 +20,9 @@ import (
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/seed"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 var _ = Describe("oracle of machines that are worked on", func() {
@@ -131,17 +131,10 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			Expect(o.machines["m"].lines).To(ContainElement(ContainSubstring("saw: NodeMaintenance one: Ready")))
 		})
 
-		It("should be blamed although it had another expiry, which had passed", func() {
-			o.saw(kept("m", "auto", failedPreserved), false, now)
-			after(2 * time.Hour)
-			o.saw(terminating(kept("m", "auto", failedPreserved)), false, now)
-			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
-		})
-
 		It("M15: should be blamed although the maintenance ends because of that", func() {
-			o.saw(kept("m", "maintenance", failedPreserved), false, now)
+			o.saw(kept("m", "maintenance", rules.FailedPreserved), false, now)
 			after(2 * time.Minute)
-			o.saw(terminating(kept("m", "maintenance", failedPreserved)), false, now)
+			o.saw(terminating(kept("m", "maintenance", rules.FailedPreserved)), false, now)
 			maintain("one", "m", maintenancev1alpha1.PhasePending)
 			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
 			Expect(o.machines["m"].lines).To(ContainElement(ContainSubstring("was terminated without a reason")))
@@ -153,35 +146,11 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
 		})
 
-		It("should be blamed if the reason is one why something else ends", func() {
-			o.saw(machine("m", v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleFailed), false, now)
-			o.saw(terminating(machine("m")), false, now)
-			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
-		})
-
-		It("should be blamed if what was done to it is too long ago", func() {
-			o.did("m", "request on the Node", now)
-			after(aftermath + time.Second)
-			o.saw(terminating(machine("m")), false, now)
-			Expect(violations()).To(ConsistOf(ContainSubstring("M12")))
-		})
-
-		It("should be blamed if the sidecar was killed, and it was held", func() {
-			o.saw(kept("m", "maintenance", failedPreserved), false, now)
-			o.killedSidecar(now)
-			after(time.Second)
-			o.saw(terminating(kept("m", "maintenance", failedPreserved)), false, now)
-			Expect(violations()).To(HaveLen(1))
-		})
-
 		DescribeTable("should not be blamed with a reason", func(reason func()) {
 			reason()
 			o.saw(terminating(machine("m")), false, now)
 			Expect(violations()).To(BeEmpty())
 		},
-			Entry("what was done to it", func() { o.did("m", "Machine deleted", now); after(time.Minute) }),
-			Entry("a scale-down", func() { deployment(2, 2); after(time.Minute) }),
-			Entry("a rolling update that takes long", func() { deployment(3, 0); after(5 * time.Minute) }),
 			Entry("a maintenance that has just begun", func() {
 				maintain("one", "m", maintenancev1alpha1.PhasePending)
 				maintain("one", "m", maintenancev1alpha1.PhaseScheduled)
@@ -194,11 +163,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 				after(10 * time.Minute)
 			}),
 			Entry("false on the Machine", func() { o.saw(machine("m", v1alpha1.AnnotationPreserve, "false"), false, now); after(10 * time.Minute) }),
-			Entry("an end that came before", func() {
-				o.saw(machine("m", builder.NoteReleased, "2026-01-01T12:00:00Z"), false, now)
-				after(time.Minute)
-			}),
-			Entry("an expiry that an operator has edited", func() { o.editedExpiry("m", "expiry", now); after(10 * time.Minute) }),
+			Entry("an expiry that an operator has edited", func() { o.did("m", rules.ExpiryEdited, "expiry", now); after(10 * time.Minute) }),
 			Entry("a sidecar that is not there, and it had not failed", func() { o.killedSidecar(now); after(takeover) }),
 		)
 
@@ -214,12 +179,12 @@ var _ = Describe("oracle of machines that are worked on", func() {
 	Describe("M12, M13, X10: the end of what it is kept for", func() {
 		It("should not be blamed when the maintenance is over, or the power cycle", func() {
 			o.saw(kept("m", "maintenance", "Running:Preserved"), false, now)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
 			nm := maintain("one", "m", maintenancev1alpha1.PhaseReady)
 			after(time.Minute)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady, deleted)
 			o.sawMaintenance(nm, true, now)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleSucceeded), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleSucceeded), false, now)
 			after(time.Second)
 			o.saw(machine("m"), false, now)
 			o.saw(machine("n", v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleSucceeded), false, now)
@@ -230,34 +195,13 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			o.saw(kept("m", "maintenance", "Running:Preserved"), false, now)
 			maintain("one", "m", maintenancev1alpha1.PhaseReady)
 			after(5 * time.Minute)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.AnnotationNeedsRemediation, ""), false, now)
-			o.saw(kept("n", "remediation", failedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.AnnotationNeedsRemediation, ""), false, now)
+			o.saw(kept("n", "remediation", rules.FailedPreserved, v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
 			after(time.Second)
 			o.saw(machine("m"), false, now)
 			o.saw(machine("n", v1alpha1.AnnotationPowerCyclePhase, v1alpha1.PowerCycleStarting), false, now)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m was let go without a reason"), ContainSubstring("n was let go without a reason")))
 		})
-
-		It("should be blamed if it was kept for something else as well, or only", func() {
-			later := now.Add(time.Hour).UTC().Format(time.RFC3339)
-			o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+later+",maintenance="+later), false, now)
-			maintain("one", "m", maintenancev1alpha1.PhaseReady)
-			after(time.Minute)
-			maintain("one", "m", maintenancev1alpha1.PhaseReady, deleted)
-			o.saw(kept("m", "auto", failedPreserved), false, now)
-			after(time.Second)
-			o.saw(machine("m"), false, now)
-			Expect(violations()).To(ConsistOf(ContainSubstring("m was let go without a reason")))
-		})
-	})
-
-	It("P1: should not count a machine that had its time as an auto-preserved one, and is worked on", func() {
-		expired, later := now.Add(-time.Second).UTC().Format(time.RFC3339), now.Add(time.Hour).UTC().Format(time.RFC3339)
-		o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+expired+",remediation="+later), false, now)
-		o.saw(kept("n", "auto", failedPreserved), false, now)
-		Expect(violations()).To(BeEmpty())
-		o.saw(kept("m", "auto", failedPreserved, builder.NoteClaims, "auto="+later+",remediation="+later), false, now)
-		Expect(violations()).To(ConsistOf(ContainSubstring("m was one of 2"), ContainSubstring("n was one of 2")))
 	})
 
 	Describe("M10: the limit of maintenances", func() {
@@ -273,7 +217,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should be blamed on all nodes that are under maintenance together", func() {
 			maintain("more", "more", maintenancev1alpha1.PhaseScheduled)
-			Expect(violations()).To(And(HaveLen(maxParallel+1), ContainElements(ContainSubstring("0 is one of 4"), ContainSubstring("node-of-more is one of 4 nodes under maintenance, and there may be 3 (M10)"))))
+			Expect(violations()).To(And(HaveLen(maxParallel+1), ContainElements(ContainSubstring("0 is one of 4"), ContainSubstring("node-of-more is one of 4 nodes under maintenance, and there may be 3"))))
 		})
 
 		It("should not be blamed on what waits, is for the same node, is over, or for a node that is gone", func() {
@@ -301,22 +245,10 @@ var _ = Describe("oracle of machines that are worked on", func() {
 
 		It("should be blamed if nobody puts it back for longer than the back-off allows", func() {
 			node("m")
-			after(2*shortestCordon + overdue - lag - time.Second)
+			after(2*rules.ShortestCordon + overdue - lag - time.Second)
 			Expect(violations()).To(BeEmpty())
 			after(2 * time.Second)
-			Expect(violations()).To(ConsistOf(ContainSubstring("m was handed over to one, and is not cordoned for more than 1m5s (M3)")))
-		})
-
-		It("should be given more time the more often somebody takes it away, and the longest in the end", func() {
-			for range 20 {
-				node("m")
-				node("m", cordoned)
-			}
-			node("m")
-			after(longestCordon + overdue - lag - time.Second)
-			Expect(violations()).To(BeEmpty())
-			after(2 * time.Second)
-			Expect(violations()).To(HaveLen(1))
+			Expect(violations()).To(ConsistOf(ContainSubstring("m was handed over, and is not cordoned for more than 1m5s (M3)")))
 		})
 
 		DescribeTable("should not be blamed", func(reason func()) {
@@ -330,7 +262,7 @@ var _ = Describe("oracle of machines that are worked on", func() {
 			}),
 			Entry("if the maintenance ends", func() { maintain("one", "m", maintenancev1alpha1.PhaseReady, deleted) }),
 			Entry("if it was set back", func() { maintain("one", "m", maintenancev1alpha1.PhasePending) }),
-			Entry("if the machine goes", func() { o.did("m", "deleted", now); o.saw(terminating(machine("m")), false, now) }),
+			Entry("if the machine goes", func() { o.did("m", rules.Deleted, "deleted", now); o.saw(terminating(machine("m")), false, now) }),
 			Entry("while the shoot's API server is away", func() { o.shootAway(true, now) }),
 		)
 	})
@@ -346,16 +278,6 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		It("should be blamed if its host is on", func() {
 			node("m", outOfService)
 			Expect(violations()).To(ConsistOf(ContainSubstring("m its node was made safe, and its host was on (X1)")))
-		})
-
-		It("should be blamed if its host is asked to be off, or was off long before", func() {
-			host("m", false, v1alpha1.AnnotationReboot)
-			after(time.Minute)
-			host("m", true)
-			after(lag + time.Second)
-			host("m", true, v1alpha1.AnnotationReboot)
-			node("m", outOfService)
-			Expect(violations()).To(HaveLen(1))
 		})
 
 		It("should not be blamed if its host is off, or that is seen a moment later", func() {
@@ -376,33 +298,22 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		})
 	})
 
-	Describe("X5: a host that is asked to be off", func() {
-		It("should be blamed beyond its deadline, also while the shoot's API server is away", func() {
-			host("m", true, v1alpha1.AnnotationReboot)
-			o.shootAway(true, now)
-			after(30 * time.Second)
-			host("m", false, v1alpha1.AnnotationReboot)
-			after(powerOff + overdue - 30*time.Second - lag - time.Second)
-			Expect(violations()).To(BeEmpty())
-			after(2 * time.Second)
-			Expect(violations()).To(ConsistOf(ContainSubstring("m its host is asked to be off for more than 1m45s (X5)")))
-		})
-
-		It("should not be blamed while the sidecar is not there, or once it is not asked any more", func() {
-			host("m", false, v1alpha1.AnnotationReboot)
-			host("n", false, v1alpha1.AnnotationReboot)
-			after(time.Minute)
-			host("n", false)
-			after(time.Minute)
-			o.killedSidecar(now)
-			after(overdue - lag - time.Second)
-			Expect(violations()).To(BeEmpty())
-		})
+	It("X5: should blame a host that is asked to be off beyond its deadline, also while the shoot's API server is away", func() {
+		host("m", true, v1alpha1.AnnotationReboot)
+		host("n", false, v1alpha1.AnnotationReboot)
+		o.shootAway(true, now)
+		after(30 * time.Second)
+		host("m", false, v1alpha1.AnnotationReboot)
+		host("n", false)
+		after(powerOff + overdue - 30*time.Second - lag - time.Second)
+		Expect(violations()).To(BeEmpty())
+		after(2 * time.Second)
+		Expect(violations()).To(ConsistOf(ContainSubstring("m its host is asked to be off for more than 1m45s")))
 	})
 
 	It("H1: should not blame a machine whose kernel hung until it had no power", func() {
 		for _, name := range []string{"m", "n"} {
-			o.saw(kept(name, "auto", failedPreserved), false, now)
+			o.saw(kept(name, "auto", rules.FailedPreserved), false, now)
 			host(name, true)
 			after(10 * time.Minute)
 		}
@@ -414,38 +325,5 @@ var _ = Describe("oracle of machines that are worked on", func() {
 		o.saw(kept("m", "auto", "Running:Preserved"), false, now)
 		o.saw(kept("n", "auto", "Running:Preserved"), false, now)
 		Expect(violations()).To(And(ContainElement(ContainSubstring("n is taken for healthy")), Not(ContainElement(ContainSubstring("m is taken for healthy")))))
-	})
-
-	Describe("#leftovers", func() {
-		It("should tolerate what is to stay, in whatever form", func() {
-			m := machine("m", builder.NotePreservedSince, "2026-01-01T12:00:00Z/2026-01-01T13:00:00Z", builder.NoteMaintainedSince, "2026-01-01T12:00:00Z", v1alpha1.AnnotationPowerCycleRecord, "{}")
-			Expect(leftovers(m, &corev1.Node{})).To(BeEmpty())
-		})
-
-		It("should find all that work can leave", func() {
-			m := machine("m", v1alpha1.AnnotationNeedsRemediation, "", v1alpha1.AnnotationPowerCyclePhase, "Starting", v1alpha1.AnnotationRemediation, "x")
-			m.Finalizers = []string{v1alpha1.FinalizerHost, "other"}
-			n := &corev1.Node{}
-			cordoned(n)
-			n.Annotations = map[string]string{v1alpha1.AnnotationMaintenance: "x", v1alpha1.AnnotationPowerCycle: "now"}
-			n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.GroupName + "/maintenance"}, {Key: corev1.TaintNodeOutOfService}}
-			n.Status.Conditions = []corev1.NodeCondition{{Type: "Drained"}, {Type: v1alpha1.ConditionPowerCycle}}
-			Expect(leftovers(m, n)).To(ConsistOf(
-				ContainSubstring("external-remediation"), ContainSubstring("power-cycle-phase=Starting"), ContainSubstring("/remediation=x"), ContainSubstring("finalizer "+v1alpha1.FinalizerHost),
-				"Node: cordoned", ContainSubstring("Node: "+v1alpha1.AnnotationMaintenance), ContainSubstring("power-cycle=now"),
-				ContainSubstring("taint "+v1alpha1.GroupName), ContainSubstring("taint node.kubernetes.io/out-of-service"), ContainSubstring("condition Drained"), ContainSubstring("condition PowerCycle"),
-			))
-		})
-
-		It("should find what is left on a host", func() {
-			Expect(leftoversOfHost(host("m", true))).To(BeEmpty())
-			h := host("m", true)
-			h.SetAnnotations(map[string]string{v1alpha1.AnnotationHostOwner: `{"namespace":"shoot--a","cycles":[{"machine":"uid","began":"2026-03-01T12:00:00Z"}]}`})
-			Expect(leftoversOfHost(h)).To(BeEmpty(), "a history")
-			h = host("m", false)
-			h.SetAnnotations(map[string]string{v1alpha1.AnnotationReboot: "", v1alpha1.AnnotationHostOwner: `{"uid":"uid"}`})
-			Expect(leftoversOfHost(h)).To(ConsistOf(
-				"host: off", ContainSubstring("reboot.metal3.io"), ContainSubstring("power-cycle-owner")))
-		})
 	})
 })

@@ -26,6 +26,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/hosts/baremetalhost"
 	"github.com/gardener/gardener-extension-machine-preservation/test/landscape/simulator"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // What befalls machines that somebody works on: requestors ask for nodes, reboot them and give them back, and hosts are
@@ -58,15 +59,8 @@ func (c *chaos) deploy(ctx context.Context) error {
 // bit says whether a bit of the number that chooses is set. The lowest ones choose the machine.
 func (e event) bit(n int) bool { return e.which>>(16+n)&1 == 1 }
 
-func phaseOf(nm *maintenancev1alpha1.NodeMaintenance) string {
-	if condition := meta.FindStatusCondition(nm.Status.Conditions, maintenancev1alpha1.ConditionReady); condition != nil {
-		return condition.Reason
-	}
-	return ""
-}
-
 func isReady(nm *maintenancev1alpha1.NodeMaintenance) bool {
-	return phaseOf(nm) == maintenancev1alpha1.PhaseReady && nm.DeletionTimestamp == nil
+	return rules.PhaseOf(nm) == maintenancev1alpha1.PhaseReady && nm.DeletionTimestamp == nil
 }
 
 func requestorFailed(nm *maintenancev1alpha1.NodeMaintenance) bool {
@@ -152,7 +146,7 @@ func deleteMaintenance(ctx context.Context, c *chaos, e event) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return nm.Name + ", " + phaseOf(nm), c.shoot.Delete(ctx, nm)
+	return nm.Name + ", " + rules.PhaseOf(nm), c.shoot.Delete(ctx, nm)
 }
 
 func (c *chaos) patchMaintenance(ctx context.Context, nm *maintenancev1alpha1.NodeMaintenance, edit func()) error {
@@ -326,7 +320,7 @@ func (c *chaos) endMaintenances(ctx context.Context, left map[string][]string) e
 		c.oracle.mutex.Lock()
 		name := c.oracle.machineOf(nm.Spec.NodeName)
 		c.oracle.mutex.Unlock()
-		left[name] = append(left[name], fmt.Sprintf("NodeMaintenance %s is %s, finalizers %q", nm.Name, phaseOf(nm), nm.Finalizers))
+		left[name] = append(left[name], fmt.Sprintf("NodeMaintenance %s is %s, finalizers %q", nm.Name, rules.PhaseOf(nm), nm.Finalizers))
 		if requestorFailed(nm) {
 			err = c.setRequestorFailed(ctx, nm, false)
 		}
@@ -352,7 +346,7 @@ func (c *chaos) settleHosts(ctx context.Context, left map[string][]string) error
 	}
 	for i := range list.Items {
 		host := &list.Items[i]
-		if found := leftoversOfHost(host); len(found) > 0 {
+		if found := rules.LeftoversOfHost(host); len(found) > 0 {
 			left[host.GetName()] = append(left[host.GetName()], found...)
 		}
 		if _, misbehaves := host.GetAnnotations()[hosts.MisbehaviourAnnotation]; misbehaves {

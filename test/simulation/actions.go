@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // Break makes a machine's VM be in a condition; Healthy mends it.
@@ -205,7 +206,7 @@ func (a Restart) String() string { return fmt.Sprintf("%s is killed, for %s", a.
 
 func (a Restart) do(w *World) {
 	if w.oracle.disturb(a.Downtime); a.Process == sidecarName {
-		w.oracle.muteFor(a.Downtime)
+		w.oracle.excuse(rules.Mute, a.Downtime)
 	}
 	w.processes[a.Process].Restart(a.Downtime)
 }
@@ -254,9 +255,9 @@ func (a Outage) do(w *World) {
 	w.oracle.disturb(a.For)
 	switch {
 	case a.Process == sidecarName && a.Server == "shoot":
-		w.oracle.blindFor(a.For)
+		w.oracle.excuse(rules.Blind, a.For)
 	case a.Process == sidecarName:
-		w.oracle.muteFor(a.For)
+		w.oracle.excuse(rules.Mute, a.For)
 	}
 	link := w.processes[a.Process].links[a.Server]
 	link.Cut(a.Hangs)
@@ -354,7 +355,7 @@ func (a Freeze) String() string { return fmt.Sprintf("the budget allows nothing 
 
 func (a Freeze) do(w *World) {
 	until := time.Now().Add(a.For)
-	w.oracle.hinder(until)
+	w.oracle.excuse(rules.Slow, time.Until(until))
 	w.pods.freeze(until)
 }
 
@@ -380,7 +381,7 @@ func (a Stick) do(w *World) {
 			w.oracle.disturbMachine(name, a.For)
 		}
 		until := time.Now().Add(a.For)
-		w.oracle.hinder(until)
+		w.oracle.excuse(rules.Slow, time.Until(until))
 		w.pods.stick(name, a.Finalizer, until)
 	}
 }
@@ -529,7 +530,7 @@ func (a Cling) String() string {
 func (a Cling) do(w *World) {
 	if name := w.machine(a.Machine); name != "" {
 		w.oracle.disturbMachine(name, 0)
-		w.oracle.cling(a.For)
+		w.oracle.excuse(rules.Slow, a.For)
 		w.setFinalizer(name, true)
 		time.AfterFunc(a.For, func() { w.setFinalizer(name, false) })
 	}

@@ -7,13 +7,15 @@ package simulation
 import (
 	"testing"
 	"time"
+
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // TestKnownTimes is TestKnown for how long machines are kept that fail, or are asked for, again and again.
 func TestKnownTimes(t *testing.T) {
 	const (
-		kept   = "not kept > " + runningPreserved
-		failed = "Unknown:Preserved > " + failedPreserved
+		kept   = "not kept > " + rules.RunningPreserved
+		failed = "Unknown:Preserved > " + rules.FailedPreserved
 	)
 	runKnown(t, map[string]known{
 		// Had nobody asked, it would be kept for four hours.
@@ -36,7 +38,7 @@ func TestKnownTimes(t *testing.T) {
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Break{0, Healthy}},
 			{2 * time.Hour, Blink{Break{0, Dead}, 10*time.Minute + 15*time.Second}},
-		}}, seen{"Unknown:Preserved > " + runningPreserved: some, failed: 0, "terminated": 0}},
+		}}, seen{"Unknown:Preserved > " + rules.RunningPreserved: some, failed: 0, "terminated": 0}},
 		"P13: a machine is asked for long after it was kept": {History{Replicas: 2, Share: 0, Timeout: time.Hour, Longest: 3 * time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, true, "now", 0}},
 			{4 * time.Hour, Ask{0, true, "now", 0}},

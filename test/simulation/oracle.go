@@ -17,26 +17,28 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 const (
 	// calm is for how long there must have been no fault before something is blamed that it could explain.
 	calm = 6 * time.Minute
-	// soon is how long it may take until what has happened is acted on.
-	soon = time.Minute
+	// soon is how long it may take until what has happened is acted on, and recently how long machine-controller-manager may take.
+	soon     = time.Minute
+	recently = 30 * time.Minute
 	// rollTime is how long an update may take after the last thing that was done.
 	rollTime = 3 * time.Hour
 	// restTime is for how long nothing must be written at the end of a history.
 	restTime = 2 * time.Hour
-
-	failedPreserved  = "Failed:Preserved"
-	runningPreserved = "Running:Preserved"
 )
 
 // oracle sees all writes, and says what the rules do not allow. A machine or its node that something was done to lately, and
 // all of them after a fault, are only blamed for what nothing excuses.
 type oracle struct {
-	mutex   sync.Mutex
+	mutex sync.Mutex
+	world rules.World
+	excuses
 	alone   bool
 	share   int
 	timeout time.Duration
@@ -46,32 +48,15 @@ type oracle struct {
 	sets     map[string]*machinev1alpha1.MachineSet
 	pods     podRules
 	// class is the name of the newest template's MachineClass.
-	class string
-	// rolling is since when machines are replaced because of an update, rolled until when; zero for not, and never.
-	rolling, rolled time.Time
-	// scaled is when machines were last to become fewer.
-	replicas int
-	scaled   time.Time
-	// replaced is when a machine was last gone.
-	replaced time.Time
-	// disturbed is when the last fault was over, and is in the future while there is one.
-	disturbed time.Time
-	// blind is until when the sidecar could not see what becomes of nodes, mute until when it could not write Machines.
-	blind, mute time.Time
-	// clinging is until when a machine may stay that is deleted.
-	clinging time.Time
-	// advanced is when the last machine of before the update began to go, or was gone.
-	advanced     time.Time
+	class        string
+	replicas     int
 	maintenances maintenances
 	hosts        map[string]*observedHost // by their names
 
-	// freed is when a machine last gave its place back, or there were more places.
-	freed time.Time
-	// woken is when the pool's hibernation was last over.
-	woken     time.Time
 	operators operators
 	// spared are machines that were spared when the share was lowered.
 	spared []spared
+
 	// outranked are machines that were kept, and terminated in the place of others.
 	outranked []outranked
 
@@ -90,8 +75,15 @@ func newOracle(h History) *oracle {
 	if h.Alone && old {
 		share = 0 // it keeps nothing
 	}
+	world := rules.World{
+		Lasts:     map[rules.Kind]time.Duration{rules.Fault: calm, rules.Touched: calm, rules.Blind: soon, rules.Mute: soon, rules.Overwritten: soon, rules.Orphaned: rules.Forever},
+		Aftermath: recently, Late: calm, Noticed: soon, Settling: calm, PowerOff: stepTime, HoldsLate: old,
+	}
+	if h.Alone {
+		world.Late += 10 * time.Minute // machine-controller-manager looks no sooner
+	}
 	return &oracle{
-		alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 		operators: operators{least: h.Timeout, most: h.Timeout},
 	}
@@ -104,79 +96,78 @@ func (o *oracle) blame(rule, format string, args ...any) {
 	}
 }
 
+// judge blames what a judge has found of a machine.
+func (o *oracle) judge(name string, v *rules.Violation) {
+	if v != nil {
+		o.blame(v.Rule, "%s %s", name, v.Text)
+	}
+}
+
+// excuses are those of all machines, or of one.
+type excuses struct{ rules.Excuses }
+
+// since returns how long ago the last of some kinds was over: not long if it goes on, forever if there was none.
+func (e *excuses) since(kinds ...rules.Kind) time.Duration { return e.Since(time.Now(), kinds...) }
+
+// last returns when that was.
+func (e *excuses) last(kinds ...rules.Kind) time.Time { return e.Last(time.Now(), kinds...) }
+
+func (e *excuses) happens(kind rules.Kind) { e.Add(rules.At(time.Now(), kind)) }
+
+// excuse says that there is something for some time that excuses what becomes of all machines.
+func (o *oracle) excuse(kind rules.Kind, d time.Duration) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.Add(rules.Excuse{Kind: kind, From: time.Now(), Until: time.Now().Add(d)})
+}
+
 // disturb says that there is a fault for some time.
-func (o *oracle) disturb(d time.Duration) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.disturbed = later(o.disturbed, time.Now().Add(d))
-}
-
-// blindFor says that the sidecar cannot see what becomes of nodes for some time.
-func (o *oracle) blindFor(d time.Duration) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.blind = later(o.blind, time.Now().Add(d+soon))
-}
-
-// muteFor says that the sidecar cannot write Machines for some time.
-func (o *oracle) muteFor(d time.Duration) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.mute = later(o.mute, time.Now().Add(d+soon))
-}
+func (o *oracle) disturb(d time.Duration) { o.excuse(rules.Fault, d) }
 
 func (o *oracle) disturbMachine(name string, d time.Duration) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	s := o.subject(name)
-	s.disturbed = later(s.disturbed, time.Now().Add(d))
+	o.subject(name).Add(rules.Excuse{Kind: rules.Touched, From: time.Now(), Until: time.Now().Add(d)})
 }
 
 func (o *oracle) ask(name, value string, onNode bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	s := o.subject(name)
-	s.asked, s.askedAt, s.disturbed = true, time.Now(), later(s.disturbed, time.Now())
+	s.asked, s.askedAt = true, time.Now()
+	s.happens(rules.Touched)
 	switch {
 	case value == v1alpha1.RequestFalse:
-		s.denied, s.vetoed = time.Now(), time.Now()
+		s.happens(rules.Withdrawn)
+		s.happens(rules.Vetoed)
 	case value == "":
-		s.denied = time.Now()
+		s.happens(rules.Withdrawn)
 	case value == nonsense && !onNode && s.holdsByItself():
-		s.overwritten = time.Now()
+		s.happens(rules.Overwritten)
 	}
 }
 
 func (o *oracle) scale(replicas int) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	switch {
-	case replicas < o.replicas:
-		o.scaled = time.Now()
-	case o.replicas == 0 && replicas > 0:
-		o.woken = time.Now()
+	if replicas < o.replicas {
+		o.happens(rules.ScaledDown)
 	}
+	o.goesOn(rules.Hibernated, replicas == 0)
 	o.replicas = replicas
 }
 
 func (o *oracle) roll(class string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	if o.class = class; o.rolling.IsZero() {
-		o.rolling = time.Now()
+	if o.class = class; !o.isRolling(0) {
+		o.Add(rules.Excuse{Kind: rules.RollingUpdate, From: time.Now()})
 	}
-}
-
-// cling says that a machine that is deleted may stay for some time, which others may have to wait for.
-func (o *oracle) cling(d time.Duration) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.clinging = later(o.clinging, time.Now().Add(d))
 }
 
 // isCalm says that nothing has happened for so long that everything about a machine must be as it is to be.
 func (o *oracle) isCalm(s *subject) bool {
-	return time.Since(o.disturbed) > calm && time.Since(s.disturbed) > calm && time.Since(s.changed) > soon
+	return o.since(rules.Fault) > calm && s.since(rules.Touched) > calm && time.Since(s.changed) > soon
 }
 
 // observe is called with each change.
@@ -216,13 +207,18 @@ func (o *oracle) observeSets() {
 			old = true
 		}
 	}
-	if newest && !old && !o.rolling.IsZero() {
-		o.rolling, o.rolled = time.Time{}, time.Now()
+	if newest && !old && o.isRolling(0) {
+		o.Ends(rules.RollingUpdate, time.Now())
 	}
 }
 
 // isReplaced says that machines are replaced because of an update, or were a moment ago.
-func (o *oracle) isReplaced() bool { return !o.rolling.IsZero() || recent(o.rolled) }
+func (o *oracle) isReplaced() bool { return o.since(rules.RollingUpdate) < recently }
+
+// isRolling says that an update goes on for some time.
+func (o *oracle) isRolling(d time.Duration) bool {
+	return o.GoesOn(rules.RollingUpdate) && time.Since(o.Excuses[rules.RollingUpdate].From) >= d
+}
 
 // observeEvent is called with each Event of ours about a machine.
 func (o *oracle) observeEvent(name, reason string) {
@@ -236,9 +232,9 @@ func (o *oracle) observeEvent(name, reason string) {
 
 // checkReplaced notes a machine that is terminated as it has failed, and would have had a place if there was no update.
 func (o *oracle) checkReplaced(s *subject, before *machinev1alpha1.Machine, change *Change) {
-	if !o.rolling.IsZero() && time.Since(o.rolling) > calm && time.Since(o.disturbed) > healthTimeout+calm && time.Since(s.disturbed) > calm && !o.alone &&
+	if o.isRolling(calm) && o.since(rules.Fault) > healthTimeout+calm && s.since(rules.Touched) > calm && !o.alone &&
 		!s.everKept && !s.asked && !s.worked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
-		len(o.places(false)) < o.share && time.Since(o.freed) > soon {
+		len(o.places(false)) < o.share && o.since(rules.PlaceFreed) > soon {
 		o.replacements[change.name] = time.Now()
 	}
 }
@@ -288,14 +284,14 @@ func (o *oracle) look() {
 	o.lookAtHosts()
 	o.lookAtOperators()
 	o.lookAtSpared()
-	if !o.rolling.IsZero() {
+	if o.isRolling(0) {
 		// MCM 0.61 replaces one after the other, and each may have pods that hold its drain up.
-		last := later(later(o.rolling, o.advanced), later(later(o.disturbed, o.clinging), o.pods.hindered))
+		last := later(o.Excuses[rules.RollingUpdate].From, o.last(rules.Slow, rules.Fault))
 		for _, s := range o.machines {
-			last = later(last, s.disturbed)
+			last = later(last, s.last(rules.Touched))
 		}
 		if now.Sub(last) > rollTime {
-			o.blame("P3", "the update has not ended that has begun at %s", o.rolling.Format(time.TimeOnly))
+			o.blame("P3", "the update has not ended that has begun at %s", o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
@@ -343,12 +339,17 @@ func (o *oracle) rest(w *World) {
 		switch {
 		case s.machine == nil || s.node == nil || s.machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning || !s.unhealthy.IsZero():
 			o.blame("rest", "%s is not a healthy machine", name)
-		case s.record.kept || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
+		case s.record.Kept || s.machine.Status.CurrentStatus.PreserveExpiryTime != nil:
 			o.blame("rest", "%s is still kept", name)
-		case s.node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "" || len(s.node.Spec.Taints) > 0 || s.node.Spec.Unschedulable:
-			o.blame("rest", "the node of %s still has marks: %v, %v", name, s.node.Annotations, s.node.Spec.Taints)
+		case len(s.node.Spec.Taints) > 0:
+			o.blame("rest", "the node of %s still has taints: %v", name, s.node.Spec.Taints)
 		case s.suspicious != "":
 			o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
+		case !o.alone:
+			// A request that nobody withdraws stays.
+			if left := rules.Leftovers(s.machine, s.node, v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout, builder.NoteSpentRequest); len(left) > 0 {
+				o.blame("rest", "of %s is left %q", name, left)
+			}
 		}
 	}
 	o.restOfPods()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // count is from when on the time is counted for which a machine may be kept: by people and the share (P13), or for maintenances
@@ -71,18 +72,18 @@ func (o *oracle) recount(name string) {
 	if s == nil || s.machine == nil {
 		return
 	}
-	isCalm := time.Since(o.disturbed) > calm
+	isCalm := o.since(rules.Fault) > calm
 	healthy := s.node != nil && s.unhealthy.IsZero() && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
 	_, onMachine := s.machine.Annotations[v1alpha1.AnnotationPreserve]
 	asked, onNode := s.requested()
-	left := healthy && !s.record.kept
-	s.kept.follow(s.record.phase != "" && slices.ContainsFunc(slices.Collect(maps.Keys(s.record.claims)), isAsking),
+	left := healthy && !s.record.Kept
+	s.kept.follow(s.record.Phase != "" && s.record.IsAsked(),
 		left && !onMachine && !onNode && s.machine.Status.CurrentStatus.PreserveExpiryTime == nil, left && asked != v1alpha1.RequestNow, isCalm)
 
 	maintained := o.maintenances.of(name) != nil
-	_, marked := s.record.claims[v1alpha1.CauseMaintenance]
-	counts := maintained && len(marksOfMaintenance(s.node)) > 0 // nobody asks as long as the node cannot be written to
-	s.maintained.follow(counts, healthy && !maintained && !marked && len(marksOfMaintenance(s.node)) == 0, healthy && !maintained, isCalm)
+	_, marked := s.record.Claims[v1alpha1.CauseMaintenance]
+	counts := maintained && len(rules.MarksOfMaintenance(s.node)) > 0 // nobody asks as long as the node cannot be written to
+	s.maintained.follow(counts, healthy && !maintained && !marked && len(rules.MarksOfMaintenance(s.node)) == 0, healthy && !maintained, isCalm)
 }
 
 // requested returns the request for a machine as it is written, and whether that is on its node.
@@ -101,25 +102,22 @@ func requestedOf(machine *machinev1alpha1.Machine, node *corev1.Node) (value str
 	return value, onNode
 }
 
-// isAsking says that a claim is one of people, or of the share.
-func isAsking(cause string) bool { return !isWork(cause) }
-
 // checkWork blames that we let go of a machine that somebody works on, whatever else has kept it (P13).
-func (o *oracle) checkWork(name string, s *subject, was record) {
-	_, maintained := was.claims[v1alpha1.CauseMaintenance]
-	_, cycled := was.claims[v1alpha1.CauseRemediation]
+func (o *oracle) checkWork(name string, s *subject, was rules.Machine) {
+	_, maintained := was.Claims[v1alpha1.CauseMaintenance]
+	_, cycled := was.Claims[v1alpha1.CauseRemediation]
 	switch {
-	case s.record.kept || !was.kept || s.machine.DeletionTimestamp != nil || time.Since(o.disturbed) <= calm || recent(s.denied) || o.operators.forbidden || recent(o.operators.vetoed) || o.replicas == 0:
+	case s.record.Kept || !was.Kept || s.machine.DeletionTimestamp != nil || o.since(rules.Fault) <= calm || s.since(rules.Withdrawn) < recently || o.since(rules.Forbidden, rules.Hibernated) < recently:
 	case maintained && o.isMaintained(name, s):
 		o.blame("M12", "%s is let go of, and its node is under maintenance", name)
-	case cycled && isPowerCycled(s.machine) && !o.isOverruled():
+	case cycled && s.record.IsCycled() && !o.isOverruled():
 		o.blame("X10", "%s is let go of, and its host is being power-cycled", name)
 	}
 }
 
 // checkCounts is called with each write of a machine by us that is not being deleted.
 func (o *oracle) checkCounts(name string, s *subject, before *machinev1alpha1.Machine) {
-	if time.Since(o.disturbed) <= calm {
+	if o.since(rules.Fault) <= calm {
 		return
 	}
 	isDropped := func(annotation string) bool {
@@ -140,9 +138,9 @@ func (o *oracle) lookAtCounts(name string, s *subject) {
 	if o.alone {
 		return
 	}
-	for _, cause := range slices.Sorted(maps.Keys(s.record.claims)) {
-		expiry := s.record.claims[cause]
-		if first := s.kept.shortest.first; isAsking(cause) && !first.IsZero() && s.editedAt.IsZero() && expiry.After(first.Add(o.longest+soon)) {
+	for _, cause := range slices.Sorted(maps.Keys(s.record.Claims)) {
+		expiry := s.record.Claims[cause]
+		if first := s.kept.shortest.first; rules.IsAsking(cause) && !first.IsZero() && s.editedAt.IsZero() && expiry.After(first.Add(o.longest+soon)) {
 			o.blame("P13", "%s is kept as %s until %s, and may be kept for %s from %s on", name, cause, expiry.Format(time.DateTime), o.longest, first.Format(time.DateTime))
 		}
 		// After a maintenance the machine has some time left to become healthy (M13).
@@ -151,10 +149,10 @@ func (o *oracle) lookAtCounts(name string, s *subject) {
 		}
 	}
 
-	asking := s.record.phase != "" && slices.ContainsFunc(slices.Collect(maps.Keys(s.record.claims)), isAsking)
+	asking := s.record.Phase != "" && s.record.IsAsked()
 	asked, _ := s.requested() // what is not heeded does not bring it back
-	o.lookAtCount("P13", name, s, builder.NotePreservedSince, s.kept.longest.quiet, asking, !s.record.kept && asked != v1alpha1.RequestNow)
-	_, claimed := s.record.claims[v1alpha1.CauseMaintenance]
+	o.lookAtCount("P13", name, s, builder.NotePreservedSince, s.kept.longest.quiet, asking, !s.record.Kept && asked != v1alpha1.RequestNow)
+	_, claimed := s.record.Claims[v1alpha1.CauseMaintenance]
 	maintained := o.maintenances.of(name) != nil
 	o.lookAtCount("M12", name, s, builder.NoteMaintainedSince, s.maintained.longest.quiet, claimed && maintained, !claimed && !maintained && time.Since(o.maintenances.changed[name]) > calm)
 }

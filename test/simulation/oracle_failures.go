@@ -10,7 +10,7 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // margin is how long before its deadline a machine is held at most.
@@ -26,33 +26,30 @@ type failure struct {
 	promised time.Time
 }
 
-// isFailing says that the machine is held because it has failed, or is about to.
-func (r record) isFailing() bool { return r.kept && (r.failing || r.phase == failedPreserved) }
-
 // observeFailure follows a machine that is kept, and fails. Asking never shortens (T2).
-func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
+func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
 	now, f := time.Now(), &s.failure
 	if change.By == sidecarName {
 		o.checkPromise(name, s, before, was)
-		if is := s.record; was.failing && was.phase != "" && was.phase != failedPreserved && is.kept && !is.isFailing() &&
-			!s.worked && s.askedAt.Before(f.near) && f.steady.After(now) && is.written.Sub(f.steady).Abs() > time.Second {
-			o.blame("H4", "%s has not failed, is to be kept until %s, and was to be kept until %s before", name, is.written.Format(time.DateTime), f.steady.Format(time.DateTime))
+		if is := s.record; was.Failing && was.Phase != "" && was.Phase != rules.FailedPreserved && is.Kept && !is.IsFailing() &&
+			!s.worked && s.askedAt.Before(f.near) && f.steady.After(now) && is.Written.Sub(f.steady).Abs() > time.Second {
+			o.blame("H4", "%s has not failed, is to be kept until %s, and was to be kept until %s before", name, is.Written.Format(time.DateTime), f.steady.Format(time.DateTime))
 		}
 	}
 	switch {
-	case !s.record.kept:
+	case !s.record.Kept:
 		*f = failure{}
-	case !s.record.isFailing():
-		f.steady, f.at = s.record.written, time.Time{}
-	case !was.isFailing():
+	case !s.record.IsFailing():
+		f.steady, f.at = s.record.Written, time.Time{}
+	case !was.IsFailing():
 		f.near = now
 	}
-	if s.record.phase != failedPreserved || was.phase == failedPreserved || was.phase == "" {
+	if s.record.Phase != rules.FailedPreserved || was.Phase == rules.FailedPreserved || was.Phase == "" {
 		return
 	}
 	*f = failure{near: f.near, steady: f.steady}
-	_, asked := was.claims[v1alpha1.CauseNow]
-	if change.By != sidecarName || s.unhealthy.IsZero() || !asked && !was.auto || workedOn(before) || workedOn(s.machine) || o.isOverruled() ||
+	_, asked := was.Claims[v1alpha1.CauseNow]
+	if change.By != sidecarName || s.unhealthy.IsZero() || !asked && !was.IsAuto(time.Now()) || was.IsWorkedOn(time.Now().Add(-soon)) || s.record.IsWorkedOn(time.Now().Add(-soon)) || o.isOverruled() ||
 		len(o.takenBeside(s)) >= o.share || o.alone {
 		return
 	}
@@ -66,9 +63,8 @@ func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1
 // lookAtUnkept blames that a machine has failed, is still there as others are to go first, and has not got the place that there is.
 func (o *oracle) lookAtUnkept(name string, s *subject) {
 	status := s.machine.Status.CurrentStatus
-	_, released := builder.Noted(s.machine)[builder.NoteReleased]
 	if s.unhealthy.IsZero() || status.Phase != machinev1alpha1.MachineUnknown || time.Since(status.LastUpdateTime.Time) <= healthTimeout+soon ||
-		s.asked || released || s.machine.Spec.ProviderID == "" || s.kept.isUsedUp(o.longest) || o.isOverruled() || o.alone {
+		s.asked || !s.record.Released.IsZero() || s.machine.Spec.ProviderID == "" || s.kept.isUsedUp(o.longest) || o.isOverruled() || o.alone {
 		return
 	}
 	if taken := o.takenBeside(s); len(taken) < o.share {
@@ -79,14 +75,14 @@ func (o *oracle) lookAtUnkept(name string, s *subject) {
 // takenBeside are the places that others have, or give back now.
 func (o *oracle) takenBeside(s *subject) (names []string) {
 	for name, other := range o.machines {
-		if other == s || other.machine == nil || onlyWorkedOn(other.machine) {
+		if other == s || other.machine == nil || other.record.IsOnlyWorkedOn(time.Now()) {
 			continue
 		}
-		if other.machine.DeletionTimestamp == nil && (other.record.isFailing() || !other.placed.IsZero()) {
+		if other.machine.DeletionTimestamp == nil && (other.record.IsFailing() || !other.placed.IsZero()) {
 			names = append(names, name)
 		}
 	}
-	if time.Since(o.freed) <= soon {
+	if o.since(rules.PlaceFreed) <= soon {
 		names = append(names, "one that was")
 	}
 	return names
@@ -99,16 +95,16 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 	if f.at.IsZero() || time.Since(f.at) <= soon {
 		return
 	}
-	calmly := time.Since(o.disturbed) > calm && time.Now().After(s.disturbed) && !s.denied.After(f.at.Add(-soon)) && !o.isOverruled() && !workedOn(s.machine)
+	calmly := o.since(rules.Fault) > calm && s.since(rules.Touched) > 0 && !s.last(rules.Withdrawn).After(f.at.Add(-soon)) && !o.isOverruled() && !s.record.IsWorkedOn(time.Now().Add(-soon))
 	f.at = time.Time{}
-	if !calmly || s.record.phase != failedPreserved || len(o.takenBeside(s)) >= o.share {
+	if !calmly || s.record.Phase != rules.FailedPreserved || len(o.takenBeside(s)) >= o.share {
 		return
 	}
-	auto, ok := s.record.claims[v1alpha1.CauseAuto]
+	auto, ok := s.record.Claims[v1alpha1.CauseAuto]
 	switch {
 	case !ok || auto.Before(f.owed):
 		o.blame("T2", "%s has failed, the share of %d has room beside %q, and it is kept until %s as %v, not until %s",
-			name, o.share, o.takenBeside(s), s.record.expiry.Format(time.DateTime), s.record.claims, f.owed.Format(time.DateTime))
+			name, o.share, o.takenBeside(s), s.record.Expiry.Format(time.DateTime), s.record.Claims, f.owed.Format(time.DateTime))
 	default:
 		f.promised = auto
 		o.seen["promised"]++
@@ -117,16 +113,16 @@ func (o *oracle) lookAtFailure(name string, s *subject) {
 
 // checkPromise blames that we let go of a machine that is to be kept whatever becomes of what was asked for. machine-controller-
 // manager 0.62 may have ended that itself: the request that was withdrawn was what had it hold the machine.
-func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.Machine, was record) {
+func (o *oracle) checkPromise(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine) {
 	f := &s.failure
-	if !f.promised.After(time.Now().Add(5*time.Second)) || s.machine.DeletionTimestamp != nil || !was.kept || o.isOverruled() ||
-		recent(s.vetoed) || recent(s.overwritten) || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
+	if !f.promised.After(time.Now().Add(5*time.Second)) || s.machine.DeletionTimestamp != nil || !was.Kept || o.isOverruled() ||
+		s.since(rules.Vetoed) < recently || s.since(rules.Overwritten) < recently || !old && before.Status.CurrentStatus.PreserveExpiryTime == nil {
 		return
 	}
 	switch {
-	case !s.record.kept:
+	case !s.record.Kept:
 		o.blame("T2", "%s is let go of, and was to be kept until %s, whatever was asked for", name, f.promised.Format(time.DateTime))
-	case s.record.written.Before(f.promised.Add(-time.Second)):
-		o.blame("T2", "%s is to be kept until %s, and was until %s, whatever was asked for", name, s.record.written.Format(time.DateTime), f.promised.Format(time.DateTime))
+	case s.record.Written.Before(f.promised.Add(-time.Second)):
+		o.blame("T2", "%s is to be kept until %s, and was until %s, whatever was asked for", name, s.record.Written.Format(time.DateTime), f.promised.Format(time.DateTime))
 	}
 }

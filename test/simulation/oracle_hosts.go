@@ -6,7 +6,6 @@ package simulation
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,20 +14,16 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
-// observedHost is a host as it was written last.
+// observedHost is what is known of a host, and whether somebody else keeps it off.
 type observedHost struct {
-	machine string
-	owner   types.UID
-	// requested is since when it is asked by us to be off; zero for not.
-	requested time.Time
-	on, taken bool
+	rules.Host
+
+	taken bool
 }
 
 // cycled is what the oracle knows of the power cycles of a machine.
@@ -47,57 +42,47 @@ func (o *oracle) observeHost(change *Change) {
 		o.hosts = map[string]*observedHost{}
 	}
 	before := cmp.Or(o.hosts[change.name], &observedHost{})
-	after := &observedHost{requested: before.requested}
+	after := &observedHost{Host: before.Host}
+	after.See(change.Object, time.Now())
+	_, after.taken = change.Object.GetAnnotations()[rebootOther]
 	o.hosts[change.name] = after
-	after.machine, _, _ = unstructured.NestedString(change.Object.Object, "spec", "consumerRef", "name")
-	after.on, _, _ = unstructured.NestedBool(change.Object.Object, "status", "poweredOn")
-	annotations := change.Object.GetAnnotations()
-	_, after.taken = annotations[rebootOther]
-	owner := struct{ UID types.UID }{}
-	if json.Unmarshal([]byte(annotations[v1alpha1.AnnotationHostOwner]), &owner) == nil {
-		after.owner = owner.UID
-	}
-	_, requested := annotations[v1alpha1.AnnotationReboot]
-	switch {
-	case !requested:
-		after.requested = time.Time{}
-	case before.requested.IsZero():
-		after.requested = time.Now()
+	if before.Asked.IsZero() && !after.Asked.IsZero() {
 		o.seen["host is asked to be off"]++
 		o.checkPowerOff(change.name, before, after)
 	}
-	if before.on && !after.on && requested {
+	requested := !after.Asked.IsZero()
+	if before.On && !after.On && requested {
 		o.seen["host is off"]++
 	}
-	if requested != (after.owner != "") {
-		o.blame("X2", "%s is asked to be off: %t, by %q", change.name, requested, after.owner)
+	if requested != (after.Owner != "") {
+		o.blame("X2", "%s is asked to be off: %t, by %q", change.name, requested, after.Owner)
 	}
 }
 
 // checkPowerOff blames a request for a host that there must be none of.
 func (o *oracle) checkPowerOff(name string, before, host *observedHost) {
-	s := o.machines[host.machine]
+	s := o.machines[host.Machine]
 	switch {
-	case s == nil || s.machine == nil || s.machine.UID != host.owner:
-		o.blame("X2", "%s is asked to be off for %s, and is the host of %q", name, host.owner, host.machine)
+	case s == nil || s.machine == nil || s.machine.UID != host.Owner:
+		o.blame("X2", "%s is asked to be off for %s, and is the host of %q", name, host.Owner, host.Machine)
 		return
-	case !before.on:
+	case !before.On:
 		o.blame("X1", "%s is asked to be off, and is so already", name)
 	case host.taken:
 		o.blame("X14", "%s is asked to be off, and is kept off by somebody else", name)
 	case s.machine.DeletionTimestamp != nil:
-		o.blame("X8", "%s is asked to be off, and its machine %s is being deleted", name, host.machine)
-	case !o.rolling.IsZero() && time.Since(o.rolling) > calm && time.Since(o.disturbed) > calm:
-		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.rolling.Format(time.TimeOnly))
-	case !slices.Contains(causesOf(s.machine), v1alpha1.CauseRemediation):
-		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.machine, causesOf(s.machine))
+		o.blame("X8", "%s is asked to be off, and its machine %s is being deleted", name, host.Machine)
+	case o.isRolling(calm) && o.since(rules.Fault) > calm:
+		o.blame("X8", "%s is asked to be off, and the machines are being replaced since %s", name, o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
+	case !slices.Contains(s.record.CausesSince(time.Now()), v1alpha1.CauseRemediation):
+		o.blame("X10", "%s is asked to be off, and its machine %s is kept for %q", name, host.Machine, s.record.CausesSince(time.Now()))
 	case s.node != nil && metav1.HasAnnotation(s.node.ObjectMeta, v1alpha1.AnnotationMaintenance):
-		o.blame("X8", "%s is asked to be off, and the node of %s is under maintenance", name, host.machine)
+		o.blame("X8", "%s is asked to be off, and the node of %s is under maintenance", name, host.Machine)
 	case !s.cycled.off.IsZero() && !o.isSettled(s):
 		o.blame("X6", "%s is asked to be off again after %s, and its node was not settled", name, time.Since(s.cycled.off))
 	}
 	for other, h := range o.hosts {
-		if other != name && !h.requested.IsZero() {
+		if other != name && !h.Asked.IsZero() {
 			o.blame("X8", "%s is asked to be off, and so is %s", name, other)
 		}
 	}
@@ -113,8 +98,8 @@ func (o *oracle) isSettled(s *subject) bool {
 }
 
 // observeCycle is called with each change of a machine.
-func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.Machine) {
-	if _, needs := s.machine.Annotations[v1alpha1.AnnotationNeedsRemediation]; !needs {
+func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine) {
+	if !s.record.CycleAsked {
 		s.cycled.asked = time.Time{}
 	} else if s.cycled.asked.IsZero() {
 		s.cycled.asked = time.Now()
@@ -122,7 +107,7 @@ func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.M
 	if before == nil {
 		return
 	}
-	from, to := before.Annotations[v1alpha1.AnnotationPowerCyclePhase], s.machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]
+	from, to := was.Cycle, s.record.Cycle
 	if from == to {
 		return
 	}
@@ -131,35 +116,32 @@ func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.M
 	if to == v1alpha1.PowerCycleSucceeded && (s.node == nil || s.node.Status.NodeInfo.BootID == s.cycled.bootID || !s.unhealthy.IsZero()) {
 		o.blame("X13", "the power cycle of %s is a success, and its node is not back", name)
 	}
-	if isPowerCycled(before) || !isPowerCycled(s.machine) {
+	if was.IsCycled() || !s.record.IsCycled() {
 		return
 	}
 	for other, t := range o.machines {
-		if other != name && t.machine != nil && isPowerCycled(t.machine) {
+		if other != name && t.machine != nil && t.record.IsCycled() {
 			o.blame("X8", "a power cycle of %s begins while %s has one", name, other)
 		}
 	}
 }
 
-func isOutOfService(node *corev1.Node) bool {
-	return hasTaint(node, corev1.TaintNodeOutOfService)
-}
-
 // observeCycledNode is called with each change of a node, before it is known whether that is healthy.
 func (o *oracle) observeCycledNode(change *Change, before, after *corev1.Node) {
-	if before == nil || change.By != sidecarName || isOutOfService(before) || !isOutOfService(after) {
+	if before == nil || change.By != sidecarName || rules.IsOutOfService(before) || !rules.IsOutOfService(after) {
 		return
 	}
 	o.seen["node is out of service"]++
-	for name, h := range o.hosts {
-		if h.machine == change.name {
-			if h.on || h.requested.IsZero() {
-				o.blame("X1", "the node of %s is made safe, and %s is on: %t, asked to be off: %t", change.name, name, h.on, !h.requested.IsZero())
-			}
-			return
+	var host *rules.Host
+	for _, h := range o.hosts {
+		if h.Machine == change.name {
+			host = &h.Host
 		}
 	}
-	o.blame("X1", "the node of %s is made safe, and has no host", change.name)
+	o.judge(change.name, o.world.MadeSafe(host, time.Now()))
+	if host != nil && host.Asked.IsZero() {
+		o.blame("X1", "the node of %s is made safe, and its host is not asked to be off", change.name)
+	}
 }
 
 // settle follows the health of a node.
@@ -186,17 +168,17 @@ func (o *oracle) lookAtCycle(name string, s *subject) {
 		}
 		return
 	}
-	phase := s.machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]
+	phase := s.record.Cycle
 	switch since := time.Since(s.cycled.phase); {
-	case isPowerCycled(s.machine) && !s.record.kept && !o.isOverruled() && time.Since(s.vetoed) > calm &&
-		builder.Noted(s.machine)[builder.NoteReleased] == "": // it is on its way out, however long machine-controller-manager takes for that
+	case s.record.IsCycled() && !s.record.Kept && !o.isOverruled() && s.since(rules.Vetoed) > calm &&
+		s.record.Released.IsZero(): // it is on its way out, however long machine-controller-manager takes for that
 		o.blame("X10", "%s is %s, and not kept", name, phase)
-	case isPowerCycled(s.machine) && since > stepTime+calm:
+	case s.record.IsCycled() && since > stepTime+calm:
 		o.blame("X5", "%s is %s for %s", name, phase, since)
 	case phase == "" && !s.cycled.asked.IsZero() && time.Since(s.cycled.asked) > calm:
 		o.blame("X12", "a power cycle of %s was asked for, and nobody has taken note", name)
 	case s.node == nil:
-	case phase == "" && isOutOfService(s.node) && !s.cycled.healthy.IsZero() && time.Since(s.cycled.healthy) > settledTime+calm:
+	case phase == "" && rules.IsOutOfService(s.node) && !s.cycled.healthy.IsZero() && time.Since(s.cycled.healthy) > settledTime+calm:
 		o.blame("X15", "the node of %s is back, and still out of service", name)
 	case phase == "" && slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.ConditionPowerCycle }):
 		o.blame("X15", "the node of %s still shows a power cycle", name)
@@ -208,19 +190,11 @@ func (o *oracle) lookAtCycle(name string, s *subject) {
 
 // lookAtHosts blames hosts that are left off.
 func (o *oracle) lookAtHosts() {
-	if time.Since(o.disturbed) <= calm {
-		return
-	}
 	for _, name := range slices.Sorted(maps.Keys(o.hosts)) {
 		h := o.hosts[name]
-		if h.requested.IsZero() {
-			continue
-		}
-		s := o.machines[h.machine]
-		gone := s == nil || s.machine == nil || s.machine.UID != h.owner
-		if asked := time.Since(h.requested); asked > stepTime+calm || gone && asked > calm {
-			o.blame("X2", "%s is asked to be off for %s since %s, its machine is gone: %t", name, h.owner, asked, gone)
-		}
+		s := o.machines[h.Machine]
+		gone := s == nil || s.machine == nil || s.machine.UID != h.Owner
+		o.judge(name, o.world.KeptOff(&h.Host, gone, time.Now(), o.Excuses))
 	}
 }
 
@@ -228,22 +202,10 @@ func (o *oracle) lookAtHosts() {
 func (o *oracle) restOfCycles() {
 	for _, name := range slices.Sorted(maps.Keys(o.hosts)) {
 		switch h := o.hosts[name]; {
-		case !h.requested.IsZero():
+		case !h.Asked.IsZero():
 			o.blame("X2", "%s is still asked to be off", name)
-		case h.machine != "" && !h.on:
+		case h.Machine != "" && !h.On:
 			o.blame("X2", "%s is still off", name)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
-		if s := o.machines[name]; s.machine != nil {
-			for _, key := range []string{v1alpha1.AnnotationPowerCyclePhase, v1alpha1.AnnotationPowerCycleAttempt, v1alpha1.AnnotationRemediation} {
-				if value, ok := s.machine.Annotations[key]; ok {
-					o.blame("X15", "%s still has %s=%s", name, key, value)
-				}
-			}
-			if slices.Contains(s.machine.Finalizers, v1alpha1.FinalizerHost) {
-				o.blame("X2", "%s still has the finalizer of its host", name)
-			}
 		}
 	}
 }

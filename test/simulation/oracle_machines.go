@@ -8,23 +8,22 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-	"github.com/gardener/machine-controller-manager/pkg/util/provider/machineutils"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // subject is a machine as it was written last.
 type subject struct {
 	machine *machinev1alpha1.Machine
-	record  record
+	record  rules.Machine
 	node    *corev1.Node
+	cordon  rules.Cordon
 	// everKept says that the machine has, or had, a record, asked that a person has asked for something.
 	everKept, asked bool
 	// expired says that the machine was let go of as its expiry had come.
@@ -34,26 +33,20 @@ type subject struct {
 	cycled cycled
 	// keptSince is since when it is kept, placed since when it uses a place.
 	keptSince, placed time.Time
-	// denied is when a person last asked for the end of the preservation, vetoed for it as an order, askedAt for anything.
-	denied, vetoed, askedAt time.Time
+	// askedAt is when a person has last asked for anything.
+	askedAt time.Time
 	// kept and maintained are from when on the time is counted for which people and the share, and maintenances, may keep it.
 	kept, maintained count
 	failure          failure
-	// unheld says that MCM 0.61 has taken the machine for Running, after an outage, since it was last held.
-	unheld bool
-	// overwritten is when a person last put something invalid in the place of the hold of a failed machine.
-	overwritten time.Time
-	// orphaned says that the node was taken away from the machine, which machine-controller-manager terminates then.
-	orphaned bool
+	excuses
 	// unhealthy is since when the node cannot be healthy (H1); zero if it can.
 	unhealthy time.Time
-	// disturbed is when something was last done to the machine or its node, changed when it last took another course.
-	disturbed, changed time.Time
+	// changed is when it last took another course.
+	changed time.Time
 	// suspicious is a write by us that has no reason until the machine is kept.
 	suspicious string
-	// edited is until when an operator has let the machine be kept at editedAt, forbidden says that operators forbid to keep it.
+	// edited is until when an operator has let the machine be kept at editedAt.
 	edited, editedAt time.Time
-	forbidden        bool
 	// begun is when we last began to keep it, told when an Event last said so, and ended when what a person asked for had its time.
 	begun, told, ended time.Time
 	// nativeSince is since when machine-controller-manager keeps it by itself; zero for not.
@@ -84,41 +77,41 @@ func (o *oracle) observeMachine(change *Change) {
 	before, was := s.machine, s.record
 	s.machine = fromUnstructured[machinev1alpha1.Machine](change.Object)
 	s.machine.Name = change.name
-	o.observeCycle(change.name, s, before)
 	defer o.recount(change.name)
-	if s.record = o.recordOf(s.machine); s.record.kept {
+	if s.record = o.recordOf(s.machine); s.record.Kept {
 		s.everKept, s.suspicious = true, ""
 	}
+	o.observeCycle(change.name, s, before, was)
 	if before == nil {
 		return
 	}
 	is := s.machine.Status.CurrentStatus
 	switch {
 	case change.By == sidecarName && !is.LastUpdateTime.Equal(&before.Status.CurrentStatus.LastUpdateTime):
-		s.unheld = false
+		delete(s.Excuses, rules.Unheld)
 	case old && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && is.Phase == machinev1alpha1.MachineRunning:
-		s.unheld = true
+		s.Add(rules.Excuse{Kind: rules.Unheld, From: time.Now()})
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		if s.machine.Spec.Class.Name != o.class {
-			o.advanced = time.Now()
+			o.happens(rules.Slow)
 		}
 		if !s.placed.IsZero() {
-			o.freed = time.Now()
+			o.happens(rules.PlaceFreed)
 		}
 	}
 	o.observeSets()
 	o.observeFailure(change.name, s, before, was, change)
 	o.checkRecord(s, before, was, change)
 	switch {
-	case was.kept && !s.record.kept && was.phase == failedPreserved && !was.expiry.After(time.Now()):
+	case was.Kept && !s.record.Kept && was.Phase == rules.FailedPreserved && !was.Expiry.After(time.Now()):
 		s.expired = true
-	case s.expired && s.record.kept && !s.asked && !s.worked:
-		o.blame("T8", "%s was let go of at its expiry, and %s keeps it again until %s", change.name, change.By, s.record.expiry.Format(time.DateTime))
+	case s.expired && s.record.Kept && !s.asked && !s.worked:
+		o.blame("T8", "%s was let go of at its expiry, and %s keeps it again until %s", change.name, change.By, s.record.Expiry.Format(time.DateTime))
 	}
-	if was.phase != s.record.phase {
+	if was.Phase != s.record.Phase {
 		s.changed = time.Now()
-		o.seen[cmp.Or(was.phase, "not kept")+" > "+cmp.Or(s.record.phase, "not kept")]++
+		o.seen[cmp.Or(was.Phase, "not kept")+" > "+cmp.Or(s.record.Phase, "not kept")]++
 	}
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
@@ -129,26 +122,24 @@ func (o *oracle) observeMachine(change *Change) {
 			o.checkWork(change.name, s, was)
 		}
 	}
-	switch native := is.PreserveExpiryTime != nil && !s.record.kept; {
+	switch native := is.PreserveExpiryTime != nil && !s.record.Kept; {
 	case !native:
 		s.nativeSince = time.Time{}
 	case s.nativeSince.IsZero():
 		s.nativeSince = time.Now()
 	}
-	healed := was.phase == failedPreserved && s.record.phase == runningPreserved
-	if o.alone {
-		healed = change.By == machineControllerName && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineUnknown && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning
+	failed, healed := was, s.record
+	if o.alone && was.Status == machinev1alpha1.MachineUnknown && healed.Status == machinev1alpha1.MachineRunning {
+		failed.Phase, healed.Phase, healed.Kept = rules.FailedPreserved, rules.RunningPreserved, true
 	}
-	if healed && !s.unhealthy.IsZero() && time.Since(s.unhealthy) > soon && time.Now().After(o.blind) {
-		o.blame("H1", "%s is taken for healthy by %s, and its node is not since %s", change.name, change.By, s.unhealthy.Format(time.TimeOnly))
-	}
-	if places := o.places(true); len(places) > o.mostShare() && (o.alone || change.By == sidecarName) {
-		o.blame("P1", "%s use a share of %d", strings.Join(places, ", "), o.share)
+	o.judge(change.name, o.world.TakenForHealthy(failed, healed, s.unhealthy, time.Now(), o.Excuses))
+	if o.alone || change.By == sidecarName {
+		o.judge(change.name, rules.OverShare(o.places(true), o.mostShare()))
 	}
 	if before.DeletionTimestamp == nil && s.machine.DeletionTimestamp != nil {
 		o.seen["terminated"]++
-		if was.kept && change.By != user {
-			o.checkEdited(change.name, s, before)
+		if was.Kept && change.By != user {
+			o.checkEdited(change.name, s)
 		}
 		o.checkTermination(s, before, was, change)
 	}
@@ -163,77 +154,69 @@ func (o *oracle) checkOurs(s *subject, change *Change) {
 
 func (o *oracle) dismiss(name string, s *subject) {
 	if s.machine != nil && s.machine.Spec.Class.Name != o.class {
-		o.advanced = time.Now()
+		o.happens(rules.Slow)
 	}
-	if s.suspicious != "" && time.Since(o.disturbed) > calm {
+	if s.suspicious != "" && o.since(rules.Fault) > calm {
 		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 	}
 	delete(o.machines, name)
-	o.replaced = time.Now()
+	o.happens(rules.Replaced)
 }
 
 // checkRecord blames a preservation that is longer, or shorter, than it must be, and a place that there is not.
-func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
+func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
 	now := time.Now()
 	switch is := s.record; {
-	case !is.kept:
+	case !is.Kept:
 		s.keptSince = time.Time{}
 	case s.keptSince.IsZero():
 		s.keptSince = now
 	}
-	isPlace := func(r record, m *machinev1alpha1.Machine) bool {
-		return r.kept && r.phase == failedPreserved && !onlyWorkedOn(m)
-	}
 	switch {
-	case !isPlace(s.record, s.machine):
+	case !s.record.Kept || s.record.Phase != rules.FailedPreserved || s.record.IsOnlyWorkedOn(now):
 		if !s.placed.IsZero() {
-			s.placed, o.freed = time.Time{}, now
+			s.placed = time.Time{}
+			o.happens(rules.PlaceFreed)
 		}
 	case s.placed.IsZero():
 		s.placed = now
 		taken := 0
 		for _, other := range o.machines {
 			// One whose claim has ended may be kept on because somebody works on it.
-			if other != s && other.machine != nil && other.machine.DeletionTimestamp == nil && !other.placed.IsZero() && now.Sub(other.placed) > soon && !onlyWorkedOn(other.machine) {
+			if other != s && other.machine != nil && other.machine.DeletionTimestamp == nil && !other.placed.IsZero() && now.Sub(other.placed) > soon && !other.record.IsOnlyWorkedOn(time.Now()) {
 				taken++
 			}
 		}
-		if change.By == sidecarName && s.record.auto && !s.asked && taken >= o.mostShare() {
+		if change.By == sidecarName && s.record.IsAuto(time.Now()) && !s.asked && taken >= o.mostShare() {
 			o.blame("T5", "%s gets a place, and %d others have the share of %d", change.name, taken, o.share)
 		}
 	}
-	if change.By != sidecarName || s.asked || s.worked || workedOn(before) || workedOn(s.machine) || !was.kept || was.phase == "" || s.machine.DeletionTimestamp != nil {
+	if change.By != sidecarName || s.asked || s.worked || was.IsWorkedOn(time.Now().Add(-soon)) || s.record.IsWorkedOn(time.Now().Add(-soon)) || !was.Kept || was.Phase == "" || s.machine.DeletionTimestamp != nil {
 		return
 	}
 	// One that fails again has a new expiry with its place.
-	again := s.record.isFailing() && time.Since(s.failure.near) <= margin+soon || time.Since(o.disturbed) <= calm && s.record.phase == failedPreserved
+	again := s.record.IsFailing() && time.Since(s.failure.near) <= margin+soon || o.since(rules.Fault) <= calm && s.record.Phase == rules.FailedPreserved
 	switch {
-	case s.record.kept && s.record.expiry.After(was.expiry.Add(time.Second)) && !again:
-		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.expiry.Format(time.DateTime), was.expiry.Format(time.DateTime))
-	case !s.record.kept && was.phase == failedPreserved && was.expiry.After(now.Add(5*time.Second)) && !o.isOverruled() && !(was.auto && recent(o.operators.lowered)):
-		o.blame("T8", "%s is let go of, and was to be kept until %s", change.name, was.expiry.Format(time.DateTime))
+	case s.record.Kept && s.record.Expiry.After(was.Expiry.Add(time.Second)) && !again:
+		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.Expiry.Format(time.DateTime), was.Expiry.Format(time.DateTime))
+	case !s.record.Kept:
+		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second}, o.But(rules.ScaledDown)) // that takes machines, and lets none go
+		o.judge(change.name, v)
 	}
 }
 
 // isSpare says that the machine is there, and that nobody keeps it.
 func (s *subject) isSpare() bool {
-	return s != nil && s.machine != nil && !s.record.kept && s.machine.DeletionTimestamp == nil
+	return s != nil && s.machine != nil && !s.record.Kept && s.machine.DeletionTimestamp == nil
 }
-
-// recent says that machine-controller-manager may still act on what was.
-func recent(t time.Time) bool { return !t.IsZero() && time.Since(t) < 30*time.Minute }
 
 // places are the machines that failed, or are about to, and are kept: all of them, or only those that are kept by the share.
 func (o *oracle) places(byShare bool) []string {
 	var places []string
+	now := time.Now()
 	for name, s := range o.machines {
-		if s.machine == nil || s.machine.DeletionTimestamp != nil || !s.record.kept || onlyWorkedOn(s.machine) {
-			continue
-		}
-		// Whom a person keeps that failed again without a place has what is left of an earlier claim of the share.
-		_, placed := builder.Noted(s.machine)[builder.NoteShare]
-		asked := slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return s.record.claims[cause].After(time.Now()) })
-		if (s.record.auto && (placed || !asked) || !byShare) && (s.record.phase == "" || s.record.phase == failedPreserved) {
+		failed := s.record.Kept && !s.record.IsOnlyWorkedOn(now) && (s.record.Phase == "" || s.record.Phase == rules.FailedPreserved)
+		if s.record.UsesShare(now) || !byShare && failed {
 			places = append(places, name)
 		}
 	}
@@ -242,39 +225,41 @@ func (o *oracle) places(byShare bool) []string {
 }
 
 // checkTermination blames the end of a machine that is to be kept.
-func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was record, change *Change) {
-	if change.By != user && !s.orphaned {
+func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
+	_, orphaned := s.Excuses[rules.Orphaned]
+	if change.By != user && !orphaned {
 		o.checkReplaced(s, before, change)
 	}
 	// MCM 0.62 ends what is asked for by itself, and knows of no other reason.
-	withdrawn := recent(s.denied) && (!old || recent(s.vetoed) || !s.failure.promised.After(time.Now()))
-	if change.By == user || o.isOverruled() || withdrawn || s.orphaned || was.auto && recent(o.operators.lowered) {
+	withdrawn := s.since(rules.Withdrawn) < recently && (!old || s.since(rules.Vetoed) < recently || !s.failure.promised.After(time.Now()))
+	if change.By == user || o.isOverruled() || withdrawn || orphaned {
 		return
 	}
-	if recent(o.scaled) {
-		if was.kept && was.phase != "" && time.Since(s.keptSince) > calm && time.Since(o.disturbed) > calm {
+	if o.since(rules.ScaledDown) < recently {
+		if was.Kept && was.Phase != "" && time.Since(s.keptSince) > calm && o.since(rules.Fault) > calm {
 			for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 				if other := o.machines[name]; other.isSpare() && o.isCalm(other) {
-					o.outranked = append(o.outranked, outranked{change.name, was.phase, name, time.Now()})
+					o.outranked = append(o.outranked, outranked{change.name, was.Phase, name, time.Now()})
 				}
 			}
 		}
 		return
 	}
-	// What has not failed is held only when its deadline comes near: by MCM 0.61, and if somebody works on it (M12). Who is not
-	// there then does not. MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage, and who cannot write
-	// until it has failed again does not hold it anew. MCM 0.62 ends one that was overwritten with something invalid.
-	unheld := (old || onlyWorkedOn(before)) && was.phase != failedPreserved && time.Since(o.disturbed) <= calm ||
-		s.unheld && time.Now().Before(o.mute) || !s.overwritten.IsZero() && time.Since(s.overwritten) <= soon ||
-		was.auto && !s.asked && was.phase != "" && was.phase != failedPreserved && len(o.places(false)) >= o.share // it fails again, and has no place any more (T2)
+	// MCM 0.61 ends a hold when it takes Unknown machines for Running after an outage, and who cannot write until it has failed again
+	// does not hold it anew. What is held before its deadline may not have been seen before it.
+	mute := o.world.Excused(time.Now(), nil, []rules.Kind{rules.Mute}, o.Excuses) != ""
+	unheld := s.GoesOn(rules.Unheld) && mute || was.Phase == "" && o.since(rules.Fault) <= healthTimeout+calm
 	o.checkWhenFailed(change.name, s, before)
 	switch {
-	case !was.kept && o.owesMaintenance(change.name, s):
+	case !was.Kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
-	case was.kept && !unheld && (was.phase != "" || time.Since(o.disturbed) > healthTimeout+calm) && was.expiry.After(time.Now()):
-		o.blame("P8", "%s is terminated by %s, and is %s until %s", change.name, change.By, was.phase, was.expiry.Format(time.TimeOnly))
+	case was.Kept && !unheld:
+		// What was withdrawn or scaled down is no reason here, see above.
+		end := rules.End{Was: was, Is: s.record, At: time.Now(), Full: !s.asked && len(o.places(false)) >= o.share}
+		_, v := o.world.Ended(end, o.Excuses, s.But(rules.Withdrawn))
+		o.judge(change.name, v)
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&
-		len(o.places(false)) < o.share && time.Since(o.freed) > soon && time.Since(o.disturbed) > healthTimeout+calm:
+		len(o.places(false)) < o.share && o.since(rules.PlaceFreed) > soon && o.since(rules.Fault) > healthTimeout+calm:
 		o.blame("T5", "%s failed and is terminated by %s, and the share of %d has room beside %q", change.name, change.By, o.share, o.places(false))
 	}
 }
@@ -288,7 +273,7 @@ func (o *oracle) observeNode(change *Change) {
 	before := s.node
 	s.node = fromUnstructured[corev1.Node](change.Object)
 	// MCM 0.61 takes the protection away whenever it looks at a MachineDeployment that is complete (P5).
-	if before != nil && isProtected(before) && !isProtected(s.node) {
+	if before != nil && rules.IsProtected(before) && !rules.IsProtected(s.node) {
 		s.changed = time.Now()
 	}
 	o.checkMaintainedNode(change, before, s.node)
@@ -296,7 +281,10 @@ func (o *oracle) observeNode(change *Change) {
 	if before != nil && change.By == sidecarName && !slices.Equal(foreignTaints(before), foreignTaints(s.node)) {
 		o.blame("P7", "the taints of the node of %s were %v, and are %v", change.name, before.Spec.Taints, s.node.Spec.Taints)
 	}
-	s.orphaned = s.orphaned || s.node.DeletionTimestamp != nil || change.Type == watch.Deleted
+	if s.node.DeletionTimestamp != nil || change.Type == watch.Deleted {
+		s.happens(rules.Orphaned)
+	}
+	s.cordon.See(s.node, time.Now())
 	if change.Type == watch.Deleted {
 		s.node = nil
 	}
@@ -325,61 +313,59 @@ func (o *oracle) observeNode(change *Change) {
 func (o *oracle) lookAtMachine(name string, s *subject) {
 	o.lookAtRequest(name, s)
 	o.lookAtCounts(name, s)
-	if !s.record.kept {
+	if !s.record.Kept {
 		o.lookAtUnkept(name, s)
 		o.lookAtUnhealthy(name, s)
 		return
 	}
-	if overdue := time.Since(s.record.expiry); overdue > o.late() {
-		o.blame("P10", "%s is kept, and its expiry has passed for %s", name, overdue)
+	o.judge(name, o.world.Overdue(s.record, time.Now()))
+	if !s.asked && !s.worked && !s.record.IsWorkedOn(time.Now().Add(-soon)) && s.record.Expiry.After(later(s.keptSince, s.failure.near).Add(o.operators.most+margin+soon)) && !o.alone {
+		o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.Expiry.Format(time.DateTime))
 	}
-	if !s.asked && !s.worked && !workedOn(s.machine) && s.record.expiry.After(later(s.keptSince, s.failure.near).Add(o.operators.most+margin+soon)) && !o.alone {
-		o.blame("T5", "%s is kept since %s until %s", name, s.keptSince.Format(time.DateTime), s.record.expiry.Format(time.DateTime))
+	failed := s.record.Phase == rules.FailedPreserved
+	if failed && o.isRolling(calm) && s.machine.Spec.Class.Name != o.class && !s.record.IsWorkedOn(time.Now().Add(-soon)) && !o.alone {
+		o.blame("P3", "%s is %s, and is to be replaced by an update since %s", name, rules.FailedPreserved, o.Excuses[rules.RollingUpdate].From.Format(time.TimeOnly))
 	}
-	failed := s.record.phase == failedPreserved
-	if failed && time.Since(o.rolling) > calm && !o.rolling.IsZero() && s.machine.Spec.Class.Name != o.class && !workedOn(s.machine) && !o.alone {
-		o.blame("P3", "%s is %s, and is to be replaced by an update since %s", name, failedPreserved, o.rolling.Format(time.TimeOnly))
-	}
-	if s.node == nil || s.record.phase == "" || !o.rolling.IsZero() {
+	if s.node == nil || s.record.Phase == "" || o.isRolling(0) {
 		return
 	}
-	if !isProtected(s.node) {
-		o.blame("P5", "%s is %s, and its node is not protected", name, s.record.phase)
+	if !rules.IsProtected(s.node) {
+		o.blame("P5", "%s is %s, and its node is not protected", name, s.record.Phase)
 	}
-	tainted := hasTaint(s.node, v1alpha1.TaintPreserved)
-	if (failed && !workedOn(s.machine)) != tainted && !o.alone { // MCM 0.62 cordons
-		o.blame("P7", "%s is %s, and the taint of its node is %t", name, s.record.phase, tainted)
+	tainted := rules.HasTaint(s.node, v1alpha1.TaintPreserved)
+	if (failed && !s.record.IsWorkedOn(time.Now().Add(-soon))) != tainted && !o.alone { // MCM 0.62 cordons
+		o.blame("P7", "%s is %s, and the taint of its node is %t", name, s.record.Phase, tainted)
 	}
 	if failed && s.unhealthy.IsZero() {
-		o.blame("T7", "%s is %s, and its node is healthy", name, failedPreserved)
+		o.blame("T7", "%s is %s, and its node is healthy", name, rules.FailedPreserved)
 	}
 	o.checkEmpty(name, s)
 }
 
 // lookAtRequest blames a request that is not heeded. That of the node counts (R2).
 func (o *oracle) lookAtRequest(name string, s *subject) {
-	if s.node == nil || o.alone || o.isOverruled() || s.forbidden || builder.Noted(s.machine)[builder.NoteReleased] != "" {
+	if s.node == nil || o.alone || o.isOverruled() || s.GoesOn(rules.Forbidden) || !s.record.Released.IsZero() {
 		return
 	}
 	switch request := s.node.Annotations[v1alpha1.AnnotationPreserve]; {
-	case request == v1alpha1.RequestNow && !s.record.kept && s.kept.isUsedUp(o.longest): // and it is refused (P13)
-	case request == v1alpha1.RequestNow && !s.record.kept:
+	case request == v1alpha1.RequestNow && !s.record.Kept && s.kept.isUsedUp(o.longest): // and it is refused (P13)
+	case request == v1alpha1.RequestNow && !s.record.Kept:
 		o.blame("T1", "%s is asked for, and not kept", name)
-	case request == v1alpha1.RequestFalse && s.record.kept && !workedOn(s.machine):
+	case request == v1alpha1.RequestFalse && s.record.Kept && !s.record.IsWorkedOn(time.Now().Add(-soon)):
 		o.blame("T3", "%s is kept, and nobody may", name)
 	}
 }
 
 // isCreated says that the machine is still being created, and nobody keeps it: MCM replaces no other one meanwhile.
 func (s *subject) isCreated() bool {
-	return s.machine != nil && !s.record.kept && slices.Contains([]machinev1alpha1.MachinePhase{"", machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff}, s.machine.Status.CurrentStatus.Phase)
+	return s.machine != nil && !s.record.Kept && slices.Contains([]machinev1alpha1.MachinePhase{"", machinev1alpha1.MachinePending, machinev1alpha1.MachineCrashLoopBackOff}, s.machine.Status.CurrentStatus.Phase)
 }
 
 // lookAtUnhealthy blames that nobody replaces a machine that is not kept, while nothing else is to be replaced.
 func (o *oracle) lookAtUnhealthy(name string, s *subject) {
 	const replaced = healthTimeout + 30*time.Minute
-	last := later(later(o.disturbed, s.disturbed), later(later(o.rolled, o.scaled), o.replaced))
-	if s.unhealthy.IsZero() || time.Since(later(s.unhealthy, last)) <= replaced || !o.rolling.IsZero() {
+	last := later(o.last(rules.Fault, rules.RollingUpdate, rules.ScaledDown, rules.Replaced), s.last(rules.Touched))
+	if s.unhealthy.IsZero() || time.Since(later(s.unhealthy, last)) <= replaced || o.isRolling(0) {
 		return
 	}
 	for _, other := range o.machines {
@@ -400,60 +386,10 @@ func foreignTaints(node *corev1.Node) (keys []string) {
 	return keys
 }
 
-// hasTaint says that a node has a taint of a key.
-func hasTaint(node *corev1.Node, key string) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
-}
-
-// record is what a Machine says of its preservation.
-type record struct {
-	// kept says that there is one, auto that it is for the share.
-	kept, auto bool
-	phase      string
-	expiry     time.Time
-	// claims are until when it is kept, by why, and written is the last of them. failing says that its deadline is near.
-	claims  map[string]time.Time
-	written time.Time
-	failing bool
-}
-
 // recordOf returns our record or, where we are not, that of machine-controller-manager.
-func (o *oracle) recordOf(machine *machinev1alpha1.Machine) record {
-	status, annotations := machine.Status.CurrentStatus, machine.Annotations
+func (o *oracle) recordOf(machine *machinev1alpha1.Machine) rules.Machine {
 	if o.alone {
-		r := record{kept: status.PreserveExpiryTime != nil, auto: annotations[v1alpha1.AnnotationPreserve] == machineutils.PreserveMachineAnnotationValueAutoPreserved}
-		if r.kept {
-			r.expiry, r.phase = status.PreserveExpiryTime.Time, runningPreserved
-			if status.Phase == machinev1alpha1.MachineFailed {
-				r.phase = failedPreserved
-			}
-		}
-		return r
+		return rules.ReadManagers(machine)
 	}
-	r := record{
-		kept:  annotations[v1alpha1.AnnotationCause] != "",
-		auto:  slices.Contains(causesOf(machine), v1alpha1.CauseAuto),
-		phase: annotations[v1alpha1.AnnotationPhase],
-
-		claims:  claimsOf(machine),
-		failing: builder.Noted(machine)[builder.NoteFailsAt] != "",
-	}
-	r.written, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime])
-	if r.expiry, _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime]); status.PreserveExpiryTime != nil {
-		r.expiry = status.PreserveExpiryTime.Time
-	}
-	return r
-}
-
-// late is how long after its expiry a machine may be let go of. MCM looks every ten minutes.
-func (o *oracle) late() time.Duration {
-	if o.alone {
-		return calm + 10*time.Minute
-	}
-	return calm
-}
-
-// isProtected says that the cluster-autoscaler leaves a node alone.
-func isProtected(node *corev1.Node) bool {
-	return node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true"
+	return rules.ReadMachine(machine)
 }

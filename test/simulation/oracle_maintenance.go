@@ -8,17 +8,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/test/builder"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // maintained is a NodeMaintenance as it was written last, and since when it is in its phase, and is being deleted.
@@ -36,17 +35,9 @@ type maintenances struct {
 	free    time.Time
 }
 
-func phaseOfMaintenance(nm *maintenancev1alpha1.NodeMaintenance) string {
-	if c := meta.FindStatusCondition(nm.Status.Conditions, maintenancev1alpha1.ConditionReady); c != nil {
-		return c.Reason
-	}
-	return ""
-}
-
 // isUnderWay says that a maintenance has its node.
 func (m *maintained) isUnderWay() bool {
-	phase := phaseOfMaintenance(m.NodeMaintenance)
-	return phase != "" && phase != maintenancev1alpha1.PhasePending && (m.DeletionTimestamp == nil || m.hasFinalizer())
+	return rules.IsUnderWay(m.NodeMaintenance)
 }
 
 func (m *maintained) hasFinalizer() bool {
@@ -90,7 +81,7 @@ func (o *oracle) observeMaintenance(change *Change) {
 		m.changed[node] = time.Now()
 		return
 	}
-	from, to := phaseOfMaintenance(before.NodeMaintenance), phaseOfMaintenance(after.NodeMaintenance)
+	from, to := rules.PhaseOf(before.NodeMaintenance), rules.PhaseOf(after.NodeMaintenance)
 	if after.ending = before.ending; after.DeletionTimestamp != nil && after.ending.IsZero() {
 		after.ending, m.changed[node] = time.Now(), time.Now()
 	}
@@ -112,9 +103,11 @@ func (o *oracle) settleMaintenances() {
 			nodes[nm.Spec.NodeName] = true
 		}
 	}
+	taken := slices.Sorted(maps.Keys(nodes))
+	if v := rules.TooMany(taken, maxParallel); v != nil {
+		o.judge(taken[0], v)
+	}
 	switch {
-	case len(nodes) > maxParallel:
-		o.blame("M10", "%q are under maintenance, and may be %d", slices.Sorted(maps.Keys(nodes)), maxParallel)
 	case len(nodes) > 0:
 		o.maintenances.free = time.Time{}
 	case o.maintenances.free.IsZero():
@@ -122,27 +115,13 @@ func (o *oracle) settleMaintenances() {
 	}
 }
 
-// marksOfMaintenance returns what a maintenance has put on a node, but for conditions.
-func marksOfMaintenance(node *corev1.Node) (marks []string) {
-	if node == nil {
-		return nil
-	}
-	if _, ok := node.Annotations[v1alpha1.AnnotationMaintenance]; ok {
-		marks = append(marks, "annotation")
-	}
-	if _, ok := node.Annotations[v1alpha1.AnnotationMaintenanceCordon]; ok {
-		marks = append(marks, "cordon")
-	}
-	return marks
-}
-
 // checkMaintainedNode blames what is written on a node of which there is no maintenance, or one that waits.
 func (o *oracle) checkMaintainedNode(change *Change, before, after *corev1.Node) {
 	if change.By != sidecarName || before == nil || after == nil {
 		return
 	}
-	marks := marksOfMaintenance(after)
-	if nm := o.maintenances.of(after.Name); len(marks) > len(marksOfMaintenance(before)) && (nm == nil || !nm.hasFinalizer()) {
+	marks := rules.MarksOfMaintenance(after)
+	if nm := o.maintenances.of(after.Name); len(marks) > len(rules.MarksOfMaintenance(before)) && (nm == nil || !nm.hasFinalizer()) {
 		o.blame("M2", "the node of %s gets %q, and no maintenance has it", change.name, marks)
 	}
 	if !before.Spec.Unschedulable && after.Spec.Unschedulable && !slices.Contains(marks, "cordon") {
@@ -158,20 +137,19 @@ func (o *oracle) owesMaintenance(name string, s *subject) bool {
 // isMaintained says that a machine is to be kept as its node is under maintenance.
 func (o *oracle) isMaintained(name string, s *subject) bool {
 	nm := o.maintenances.of(name)
-	if nm == nil || !nm.ending.IsZero() || time.Since(nm.since) < calm && phaseOfMaintenance(nm.NodeMaintenance) == maintenancev1alpha1.PhaseScheduled {
+	if nm == nil || o.isRolling(0) || s.GoesOn(rules.Forbidden) || o.GoesOn(rules.Forbidden) || o.GoesOn(rules.Hibernated) || s.maintained.isUsedUp(maxHoldTime) ||
+		!old && s.last(rules.Withdrawn).After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
 		return false
 	}
-	if s.maintained.isUsedUp(maxHoldTime) || !old && s.denied.After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
-		return false
+	work := rules.Work{Ending: nm.ending, Anew: later(s.maintained.longest.first, nm.CreationTimestamp.Time)}
+	if rules.PhaseOf(nm.NodeMaintenance) == maintenancev1alpha1.PhaseScheduled {
+		work.Taken = nm.since
 	}
-	// What was let go of before is not kept once more for the same failure.
-	if released, err := time.Parse(time.RFC3339, builder.Noted(s.machine)[builder.NoteReleased]); err == nil &&
-		(released.Before(s.maintained.longest.first) || released.Before(nm.CreationTimestamp.Time)) || !o.rolling.IsZero() {
-		return false
+	request := ""
+	if s.node != nil {
+		request = s.node.Annotations[v1alpha1.AnnotationPreserve]
 	}
-	denied := s.machine.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse ||
-		s.node != nil && s.node.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.RequestFalse
-	return !denied && !s.forbidden && !o.operators.forbidden && o.replicas > 0
+	return o.world.Unkept(s.record, request, work, time.Now()) == ""
 }
 
 // lookAtMaintained blames what is on a node, or is not, because of a maintenance.
@@ -179,13 +157,13 @@ func (o *oracle) lookAtMaintained(name string, s *subject) {
 	if s.machine == nil || s.machine.DeletionTimestamp != nil || s.node == nil {
 		return
 	}
-	if !s.record.kept && o.owesMaintenance(name, s) {
+	if !s.record.Kept && o.owesMaintenance(name, s) {
 		o.blame("M12", "the node of %s is under maintenance, and the machine is not kept", name)
 	}
 	if !o.isCalm(s) || time.Since(o.maintenances.changed[name]) < calm {
 		return
 	}
-	if marks := marksOfMaintenance(s.node); o.maintenances.of(name) == nil && len(marks) > 0 {
+	if marks := rules.MarksOfMaintenance(s.node); o.maintenances.of(name) == nil && len(marks) > 0 {
 		o.blame("M7", "the node of %s still has %q, and no maintenance has it", name, marks)
 	}
 	one := slices.ContainsFunc(slices.Collect(maps.Values(o.maintenances.byName)), func(nm *maintained) bool { return nm.Spec.NodeName == name })
@@ -198,7 +176,7 @@ func (o *oracle) lookAtMaintained(name string, s *subject) {
 
 // lookAtMaintenances blames maintenances that do not go on.
 func (o *oracle) lookAtMaintenances() {
-	if time.Since(o.disturbed) <= calm {
+	if o.since(rules.Fault) <= calm {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.maintenances.byName)) {
@@ -207,7 +185,10 @@ func (o *oracle) lookAtMaintenances() {
 		if s == nil || s.machine == nil || s.node == nil || !o.isCalm(s) {
 			continue
 		}
-		phase, since := phaseOfMaintenance(nm.NodeMaintenance), time.Since(nm.since)
+		phase, since := rules.PhaseOf(nm.NodeMaintenance), time.Since(nm.since)
+		if phase == maintenancev1alpha1.PhaseReady && nm.ending.IsZero() && ptr.Deref(nm.Spec.Cordon, true) && s.machine.DeletionTimestamp == nil {
+			o.judge(nm.Spec.NodeName, o.world.PutBack(s.cordon, nm.since, time.Now(), o.Excuses, s.Excuses))
+		}
 		switch {
 		case !nm.ending.IsZero():
 			if time.Since(nm.ending) > calm {
@@ -226,70 +207,14 @@ func (o *oracle) lookAtMaintenances() {
 // isFree says that a maintenance of a machine's node could have begun long ago.
 func (o *oracle) isFree(s *subject) bool {
 	return !o.maintenances.free.IsZero() && time.Since(o.maintenances.free) > calm && s.machine.DeletionTimestamp == nil &&
-		o.rolling.IsZero() && time.Since(o.rolled) > calm && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning &&
-		!isPowerCycled(s.machine)
-}
-
-// onlyWorkedOn says that nothing but a maintenance or a power cycle keeps a machine, which takes no place within the share (M12,
-// X10), and workedOn that one of them does: it is neither tainted nor drained.
-func onlyWorkedOn(machine *machinev1alpha1.Machine) bool {
-	everyone := causesSince(machine, time.Time{})
-	return slices.ContainsFunc(everyone, isWork) && !slices.ContainsFunc(causesOf(machine), func(cause string) bool { return !isWork(cause) })
-}
-
-func workedOn(machine *machinev1alpha1.Machine) bool {
-	return slices.ContainsFunc(causesSince(machine, time.Now().Add(-soon)), isWork)
-}
-
-func isWork(cause string) bool {
-	return cause == v1alpha1.CauseMaintenance || cause == v1alpha1.CauseRemediation
-}
-
-// causesOf returns why a machine is kept now.
-func causesOf(machine *machinev1alpha1.Machine) []string { return causesSince(machine, time.Now()) }
-
-// claimsOf returns until when a machine is kept, by why.
-func claimsOf(machine *machinev1alpha1.Machine) map[string]time.Time {
-	annotations, claims := builder.Noted(machine), map[string]time.Time{}
-	if cause := annotations[v1alpha1.AnnotationCause]; cause != "" && annotations[builder.NoteClaims] == "" {
-		claims[cause], _ = time.Parse(time.RFC3339, annotations[v1alpha1.AnnotationExpiryTime])
-	}
-	for claim := range strings.SplitSeq(annotations[builder.NoteClaims], ",") {
-		if cause, expiry, ok := strings.Cut(claim, "="); ok {
-			claims[cause], _ = time.Parse(time.RFC3339, expiry)
-		}
-	}
-	return claims
-}
-
-// causesSince returns why a machine is kept now, or was since some time.
-func causesSince(machine *machinev1alpha1.Machine, since time.Time) (causes []string) {
-	claims := builder.Noted(machine)[builder.NoteClaims]
-	if claims == "" {
-		return []string{machine.Annotations[v1alpha1.AnnotationCause]}
-	}
-	for claim := range strings.SplitSeq(claims, ",") {
-		cause, text, _ := strings.Cut(claim, "=")
-		if expiry, err := time.Parse(time.RFC3339, text); err != nil || expiry.After(since) {
-			causes = append(causes, cause)
-		}
-	}
-	return causes
+		o.since(rules.RollingUpdate) > calm && s.machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning &&
+		!s.record.IsCycled()
 }
 
 // restOfMaintenances blames what is left of them at the end of a history.
 func (o *oracle) restOfMaintenances() {
 	for _, name := range slices.Sorted(maps.Keys(o.maintenances.byName)) {
 		nm := o.maintenances.byName[name]
-		o.blame("rest", "%s is still %s", name, phaseOfMaintenance(nm.NodeMaintenance))
+		o.blame("rest", "%s is still %s", name, rules.PhaseOf(nm.NodeMaintenance))
 	}
-}
-
-// isPowerCycled says that the host of a machine is being powered off and on.
-func isPowerCycled(machine *machinev1alpha1.Machine) bool {
-	switch machine.Annotations[v1alpha1.AnnotationPowerCyclePhase] {
-	case v1alpha1.PowerCyclePoweringOff, v1alpha1.PowerCycleMakingNodeSafe, v1alpha1.PowerCyclePoweringOn, v1alpha1.PowerCycleStarting:
-		return true
-	}
-	return false
 }

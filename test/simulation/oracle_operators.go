@@ -9,20 +9,15 @@ import (
 	"slices"
 	"time"
 
-	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
-
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // operators are what operators have done that overrules what keeps machines.
 type operators struct {
-	// forbidden says that they forbid to keep any machine, vetoed when they last did, or allowed it again (R6).
-	forbidden bool
-	vetoed    time.Time
-	// lowered is when they last lowered the share, from is what it was before, and placed are those that had a place then (T9).
-	lowered time.Time
-	from    int
-	placed  []string
+	// from is what the share was before it was last lowered, and placed are those that had a place then (T9).
+	from   int
+	placed []string
 	// least and most are the shortest and the longest timeout that there was, and changed is when there was last another one (P6).
 	least, most time.Duration
 	changed     time.Time
@@ -34,14 +29,12 @@ func (o *oracle) edit(name string, until time.Time) bool {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	s := o.subject(name)
-	if !s.record.kept || s.record.failing || !s.record.expiry.After(time.Now()) {
+	if !s.record.Kept || s.record.Failing || !s.record.Expiry.After(time.Now()) {
 		return false
 	}
 	s.edited, s.editedAt, s.asked = until, time.Now(), true
-	s.disturbed = later(s.disturbed, time.Now())
-	if !until.After(time.Now()) {
-		s.denied, s.vetoed = time.Now(), time.Now()
-	}
+	s.happens(rules.Touched)
+	s.happens(rules.ExpiryEdited)
 	return true
 }
 
@@ -49,14 +42,31 @@ func (o *oracle) forbid(name string, on bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	s := o.subject(name)
-	s.forbidden, s.asked, s.denied, s.vetoed = on, true, time.Now(), time.Now()
-	s.disturbed = later(s.disturbed, time.Now())
+	s.asked = true
+	s.happens(rules.Touched)
+	s.happens(rules.Withdrawn)
+	s.goesOn(rules.Forbidden, on)
 }
 
 func (o *oracle) forbidAll(on bool) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.operators.forbidden, o.operators.vetoed = on, time.Now()
+	o.goesOn(rules.Forbidden, on)
+}
+
+// goesOn says that something begins to go on, or is over.
+func (e *excuses) goesOn(kind rules.Kind, on bool) {
+	switch {
+	case !on:
+		e.Ends(kind, time.Now())
+	case !e.GoesOn(kind):
+		e.Add(rules.Excuse{Kind: kind, From: time.Now()})
+	}
+}
+
+// goesOnFor says that something goes on for some time.
+func (e *excuses) goesOnFor(kind rules.Kind, d time.Duration) bool {
+	return e.GoesOn(kind) && time.Since(e.Excuses[kind].From) > d
 }
 
 func (o *oracle) setShare(share int) {
@@ -66,9 +76,10 @@ func (o *oracle) setShare(share int) {
 	switch {
 	case share < o.share:
 		p.from = max(o.share, o.mostShare())
-		p.lowered, p.placed = time.Now(), o.places(true)
+		p.placed = o.places(true)
+		o.happens(rules.ShareLowered)
 	case share > o.share:
-		o.freed = time.Now()
+		o.happens(rules.PlaceFreed)
 	}
 	o.share = share
 }
@@ -90,20 +101,20 @@ func (o *oracle) wanted() int {
 
 // mostShare returns the largest share that the sidecar may go by.
 func (o *oracle) mostShare() int {
-	if p := o.operators; !p.lowered.IsZero() && (time.Since(p.lowered) <= soon || time.Since(o.disturbed) <= calm) {
-		return max(p.from, o.share)
+	if lowered := o.since(rules.ShareLowered); lowered <= soon || lowered != rules.Forever && o.since(rules.Fault) <= calm {
+		return max(o.operators.from, o.share)
 	}
 	return o.share
 }
 
 // isOverruled says that machines may be let go of whatever keeps them: by an update (P3), operators (R6), or hibernation (P4).
 func (o *oracle) isOverruled() bool {
-	return o.isReplaced() || o.operators.forbidden || recent(o.operators.vetoed) || o.replicas == 0 || recent(o.woken)
+	return o.since(rules.RollingUpdate, rules.Forbidden, rules.Hibernated) < recently
 }
 
 // lookAtOperators blames what operators forbid, and is still there.
 func (o *oracle) lookAtOperators() {
-	if o.alone || time.Since(o.disturbed) <= calm {
+	if o.alone || o.since(rules.Fault) <= calm {
 		return
 	}
 	p := &o.operators
@@ -112,19 +123,23 @@ func (o *oracle) lookAtOperators() {
 		if s.machine == nil || s.machine.DeletionTimestamp != nil {
 			continue
 		}
-		if o.replicas == 0 && time.Since(o.scaled) > calm {
-			o.blame("P4", "the pool is hibernated since %s, and %s is not deleted: it is kept as %v", o.scaled.Format(time.TimeOnly), name, s.record.claims)
+		if o.goesOnFor(rules.Hibernated, calm) {
+			o.blame("P4", "the pool is hibernated for %s, and %s is not deleted: it is kept as %v", calm, name, s.record.Claims)
 		}
-		forbidden := s.forbidden && time.Since(s.vetoed) > soon || p.forbidden && time.Since(p.vetoed) > soon
-		if s.record.kept && forbidden && time.Since(s.disturbed) > soon {
-			o.blame("R6", "%s is kept as %v, and operators forbid it", name, s.record.claims)
+		if s.record.Kept && o.isForbidden(s) && s.since(rules.Touched) > soon {
+			o.blame("R6", "%s is kept as %v, and operators forbid it", name, s.record.Claims)
 		}
 		o.lookAtEdit(name, s)
 	}
-	if !p.lowered.IsZero() && time.Since(p.lowered) > soon && p.placed != nil {
+	if o.since(rules.ShareLowered) > soon && p.placed != nil {
 		o.lookAtLowered()
 		p.placed = nil
 	}
+}
+
+// isForbidden says that operators forbid to keep the machine for some time.
+func (o *oracle) isForbidden(s *subject) bool {
+	return o.goesOnFor(rules.Forbidden, soon) || s.goesOnFor(rules.Forbidden, soon)
 }
 
 // lookAtLowered blames that more machines are auto-preserved than the share allows since it was lowered. What a person has asked for
@@ -133,7 +148,7 @@ func (o *oracle) lookAtLowered() {
 	held, auto := 0, []string{}
 	for _, name := range o.places(false) {
 		s := o.machines[name]
-		if s.askedAt.After(o.operators.lowered) {
+		if s.askedAt.After(o.last(rules.ShareLowered)) {
 			continue
 		}
 		if held++; slices.Contains(o.operators.placed, name) && !s.isAskedFor() {
@@ -141,30 +156,29 @@ func (o *oracle) lookAtLowered() {
 		}
 	}
 	if held > o.share && len(auto) > 0 {
-		o.blame("T9", "the share is %d since %s, and %q are still auto-preserved", o.share, o.operators.lowered.Format(time.TimeOnly), auto)
+		o.blame("T9", "the share is %d since %s, and %q are still auto-preserved", o.share, o.last(rules.ShareLowered).Format(time.TimeOnly), auto)
 	}
 }
 
 // isAskedFor says that a person's request keeps the machine.
 func (s *subject) isAskedFor() bool { return isAskedForBy(s.record) }
 
-func isAskedForBy(r record) bool {
-	return slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return r.claims[cause].After(time.Now().Add(5 * time.Second)) })
+func isAskedForBy(r rules.Machine) bool {
+	return slices.ContainsFunc([]string{v1alpha1.CauseNow, v1alpha1.CauseWhenFailed}, func(cause string) bool { return r.Claims[cause].After(time.Now().Add(5 * time.Second)) })
 }
 
 // checkLowered is called when we let go of a machine in Failed:Preserved before its time. It blames that a lower share cost a person what
 // was asked for, and notes who is older and has a place.
-func (o *oracle) checkLowered(name string, s *subject, was record) {
-	p := &o.operators
-	if p.lowered.IsZero() || time.Since(p.lowered) > soon || o.isOverruled() || recent(s.denied) {
+func (o *oracle) checkLowered(name string, s *subject, was rules.Machine) {
+	if o.since(rules.ShareLowered) > soon || o.isOverruled() || s.since(rules.Withdrawn) < recently {
 		return
 	}
 	o.seen["let go by a lower share"]++
-	if isAskedForBy(was) && !workedOn(s.machine) {
-		o.blame("T9", "%s is kept as %v, and let go of when the share becomes %d", name, was.claims, o.share)
+	if isAskedForBy(was) && !s.record.IsWorkedOn(time.Now().Add(-soon)) {
+		o.blame("T9", "%s is kept as %v, and let go of when the share becomes %d", name, was.Claims, o.share)
 	}
 	for _, other := range o.places(true) {
-		if t := o.machines[other]; t != s && !t.isAskedFor() && !workedOn(t.machine) && t.machine.CreationTimestamp.Before(&s.machine.CreationTimestamp) {
+		if t := o.machines[other]; t != s && !t.isAskedFor() && !t.record.IsWorkedOn(time.Now().Add(-soon)) && t.machine.CreationTimestamp.Before(&s.machine.CreationTimestamp) {
 			o.spared = append(o.spared, spared{name, other, time.Now()})
 		}
 	}
@@ -182,7 +196,7 @@ func (o *oracle) lookAtSpared() {
 		if time.Since(x.at) < 10*time.Second {
 			return false
 		}
-		if s := o.machines[x.older]; s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.kept && s.record.phase == failedPreserved && s.askedAt.Before(x.at) {
+		if s := o.machines[x.older]; s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.Kept && s.record.Phase == rules.FailedPreserved && s.askedAt.Before(x.at) {
 			o.blame("T9", "%s is let go of because of a lower share, and %s is older, and stays", x.machine, x.older)
 		}
 		return true
@@ -195,24 +209,24 @@ func (o *oracle) lookAtEdit(name string, s *subject) {
 	if s.edited.IsZero() {
 		return
 	}
-	if !s.record.kept || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || s.forbidden || o.isOverruled() {
+	if !s.record.Kept || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || s.GoesOn(rules.Forbidden) || o.isOverruled() {
 		s.edited = time.Time{}
 		return
 	}
-	switch quiet := time.Since(later(s.editedAt, o.disturbed)) > soon; {
+	switch quiet := time.Since(later(s.editedAt, o.last(rules.Fault))) > soon; {
 	case !quiet:
 	case time.Since(s.edited) > soon:
 		o.blame("P6", "%s is kept, and an operator let it be so until %s", name, s.edited.Format(time.DateTime))
-	case s.edited.After(time.Now()) && !s.record.expiry.Equal(s.edited):
-		o.blame("P6", "%s is kept until %s, and an operator let it be so until %s", name, s.record.expiry.Format(time.DateTime), s.edited.Format(time.DateTime))
+	case s.edited.After(time.Now()) && !s.record.Expiry.Equal(s.edited):
+		o.blame("P6", "%s is kept until %s, and an operator let it be so until %s", name, s.record.Expiry.Format(time.DateTime), s.edited.Format(time.DateTime))
 	}
 }
 
 // checkEdited is called when we let go of a machine, or machine-controller-manager 0.62 terminates it at its end. It blames that this
 // is not to the second when an operator says (P6).
-func (o *oracle) checkEdited(name string, s *subject, before *machinev1alpha1.Machine) {
-	if s.edited.IsZero() || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || workedOn(before) || s.forbidden || o.isOverruled() ||
-		time.Since(o.disturbed) <= calm || recent(o.operators.lowered) {
+func (o *oracle) checkEdited(name string, s *subject) {
+	if s.edited.IsZero() || s.askedAt.After(s.editedAt) || s.failure.near.After(s.editedAt) || s.worked || s.GoesOn(rules.Forbidden) || o.isOverruled() ||
+		o.since(rules.Fault) <= calm || o.since(rules.ShareLowered) < recently {
 		return
 	}
 	o.seen["let go when an operator says"]++

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // podRules is what the oracle knows of pods, and of the nodes that they are on.
@@ -21,20 +22,12 @@ type podRules struct {
 	pods map[string]*corev1.Pod
 	// drains are by the names of nodes that are, or were, to be emptied by us.
 	drains map[string]*drained
-	// hindered is until when a drain that is not by force may be held up.
-	hindered time.Time
 }
 
 // drained is a node that is to be emptied by us: that of a machine in Failed:Preserved, with the taint.
 type drained struct {
 	// since is when the taint was put on, and until when the last reason to empty the node went; zero if there are all.
 	since, until time.Time
-}
-
-func (o *oracle) hinder(until time.Time) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.pods.hindered = later(o.pods.hindered, until)
 }
 
 // observePods is called with each change.
@@ -69,7 +62,7 @@ func isForced(pod *corev1.Pod) bool {
 func (o *oracle) observeDrain(node string) {
 	s, d := o.machines[node], o.pods.drains[node]
 	taint := -1
-	if s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.phase == failedPreserved && s.node != nil {
+	if s != nil && s.machine != nil && s.machine.DeletionTimestamp == nil && s.record.Phase == rules.FailedPreserved && s.node != nil {
 		taint = slices.IndexFunc(s.node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved })
 	}
 	switch {
@@ -98,18 +91,18 @@ func (o *oracle) checkRemoval(change *Change, pod *corev1.Pod) {
 		return
 	}
 	if d == nil {
-		o.blame("D1", "%s is removed by us, and the machine of %s was never %s with the taint", change.name, node, failedPreserved)
+		o.blame("D1", "%s is removed by us, and the machine of %s was never %s with the taint", change.name, node, rules.FailedPreserved)
 		return
 	}
 	excuse := d.until
 	if s == nil || s.machine == nil || s.machine.DeletionTimestamp != nil {
-		excuse = later(excuse, o.disturbed) // others have written that, and we may not see it
+		excuse = later(excuse, o.last(rules.Fault)) // others have written that, and we may not see it
 	}
 	switch {
 	case change.Type == watch.Modified && pod.DeletionTimestamp == nil || len(pod.Finalizers) < len(change.Before.GetFinalizers()):
 		o.blame("D5", "we have written %s: %s", change.name, describe(change))
 	case !d.until.IsZero() && time.Since(excuse) > soon:
-		o.blame("D1", "%s is removed by us, and the machine of %s is not %s with the taint since %s", change.name, node, failedPreserved, d.until.Format(time.TimeOnly))
+		o.blame("D1", "%s is removed by us, and the machine of %s is not %s with the taint since %s", change.name, node, rules.FailedPreserved, d.until.Format(time.TimeOnly))
 	case forced && time.Since(d.since) < drainTimeout-time.Second:
 		o.blame("P7", "%s is deleted by force, and the drain of %s has begun at %s", change.name, node, d.since.Format(time.TimeOnly))
 	case forced && len(pod.Spec.Volumes) > 0 && s != nil && s.node != nil && !isNodeReady(s.node) && time.Since(readyChanged(s.node)) > soon:
@@ -126,7 +119,7 @@ func (o *oracle) checkEmpty(node string, s *subject) {
 	// A taint that could not be taken off in between is that of an earlier failure.
 	failed, _ := time.Parse(time.RFC3339, s.machine.Annotations[v1alpha1.AnnotationFailedSince])
 	since := later(later(d.since, failed.Add(healthTimeout)), o.maintenances.changed[node])
-	if time.Since(later(since.Add(drainTimeout), later(o.disturbed, s.disturbed))) <= calm {
+	if time.Since(later(since.Add(drainTimeout), later(o.last(rules.Fault), s.last(rules.Touched)))) <= calm {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.pods.pods)) {

@@ -7,12 +7,14 @@ package simulation
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // What requests begin and end.
@@ -39,21 +41,20 @@ func (o *oracle) request(s *subject, before *machinev1alpha1.Machine) (value str
 // longer, or shorter, than somebody asks for (R5, P6).
 func (o *oracle) checkBegun(name string, s *subject, before *machinev1alpha1.Machine) {
 	s.begun = time.Now()
-	if time.Since(o.disturbed) <= calm || time.Since(s.disturbed) <= soon && s.disturbed.After(time.Now()) {
+	if o.since(rules.Fault) <= calm || s.since(rules.Touched) < 0 {
 		return
 	}
-	p := &o.operators
 	switch {
-	case o.replicas == 0 && time.Since(o.scaled) > soon:
-		o.blame("P4", "%s begins to be kept as %v, and the pool is hibernated", name, s.record.claims)
-	case s.forbidden && time.Since(s.vetoed) > soon, p.forbidden && time.Since(p.vetoed) > soon:
-		o.blame("R6", "%s begins to be kept as %v, and operators forbid it", name, s.record.claims)
+	case o.goesOnFor(rules.Hibernated, soon):
+		o.blame("P4", "%s begins to be kept as %v, and the pool is hibernated", name, s.record.Claims)
+	case o.isForbidden(s):
+		o.blame("R6", "%s begins to be kept as %v, and operators forbid it", name, s.record.Claims)
 	}
 	value, timeout := o.request(s, before)
-	for _, cause := range slices.Sorted(maps.Keys(s.record.claims)) {
+	for _, cause := range slices.Sorted(maps.Keys(s.record.Claims)) {
 		asked := map[string]string{v1alpha1.CauseNow: v1alpha1.RequestNow, v1alpha1.CauseWhenFailed: v1alpha1.RequestWhenFailed}[cause]
 		switch {
-		case isWork(cause):
+		case !rules.IsAsking(cause), strings.HasSuffix(cause, "?"): // somebody works on it, or it is no claim yet
 			continue
 		case asked != "" && s.askedAt.Before(s.ended):
 			o.blame("T3", "%s begins to be kept as %s, had its time at %s, and nobody has asked since", name, cause, s.ended.Format(time.DateTime))
@@ -65,11 +66,11 @@ func (o *oracle) checkBegun(name string, s *subject, before *machinev1alpha1.Mac
 		if native := before.Status.CurrentStatus.PreserveExpiryTime; native != nil {
 			continue // machine-controller-manager 0.62 keeps it already (checkNative)
 		}
-		until, shall := s.record.claims[cause], time.Now().Add(o.timeout)
+		until, shall := s.record.Claims[cause], time.Now().Add(o.timeout)
 		switch {
 		case asked != "" && timeout != 0:
 			shall = time.Now().Add(timeout)
-		case time.Since(p.changed) <= soon:
+		case time.Since(o.operators.changed) <= soon:
 			continue
 		}
 		switch first := s.kept.longest.first; { // P13
@@ -89,7 +90,7 @@ func (o *oracle) checkBegun(name string, s *subject, before *machinev1alpha1.Mac
 func (o *oracle) checkNative(name string, s *subject, before *machinev1alpha1.Machine) {
 	native := before.Status.CurrentStatus.PreserveExpiryTime
 	if value, timeout := o.request(s, before); native == nil || timeout != 0 || value != v1alpha1.RequestNow && value != v1alpha1.RequestWhenFailed ||
-		s.nativeSince.IsZero() || time.Since(s.nativeSince) <= soon || s.askedAt.After(s.nativeSince.Add(5*time.Second)) || !native.After(time.Now()) || workedOn(s.machine) {
+		s.nativeSince.IsZero() || time.Since(s.nativeSince) <= soon || s.askedAt.After(s.nativeSince.Add(5*time.Second)) || !native.After(time.Now()) || s.record.IsWorkedOn(time.Now().Add(-soon)) {
 		return
 	}
 	shall := native.Time
@@ -97,19 +98,19 @@ func (o *oracle) checkNative(name string, s *subject, before *machinev1alpha1.Ma
 		return
 	}
 	o.seen["taken over"]++
-	if until := slices.MaxFunc(slices.Collect(maps.Values(s.record.claims)), time.Time.Compare); until.Before(shall.Add(-2 * time.Second)) {
+	if until := slices.MaxFunc(slices.Collect(maps.Values(s.record.Claims)), time.Time.Compare); until.Before(shall.Add(-2 * time.Second)) {
 		o.blame("P6", "%s is taken over until %s, and machine-controller-manager keeps it until %s", name, until.Format(time.DateTime), shall.Format(time.DateTime))
 	}
 }
 
 // checkStopped is called when we let go of a machine before its time. It blames that this is because of a request that is none (R3).
-func (o *oracle) checkStopped(name string, s *subject, before *machinev1alpha1.Machine, was record) {
+func (o *oracle) checkStopped(name string, s *subject, was rules.Machine) {
 	value, _ := s.requested()
-	if value != nonsense || was.phase == "" || !was.expiry.After(time.Now().Add(5*time.Second)) || workedOn(before) || o.isOverruled() ||
-		recent(s.denied) || recent(s.overwritten) || recent(o.operators.lowered) || was.auto || time.Since(o.disturbed) <= calm {
+	if value != nonsense || was.Phase == "" || !was.Expiry.After(time.Now().Add(5*time.Second)) || was.IsWorkedOn(time.Now().Add(-soon)) || o.isOverruled() ||
+		s.since(rules.Withdrawn) < recently || s.since(rules.Overwritten) < recently || o.since(rules.ShareLowered) < recently || was.IsAuto(time.Now()) || o.since(rules.Fault) <= calm {
 		return
 	}
-	o.blame("R3", "%s is let go of, and was to be kept until %s: %q stops nothing", name, was.expiry.Format(time.DateTime), value)
+	o.blame("R3", "%s is let go of, and was to be kept until %s: %q stops nothing", name, was.Expiry.Format(time.DateTime), value)
 }
 
 // checkRemoved blames that we take away what forbids to keep a machine (R4).
@@ -131,7 +132,7 @@ func (o *oracle) checkForged(name string, before, after map[string]string) {
 // checkWhenFailed is called when a machine is terminated that nobody keeps. It blames that it was to be kept once it fails (T4).
 func (o *oracle) checkWhenFailed(name string, s *subject, before *machinev1alpha1.Machine) {
 	if s.node == nil || s.node.Annotations[v1alpha1.AnnotationPreserve] != v1alpha1.RequestWhenFailed || time.Since(s.askedAt) <= healthTimeout+calm ||
-		time.Since(o.disturbed) <= healthTimeout+calm || s.everKept || s.forbidden || s.kept.isUsedUp(o.longest) || o.isOverruled() || o.alone ||
+		o.since(rules.Fault) <= healthTimeout+calm || s.everKept || s.GoesOn(rules.Forbidden) || s.kept.isUsedUp(o.longest) || o.isOverruled() || o.alone ||
 		before.Status.CurrentStatus.Phase != machinev1alpha1.MachineFailed {
 		return
 	}
@@ -144,18 +145,19 @@ func (o *oracle) lookAtShown(name string, s *subject) {
 		return
 	}
 	if s.machine.DeletionTimestamp != nil {
-		tainted := s.node != nil && hasTaint(s.node, v1alpha1.TaintPreserved)
-		if gone := time.Since(s.machine.DeletionTimestamp.Time); gone > calm && (s.record.kept || tainted) {
-			o.blame("T10", "%s is deleted for %s, and says that it is kept as %v, or its node does: %t", name, gone, s.record.claims, tainted)
+		kept := s.machine.Annotations[v1alpha1.AnnotationCause] != ""
+		tainted := s.node != nil && rules.HasTaint(s.node, v1alpha1.TaintPreserved)
+		if gone := time.Since(s.machine.DeletionTimestamp.Time); gone > calm && (kept || tainted) {
+			o.blame("T10", "%s is deleted for %s, and says that it is kept: %t, or its node does: %t", name, gone, kept, tainted)
 		}
 		return
 	}
-	if s.record.phase == "" {
+	if s.record.Phase == "" {
 		return
 	}
 	phase := string(s.machine.Status.CurrentStatus.Phase)
-	if shall := phase + ":Preserved"; s.record.phase != failedPreserved && !s.record.failing && s.record.phase != shall {
-		o.blame("P11", "%s is %s, and says that it is %s", name, phase, s.record.phase)
+	if shall := phase + ":Preserved"; s.record.Phase != rules.FailedPreserved && !s.record.Failing && s.record.Phase != shall {
+		o.blame("P11", "%s is %s, and says that it is %s", name, phase, s.record.Phase)
 	}
 	if s.node == nil {
 		return
@@ -163,32 +165,32 @@ func (o *oracle) lookAtShown(name string, s *subject) {
 	shown := slices.ContainsFunc(s.node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == v1alpha1.ConditionPreserved && c.Status == corev1.ConditionTrue
 	})
-	if unheld := onlyWorkedOn(s.machine) && !s.record.isFailing(); !shown && !unheld {
-		o.blame("P11", "%s is %s, and its node does not show that it is preserved", name, s.record.phase)
+	if unheld := s.record.IsOnlyWorkedOn(time.Now()) && !s.record.IsFailing(); !shown && !unheld {
+		o.blame("P11", "%s is %s, and its node does not show that it is preserved", name, s.record.Phase)
 	}
-	if !s.begun.IsZero() && time.Since(s.begun) > soon && s.told.Before(s.begun.Add(-soon)) && o.disturbed.Before(s.begun.Add(-calm)) && !onlyWorkedOn(s.machine) {
+	if !s.begun.IsZero() && time.Since(s.begun) > soon && s.told.Before(s.begun.Add(-soon)) && o.last(rules.Fault).Before(s.begun.Add(-calm)) && !s.record.IsOnlyWorkedOn(time.Now()) {
 		o.blame("P11", "%s is kept since %s, and no Event says so", name, s.begun.Format(time.TimeOnly))
 	}
 }
 
 // checkOwnWrite is called with each write of ours of a machine that there was before.
-func (o *oracle) checkOwnWrite(name string, s *subject, before *machinev1alpha1.Machine, was record) {
+func (o *oracle) checkOwnWrite(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine) {
 	o.checkRemoved(name, before.Annotations, s.machine.Annotations)
 	o.checkForged(name, before.Annotations, s.machine.Annotations)
 	if s.machine.DeletionTimestamp != nil {
 		return
 	}
 	switch {
-	case !was.kept && s.record.kept:
+	case !was.Kept && s.record.Kept:
 		o.checkBegun(name, s, before)
 		o.checkNative(name, s, before)
-	case was.kept && !s.record.kept:
-		o.checkStopped(name, s, before, was)
-		o.checkEdited(name, s, before)
-		if hadTime := slices.DeleteFunc([]time.Time{was.claims[v1alpha1.CauseNow], was.claims[v1alpha1.CauseWhenFailed]}, time.Time.IsZero); len(hadTime) > 0 && !hadTime[0].After(time.Now()) {
+	case was.Kept && !s.record.Kept:
+		o.checkStopped(name, s, was)
+		o.checkEdited(name, s)
+		if hadTime := slices.DeleteFunc([]time.Time{was.Claims[v1alpha1.CauseNow], was.Claims[v1alpha1.CauseWhenFailed]}, time.Time.IsZero); len(hadTime) > 0 && !hadTime[0].After(time.Now()) {
 			s.ended = time.Now()
 		}
-		if was.phase == failedPreserved && was.expiry.After(time.Now().Add(5*time.Second)) {
+		if was.Phase == rules.FailedPreserved && was.Expiry.After(time.Now().Add(5*time.Second)) {
 			o.checkLowered(name, s, was)
 		}
 	}

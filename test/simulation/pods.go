@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/watch"
+
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 const (
@@ -204,7 +206,7 @@ func (p *Pods) lookAfter(pod *corev1.Pod) {
 		if p.busy = true; time.Since(p.gone[pod.Spec.NodeName]) >= quarantine && !ended {
 			p.remove("pod-gc", pod)
 		}
-	case isOutOfService(node) && !isNodeReady(node) && !ended:
+	case rules.IsOutOfService(node) && !isNodeReady(node) && !ended:
 		p.remove("pod-gc", pod)
 	case pod.DeletionTimestamp != nil:
 		p.busy = true

@@ -7,15 +7,17 @@ package simulation
 import (
 	"testing"
 	"time"
+
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 // TestKnownRequests is TestKnown for what people and operators ask for, and forbid.
 func TestKnownRequests(t *testing.T) {
 	const (
-		asked = "not kept > " + runningPreserved
-		ended = runningPreserved + " > not kept"
-		kept  = "not kept > " + failedPreserved
-		let   = failedPreserved + " > not kept"
+		asked = "not kept > " + rules.RunningPreserved
+		ended = rules.RunningPreserved + " > not kept"
+		kept  = "not kept > " + rules.FailedPreserved
+		let   = rules.FailedPreserved + " > not kept"
 	)
 	histories := map[string]known{
 		// It is healthy again between the time at which it is held and the deadline.
@@ -109,7 +111,7 @@ func TestKnownRequests(t *testing.T) {
 		"T7: a machine is healthy again": {History{Replicas: 2, Share: 1, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Break{0, Dead}},
 			{time.Hour, Break{0, Healthy}},
-		}}, seen{failedPreserved + " > " + runningPreserved: 1, "terminated": 0}},
+		}}, seen{rules.FailedPreserved + " > " + rules.RunningPreserved: 1, "terminated": 0}},
 		"T9: the share is lowered": {History{Replicas: 4, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
 			{16 * time.Minute, Delete{0}}, // so that they are not of the same age
 			{45 * time.Minute, Break{0, Dead}},

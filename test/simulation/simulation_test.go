@@ -18,6 +18,8 @@ import (
 	"k8s.io/klog/v2"
 	"pgregory.net/rapid"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 )
 
 var alone = flag.Bool("alone", false, "Have no sidecar in what is made of a seed: what machine-controller-manager does by itself.")
@@ -93,7 +95,7 @@ func runKnown(t *testing.T, histories map[string]known) {
 
 // TestKnown lets histories happen in which a defect shows that there was, or that each of the rules is there to prevent.
 func TestKnown(t *testing.T) {
-	const kept = "not kept > " + failedPreserved
+	const kept = "not kept > " + rules.FailedPreserved
 	runKnown(t, map[string]known{
 		// MCM then sets all Unknown machines to Running without a look at them, and takes that back when it sees its own write.
 		"H1: the shoot is away when a machine fails": {History{Replicas: 3, Share: 1, Timeout: 4 * time.Hour, Events: []Event{

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	rules "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
 	"github.com/gardener/gardener-extension-machine-preservation/test/simulation/mcm"
 	_ "github.com/gardener/gardener-extension-machine-preservation/test/simulation/quiet" // bubbles have clocks of their own
 )
@@ -110,7 +111,7 @@ func (w *World) add(name string, run func(context.Context, *Life) error) {
 		links: map[string]*link{"seed": newLink(w.seed), "shoot": newLink(w.shoot)},
 		onFault: func(a *WriteFault) {
 			if w.oracle.disturb(a.Downtime); name == sidecarName {
-				w.oracle.muteFor(a.Downtime)
+				w.oracle.excuse(rules.Mute, a.Downtime)
 			}
 			w.note(name, "it happens: "+FailWrite{name, *a}.String())
 		},

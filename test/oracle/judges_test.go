@@ -1,0 +1,220 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package oracle_test
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	. "github.com/gardener/gardener-extension-machine-preservation/test/oracle"
+)
+
+var (
+	now   = time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	world = World{
+		Aftermath: 90 * time.Second, Lasts: map[Kind]time.Duration{Killed: 30 * time.Second},
+		Lag: 2 * time.Second, Late: 45 * time.Second, Noticed: 20 * time.Second, Margin: 40 * time.Second, Settling: 30 * time.Second, PowerOff: time.Minute,
+	}
+)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+// excuse is one that was over some time ago.
+func excuse(kind Kind, d time.Duration) (e Excuses) {
+	e.Add(At(ago(d), kind))
+	return e
+}
+
+// goesOn is one that is not over.
+func goesOn(kind Kind) (e Excuses) {
+	e.Add(Excuse{Kind: kind, From: ago(time.Hour)})
+	return e
+}
+
+// kept is a machine that is kept for another hour.
+func kept(phase string, causes ...string) Machine {
+	m := Machine{Status: machinev1alpha1.MachineUnknown, Kept: true, Phase: phase, Claims: map[string]time.Time{}, Expiry: now.Add(time.Hour)}
+	for _, cause := range causes {
+		m.Claims[cause] = m.Expiry
+	}
+	return m
+}
+
+// beBlamed expects a violation of a rule, or none.
+func beBlamed(v *Violation, rule string) {
+	GinkgoHelper()
+	if rule == "" {
+		Expect(v).To(BeNil())
+		return
+	}
+	Expect(v).To(HaveField("Rule", rule))
+}
+
+var _ = Describe("judges", func() {
+	DescribeTable("T8, P8, T5: the end of a preservation", func(was Machine, excuses Excuses, blamed bool, edit ...func(*World, *End)) {
+		for _, terminating := range []bool{false, true} {
+			w, end := world, End{Was: was, Is: Machine{Status: was.Status, Terminating: terminating}, At: now, Since: ago(time.Hour), Early: time.Second}
+			for _, edit := range edit {
+				edit(&w, &end)
+			}
+			why, v := w.Ended(end, nil, excuses)
+			Expect(why == "").To(Equal(blamed), why)
+			switch {
+			case !blamed:
+				beBlamed(v, "")
+			case terminating:
+				beBlamed(v, "P8")
+			default:
+				beBlamed(v, "T8")
+			}
+		}
+	},
+		Entry("without a reason", kept(FailedPreserved, "auto"), nil, true),
+		Entry("at its expiry", Machine{Kept: true, Expiry: now.Add(time.Second)}, nil, false),
+		Entry("right before it", Machine{Kept: true, Expiry: now.Add(2 * time.Second)}, nil, true),
+		Entry("with something that was done", kept(FailedPreserved, "auto"), excuse(Requested, 90*time.Second), false),
+		Entry("with something that was done long ago", kept(FailedPreserved, "auto"), excuse(Requested, 91*time.Second), true),
+		Entry("P3: with an update that takes long", kept(FailedPreserved, "auto"), goesOn(RollingUpdate), false),
+		Entry("with what ends nothing", kept(FailedPreserved, "auto"), excuse(ShootAway, 0), true),
+		Entry("M13: with the end of the maintenance", kept(FailedPreserved, "maintenance"), excuse(MaintenanceOver, 0), false),
+		Entry("M13: with the end of the maintenance, and it is kept for something else", kept(FailedPreserved, "auto"), excuse(MaintenanceOver, 0), true),
+		Entry("X10: with the end of the power cycle", kept(FailedPreserved, "auto", "remediation"), excuse(PowerCycleOver, 0), false),
+		Entry("P1: it had recovered, and finds no place", kept(RunningPreserved, "auto"), nil, false, func(_ *World, e *End) { e.Full = true }),
+		Entry("P1: it had recovered, and there is one", kept(RunningPreserved, "auto"), nil, true),
+		Entry("P1: it had recovered, and a person keeps it", kept(RunningPreserved, "now"), nil, true, func(_ *World, e *End) { e.Full = true }),
+		Entry("P1: it had not recovered", kept(FailedPreserved, "auto"), nil, true, func(_ *World, e *End) { e.Full = true }),
+		Entry("H4: it is healthy in the margin", kept("", "auto"), nil, false, func(_ *World, e *End) { e.Is.Status, e.Since = machinev1alpha1.MachineRunning, ago(40*time.Second) }),
+		Entry("H4: it is healthy long after that", kept("", "auto"), nil, true, func(_ *World, e *End) { e.Is.Status = machinev1alpha1.MachineRunning }),
+		Entry("H4: it is lost in the margin", kept("", "auto"), nil, true, func(_ *World, e *End) { e.Since = ago(time.Second) }),
+		Entry("M12: the sidecar was killed, and it is worked on", kept(RunningPreserved, "maintenance"), excuse(Killed, 30*time.Second), false),
+		Entry("M12: the sidecar was killed long ago", kept(RunningPreserved, "maintenance"), excuse(Killed, 31*time.Second), true),
+		Entry("M12: the sidecar was killed later", kept(RunningPreserved, "maintenance"), excuse(Killed, -time.Second), true),
+		Entry("M12: the sidecar was killed, and it is held", kept(FailedPreserved, "maintenance"), excuse(Killed, 0), true),
+		Entry("the sidecar was killed, and a person keeps it", kept(RunningPreserved, "now"), excuse(Killed, 0), true),
+		Entry("the sidecar was killed, and MCM 0.61 is to be held", kept(RunningPreserved, "now"), excuse(Killed, 0), false, func(w *World, _ *End) { w.HoldsLate = true }),
+	)
+
+	DescribeTable("M12: a machine that need not be kept although its node is under maintenance", func(m Machine, onNode string, work Work, excuses Excuses, needNot bool) {
+		if work.Taken.IsZero() {
+			work.Taken = ago(time.Hour)
+		}
+		Expect(world.Unkept(m, onNode, work, now, nil, excuses) != "").To(Equal(needNot))
+	},
+		Entry("no reason", Machine{}, "", Work{}, nil, false),
+		Entry("another expiry, which has passed", Machine{Kept: true, Phase: FailedPreserved, Expiry: ago(time.Hour)}, "", Work{}, nil, false),
+		Entry("something that was done", Machine{}, "", Work{}, excuse(Deleted, time.Minute), true),
+		Entry("something that was done long ago", Machine{}, "", Work{}, excuse(Deleted, 2*time.Minute), false),
+		Entry("an edit long ago", Machine{}, "", Work{}, excuse(ExpiryEdited, 10*time.Minute), true),
+		Entry("the end of something else", kept(FailedPreserved, "remediation"), "", Work{}, excuse(PowerCycleOver, 0), false),
+		Entry("the end of it", Machine{}, "", Work{Ending: now.Add(time.Second)}, nil, true),
+		Entry("an end that comes later", Machine{}, "", Work{Ending: now.Add(time.Minute)}, nil, false),
+		Entry("its beginning", Machine{}, "", Work{Taken: ago(30 * time.Second)}, nil, true),
+		Entry("some time after that", Machine{}, "", Work{Taken: ago(31 * time.Second)}, nil, false),
+		Entry("a release before", Machine{Released: ago(time.Hour)}, "", Work{Anew: now}, nil, true),
+		Entry("a release of what was counted anew", Machine{Released: now}, "", Work{Anew: ago(time.Hour)}, nil, false),
+		Entry("false on the Machine", Machine{Request: "false"}, "", Work{}, nil, true),
+		Entry("false on the Node", Machine{}, "false", Work{}, nil, true),
+		Entry("a sidecar that was killed, and it had not failed", Machine{}, "", Work{}, excuse(Killed, 30*time.Second), true),
+		Entry("a sidecar that was killed, and it was held", kept(FailedPreserved, "maintenance"), "", Work{}, excuse(Killed, 0), false),
+	)
+
+	DescribeTable("P1: the machines that use the share", func(m Machine, uses bool) {
+		Expect(m.UsesShare(now)).To(Equal(uses))
+	},
+		Entry("one that has failed", kept(FailedPreserved, "auto"), true),
+		Entry("one that is about to", kept("", "auto"), true),
+		Entry("one that has recovered", kept(RunningPreserved, "auto"), false),
+		Entry("one that a person keeps", kept(FailedPreserved, "when-failed"), false),
+		Entry("one that a person keeps, with what is left of a place", kept(FailedPreserved, "when-failed", "auto"), false),
+		Entry("one that a person keeps, with a place", func() Machine { m := kept(FailedPreserved, "when-failed", "auto"); m.Placed = true; return m }(), true),
+		Entry("one that somebody works on beside that", kept(FailedPreserved, "auto", "remediation"), true),
+		Entry("one that had its time, and that somebody works on", func() Machine { m := kept(FailedPreserved, "auto", "remediation"); m.Claims["auto"] = now; return m }(), false),
+	)
+
+	It("P1, M10: should blame more than there may be", func() {
+		beBlamed(OverShare([]string{"a", "b"}, 2), "")
+		beBlamed(OverShare([]string{"a", "b"}, 1), "P1")
+		beBlamed(TooMany([]string{"a", "b"}, 2), "")
+		beBlamed(TooMany([]string{"a", "b"}, 1), "M10")
+	})
+
+	DescribeTable("H1: a machine that is taken for healthy", func(is Machine, broken time.Time, excuses Excuses, rule string) {
+		beBlamed(world.TakenForHealthy(kept(FailedPreserved, "now"), is, broken, now, excuses), rule)
+	},
+		Entry("and is broken", kept(RunningPreserved, "now"), ago(21*time.Second), nil, "H1"),
+		Entry("and is not", kept(RunningPreserved, "now"), time.Time{}, nil, ""),
+		Entry("and has just been broken", kept(RunningPreserved, "now"), ago(20*time.Second), nil, ""),
+		Entry("and nobody can see that it is broken", kept(RunningPreserved, "now"), ago(time.Minute), goesOn(Blind), ""),
+		Entry("or is still failed", kept(FailedPreserved, "now"), ago(time.Minute), nil, ""),
+		Entry("or is let go", Machine{}, ago(time.Minute), nil, ""),
+	)
+
+	DescribeTable("P10: a machine that is kept beyond its expiry", func(beyond time.Duration, excuses Excuses, rule string) {
+		beBlamed(world.Overdue(Machine{Kept: true, Expiry: ago(beyond)}, now, excuses), rule)
+	},
+		Entry("for a moment", 45*time.Second, nil, ""),
+		Entry("for longer", 46*time.Second, nil, "P10"),
+		Entry("while the shoot is away", time.Hour, goesOn(ShootAway), ""),
+		Entry("right after the sidecar was killed", time.Hour, excuse(Killed, 45*time.Second), ""),
+		Entry("some time after that", time.Hour, excuse(Killed, 46*time.Second), "P10"),
+	)
+
+	DescribeTable("X1: a node that is made safe", func(host *Host, rule string) {
+		beBlamed(world.MadeSafe(host, now), rule)
+	},
+		Entry("while its host is off", &Host{}, ""),
+		Entry("while its host is on", &Host{On: true, OnSince: ago(2 * time.Second)}, "X1"),
+		Entry("while its host is asked to be off", &Host{On: true, OnSince: ago(time.Hour), Asked: ago(time.Minute)}, "X1"),
+		Entry("a moment before its host was on again", &Host{On: true, OnSince: ago(time.Second)}, ""),
+		Entry("without a host", nil, "X1"),
+	)
+
+	DescribeTable("X5, X2: a host that is asked to be off", func(asked time.Duration, gone bool, excuses Excuses, rule string) {
+		beBlamed(world.KeptOff(&Host{Asked: ago(asked)}, gone, now, excuses), rule)
+	},
+		Entry("until its deadline", 105*time.Second, false, nil, ""),
+		Entry("beyond it", 106*time.Second, false, nil, "X5"),
+		Entry("beyond it while the shoot is away", 106*time.Second, false, goesOn(ShootAway), "X5"),
+		Entry("beyond it while nobody is there", 106*time.Second, false, excuse(Killed, 0), ""),
+		Entry("as its machine is gone", 45*time.Second, true, nil, ""),
+		Entry("long after its machine is gone", 46*time.Second, true, nil, "X2"),
+	)
+
+	Describe("M3: a cordon that is taken away", func() {
+		var cordon Cordon
+		see := func(cordoned bool) { cordon.See(&corev1.Node{Spec: corev1.NodeSpec{Unschedulable: cordoned}}, now) }
+		judge := func(after time.Duration, excuses ...Excuses) *Violation {
+			return world.PutBack(cordon, ago(time.Hour), now.Add(after), excuses...)
+		}
+
+		BeforeEach(func() {
+			cordon = Cordon{}
+			see(true)
+		})
+
+		It("should be put back, the later the more often it was taken away", func() {
+			beBlamed(judge(time.Hour), "")
+			see(false)
+			beBlamed(judge(65*time.Second), "")
+			beBlamed(judge(66*time.Second), "M3")
+			beBlamed(judge(66*time.Second, goesOn(ShootAway)), "")
+			for range 20 {
+				see(true)
+				see(false)
+			}
+			beBlamed(judge(LongestCordon+45*time.Second), "")
+			beBlamed(judge(LongestCordon+46*time.Second), "M3")
+		})
+
+		It("should be blamed only since the node was handed over", func() {
+			see(false)
+			beBlamed(world.PutBack(cordon, now.Add(time.Hour), now.Add(time.Hour+time.Minute)), "")
+		})
+	})
+})
