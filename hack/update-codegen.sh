@@ -36,6 +36,6 @@ done
 echo "> registration and versions of the charts"
 go run ./hack/registration
 
-echo "> table of the rules and their tests"
+echo "> table of the rules, their code and their tests"
 rules="$(go run ./hack/rules)"
 printf '%s\n' "$rules" >docs/development/rules.md

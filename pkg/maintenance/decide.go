@@ -379,7 +379,7 @@ func (d *decision) advance(nm *v1alpha1.NodeMaintenance) {
 		d.drain(nm)
 	case v1alpha1.PhaseReady:
 		if _, known := nm.Annotations[v1alpha1.AnnotationReadyTime]; !known {
-			// It may come late: a node that cannot be written to is waited for before.
+			// It may come late: a node that cannot be written to is waited for before (M6).
 			became := meta.FindStatusCondition(nm.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Time
 			d.editMaintenance(nm, func(nm *v1alpha1.NodeMaintenance) {
 				metav1.SetMetaDataAnnotation(&nm.ObjectMeta, v1alpha1.AnnotationReadyTime, formatTime(became))

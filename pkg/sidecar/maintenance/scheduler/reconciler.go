@@ -66,6 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		}
 		return reconcile.Result{}, fmt.Errorf("failed to read the configuration: %w", brief.CutError(err))
 	}
+	// The caches come first: each change makes a round, so that a freed slot is used within a second (M11), and most have nothing to schedule.
 	cached, err := r.decide(ctx, reading{r.Shoot, r.Nodes, 0}, config)
 	if err != nil {
 		return reconcile.Result{}, err
