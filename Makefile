@@ -108,6 +108,12 @@ simulate: ## Let histories happen in a simulated world, a day in a second, and w
 	go test -count=1 -v -timeout 0 -run '^Test(Known.*|Alone|Histories)$$' $(if $(filter 0.61,$(MCM)),-vet=off -tags mcm061 -overlay "$$dir/overlay.json") ./test/simulation \
 	  -rapid.shrinktime=2m -rapid.checks=$(RUNS) -rapid.seed=$(or $(SEED),0) $(if $(ALONE),-alone) # 0: another one each time
 
+.PHONY: defects
+defects: ## Put known defects back, one at a time: the simulation has to find each (MCM=0.61|0.62, SEED=n, RUNS=100, ONLY=regexp)
+	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
+	$(if $(filter 0.61,$(MCM)),go run ./test/simulation/cmd/mcm061 "$$dir" &&) \
+	go run ./test/simulation/cmd/defects -n $(RUNS) -seed $(or $(SEED),1) -only '$(ONLY)' $(if $(filter 0.61,$(MCM)),-tags mcm061 -overlay "$$dir/overlay.json")
+
 .PHONY: conformance
 conformance: ## Try the rules on any shoot (SEED_KUBECONFIG=, SHOOT_KUBECONFIG=, NAMESPACE=shoot--x--y, POOLS=a,b REPORT=file optional)
 	@go test -count=1 -v -timeout 0 -run '^TestConformance$$' ./test/conformance \

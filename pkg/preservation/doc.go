@@ -16,5 +16,5 @@
 //   - its row, with that reason. The row says whether what it keeps needs a place within the share, whether its node is drained, whether
 //     its bound is P13 and who is told; see asker. The model for one whose time is in an annotation is remediation.go.
 //   - a field of Record, if it has something to remember: in ReadRecord, Notes and Notes.note.
-//   - its test: what it does in the model and among the events of the property test, and a test of its own with the rule's id.
+//   - its test: one with the rule's id, and an action in test/simulation if it acts together with MCM.
 package preservation
