@@ -14,7 +14,7 @@ import (
 )
 
 // asker is who may want a machine to be kept: a row of the table of claims. Where a row says nothing, its claims are what those of
-// people are: they count, the node of what has failed is drained, and P13 is their bound.
+// people are: they take a place within the share, the node of what has failed is drained, and P13 is their bound.
 type asker struct {
 	cause  string        // of its claims; a person's is the request
 	begun  reason.Reason // why a machine is kept that it begins to keep
@@ -23,7 +23,8 @@ type asker struct {
 	personal bool
 	// onceFailed says that it keeps what has failed. Before the deadline there is nothing but the hold (H4).
 	onceFailed bool
-	// exempt says that what it keeps needs no place within the share, and that the share claims nothing beside it (P1).
+	// exempt says that what it keeps needs no place within the share, and that the share claims nothing beside it (P1). Who is neither
+	// that nor a person has to give the place back when the share is lowered (T9).
 	exempt bool
 	// sparesPods says that nothing is drained meanwhile, whoever else keeps the machine (M12, X10).
 	sparesPods bool
