@@ -205,7 +205,7 @@ func (e *explanation) changes() {
 	if before.group.Rollout {
 		with("If its MachineDeployment was not being updated", func(w *world) { w.group.Rollout = false })
 	}
-	if before.group.Forbidden || facts.IsForbidden(d.Machine) {
+	if before.group.Forbids(d.Machine) {
 		with("Without annotation "+v1alpha1.AnnotationForbidden+" of the operators", func(w *world) {
 			w.group.Forbidden = false
 			w.edit(func(m *facts.Member) { delete(m.Machine.Annotations, v1alpha1.AnnotationForbidden) })

@@ -34,13 +34,17 @@ type Pool struct {
 func PoolOf(deployment *machinev1alpha1.MachineDeployment) Pool {
 	return Pool{
 		Replicas:  deployment.Spec.Replicas,
-		Forbidden: IsForbidden(deployment),
+		Forbidden: isForbidden(deployment),
 		InPlace:   deployment.Spec.Strategy.Type == machinev1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
 	}
 }
 
-// IsForbidden says that operators forbid to keep a machine, or all of a MachineDeployment (R6).
-func IsForbidden(object metav1.Object) bool {
+// Forbids says that operators forbid to keep a machine of the pool (R6).
+func (p Pool) Forbids(machine *machinev1alpha1.Machine) bool {
+	return p.Forbidden || isForbidden(machine)
+}
+
+func isForbidden(object metav1.Object) bool {
 	return object.GetAnnotations()[v1alpha1.AnnotationForbidden] == "true"
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // asker is who may want a machine to be kept: a row of the table of claims. Where a row says nothing, its claims are what those of
-// people are: they count, the node of what has failed is drained, and P13 is their bound.
+// people are: they take a place within the share, the node of what has failed is drained, and P13 is their bound.
 type asker struct {
 	cause  string        // of its claims; a person's is the request
 	begun  reason.Reason // why a machine is kept that it begins to keep
@@ -23,7 +23,8 @@ type asker struct {
 	personal bool
 	// onceFailed says that it keeps what has failed. Before the deadline there is nothing but the hold (H4).
 	onceFailed bool
-	// exempt says that what it keeps needs no place within the share, and that the share claims nothing beside it (P1).
+	// exempt says that what it keeps needs no place within the share, and that the share claims nothing beside it (P1). Who is neither
+	// that nor a person has to give the place back when the share is lowered (T9).
 	exempt bool
 	// sparesPods says that nothing is drained meanwhile, whoever else keeps the machine (M12, X10).
 	sparesPods bool
@@ -64,10 +65,18 @@ var askers = []*asker{
 var theShare = &asker{cause: v1alpha1.CauseAuto, begun: WhyMachineFailed, weight: 2, onceFailed: true,
 	asks: requested(""), spend: (*Decision).spendRequest}
 
+// first returns the first asker that is so, nil if there is none.
+func first(is func(*asker) bool) *asker {
+	if i := slices.IndexFunc(askers, is); i >= 0 {
+		return askers[i]
+	}
+	return nil
+}
+
 // askerOf returns who claims for a cause. One that is not known is that of a version with more askers.
 func askerOf(cause string) *asker {
-	if i := slices.IndexFunc(askers, func(a *asker) bool { return a.cause == cause }); i >= 0 {
-		return askers[i]
+	if a := first(func(a *asker) bool { return a.cause == cause }); a != nil {
+		return a
 	}
 	return &asker{cause: cause, asks: requested(cause), spend: (*Decision).spendRequest}
 }
@@ -86,22 +95,10 @@ func WhyBegun(cause string) reason.Reason { return askerOf(cause).begun }
 // wantedBy returns the first asker who wants a machine to be kept that has no claim, nil if there is none. If the machine was let go
 // after a failure, only a request now counts.
 func (d *Decision) wantedBy(g Group, now time.Time) *asker {
-	for _, a := range askers {
-		if _, ok := d.wants(a, g, now); ok && (a.cause == v1alpha1.CauseNow || !d.hadItsTime()) {
-			return a
-		}
-	}
-	return nil
-}
-
-// outliving returns the asker whose claim outlives what stops others, nil if there is none.
-func (d *Decision) outliving(g Group, now time.Time) *asker {
-	for _, a := range askers {
-		if a.outlives != nil && a.outlives(d, g, now) {
-			return a
-		}
-	}
-	return nil
+	return first(func(a *asker) bool {
+		_, ok := d.wants(a, g, now)
+		return ok && (a.cause == v1alpha1.CauseNow || !d.hadItsTime())
+	})
 }
 
 // wants returns until when the machine is to be kept if an asker claims it now, and whether it does. The time is in whole seconds,

@@ -235,7 +235,7 @@ func (d *Decision) decideNew(g Group, now time.Time) {
 	case g.Disabled: // P10
 	case g.Replicas == 0: // P4
 		d.Why = WhyNoReplicas
-	case d.forbidden(g): // R6
+	case g.Forbids(d.Machine): // R6
 		d.refuse(g, WhyForbidden)
 	case !now.Before(d.limit) && asker == nil: // P13
 		d.refuse(g, WhyKeptForTooLong)

@@ -85,11 +85,12 @@ func CauseTold(event, action string) (cause string, changes bool) {
 	if event != EventPreserved {
 		return "", event == EventReleased
 	}
-	switch i := slices.IndexFunc(askers, func(a *asker) bool { return a.begun.ID == action }); {
-	case i >= 0 && askers[i].passing: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+	switch a := first(func(a *asker) bool { return a.begun.ID == action }); {
+	case a == nil:
+		return "", true
+	case a.passing: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
 		return "", false
-	case i >= 0:
-		cause = askers[i].cause
+	default:
+		return a.cause, true
 	}
-	return cause, true
 }

@@ -10,7 +10,6 @@ import (
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -100,11 +99,6 @@ func (n *Notes) spend(d Decision) {
 	if !d.spentUntil.IsZero() {
 		n.RemediatedUntil = d.spentUntil
 	}
-}
-
-// forbidden says that operators forbid to preserve the machine (R6).
-func (d *Decision) forbidden(g Group) bool {
-	return g.Forbidden || facts.IsForbidden(d.Machine)
 }
 
 // refuse refuses, for good, what the machine would be preserved for. A request is deleted only where machine-controller-

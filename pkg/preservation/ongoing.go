@@ -32,11 +32,11 @@ func (d *Decision) decideOngoing(g Group, now time.Time) {
 		}
 	}
 	renewed := d.renewRemediation(g, now)
-	outliving := d.outliving(g, now)
+	outliving := first(func(a *asker) bool { return a.outlives != nil && a.outlives(d, g, now) })
 	switch {
 	case g.Disabled:
 		d.release(WhyDisabled)
-	case d.forbidden(g):
+	case g.Forbids(d.Machine):
 		d.end(RuleForbidden, WhyForbidden)
 		d.ConsumeRequest = true
 	case !now.Before(d.Target.Expiry()) && !d.Target.hasOnly(Claim.outlives):

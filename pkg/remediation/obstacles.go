@@ -81,7 +81,7 @@ func (d *decision) immovable() string {
 		return "The machine has no provider id."
 	case d.NoHost != "":
 		return d.NoHost
-	case d.isForbidden():
+	case d.group.Forbids(d.Machine):
 		return "Operators forbid to keep the machine: " + v1alpha1.AnnotationForbidden + "."
 	case d.isStopped():
 		return "The machine is not to be kept: " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + "."
@@ -98,12 +98,7 @@ func (d *decision) isKept() bool { return d.immovable() == "" }
 
 // isStopped says that a person, or operators, want the machine not to be kept, which ends a cycle as well (X10, X14).
 func (d *decision) isStopped() bool {
-	return d.isForbidden() || preservation.RequestOf(d.Member.Member, 0).Value == v1alpha1.RequestFalse
-}
-
-// isForbidden says that operators forbid to keep the machine (R6).
-func (d *decision) isForbidden() bool {
-	return d.group.Forbidden || facts.IsForbidden(d.Machine)
+	return d.group.Forbids(d.Machine) || preservation.RequestOf(d.Member.Member, 0).Value == v1alpha1.RequestFalse
 }
 
 // isClaimed says that the machine is kept because of the cycle, as is written on it (X10).

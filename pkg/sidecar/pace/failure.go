@@ -53,6 +53,14 @@ func (f *Failure) Again(err error, now time.Time) (after time.Duration, news boo
 	return after, news
 }
 
+// Until returns the time to the next look, 0 for none.
+func Until(next, now time.Time) time.Duration {
+	if next.IsZero() {
+		return 0
+	}
+	return max(next.Sub(now), time.Millisecond)
+}
+
 // Earliest returns the earliest of times, of which zero is never.
 func Earliest(times ...time.Time) time.Time {
 	var first time.Time

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
 
@@ -33,8 +32,7 @@ const (
 )
 
 var (
-	causes       = preservation.Causes()
-	drainReasons = []string{v1alpha1.ReasonDraining, v1alpha1.ReasonDrainBlocked, v1alpha1.ReasonPodsKept, v1alpha1.ReasonDrained}
+	causes = preservation.Causes()
 
 	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace,
@@ -122,7 +120,7 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 		if !record.Drains() || member.Node == nil {
 			continue
 		}
-		if c := preservation.PreservedCondition(member.Node); c != nil && c.Status == corev1.ConditionTrue && slices.Contains(drainReasons, c.Reason) {
+		if c := preservation.PreservedCondition(member.Node); c != nil && c.Status == corev1.ConditionTrue && preservation.IsDrainReason(c.Reason) {
 			with(drains, c.Reason).Inc()
 		}
 	}

@@ -122,7 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if waits {
 		next = pace.Earliest(next, now.Add(nodesInterval))
 	}
-	return reconcile.Result{RequeueAfter: until(next, r.Clock.Now())}, nil
+	return reconcile.Result{RequeueAfter: pace.Until(next, r.Clock.Now())}, nil
 }
 
 // decide reads a MachineDeployment's machines through reader and decides on them. Those that are being given a place
@@ -200,12 +200,4 @@ func nextOf(decisions []preservation.Decision) time.Time {
 		next = pace.Earliest(next, d.Next)
 	}
 	return next
-}
-
-// until returns the time to the next look, 0 for none.
-func until(next, now time.Time) time.Duration {
-	if next.IsZero() {
-		return 0
-	}
-	return max(next.Sub(now), time.Millisecond)
 }

@@ -87,10 +87,7 @@ func (r *Reconciler) carryOn(ctx context.Context, observations *observations, ta
 	if limited.Err() != nil {
 		next = pace.Earliest(next, now.Add(pace.MinRetry))
 	}
-	if next.IsZero() {
-		return reconcile.Result{}, errors.Join(errs...)
-	}
-	return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, errors.Join(errs...)
+	return reconcile.Result{RequeueAfter: pace.Until(next, now)}, errors.Join(errs...)
 }
 
 // writeMachine puts back on the host whose request it has, releases it, writes the Machine, and asks for the host to be off.

@@ -117,7 +117,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if next.IsZero() {
 		return reconcile.Result{}, err
 	}
-	after := max(next.Sub(r.Clock.Now()), time.Millisecond)
+	after := pace.Until(next, r.Clock.Now())
 	switch { // what cannot be written of others keeps nothing from its time (P12)
 	case pace.OnlyConflicts(err):
 		after = min(after, pace.MinRetry)
