@@ -87,18 +87,9 @@ func (o *oracle) sawMaintenance(nm *maintenancev1alpha1.NodeMaintenance, gone bo
 	}
 	before := *m
 	m.phase, m.cordons, m.failed = rules.PhaseOf(nm), ptr.Deref(nm.Spec.Cordon, true), requestorFailed(nm)
-	if (gone || nm.DeletionTimestamp != nil) && m.ending.IsZero() {
-		m.ending = now
-	}
-	set := func(since *time.Time, is bool) {
-		if !is {
-			*since = time.Time{}
-		} else if since.IsZero() {
-			*since = now
-		}
-	}
-	set(&m.taken, !gone && rules.IsUnderWay(nm))
-	set(&m.ready, !m.taken.IsZero() && m.phase == maintenancev1alpha1.PhaseReady)
+	m.ending = rules.Since(m.ending, gone || nm.DeletionTimestamp != nil, now)
+	m.taken = rules.Since(m.taken, !gone && rules.IsUnderWay(nm), now)
+	m.ready = rules.Since(m.ready, !m.taken.IsZero() && m.phase == maintenancev1alpha1.PhaseReady, now)
 	if *m == before && !gone {
 		return
 	}

@@ -188,7 +188,7 @@ func (c *Cordon) See(node *corev1.Node, now time.Time) {
 		c.flaps++
 	}
 	c.on = node.Spec.Unschedulable
-	c.lifted = since(c.lifted, !c.on, now)
+	c.lifted = Since(c.lifted, !c.on, now)
 }
 
 // PutBack judges that a node is cordoned which was handed over to somebody who has asked for that.

@@ -252,11 +252,11 @@ func (h *Host) See(object *unstructured.Unstructured, now time.Time) {
 		h.Owner = owner.UID
 	}
 	_, asked := object.GetAnnotations()[v1alpha1.AnnotationReboot]
-	h.OnSince, h.Asked = since(h.OnSince, h.On, now), since(h.Asked, asked, now)
+	h.OnSince, h.Asked = Since(h.OnSince, h.On, now), Since(h.Asked, asked, now)
 }
 
-// since returns since when something is, zero if it is not.
-func since(before time.Time, is bool, now time.Time) time.Time {
+// Since returns since when something is, zero if it is not.
+func Since(before time.Time, is bool, now time.Time) time.Time {
 	if !is {
 		return time.Time{}
 	}

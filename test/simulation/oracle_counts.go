@@ -52,12 +52,7 @@ func (s *span) rest(quiet bool) (d time.Duration) {
 	if !s.quiet.IsZero() {
 		d = time.Since(s.quiet)
 	}
-	switch {
-	case !quiet:
-		s.quiet = time.Time{}
-	case s.quiet.IsZero():
-		s.quiet = time.Now()
-	}
+	s.quiet = rules.Since(s.quiet, quiet, time.Now())
 	return d
 }
 

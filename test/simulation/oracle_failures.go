@@ -28,6 +28,9 @@ type failure struct {
 
 // observeFailure follows a machine that is kept, and fails. Asking never shortens (T2).
 func (o *oracle) observeFailure(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
+	if s.record.Terminating { // what was promised until then counts
+		return
+	}
 	now, f := time.Now(), &s.failure
 	if change.By == sidecarName {
 		o.checkPromise(name, s, before, was)

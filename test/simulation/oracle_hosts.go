@@ -99,11 +99,7 @@ func (o *oracle) isSettled(s *subject) bool {
 
 // observeCycle is called with each change of a machine.
 func (o *oracle) observeCycle(name string, s *subject, before *machinev1alpha1.Machine, was rules.Machine) {
-	if !s.record.CycleAsked {
-		s.cycled.asked = time.Time{}
-	} else if s.cycled.asked.IsZero() {
-		s.cycled.asked = time.Now()
-	}
+	s.cycled.asked = rules.Since(s.cycled.asked, s.record.CycleAsked, time.Now())
 	if before == nil {
 		return
 	}
@@ -201,11 +197,8 @@ func (o *oracle) lookAtHosts() {
 // restOfCycles blames what is left of power cycles at the end of a history.
 func (o *oracle) restOfCycles() {
 	for _, name := range slices.Sorted(maps.Keys(o.hosts)) {
-		switch h := o.hosts[name]; {
-		case !h.Asked.IsZero():
-			o.blame("X2", "%s is still asked to be off", name)
-		case h.Machine != "" && !h.On:
-			o.blame("X2", "%s is still off", name)
+		if h := o.hosts[name]; !h.Asked.IsZero() || h.Machine != "" && !h.On {
+			o.blame("X2", "%s is still asked to be off, or off", name)
 		}
 	}
 }

@@ -166,11 +166,8 @@ func (o *oracle) dismiss(name string, s *subject) {
 // checkRecord blames a preservation that is longer, or shorter, than it must be, and a place that there is not.
 func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
 	now := time.Now()
-	switch is := s.record; {
-	case !is.Kept:
-		s.keptSince = time.Time{}
-	case s.keptSince.IsZero():
-		s.keptSince = now
+	if !s.record.Terminating { // else it is asked how long it was kept
+		s.keptSince = rules.Since(s.keptSince, s.record.Kept, now)
 	}
 	switch {
 	case !s.record.Kept || s.record.Phase != rules.FailedPreserved || s.record.IsOnlyWorkedOn(now):
@@ -295,12 +292,7 @@ func (o *oracle) observeNode(change *Change) {
 	if healthy != s.unhealthy.IsZero() {
 		s.changed = time.Now()
 	}
-	switch {
-	case healthy:
-		s.unhealthy, s.expired = time.Time{}, false
-	case s.unhealthy.IsZero():
-		s.unhealthy = time.Now()
-	}
+	s.unhealthy, s.expired = rules.Since(s.unhealthy, !healthy, time.Now()), s.expired && !healthy
 	if change.By == sidecarName {
 		o.checkOurs(s, change)
 		if before != nil && s.node != nil {

@@ -35,11 +35,6 @@ type maintenances struct {
 	free    time.Time
 }
 
-// isUnderWay says that a maintenance has its node.
-func (m *maintained) isUnderWay() bool {
-	return rules.IsUnderWay(m.NodeMaintenance)
-}
-
 func (m *maintained) hasFinalizer() bool {
 	return slices.Contains(m.Finalizers, maintenancev1alpha1.Finalizer)
 }
@@ -54,7 +49,7 @@ func (o *oracle) work(name string) {
 // of returns the maintenance that has a node, nil for none.
 func (m *maintenances) of(node string) *maintained {
 	for _, nm := range m.byName {
-		if nm.Spec.NodeName == node && nm.isUnderWay() {
+		if nm.Spec.NodeName == node && rules.IsUnderWay(nm.NodeMaintenance) {
 			return nm
 		}
 	}
@@ -89,7 +84,7 @@ func (o *oracle) observeMaintenance(change *Change) {
 		after.since, m.changed[node] = time.Now(), time.Now()
 		o.seen[fmt.Sprintf("maintenance %s > %s", from, to)]++
 	}
-	if !before.isUnderWay() && after.isUnderWay() && (from != maintenancev1alpha1.PhasePending || to != maintenancev1alpha1.PhaseScheduled || after.DeletionTimestamp != nil) {
+	if !rules.IsUnderWay(before.NodeMaintenance) && rules.IsUnderWay(after.NodeMaintenance) && (from != maintenancev1alpha1.PhasePending || to != maintenancev1alpha1.PhaseScheduled || after.DeletionTimestamp != nil) {
 		o.blame("M2", "%s becomes %s, and was %q", change.name, to, from)
 	}
 	o.settleMaintenances()
@@ -99,7 +94,7 @@ func (o *oracle) settleMaintenances() {
 	nodes := map[string]bool{}
 	for _, nm := range o.maintenances.byName {
 		// One of a node that is gone has no slot.
-		if s := o.machines[nm.Spec.NodeName]; nm.isUnderWay() && s != nil && s.node != nil {
+		if s := o.machines[nm.Spec.NodeName]; rules.IsUnderWay(nm.NodeMaintenance) && s != nil && s.node != nil {
 			nodes[nm.Spec.NodeName] = true
 		}
 	}
@@ -107,12 +102,7 @@ func (o *oracle) settleMaintenances() {
 	if v := rules.TooMany(taken, maxParallel); v != nil {
 		o.judge(taken[0], v)
 	}
-	switch {
-	case len(nodes) > 0:
-		o.maintenances.free = time.Time{}
-	case o.maintenances.free.IsZero():
-		o.maintenances.free = time.Now()
-	}
+	o.maintenances.free = rules.Since(o.maintenances.free, len(taken) == 0, time.Now())
 }
 
 // checkMaintainedNode blames what is written on a node of which there is no maintenance, or one that waits.
