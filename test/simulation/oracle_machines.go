@@ -102,6 +102,7 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	o.observeSets()
 	o.observeFailure(change.name, s, before, was, change)
+	o.observeFailed(change.name, s, before, was)
 	o.checkRecord(s, before, was, change)
 	switch {
 	case was.kept && !s.record.kept && was.phase == failedPreserved && !was.expiry.After(time.Now()):
