@@ -36,8 +36,13 @@ const (
 
 var reasons reason.Table
 
-// WhyUnseen is the reason for the end of a failure that nobody saw.
-var WhyUnseen = reasons.Add("Unseen", "", "it was gone when the ledger looked again")
+// The reasons that only entries have.
+var (
+	// WhyUnseen is why a failure ended that nobody saw the end of.
+	WhyUnseen = reasons.Add("Unseen", "", "it was gone when the ledger looked again")
+	// WhyUndecided is why a machine was not kept on which nobody decided.
+	WhyUndecided = reasons.Add("Undecided", "", "it was being deleted when it was first looked at")
+)
 
 // Entry is what is remembered of a failure until it is over.
 type Entry struct {
@@ -64,19 +69,21 @@ func Of(d *preservation.Decision, defaults facts.Timeouts, now time.Time) *Entry
 	if machine.DeletionTimestamp != nil {
 		since, failed = missed(d.Member, d.Current, defaults)
 	}
-	e := &Entry{UID: machine.UID, At: now.Truncate(time.Second), Decision: decisionOf(d), PowerCycled: remediation.UnderWay(machine)}
+	powerCycled := remediation.UnderWay(machine)
+	onlyPowerCycled := !failed && powerCycled && machine.DeletionTimestamp == nil
 	switch {
-	case failed:
-	case e.PowerCycled && machine.DeletionTimestamp == nil:
-		since, e.OnlyPowerCycled = remediation.Began(machine), true
-	default:
+	case onlyPowerCycled:
+		since = remediation.Began(machine)
+	case !failed:
 		return nil
 	}
 	if since.IsZero() { // made unreadable by hand
 		since = machine.CreationTimestamp.Time
 	}
-	e.Since, e.Name = since, NameOf(machine.Name, since)
-	return e
+	return &Entry{
+		Name: NameOf(machine.Name, since), UID: machine.UID, Since: since, At: now.Truncate(time.Second),
+		Decision: decisionOf(d), PowerCycled: powerCycled, OnlyPowerCycled: onlyPowerCycled,
+	}
 }
 
 // missed returns whether a machine had failed by the time that it was deleted, and since when its timer ran, for one that nobody saw
@@ -106,7 +113,11 @@ func decisionOf(d *preservation.Decision) failuresv1alpha1.Decision {
 		record = d.Current
 	}
 	if record == nil || d.Target == nil && !record.Failed {
-		return failuresv1alpha1.Decision{Reason: d.Why.ID, Text: cut(d.Why.Text, failuresv1alpha1.MaxText)}
+		why := d.Why
+		if d.Machine.DeletionTimestamp != nil {
+			why = WhyUndecided
+		}
+		return failuresv1alpha1.Decision{Reason: why.ID, Text: cut(why.Text, failuresv1alpha1.MaxText)}
 	}
 	cause := record.Cause()
 	why := preservation.WhyBegun(cause)
@@ -138,7 +149,7 @@ func (e *Entry) IsOf(machine *machinev1alpha1.Machine) bool {
 // Learn takes over what was decided since. The failure itself stays what it was, and what was kept and let go of was kept.
 func (e *Entry) Learn(later *Entry) {
 	e.PowerCycled = e.PowerCycled || later.PowerCycled
-	if later.Decision.Kept || e.released.IsZero() {
+	if later.Decision.Reason != WhyUndecided.ID && (later.Decision.Kept || e.released.IsZero()) {
 		e.Decision, e.released = later.Decision, reason.Reason{}
 	}
 }

@@ -94,11 +94,17 @@ var _ = Describe("Of", func() {
 		Entry("X10: one that is power-cycled, and has not failed", int32(0), member(Node("m"), Annotation(prefix+"power-cycle-phase", "Starting"), Annotation(prefix+"power-cycle-record", `{"began":"2026-03-01T12:30:00Z"}`)), failure.NameOf("m", Start.Add(30*time.Minute)), failuresv1alpha1.Decision{}),
 		Entry("X10: one whose power cycle waits", int32(0), member(Node("m"), Annotation(prefix+"power-cycle-phase", "Waiting")), "", failuresv1alpha1.Decision{}),
 		// No sidecar led when these failed.
-		Entry("one that is being deleted after its node was bad for long enough", int32(0), member(Node("m", unready(now.Add(-health))), Deleted(now)), failure.NameOf("m", begun), failuresv1alpha1.Decision{}),
+		Entry("one that is being deleted after its node was bad for long enough", int32(0), member(Node("m", unready(now.Add(-health))), Deleted(now)), failure.NameOf("m", begun), failuresv1alpha1.Decision{Reason: "Undecided"}),
+		Entry("one of those with a health timeout of its own", int32(0), member(Node("m", unready(now.Add(-time.Minute))), Deleted(now), func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: &metav1.Duration{Duration: time.Minute}}
+		}), failure.NameOf("m", now.Add(-time.Minute)), failuresv1alpha1.Decision{Reason: "Undecided"}),
+		Entry("one of those without a health timeout", int32(0), member(Node("m", unready(Start)), Deleted(now), func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{DisableHealthTimeout: new(true)}
+		}), "", failuresv1alpha1.Decision{}),
 		Entry("one that was deleted before that", int32(0), member(Node("m", unready(now.Add(time.Second-health))), Deleted(now)), "", failuresv1alpha1.Decision{}),
 		Entry("a healthy one that is deleted", int32(0), member(Node("m"), Deleted(now)), "", failuresv1alpha1.Decision{}),
 		Entry("one whose node is gone already", int32(0), member(nil, Deleted(now)), "", failuresv1alpha1.Decision{}),
-		Entry("one that never joined, and is being deleted", int32(0), member(nil, NeverJoined, Deleted(Start.Add(timeouts.Creation))), failure.NameOf("m", Start), failuresv1alpha1.Decision{}),
+		Entry("one that never joined, and is being deleted", int32(0), member(nil, NeverJoined, Deleted(Start.Add(timeouts.Creation))), failure.NameOf("m", Start), failuresv1alpha1.Decision{Reason: "Undecided"}),
 		Entry("one that was deleted before it had to join", int32(0), member(nil, NeverJoined, Deleted(Start.Add(timeouts.Creation-time.Second))), "", failuresv1alpha1.Decision{}),
 		Entry("T10: one that is kept, and being deleted", int32(1), member(Node("m", NotReady), keptFailed("auto"), Deleted(now)), failure.NameOf("m", begun), failuresv1alpha1.Decision{Kept: true, Cause: "auto", Reason: "MachineFailed"}),
 	)
@@ -168,6 +174,8 @@ var _ = Describe("Look", func() {
 		e := entry(kept)
 		e.Learn(later)
 		Expect(e.Decision.Kept).To(BeFalse(), "it could not be held")
+		e.Learn(&failure.Entry{Decision: failuresv1alpha1.Decision{Reason: "Undecided"}})
+		Expect(e.Decision.Reason).To(Equal("FailedTooEarly"), "what it is being deleted for was decided before")
 		e = entry(expired)
 		e.Learn(later)
 		Expect(e.Decision.Kept).To(BeTrue())

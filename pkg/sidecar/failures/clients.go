@@ -19,7 +19,7 @@ import (
 )
 
 // qps and burst are how many requests the ledger makes in a second, however many machines fail: it is in no hurry.
-const qps, burst = 10, 20
+const qps, burst = 20, 50
 
 // NewClient returns a client of the shoot for the ledger. Nothing that it reads is in a cache. Nobody is asked yet: the shoot does not
 // have to be there.

@@ -90,6 +90,8 @@ type Nodes interface {
 type item struct {
 	*failure.Entry
 	place failure.Place
+	// seen is the machine with its node as they were when it was seen to have failed, until the entry is there: they may be gone by then.
+	seen facts.Member
 	// begun says that the entry is there.
 	begun bool
 	// gone is since when the machine is not there any more; zero while it is.
@@ -115,7 +117,7 @@ func (l *Ledger) Observe(deployment *machinev1alpha1.MachineDeployment, decision
 			dropped.Inc()
 			continue
 		case known == nil:
-			known = &item{Entry: seen, place: place}
+			known = &item{Entry: seen, place: place, seen: d.Member}
 			l.add(name, known)
 		case known.IsOf(d.Machine):
 			known.Learn(seen)
@@ -211,7 +213,7 @@ func (l *Ledger) open(f *failuresv1alpha1.MachineFailure) {
 	case f.Status != nil || len(f.Spec.Machine) == 0: // not one of ours
 	case known != nil && !known.begun && (known.UID == entry.UID || known.Name == entry.Name): // what is known by now was decided later
 		entry.Learn(known.Entry)
-		known.Entry, known.begun = entry, true
+		known.Entry, known.seen, known.begun = entry, facts.Member{}, true
 	case known == nil && len(l.items) < maxItems:
 		l.add(f.Spec.Machine, &item{Entry: entry, begun: true})
 	}
@@ -245,15 +247,18 @@ func (l *Ledger) look(ctx context.Context, name string) (time.Duration, error) {
 		dropped.Inc()
 		return 0, nil
 	}
-	entry, place, begun := *known.Entry, known.place, known.begun
+	entry, place, seen, begun := *known.Entry, known.place, known.seen, known.begun
+	if member != nil {
+		seen = *member
+	}
 	l.mutex.Unlock()
 
 	if !begun {
-		if err := l.begin(ctx, name, &entry, place, member); err != nil {
+		if err := l.begin(ctx, &entry, place, seen); err != nil {
 			return 0, err
 		}
 		l.mutex.Lock()
-		known.begun = true
+		known.seen, known.begun = facts.Member{}, true
 		l.mutex.Unlock()
 	}
 	if status == nil {
@@ -289,13 +294,10 @@ func (l *Ledger) member(ctx context.Context, name string) (*facts.Member, error)
 }
 
 // begin writes an entry if there is none. What cannot be had of the machine is not in it: the next look may find less.
-func (l *Ledger) begin(ctx context.Context, name string, entry *failure.Entry, place failure.Place, m *facts.Member) error {
-	found := failure.Found{Place: place, Unhealthy: l.NodeConditions}
-	if m != nil {
-		found.Machine = m.Machine
-		l.find(ctx, &found)
-	}
-	f := entry.New(name, found)
+func (l *Ledger) begin(ctx context.Context, entry *failure.Entry, place failure.Place, m facts.Member) error {
+	found := failure.Found{Place: place, Machine: m.Machine, Node: m.Node, Unhealthy: l.NodeConditions}
+	l.find(ctx, &found)
+	f := entry.New(m.Machine.Name, found)
 	err := l.call(ctx, func(ctx context.Context) error { return l.Shoot.Create(ctx, f) })
 	switch {
 	case apierrors.IsAlreadyExists(err): // before a crash, or without an answer
@@ -333,8 +335,11 @@ func (l *Ledger) find(ctx context.Context, found *failure.Found) {
 	if node == "" {
 		return
 	}
-	_ = l.call(ctx, func(ctx context.Context) (err error) {
-		found.Node, err = shoot.ReadNode(ctx, l.Shoot, node)
+	_ = l.call(ctx, func(ctx context.Context) error {
+		live, err := shoot.ReadNode(ctx, l.Shoot, node)
+		if live != nil {
+			found.Node = live
+		}
 		return err
 	})
 	if found.Node == nil {

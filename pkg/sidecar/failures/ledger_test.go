@@ -387,13 +387,14 @@ var _ = Describe("Ledger", func() {
 		}
 		Expect(calls).To(Equal(9))
 		Expect(e.seed.Delete(ctx, Machine("n"))).To(Succeed())
+		Expect(e.shoot.Delete(ctx, Node("n"))).To(Succeed())
 		e.refuse = nil
 		e.clock.SetTime(e.clock.Now().Add(30 * time.Second))
 		e.settle(ctx)
 		e.reconcile(ctx, "n")
 		Expect(e.entries(ctx)).To(ConsistOf(
 			And(HaveField("Spec.Machine", "m"), HaveField("Status", BeNil())),
-			And(HaveField("Spec.Machine", "n"), HaveField("Spec.FailedAt.Time", BeTemporally("==", now)), HaveField("Status", HaveValue(HaveField("Reason", "NoShare")))),
+			And(HaveField("Spec.Machine", "n"), HaveField("Spec.Node", "n"), HaveField("Spec.Reason", "Ready"), HaveField("Spec.ProviderID", "local:///n"), HaveField("Spec.FailedAt.Time", BeTemporally("==", now)), HaveField("Status", HaveValue(HaveField("Reason", "NoShare")))),
 		))
 	})
 
