@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/intent"
@@ -413,8 +414,12 @@ func (l *Ledger) lookAfter(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
+// call makes a call. What the shoot says of it is cut (P14).
 func (l *Ledger) call(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return do(ctx)
+	if err := do(ctx); err != nil {
+		return brief.CutError(err)
+	}
+	return nil
 }
