@@ -35,6 +35,7 @@ type ledgerEntry struct {
 type failedMachine struct {
 	name string
 	at   time.Time
+	kept bool
 }
 
 // observeLedger blames what is written more often than once at the begin of a failure, and once at its end.
@@ -70,8 +71,16 @@ func (o *oracle) observeFailed(name string, s *subject, before *machinev1alpha1.
 		return m.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed
 	}
 	if is := s.record; is.phase == failedPreserved && was.phase != failedPreserved || !is.kept && !was.kept && isFailed(s.machine) && !isFailed(before) {
-		o.ledger.failed = append(o.ledger.failed, failedMachine{name, time.Now()})
+		o.ledger.failed = append(o.ledger.failed, failedMachine{name, time.Now(), is.kept})
 	}
+}
+
+// excuseFailures is called when a machine is gone. Of one that was not kept, which nothing is written on, nobody knows whom a fault has
+// kept from seeing it.
+func (o *oracle) excuseFailures(name string) {
+	o.ledger.failed = slices.DeleteFunc(o.ledger.failed, func(f failedMachine) bool {
+		return f.name == name && !f.kept && o.disturbed.After(f.at.Add(-soon))
+	})
 }
 
 // restOfLedger blames a failure that is in the ledger not at all, twice, or without an end.

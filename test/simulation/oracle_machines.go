@@ -152,6 +152,7 @@ func (o *oracle) dismiss(name string, s *subject) {
 	if s.suspicious != "" && time.Since(o.disturbed) > calm {
 		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 	}
+	o.excuseFailures(name)
 	delete(o.machines, name)
 	o.replaced = time.Now()
 }
