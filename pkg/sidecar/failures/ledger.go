@@ -122,7 +122,6 @@ func (l *Ledger) Observe(deployment *machinev1alpha1.MachineDeployment, decision
 			l.add(name, known)
 		case known.IsOf(d.Machine):
 			known.Learn(seen)
-			known.place = place
 		}
 		if d.IsReleased() {
 			known.Release(d.Why)

@@ -367,6 +367,16 @@ var _ = Describe("Ledger", func() {
 		))
 	})
 
+	It("should not take a machine for another one that had its name", func() {
+		e := newEnvironment(Machine("m", failed), Node("m", NotReady))
+		e.observe(ctx)
+		e.queue = nil
+		Expect(e.seed.Delete(ctx, Machine("m"))).To(Succeed())
+		Expect(e.seed.Create(ctx, Machine("m", NeverJoined, func(m *machinev1alpha1.Machine) { m.UID, m.Spec.ProviderID = "other", "other" }))).To(Succeed())
+		Expect(e.reconcile(ctx, "m")).To(BeZero())
+		Expect(e.entry(ctx)).To(And(HaveField("Spec.MachineUID", "machine-m"), HaveField("Spec.ProviderID", "local:///m"), HaveField("Status", HaveValue(HaveField("Reason", "NoShare")))))
+	})
+
 	It("P9: should write later what the shoot cannot take now, and ask it no more often than the back-off lets it", func() {
 		e := newEnvironment(Machine("m", failed), Machine("n", failed), Node("m", NotReady), Node("n", NotReady))
 		calls := 0
