@@ -353,6 +353,32 @@ var _ = Describe("Ledger", func() {
 		Entry("kept", []MachineOption{kept}, failuresv1alpha1.OutcomeDeleted),
 	)
 
+	It("P8: should write nothing again when an answer gets lost", func() {
+		e := newEnvironment(Machine("m", failed), Node("m", NotReady))
+		lost := func(verb, _ string, done bool) error {
+			if done && verb != "list" {
+				return errAway
+			}
+			return nil
+		}
+		look := func() {
+			for range 3 {
+				e.clock.SetTime(e.clock.Now().Add(time.Minute))
+				e.reconcile(ctx, "m")
+				e.refuse = nil
+			}
+		}
+		e.observe(ctx)
+		e.refuse = lost
+		look()
+		Expect(e.writes).To(Equal(map[string]int{name: 1}))
+		Expect(e.seed.Delete(ctx, Machine("m"))).To(Succeed())
+		e.refuse = lost
+		look()
+		Expect(e.writes).To(Equal(map[string]int{name: 2}))
+		Expect(e.ledger.Len()).To(BeZero())
+	})
+
 	It("should complete after a restart what was left open", func() {
 		e := newEnvironment(Machine("m", failed), Machine("n", kept), Node("m", NotReady), Node("n", NotReady))
 		e.observe(ctx)
