@@ -22,9 +22,10 @@ kube::codegen::gen_helpers --boilerplate hack/LICENSE_BOILERPLATE.txt pkg/apis
 
 echo "> CRDs"
 go tool -modfile="$tools/go.mod" controller-gen crd:headerFile=hack/LICENSE_BOILERPLATE.yaml.txt paths=./pkg/apis/maintenance/... output:crd:dir=pkg/component/nodemaintenance/crds
+go tool -modfile="$tools/go.mod" controller-gen crd:headerFile=hack/LICENSE_BOILERPLATE.yaml.txt paths=./pkg/apis/failures/... output:crd:dir=pkg/component/machinefailures/crds
 
 echo "> API reference"
-for api in preservation config maintenance; do
+for api in preservation config maintenance failures; do
   go tool -modfile="$tools/go.mod" crd-ref-docs \
     --source-path="pkg/apis/$api/v1alpha1" \
     --config=hack/api-reference/config.yaml \

@@ -28,7 +28,7 @@ var columns = []struct {
 	title string
 	roots []string
 }{
-	{"decisions and writes", []string{"pkg/preservation", "pkg/drain", "pkg/maintenance", "pkg/remediation", "pkg/host"}},
+	{"decisions and writes", []string{"pkg/preservation", "pkg/drain", "pkg/maintenance", "pkg/remediation", "pkg/host", "pkg/failure"}},
 	{"controllers", []string{"pkg/controller", "pkg/sidecar", "test/integration"}},
 }
 

@@ -97,6 +97,16 @@ func ReadEvidence(extension *extensionsv1alpha1.Extension) (*preservation.Eviden
 	return config.Evidence, nil
 }
 
+// ReadFailures returns whether an Extension has failures told of. It does not depend on what else of the configuration is not valid for
+// the worker pools.
+func ReadFailures(extension *extensionsv1alpha1.Extension) (bool, error) {
+	config, err := decode(extension.Spec.ProviderConfig, field.NewPath("spec", "providerConfig"))
+	if err != nil {
+		return false, err
+	}
+	return config.Failures == nil || *config.Failures.Enabled, nil
+}
+
 // HasPowerCycle returns whether hosts of a worker pool of an Extension are to be power-cycled. It does not depend on what else of
 // the configuration is not valid for the worker pools.
 func HasPowerCycle(extension *extensionsv1alpha1.Extension) (bool, error) {

@@ -264,7 +264,7 @@ evidence:
 		},
 
 		Entry("unknown field", head+"maxFailed: 3",
-			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, kind, machineControllerManager, nodeMaintenance, workers`),
+			`spec.providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`),
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
@@ -413,7 +413,7 @@ evidence:
 				Expect(err).To(MatchError(HavePrefix(message)))
 			},
 			Entry("name of a field", hostile.Config(`"`+strings.Repeat("a", 1000)+`":1`),
-				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, evidence, kind, machineControllerManager, nodeMaintenance, workers"),
+				"spec.providerConfig."+strings.Repeat("a", 256-len("spec.providerConfig.")-3)+"...: Invalid value: 1: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers"),
 			Entry("text", hostile.Config(`"workers":[{"name":"`+strings.Repeat("a", 1000)+`"}]`),
 				`spec.providerConfig.workers[0].name: Unsupported value: "`+strings.Repeat("a", 125)+`...": supported values: "worker-a", "worker-b"`),
 			Entry("object", hostile.Config(`"workers":{"`+strings.Repeat("a", 1000)+`":1}`),

@@ -155,6 +155,9 @@ func UnderWay(machine *machinev1alpha1.Machine) bool {
 	return state{phase: machine.Annotations[v1alpha1.AnnotationPowerCyclePhase]}.underWay()
 }
 
+// Began returns when the power cycle of a machine began that is under way, or was last; zero if there was none.
+func Began(machine *machinev1alpha1.Machine) time.Time { return readState(machine).record.Began }
+
 // MayPowerOff says that the host of a machine can still be asked to be off for the first time, or again: its cycle has not begun
 // or is not beyond that.
 func MayPowerOff(machine *machinev1alpha1.Machine) bool {

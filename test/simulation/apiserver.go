@@ -74,6 +74,8 @@ type resource struct {
 
 	// dropsStatus says that the status is not taken over from a create either: that of a custom resource.
 	dropsStatus bool
+	// whole says that there is no subresource for the status: it is written with the rest.
+	whole bool
 }
 
 var resources = map[string]resource{
@@ -201,7 +203,9 @@ func (s *APIServer) Update(by string, k key, status bool, edit func(*unstructure
 		after.Object["status"] = edited.Object["status"]
 	} else {
 		after.Object = maps.Clone(edited.Object)
-		after.Object["status"] = before.Object["status"]
+		if !resources[k.resource].whole {
+			after.Object["status"] = before.Object["status"]
+		}
 		after.SetName(k.name)
 		after.SetNamespace(k.namespace)
 		after.SetUID(before.GetUID())

@@ -52,6 +52,7 @@ type oracle struct {
 	replicas     int
 	maintenances maintenances
 	hosts        map[string]*observedHost // by their names
+	ledger       ledger
 
 	operators operators
 	// spared are machines that were spared when the share was lowered.
@@ -183,6 +184,8 @@ func (o *oracle) observe(change *Change) {
 		o.observeHost(change)
 	case "nodemaintenances":
 		o.observeMaintenance(change)
+	case "machinefailures":
+		o.observeLedger(change)
 	case "machinesets":
 		if o.sets[change.name] = fromUnstructured[machinev1alpha1.MachineSet](change.Object); change.Type == watch.Deleted {
 			delete(o.sets, change.name)
@@ -334,6 +337,7 @@ func (o *oracle) rest(w *World) {
 	}
 	o.restOfMaintenances()
 	o.restOfCycles()
+	o.restOfLedger()
 	for _, name := range slices.Sorted(maps.Keys(o.machines)) {
 		s := o.machines[name]
 		switch {

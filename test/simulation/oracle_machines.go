@@ -102,6 +102,7 @@ func (o *oracle) observeMachine(change *Change) {
 	}
 	o.observeSets()
 	o.observeFailure(change.name, s, before, was, change)
+	o.observeFailed(change.name, s, before, was)
 	o.checkRecord(s, before, was, change)
 	switch {
 	case was.Kept && !s.record.Kept && was.Phase == rules.FailedPreserved && !was.Expiry.After(time.Now()):
@@ -159,6 +160,7 @@ func (o *oracle) dismiss(name string, s *subject) {
 	if s.suspicious != "" && o.since(rules.Fault) > calm {
 		o.blame("T6", "%s was never kept, and we have written it: %s", name, s.suspicious)
 	}
+	o.excuseFailures(name)
 	delete(o.machines, name)
 	o.happens(rules.Replaced)
 }

@@ -33,6 +33,7 @@ func runSidecar(ctx context.Context, life *Life, longest time.Duration) error {
 		NodeConditions:     facts.DefaultNodeConditions,
 		NodeMaintenance:    app.NodeMaintenance{Enabled: true, MaxHoldTime: maxHoldTime},
 		PowerCycle:         app.PowerCycle{Enabled: true, HostKind: string(configv1alpha1.HostKindBareMetalHost), SeedName: seedName, ShootRequests: true},
+		Failures:           true,
 		MetricsBindAddress: "0",
 	}
 	if old {

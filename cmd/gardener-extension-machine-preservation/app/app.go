@@ -172,6 +172,7 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 		Schemas:                   schemas,
 		Hosts:                     planner.Defaults.Hosts,
 		Evidence:                  planner.Defaults.Evidence,
+		Failures:                  planner.Defaults.Failures,
 		ExtensionClasses:          extensionClasses,
 	}); err != nil {
 		return fmt.Errorf("failed to add lifecycle controller: %w", err)

@@ -45,6 +45,7 @@ import (
 	domain "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failuredrain"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failures"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/garbagecollector"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
@@ -123,7 +124,7 @@ func run(ctx context.Context, opts *Options) error {
 	if err != nil {
 		return err
 	}
-	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled, "evidence", opts.Evidence.Enabled)
+	logf.Log.Info("Starting", "namespace", opts.Namespace, "holder", opts.Holder, "healthTimeout", opts.Timeouts.Health, "creationTimeout", opts.Timeouts.Creation, "drainTimeout", opts.Timeouts.Drain, "nodeConditions", opts.NodeConditions, "drainStrategies", opts.DrainStrategies.Enabled, "nodeMaintenance", opts.NodeMaintenance.Enabled, "powerCycle", opts.PowerCycle.Enabled, "evidence", opts.Evidence.Enabled, "failures", opts.Failures)
 	return mgr.Start(ctx)
 }
 
@@ -153,6 +154,7 @@ func NewManager(ctx context.Context, opts *Options, controlConfig, targetConfig 
 		enabled bool
 		add     func(context.Context) error
 	}{
+		{"failures", opts.Failures, s.addFailures}, // preservation tells it of them
 		{"preservation", true, s.addPreservation},
 		{"drains", true, s.addDrain},
 		{"drain strategies", opts.DrainStrategies.Enabled, s.addDrainStrategies},
@@ -179,6 +181,7 @@ type sidecar struct {
 	target cluster.Cluster
 	nodes  *shoot.Nodes
 	pods   kubernetes.Interface
+	ledger preservation.Ledger
 }
 
 // connectSeed makes the manager, with a cache of the Machines and of what they belong to.
@@ -264,7 +267,37 @@ func (s *sidecar) addPreservation(context.Context) error {
 		NodeConditions: s.kept.NodeConditions,
 		Maintenance:    s.kept.Maintenance,
 		Remediation:    s.kept.Remediation,
+		Ledger:         s.ledger,
 	}).AddToManager(s.mgr, s.nodes)
+}
+
+func (s *sidecar) addFailures(context.Context) error {
+	shoot, err := failures.NewClient(s.targetConfig)
+	if err != nil {
+		return err
+	}
+	ledger := &failures.Ledger{Namespace: s.opts.Namespace, Shoot: shoot, Timeouts: s.opts.Timeouts, NodeConditions: s.opts.NodeConditions}
+	if s.opts.PowerCycle.Enabled {
+		kind, err := drivers.For(configv1alpha1.HostKind(s.opts.PowerCycle.HostKind))
+		if err != nil {
+			return err
+		}
+		ledger.HostOf = func(machine *machinev1alpha1.Machine) string {
+			host, _ := kind.Key(machine)
+			return host.Name
+		}
+	}
+	if s.opts.Evidence.Enabled {
+		clients, err := evidence.NewClients(s.controlConfig, s.targetConfig, false)
+		if err != nil {
+			return err
+		}
+		ledger.EvidenceOf = func(ctx context.Context, machine string, since time.Time) string {
+			return clients.StoredName(ctx, s.opts.Namespace, machine, since)
+		}
+	}
+	s.ledger = ledger
+	return ledger.AddToManager(s.mgr, s.nodes)
 }
 
 func (s *sidecar) addDrain(context.Context) error {

@@ -40,6 +40,7 @@ type Options struct {
 	NodeMaintenance        NodeMaintenance
 	PowerCycle             PowerCycle
 	Evidence               Evidence
+	Failures               bool
 	MetricsBindAddress     string
 	HealthProbeBindAddress string
 }
@@ -113,6 +114,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Evidence.Enabled, "evidence", false, "Whether to store evidence of machines that have failed and are kept.")
 	fs.DurationVar(&o.Evidence.Retention, "evidence-retention", v1alpha1.DefaultEvidenceRetention, "Time for which evidence is kept after its machine is gone.")
 	fs.Int64Var(&o.Evidence.Budget, "evidence-budget", v1alpha1.DefaultEvidenceBudget, "Number of bytes of evidence that are stored at most.")
+	fs.BoolVar(&o.Failures, "failures", false, "Whether to tell of failures of machines in the shoot.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")
 }

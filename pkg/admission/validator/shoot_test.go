@@ -147,7 +147,7 @@ var _ = Describe("Shoot", func() {
 				Expect(actual).To(Equal(messages))
 			},
 			Entry("of what cannot be decoded", config("maxFailed: 3\nworkers: 4"),
-				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, kind, machineControllerManager, nodeMaintenance, workers`,
+				`spec.extensions[1].providerConfig.maxFailed: Invalid value: 3: unknown field, valid fields are apiVersion, drainStrategies, evidence, failures, kind, machineControllerManager, nodeMaintenance, workers`,
 				`spec.extensions[1].providerConfig.workers: Invalid value: 4: must be a list`),
 			Entry("of what is not valid", config("machineControllerManager: {autoPreserveFailedMax: 9, machinePreserveTimeout: 0s}"),
 				`spec.extensions[1].providerConfig.machineControllerManager.machinePreserveTimeout: Invalid value: "0s": must be at least 10s`,

@@ -26,6 +26,14 @@ type MachinePreservationConfig struct {
 	NodeMaintenance *NodeMaintenance
 	// Evidence is what is stored of failed machines, nil for nothing.
 	Evidence *Evidence
+	// Failures is whether failures of machines are told of in the shoot, nil for yes.
+	Failures *Failures
+}
+
+// Failures is whether failures of machines are told of in the shoot. Of one that was decoded, everything is set.
+type Failures struct {
+	// Enabled says that they are.
+	Enabled *bool
 }
 
 // Evidence is whether what is known of failed machines is stored, and for how long. Of one that was decoded, everything is set.

@@ -80,6 +80,8 @@ type ContainerValues struct {
 	Evidence *preservation.Evidence
 	// EvidenceBudget is how many bytes of it are stored.
 	EvidenceBudget int64
+	// Failures says that the container tells of failures.
+	Failures bool
 	// Hosts are what the container power-cycles, valid and with their defaults, nil for nothing, and Seed the name by which they know this seed.
 	Hosts *configv1alpha1.Hosts
 	Seed  string
@@ -98,6 +100,9 @@ func Container(values ContainerValues) corev1.Container {
 	args = append(args, drainFlags(values.DrainStrategies)...)
 	args = append(args, values.MaintenanceFlags...)
 	args = append(args, evidenceFlags(values.Evidence, values.EvidenceBudget)...)
+	if values.Failures {
+		args = append(args, "--failures")
+	}
 	args = append(args, powerCycleFlags(values.Hosts, values.Seed)...)
 	args = append(args,
 		fmt.Sprintf("--metrics-bind-address=:%d", portMetrics),

@@ -55,6 +55,8 @@ var metrics = []string{
 	"machine_preservation_power_cycle_deadline_timestamp_seconds",
 	"machine_preservation_hosts_off",
 	"machine_preservation_evidence_total",
+	"machine_preservation_failures_total",
+	"machine_preservation_failures_dropped_total",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",

@@ -33,9 +33,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
+	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinefailures"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/host/drivers"
@@ -54,6 +56,9 @@ const (
 	// AnnotationEvidence on the access secret is "true" if the container is to store evidence, and has another value if there may
 	// only be some that was stored.
 	AnnotationEvidence = v1alpha1.GroupName + "/evidence"
+
+	// AnnotationFailures on the access secret is "true" if the container is to tell of failures.
+	AnnotationFailures = v1alpha1.GroupName + "/failures"
 
 	// AnnotationPowerCycle on the access secret is "true" if the container is to power-cycle hosts.
 	AnnotationPowerCycle = v1alpha1.GroupName + "/power-cycle"
@@ -88,6 +93,8 @@ type Values struct {
 	PowerCycle *PowerCycle
 	// Evidence says that evidence is stored. Without it, what was stored is deleted.
 	Evidence bool
+	// Failures says that failures are told of.
+	Failures bool
 	// Now is the time: what was stored is deleted when its own is over.
 	Now time.Time
 }
@@ -203,7 +210,7 @@ func Resources(c client.Client, namespace string) shootresources.Resources {
 
 // deployAccessSecret has gardener-resource-manager write a token into the Secret for the container, and the CA bundle for
 // who has no kubeconfig of the shoot. The webhook learns from it whether the container takes care of NodeMaintenances,
-// power-cycles hosts, and stores evidence.
+// power-cycles hosts, stores evidence, and tells of failures.
 func (p *preservationController) deployAccessSecret(ctx context.Context, evidence string) error {
 	access := p.accessSecret()
 	if err := access.Reconcile(ctx, p.client); err != nil {
@@ -219,6 +226,10 @@ func (p *preservationController) deployAccessSecret(ctx context.Context, evidenc
 	delete(access.Secret.Annotations, AnnotationEvidence)
 	if evidence != "" {
 		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationEvidence, evidence)
+	}
+	delete(access.Secret.Annotations, AnnotationFailures)
+	if p.values.Failures {
+		metav1.SetMetaDataAnnotation(&access.Secret.ObjectMeta, AnnotationFailures, "true")
 	}
 	delete(access.Secret.Annotations, AnnotationPowerCycle)
 	delete(access.Secret.Annotations, AnnotationPowerCycleSeed)
@@ -260,6 +271,9 @@ func (p *preservationController) shootResources() []client.Object {
 	}
 	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
 	clusterRole.Rules = append(clusterRole.Rules, shootEvidenceRules(p.values.Evidence)...)
+	if p.values.Failures {
+		clusterRole.Rules = append(clusterRole.Rules, allow(failuresv1alpha1.GroupName, machinefailures.Resource, "get", "list", "create", "patch", "delete"))
+	}
 	if p.values.PowerCycle != nil {
 		clusterRole.Rules = append(clusterRole.Rules,
 			// A node is safe when none of them names it.

@@ -36,7 +36,7 @@ func DeploymentPredicate() predicate.Predicate {
 }
 
 // AccessSecretPredicate selects Secrets without whose token the preservation controller is not injected, when they or
-// their first token come, or it is to begin or end to take care of NodeMaintenances, to store evidence, or to power-cycle hosts.
+// their first token come, or it is to begin or end to take care of NodeMaintenances, to store evidence, to tell of failures, or to power-cycle hosts.
 func AccessSecretPredicate() predicate.Predicate {
 	hasToken := func(object client.Object) bool {
 		return object.GetAnnotations()[resourcesv1alpha1.ServiceAccountTokenRenewTimestamp] != ""
@@ -47,6 +47,7 @@ func AccessSecretPredicate() predicate.Predicate {
 			return !hasToken(e.ObjectOld) && hasToken(e.ObjectNew) ||
 				before[preservationcontroller.AnnotationNodeMaintenance] != after[preservationcontroller.AnnotationNodeMaintenance] ||
 				before[preservationcontroller.AnnotationEvidence] != after[preservationcontroller.AnnotationEvidence] ||
+				before[preservationcontroller.AnnotationFailures] != after[preservationcontroller.AnnotationFailures] ||
 				before[preservationcontroller.AnnotationPowerCycle] != after[preservationcontroller.AnnotationPowerCycle]
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },

@@ -29,6 +29,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinefailures"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
@@ -62,6 +63,8 @@ type Actuator struct {
 	HostDriver hosts.DriverOf
 	// Evidence is that of the component configuration, nil for none.
 	Evidence *configv1alpha1.Evidence
+	// Failures is that of the component configuration, nil for its default.
+	Failures *configv1alpha1.Failures
 	// Schemas tells how machines are held.
 	Schemas *machinecrd.Schemas
 	// Recorder records what becomes of machines.
@@ -168,8 +171,10 @@ func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensi
 	if err := a.forceLeavePowerCycles(ctx, log, ex.Namespace); err != nil {
 		return err
 	}
-	if err := nodemaintenance.Resources(a.Client, ex.Namespace).Destroy(ctx); err != nil {
-		return err
+	for _, resources := range []shootresources.Resources{nodemaintenance.Resources(a.Client, ex.Namespace), machinefailures.Resources(a.Client, ex.Namespace)} {
+		if err := resources.Destroy(ctx); err != nil {
+			return err
+		}
 	}
 	return preservationcontroller.New(a.Client, ex.Namespace, preservationcontroller.Values{}).Destroy(ctx)
 }
@@ -184,8 +189,10 @@ func (a *Actuator) Migrate(ctx context.Context, log logr.Logger, ex *extensionsv
 	if err := a.migratePowerCycles(ctx, log, ex.Namespace); err != nil {
 		return err
 	}
-	if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, preservationcontroller.ManagedResourceName, true); err != nil {
-		return fmt.Errorf("failed to keep the resources in the shoot: %w", err)
+	for _, name := range []string{preservationcontroller.ManagedResourceName, machinefailures.ManagedResourceName} {
+		if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, name, true); err != nil {
+			return fmt.Errorf("failed to keep the resources in the shoot: %w", err)
+		}
 	}
 	return a.destroy(ctx, ex.Namespace)
 }
@@ -216,9 +223,21 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 	if values.Evidence, err = a.storesEvidence(ctx, ex); err != nil {
 		return err
 	}
+	if values.Failures, err = a.tellsOfFailures(ctx, ex); err != nil {
+		return err
+	}
 	powerCycle, isEnding, err := a.powerCycleOf(ctx, ex)
 	if err != nil {
 		return err
+	}
+	failures := machinefailures.New(a.Client, ex.Namespace)
+	var terminating error
+	if values.Failures {
+		if terminating = failures.Deploy(ctx); errors.Is(terminating, shootresources.ErrTerminating) {
+			values.Failures = false // as long as the former API goes; all else does not wait for that
+		} else if terminating != nil {
+			return terminating
+		}
 	}
 	deploy := func(powerCycle *preservationcontroller.PowerCycle) error {
 		values.PowerCycle = powerCycle
@@ -227,10 +246,29 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 	if err = deploy(powerCycle); err == nil && isEnding {
 		err = a.endPowerCycles(ctx, ex.Namespace, shoot, powerCycle, deploy)
 	}
+	if err == nil && !values.Failures && terminating == nil { // nobody may write any by now
+		err = failures.Destroy(ctx)
+	}
+	if err == nil {
+		err = terminating
+	}
 	if errors.Is(err, shootresources.ErrTerminating) {
 		return a.waitForResourceManager(ctx, ex.Namespace, err)
 	}
 	return err
+}
+
+// tellsOfFailures returns whether failures are to be told of, as before if what the Extension says is not valid: all that was told would
+// be deleted.
+func (a *Actuator) tellsOfFailures(ctx context.Context, ex *extensionsv1alpha1.Extension) (bool, error) {
+	if !a.Failures.IsEnabled() {
+		return false, nil
+	}
+	if tells, err := providerconfig.ReadFailures(ex); err == nil {
+		return tells, nil
+	}
+	marks, _, err := a.marks(ctx, ex.Namespace)
+	return marks[preservationcontroller.AnnotationFailures] == "true", err
 }
 
 // storesEvidence returns whether evidence is to be stored, as before if what the Extension says is not valid: what was stored would
@@ -276,7 +314,11 @@ func (a *Actuator) destroy(ctx context.Context, namespace string) error {
 	if err := maintenance.Destroy(ctx); err != nil {
 		return fmt.Errorf("failed to delete the API of NodeMaintenances: %w", err)
 	}
-	for _, resources := range []shootresources.Resources{preservationcontroller.Resources(a.Client, namespace), maintenance} {
+	failures := machinefailures.Resources(a.Client, namespace)
+	if err := failures.Destroy(ctx); err != nil {
+		return fmt.Errorf("failed to delete the API of MachineFailures: %w", err)
+	}
+	for _, resources := range []shootresources.Resources{preservationcontroller.Resources(a.Client, namespace), maintenance, failures} {
 		state, err := resources.State(ctx)
 		if err != nil {
 			return err

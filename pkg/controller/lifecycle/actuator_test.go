@@ -311,6 +311,52 @@ var _ = Describe("Actuator", func() {
 		}
 	})
 
+	It("should have failures told of by default, as before if the configuration is not valid, and remove the API where they are not", func() {
+		allowed := &configv1alpha1.Failures{Enabled: true}
+		for _, step := range []struct {
+			fields  string
+			allowed *configv1alpha1.Failures
+			tells   bool
+		}{
+			{`,"failures":{"enabled":7}`, nil, false},
+			{``, nil, true},
+			{`,"failures":{}`, allowed, true},
+			{`,"failures":{"enabled":7}`, allowed, true},
+			{`,"workers":[{"name":"x"}]`, nil, true},
+			{`,"failures":{"enabled":false}`, nil, false},
+			{`,"failures":{"enabled":7}`, nil, false},
+			{`,"failures":{"enabled":true}`, nil, true},
+			{`,"failures":{"enabled":true}`, &configv1alpha1.Failures{}, false},
+		} {
+			actuator.(*Actuator).Failures = step.allowed
+			ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + step.fields + `}`)}
+			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
+			objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(slices.ContainsFunc(objects, func(object client.Object) bool {
+				role, ok := object.(*rbacv1.ClusterRole)
+				return ok && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "machinefailures") })
+			})).To(Equal(step.tells), step.fields)
+			secret := &corev1.Secret{}
+			Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, secret)).To(Succeed())
+			marked, isMarked := secret.Annotations["machine-preservation.extensions.gardener.cloud/failures"]
+			Expect(isMarked).To(Equal(step.tells), step.fields+marked)
+			err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "extension-machine-preservation-failures"}, &resourcesv1alpha1.ManagedResource{})
+			Expect(err == nil).To(Equal(step.tells), step.fields)
+		}
+	})
+
+	It("should do without them as long as a former API goes, and deploy all else", func() {
+		Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{
+			Name: "extension-machine-preservation-failures", Namespace: namespace, Finalizers: []string{"x"},
+		}})).To(Succeed())
+		Expect(c.Delete(ctx, &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-failures", Namespace: namespace}})).To(Succeed())
+		Expect(actuator.Restore(ctx, log, ex)).To(MatchError(ContainSubstring("is being deleted")))
+		secret := &corev1.Secret{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, secret)).To(Succeed())
+		Expect(secret.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/failures"))
+	})
+
 	Describe("#Restore", func() {
 		It("should do what Reconcile does", func() {
 			Expect(actuator.Restore(ctx, log, ex)).To(Succeed())
@@ -548,6 +594,7 @@ var _ = Describe("Actuator", func() {
 			Expect(kept).To(Equal(map[string]bool{
 				"extension-machine-preservation-shoot":            true,
 				"extension-machine-preservation-node-maintenance": true,
+				"extension-machine-preservation-failures":         true,
 			}))
 			Expect(deployed()).To(BeFalse())
 		})

@@ -38,6 +38,8 @@ type AddOptions struct {
 	Hosts *configv1alpha1.Hosts
 	// Evidence is that of the component configuration, nil for none.
 	Evidence *configv1alpha1.Evidence
+	// Failures is that of the component configuration, nil for its default.
+	Failures *configv1alpha1.Failures
 	// ExtensionClasses are the classes of Extensions that are handled, by default those of shoots.
 	ExtensionClasses []extensionsv1alpha1.ExtensionClass
 }
@@ -63,6 +65,7 @@ func AddToManager(ctx context.Context, mgr manager.Manager, options AddOptions) 
 			Hosts:           options.Hosts,
 			HostDriver:      hosts.NewDriverOf(uncached, uncached, options.Hosts),
 			Evidence:        options.Evidence,
+			Failures:        options.Failures,
 			Schemas:         options.Schemas,
 			Recorder:        mgr.GetEventRecorder(ControllerName),
 		},

@@ -5,7 +5,9 @@
 package evidence
 
 import (
+	"context"
 	"fmt"
+	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +15,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -20,11 +23,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 // Clients ask the API servers of the seed and the shoot. What they are asked for is in no cache.
 type Clients struct {
 	seed, shoot client.Client
+}
+
+// StoredName returns the name of the ConfigMap with the evidence of a failure, empty if there is none, or nobody knows.
+func (c *Clients) StoredName(ctx context.Context, namespace, machine string, failedSince time.Time) string {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	if err := c.seed.List(ctx, list, client.InNamespace(namespace), client.HasLabels{retention.LabelStored}); err != nil {
+		return ""
+	}
+	for i := range list.Items {
+		a := list.Items[i].Annotations
+		if since, err := time.Parse(time.RFC3339, a[retention.AnnotationStoredFailedSince]); err == nil && a[retention.AnnotationStoredMachine] == machine && since.Equal(failedSince) {
+			return list.Items[i].Name
+		}
+	}
+	return ""
 }
 
 // NewClients returns the clients. maintenances says that the shoot has the API of node maintenances. Nobody is asked yet: neither

@@ -4,6 +4,11 @@
 
 package evidence
 
+import "sigs.k8s.io/controller-runtime/pkg/client"
+
+// ClientsOf returns clients that ask a seed only.
+func ClientsOf(seed client.Client) *Clients { return &Clients{seed: seed} }
+
 // What the tests look at beside the exported names.
 var (
 	RequestsFor    = requestsFor

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/executor"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/pace"
@@ -58,6 +59,8 @@ type Reconciler struct {
 	Remediation preservation.RemediationOptions
 	Clock       clock.PassiveClock
 	Events      Events
+	// Ledger takes note of failures. Nil: nobody does.
+	Ledger Ledger
 
 	backlogs sync.Map // *backlog by reconcile.Request
 	// enqueue adds to the workqueue. Nil: there is none.
@@ -69,6 +72,11 @@ type Nodes interface {
 	client.Client
 	// Known says that the nodes have been read once, so that one that is not there does not exist (P9).
 	Known() bool
+}
+
+// Ledger takes note of what was decided, and waits for nothing.
+type Ledger interface {
+	Observe(deployment *machinev1alpha1.MachineDeployment, decisions []preservation.Decision, now time.Time)
 }
 
 // Reconcile decides on all machines of a MachineDeployment and carries the decisions out. It returns an error only if it
@@ -116,6 +124,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	r.notify(backlog, pool, decisions)
+	if r.Ledger != nil {
+		_ = panics.Catch(ctx, func() error { r.Ledger.Observe(deployment, decisions, now); return nil })
+	}
 	observe(deployment, group, ended, now)
 
 	next := pace.Earliest(backlog.retry(), nextOf(decisions))

@@ -160,6 +160,7 @@ func (e *ensurer) EnsureMachineControllerManagerDeployment(ctx context.Context, 
 		MaintenanceFlags:          maintenanceFlags,
 		Evidence:                  evidence,
 		EvidenceBudget:            evidenceBudget,
+		Failures:                  e.config.Failures.IsEnabled() && secret.Annotations[preservationcontroller.AnnotationFailures] == "true",
 		Hosts:                     hosts,
 		Seed:                      secret.Annotations[preservationcontroller.AnnotationPowerCycleSeed],
 	})

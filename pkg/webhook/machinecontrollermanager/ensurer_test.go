@@ -363,6 +363,19 @@ var _ = Describe("Ensurer", func() {
 			Entry("operators have never enabled it", "true", nil, false),
 		)
 
+		DescribeTable("should have failures told of only where the access secret says so, and operators allow it", func(annotation string, failures *configv1alpha1.Failures, expected bool) {
+			secret.Annotations["machine-preservation.extensions.gardener.cloud/failures"] = annotation
+			Expect(c.Update(ctx, secret)).To(Succeed())
+			config.Failures = failures
+			ensure()
+			Expect(slices.Contains(container().Args, "--failures")).To(Equal(expected))
+		},
+			Entry("both, by default", "true", nil, true),
+			Entry("both", "true", &configv1alpha1.Failures{Enabled: true}, true),
+			Entry("the permissions are not there", "", nil, false),
+			Entry("operators have disabled it", "true", &configv1alpha1.Failures{}, false),
+		)
+
 		DescribeTable("M17: should pass on valid settings of node maintenance where the shoot has what it takes", func(isOn string, fields string, want ...string) {
 			secret.Annotations["machine-preservation.extensions.gardener.cloud/node-maintenance"] = isOn
 			Expect(c.Update(ctx, secret)).To(Succeed())

@@ -60,7 +60,19 @@ type ControllerConfiguration struct {
 	// whatever a Shoot sets.
 	// +optional
 	Evidence *Evidence `json:"evidence,omitempty"`
+	// Failures is whether Shoots have failures of machines told of by MachineFailures. They have unless this is set.
+	// +optional
+	Failures *Failures `json:"failures,omitempty"`
 }
+
+// Failures is whether Shoots have failures of machines told of.
+type Failures struct {
+	// Enabled says that they have, unless they set that they do not want to. With false, all MachineFailures of all shoots are deleted.
+	Enabled bool `json:"enabled"`
+}
+
+// IsEnabled says that Shoots may have failures told of; nil says so, too.
+func (f *Failures) IsEnabled() bool { return f == nil || f.Enabled }
 
 // Evidence is what Shoots may have stored of failed machines.
 type Evidence struct {

@@ -34,6 +34,11 @@ func SetDefaults_Evidence(obj *Evidence) {
 	obj.Retention = cmp.Or(obj.Retention, &metav1.Duration{Duration: DefaultEvidenceRetention})
 }
 
+// SetDefaults_Failures sets default values for Failures.
+func SetDefaults_Failures(obj *Failures) {
+	obj.Enabled = cmp.Or(obj.Enabled, new(true))
+}
+
 // SetDefaults_PowerCycle sets default values for PowerCycle.
 func SetDefaults_PowerCycle(obj *PowerCycle) {
 	obj.Automatic = cmp.Or(obj.Automatic, new(AutomaticFalse))

@@ -13,7 +13,7 @@ import (
 // +kubebuilder:object:root=true
 
 // MachinePreservationConfig says which failed machines of a Shoot are kept, and for how long, how nodes are helped that do
-// not drain, whether nodes are given to those who work on them, whether hosts are power-cycled, and whether evidence is stored. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
+// not drain, whether nodes are given to those who work on them, whether hosts are power-cycled, whether evidence is stored, and whether failures are told of. It is the `providerConfig` of the extension of type `machine-preservation` in `Shoot.spec.extensions`.
 //
 // What holds for a worker pool is looked up for each field by itself, in this order: `workers[]` here, the Shoot's
 // `spec.provider.workers[].machineControllerManager` (where the Gardener version has these fields),
@@ -39,6 +39,16 @@ type MachinePreservationConfig struct {
 	// where this is not set.
 	// +optional
 	Evidence *Evidence `json:"evidence,omitempty"`
+	// Failures has each failure of a machine told of in the shoot by a MachineFailure. That happens where this is not set, too.
+	// +optional
+	Failures *Failures `json:"failures,omitempty"`
+}
+
+// Failures is whether failures of machines are told of in the shoot.
+type Failures struct {
+	// Enabled says whether they are. All MachineFailures are deleted, with their API, when they no longer are. Defaults to true.
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
 }
 
 // Evidence is what is stored of a machine in the seed once it has failed and is kept: the machine and what it belongs to, its

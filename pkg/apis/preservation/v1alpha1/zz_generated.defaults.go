@@ -37,4 +37,7 @@ func SetObjectDefaults_MachinePreservationConfig(in *MachinePreservationConfig) 
 	if in.Evidence != nil {
 		SetDefaults_Evidence(in.Evidence)
 	}
+	if in.Failures != nil {
+		SetDefaults_Failures(in.Failures)
+	}
 }

@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package failure
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+)
+
+// Place is where a machine is.
+type Place struct{ Pool, Zone, Host string }
+
+// Found is what was found of a failed machine. All of it may be missing.
+type Found struct {
+	Place
+	// Machine and Node are as the API servers have them, with all that they say.
+	Machine *machinev1alpha1.Machine
+	Node    *corev1.Node
+	// Unhealthy are the types of conditions by which a machine is unhealthy.
+	Unhealthy []string
+	// Pods are the first of those on the node, and MorePods says that these are not all.
+	Pods     []metav1.PartialObjectMetadata
+	MorePods bool
+}
+
+// maxOwner is how many characters the owner of a pod has at most.
+const maxOwner = 320
+
+// New returns the entry of a failure. All that others wrote is cut: it fits the schema, whatever that is.
+func (e *Entry) New(machine string, found Found) *failuresv1alpha1.MachineFailure {
+	f := &failuresv1alpha1.MachineFailure{
+		ObjectMeta: metav1.ObjectMeta{Name: e.Name, Labels: map[string]string{failuresv1alpha1.LabelOpen: "true"}},
+		Spec: failuresv1alpha1.MachineFailureSpec{
+			Machine:     cut(machine, failuresv1alpha1.MaxName),
+			MachineUID:  string(e.UID),
+			Pool:        cut(found.Pool, failuresv1alpha1.MaxName),
+			Zone:        cut(found.Zone, failuresv1alpha1.MaxText),
+			Host:        cut(found.Host, failuresv1alpha1.MaxName),
+			FailedSince: second(e.Since),
+			FailedAt:    second(e.At),
+			MorePods:    found.MorePods || len(found.Pods) > failuresv1alpha1.MaxPods,
+			Decision:    e.Decision,
+		},
+	}
+	s := &f.Spec
+	var conditions []corev1.NodeCondition
+	if m := found.Machine; m != nil {
+		s.Node, s.ProviderID = cut(m.Labels[machinev1alpha1.NodeLabelKey], failuresv1alpha1.MaxName), cut(m.Spec.ProviderID, failuresv1alpha1.MaxText)
+		conditions = m.Status.Conditions
+		if c := m.Spec.MachineConfiguration; c != nil && c.NodeConditions != nil {
+			found.Unhealthy = strings.Split(*c.NodeConditions, ",")
+		}
+	}
+	if n := found.Node; n != nil {
+		conditions = n.Status.Conditions
+		info := n.Status.NodeInfo
+		s.BootID, s.KubeletVersion = cut(info.BootID, failuresv1alpha1.MaxText), cut(info.KubeletVersion, failuresv1alpha1.MaxText)
+		s.OSImage, s.KernelVersion = cut(info.OSImage, failuresv1alpha1.MaxText), cut(info.KernelVersion, failuresv1alpha1.MaxText)
+	}
+	s.Condition = firstBad(conditions, found.Unhealthy)
+	s.Reason = e.reason(s.Condition, found)
+	for _, pod := range found.Pods[:min(len(found.Pods), failuresv1alpha1.MaxPods)] {
+		s.Pods = append(s.Pods, podOf(&pod))
+	}
+	return f
+}
+
+// Complete returns an entry that says how its failure ended.
+func (e *Entry) Complete(f *failuresv1alpha1.MachineFailure, status *failuresv1alpha1.MachineFailureStatus) *failuresv1alpha1.MachineFailure {
+	f = f.DeepCopy()
+	delete(f.Labels, failuresv1alpha1.LabelOpen)
+	f.Spec.Decision, f.Status = e.Decision, status
+	return f
+}
+
+func (e *Entry) reason(bad *failuresv1alpha1.BadCondition, found Found) string {
+	joined := found.Machine == nil || len(found.Machine.Status.Conditions) > 0
+	switch {
+	case e.OnlyPowerCycled:
+		return ReasonPowerCycled
+	case found.Machine != nil && found.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineInPlaceUpdateFailed:
+		return ReasonInPlaceUpdateFailed
+	case !joined && found.Node == nil:
+		return ReasonNeverJoined
+	case bad != nil:
+		return bad.Type
+	case found.Node == nil:
+		return ReasonNodeGone
+	}
+	return ReasonUnknown
+}
+
+// firstBad returns that condition which came first of those by which a machine is unhealthy, nil if there is none.
+func firstBad(conditions []corev1.NodeCondition, unhealthy []string) *failuresv1alpha1.BadCondition {
+	var bad []corev1.NodeCondition
+	for _, c := range conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue || slices.Contains(unhealthy, string(c.Type)) && c.Status != corev1.ConditionFalse {
+			bad = append(bad, c)
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(bad, func(a, b corev1.NodeCondition) int {
+		return cmp.Or(a.LastTransitionTime.Compare(b.LastTransitionTime.Time), cmp.Compare(a.Type, b.Type))
+	})
+	return &failuresv1alpha1.BadCondition{
+		Type:    cut(string(first.Type), failuresv1alpha1.MaxText),
+		Status:  corev1.ConditionStatus(cut(string(first.Status), failuresv1alpha1.MaxText)),
+		Reason:  cut(first.Reason, failuresv1alpha1.MaxText),
+		Message: cut(first.Message, failuresv1alpha1.MaxText),
+		Since:   second(first.LastTransitionTime.Time),
+	}
+}
+
+func podOf(pod *metav1.PartialObjectMetadata) failuresv1alpha1.Pod {
+	p := failuresv1alpha1.Pod{Namespace: cut(pod.Namespace, failuresv1alpha1.MaxName), Name: cut(pod.Name, failuresv1alpha1.MaxName)}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		p.Owner = cut(owner.Kind+"/"+owner.Name, maxOwner)
+	}
+	return p
+}
+
+// MaxEntries is how many entries a shoot has at most.
+const MaxEntries = 200
+
+// Superfluous returns which of all entries have to go: the oldest that are complete, and then the oldest of the others.
+func Superfluous(entries []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
+	isOpen := func(m *metav1.PartialObjectMetadata) int {
+		if _, open := m.Labels[failuresv1alpha1.LabelOpen]; open {
+			return 1
+		}
+		return 0
+	}
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b metav1.PartialObjectMetadata) int {
+		return cmp.Or(isOpen(&a)-isOpen(&b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return entries[:max(0, len(entries)-MaxEntries)]
+}
+
+// second returns a time as it is written, so that one that was read is the same.
+func second(t time.Time) metav1.Time { return metav1.NewTime(t.UTC().Truncate(time.Second)) }
+
+// cut returns the first characters that can be printed of a text.
+func cut(text string, most int) string {
+	runes := []rune(brief.Printable(text))
+	return string(runes[:min(len(runes), most)])
+}

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package failure says what is written of failures of machines into the ledger of a shoot, purely: when an entry begins, what it says,
+// when it is complete, and which have to go. Entries are for people. What is read of one that somebody may have forged decides on
+// nothing but on what becomes of that entry.
+package failure
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
+)
+
+// Why a machine counts as failed, where no condition of its node says it.
+const (
+	ReasonNeverJoined         = "NeverJoined"
+	ReasonNodeGone            = "NodeGone"
+	ReasonPowerCycled         = "PowerCycled"
+	ReasonInPlaceUpdateFailed = "InPlaceUpdateFailed"
+	ReasonUnknown             = "Unknown"
+)
+
+var reasons reason.Table
+
+// The reasons that only entries have.
+var (
+	// WhyUnseen is why a failure ended that nobody saw the end of.
+	WhyUnseen = reasons.Add("Unseen", "", "it was gone when the ledger looked again")
+	// WhyUndecided is why a machine was not kept on which nobody decided.
+	WhyUndecided = reasons.Add("Undecided", "", "it was being deleted when it was first looked at")
+)
+
+// Entry is what is remembered of a failure until it is over.
+type Entry struct {
+	// Name is that of the MachineFailure, by which there is one at most, and UID that of the machine.
+	Name string
+	UID  types.UID
+	// Since is the start of the timer that ran out, and At when the failure was seen.
+	Since, At time.Time
+	// Decision is what was decided last.
+	Decision failuresv1alpha1.Decision
+	// PowerCycled says that the host was power-cycled, OnlyPowerCycled that nothing but that made it a failure.
+	PowerCycled, OnlyPowerCycled bool
+
+	// released is why the machine is kept no longer; zero as long as it is, or if it was not.
+	released reason.Reason
+	// ends is how it ends, once the machine is being deleted.
+	ends *failuresv1alpha1.MachineFailureStatus
+}
+
+// Of returns the failure of the machine that a decision was taken on, and nil if it has not failed.
+func Of(d *preservation.Decision, defaults facts.Timeouts, now time.Time) *Entry {
+	machine := d.Machine
+	since, failed := d.HasFailed()
+	if machine.DeletionTimestamp != nil {
+		since, failed = missed(d.Member, d.Current, defaults)
+	}
+	powerCycled := remediation.UnderWay(machine)
+	onlyPowerCycled := !failed && powerCycled && machine.DeletionTimestamp == nil
+	switch {
+	case onlyPowerCycled:
+		since = remediation.Began(machine)
+	case !failed:
+		return nil
+	}
+	if since.IsZero() { // made unreadable by hand
+		since = machine.CreationTimestamp.Time
+	}
+	return &Entry{
+		Name: NameOf(machine.Name, since), UID: machine.UID, Since: since, At: now.Truncate(time.Second),
+		Decision: decisionOf(d), PowerCycled: powerCycled, OnlyPowerCycled: onlyPowerCycled,
+	}
+}
+
+// missed returns whether a machine had failed by the time that it was deleted, and since when its timer ran, for one that nobody saw
+// until then: no sidecar led. What the node says of when it became unhealthy is the shoot's, and gets into nothing but an entry.
+func missed(m facts.Member, current *preservation.Record, defaults facts.Timeouts) (since time.Time, failed bool) {
+	deleted, timeouts := m.Machine.DeletionTimestamp.Time, defaults.For(m.Machine)
+	switch c := m.Machine.Spec.MachineConfiguration; {
+	case current != nil:
+		return current.FailedSince, current.Failed
+	case len(m.Machine.Status.Conditions) == 0:
+		since = m.Machine.CreationTimestamp.Time
+		return since, !deleted.Before(since.Add(timeouts.Creation))
+	case m.Node == nil || c != nil && ptr.Deref(c.DisableHealthTimeout, false):
+		return time.Time{}, false
+	}
+	ready := v1alpha1.ConditionOf(m.Node, corev1.NodeReady)
+	if ready == nil || ready.Status == corev1.ConditionTrue {
+		return time.Time{}, false
+	}
+	since = ready.LastTransitionTime.Time
+	return since, !deleted.Before(since.Add(timeouts.Health))
+}
+
+func decisionOf(d *preservation.Decision) failuresv1alpha1.Decision {
+	record := d.Target
+	if record == nil {
+		record = d.Current
+	}
+	if record == nil || d.Target == nil && !record.Failed {
+		why := d.Why
+		if d.Machine.DeletionTimestamp != nil {
+			why = WhyUndecided
+		}
+		return failuresv1alpha1.Decision{Reason: why.ID, Text: cut(why.Text, failuresv1alpha1.MaxText)}
+	}
+	cause := record.Cause()
+	why := preservation.WhyBegun(cause)
+	return failuresv1alpha1.Decision{Kept: true, Cause: cut(cause, failuresv1alpha1.MaxText), Reason: why.ID, Text: cut(why.Text, failuresv1alpha1.MaxText)}
+}
+
+// NameOf returns the name of the entry of a failure, the same whoever asks, and whenever. It rests on the name of the machine, and not
+// on its UID: a Machine that is restored after a migration of the control plane has another one.
+func NameOf(machine string, since time.Time) string {
+	suffix := "-" + strconv.FormatInt(since.Unix(), 36)
+	return machine[:min(len(machine), failuresv1alpha1.MaxName-len(suffix))] + suffix
+}
+
+// Opened returns what is remembered of an entry that was begun before, as far as it can be used.
+func Opened(f *failuresv1alpha1.MachineFailure) *Entry {
+	onlyPowerCycled := f.Spec.Reason == ReasonPowerCycled
+	return &Entry{
+		Name: f.Name, UID: types.UID(f.Spec.MachineUID), Since: f.Spec.FailedSince.Time, At: f.Spec.FailedAt.Time,
+		Decision: f.Spec.Decision, PowerCycled: onlyPowerCycled, OnlyPowerCycled: onlyPowerCycled,
+	}
+}
+
+// IsOf says that it is a failure of a machine, and not of one that had its name before.
+func (e *Entry) IsOf(machine *machinev1alpha1.Machine) bool {
+	record := preservation.ReadRecord(machine)
+	return machine.UID == e.UID || record != nil && record.FailedSince.Equal(e.Since) // it was restored
+}
+
+// Learn takes over what was decided since. The failure itself stays what it was, and what was kept and let go of was kept.
+func (e *Entry) Learn(later *Entry) {
+	e.PowerCycled = e.PowerCycled || later.PowerCycled
+	if later.Decision.Reason != WhyUndecided.ID && (later.Decision.Kept || e.released.IsZero()) {
+		e.Decision, e.released = later.Decision, reason.Reason{}
+	}
+}
+
+// Release says that the machine is kept no longer.
+func (e *Entry) Release(why reason.Reason) { e.released = why }
+
+// Look returns how the failure has ended, and nil if it has not. The member is nil once the machine is gone.
+func (e *Entry) Look(m *facts.Member, unhealthy []string, now time.Time) *failuresv1alpha1.MachineFailureStatus {
+	if m == nil {
+		if e.ends == nil {
+			e.ends = e.ending(nil)
+		}
+		return e.ended(*e.ends, now)
+	}
+	underWay := remediation.UnderWay(m.Machine)
+	e.PowerCycled = e.PowerCycled || underWay
+	record := preservation.ReadRecord(m.Machine)
+	switch {
+	case m.Machine.DeletionTimestamp != nil:
+		if e.ends == nil { // what the first look finds there may be gone with the next
+			e.ends = e.ending(m.Machine)
+		}
+	case m.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && !underWay && (record == nil || !record.Failed) && facts.IsHealthy(*m, unhealthy):
+		return e.ended(statusOf(failuresv1alpha1.OutcomeRecovered, preservation.WhyHealthyAgain), now)
+	}
+	return nil
+}
+
+// ending returns why a machine is deleted, nil for one that is gone.
+func (e *Entry) ending(machine *machinev1alpha1.Machine) *failuresv1alpha1.MachineFailureStatus {
+	status := statusOf(failuresv1alpha1.OutcomeDeleted, WhyUnseen)
+	switch {
+	case !e.released.IsZero():
+		status = statusOf(failuresv1alpha1.OutcomeReplaced, e.released)
+	case !e.Decision.Kept && !e.OnlyPowerCycled:
+		status = failuresv1alpha1.MachineFailureStatus{Outcome: failuresv1alpha1.OutcomeReplaced, Reason: e.Decision.Reason, Text: e.Decision.Text}
+	case machine == nil:
+	case preservation.ReadRecord(machine) == nil && !preservation.ReadNotes(machine).Spent.Released.IsZero():
+		status = statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyHadItsTime)
+	default:
+		status = statusOf(failuresv1alpha1.OutcomeDeleted, preservation.WhyDeleted)
+	}
+	return &status
+}
+
+func statusOf(outcome failuresv1alpha1.Outcome, why reason.Reason) failuresv1alpha1.MachineFailureStatus {
+	return failuresv1alpha1.MachineFailureStatus{Outcome: outcome, Reason: why.ID, Text: cut(why.Text, failuresv1alpha1.MaxText)}
+}
+
+func (e *Entry) ended(status failuresv1alpha1.MachineFailureStatus, now time.Time) *failuresv1alpha1.MachineFailureStatus {
+	status.EndedAt.Time, status.PowerCycled = now.Truncate(time.Second), e.PowerCycled
+	return &status
+}
+
+// other stands for a reason that is none of a list of ours.
+const other = "other"
+
+// MetricReasons are those that metrics have.
+var MetricReasons = append([]string{
+	string(corev1.NodeReady), string(corev1.NodeMemoryPressure), string(corev1.NodePIDPressure),
+	ReasonNeverJoined, ReasonNodeGone, ReasonPowerCycled, ReasonInPlaceUpdateFailed, ReasonUnknown, other,
+}, facts.DefaultNodeConditions...)
+
+// MetricReason returns the reason of a failure as metrics have it: a machine may be unhealthy by conditions of any name.
+func MetricReason(reason string) string {
+	if slices.Contains(MetricReasons, reason) {
+		return reason
+	}
+	return other
+}

@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package preservation
+
+import (
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+)
+
+// HasFailed returns whether the machine has failed, kept or not, and since when the timer ran whose deadline it missed. A machine that
+// failed before is not counted as having failed again while it is on its way out. The time is another one once machine-controller-
+// manager has marked a machine Failed that is not kept: that writes over the start of the timer.
+func (d *Decision) HasFailed() (since time.Time, failed bool) {
+	phase := d.Machine.Status.CurrentStatus.Phase
+	switch {
+	case d.Machine.DeletionTimestamp != nil:
+		return time.Time{}, false
+	case d.Target != nil:
+		return d.Target.FailedSince, d.Target.Failed
+	case d.Current != nil:
+		return d.Current.FailedSince, d.Current.Failed
+	case d.hadItsTime():
+		return time.Time{}, false
+	case phase == machinev1alpha1.MachineInPlaceUpdateFailed:
+		return failedSince(d.Machine), true
+	}
+	// Of one that is healthy by now, machine-controller-manager has yet to see it.
+	return failedSince(d.Machine), d.due && (!d.healthy || phase == machinev1alpha1.MachineFailed || cannotBeHeld(d))
+}
+
+// IsReleased says that the decision ends a preservation of a machine that failed.
+func (d *Decision) IsReleased() bool {
+	return d.Current != nil && d.Current.Failed && d.Target == nil && d.Rule != RuleDeleted
+}

@@ -1,0 +1,28 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package failures_test
+
+import (
+	"context"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/gardener/gardener-extension-machine-preservation/test/integration/environment"
+)
+
+func TestFailures(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Failures Integration Suite")
+}
+
+var env *environment.Environment
+
+// The API server of the seed is that of the shoots: there is one shoot.
+var _ = BeforeSuite(func(ctx SpecContext) {
+	env = environment.StartAll()
+	env.StartResourceManager(context.WithoutCancel(ctx))
+})
