@@ -40,6 +40,7 @@ func ledgerObjects() []client.Object {
 	)
 	return []client.Object{
 		Node("node-2", in("a", "z1"), notReadySince(ago(50*time.Minute)), Taint(drained, Start), preservedNode("Drained", "")),
+		Node("node-5", in("a", "z1")),
 		FailureOf("node-2", ago(40*time.Minute), OnHost("bmh-2"), WasKept("auto")),
 		FailureOf("node-1", ago(2*time.Hour), OnHost("bmh-7"), deadlock, replaced(ago(2*time.Hour-3*time.Minute))),
 		FailureOf("worker-b-x7k2p", ago(3*day), NoNode, replaced(ago(3*day-time.Minute)), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Pool = "b" }),
