@@ -99,7 +99,7 @@ func (g group) String() string {
 	var words []string
 	add := func(word, value string) {
 		if value != "" {
-			words = append(words, word+" "+printable(value))
+			words = append(words, word+" "+value)
 		}
 	}
 	add("of machine", g.Machine)

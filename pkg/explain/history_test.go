@@ -222,7 +222,7 @@ func FuzzPage(f *testing.F) {
 		}
 		f.Add(written)
 	}
-	f.Add([]byte(`{"spec":{"machine":"m","node":"m","pods":[{},{"name":"\u001b[2J"}],"condition":{},"failedAt":"9999-12-31T23:59:59Z"},"status":{"outcome":"\u009b31m"}}`))
+	f.Add([]byte(`{"spec":{"machine":"m","node":"m","pods":[{},{"name":"\u001b[2J"}],"condition":{"message":"\u001b[2J","since":"2026-03-01T12:00:00Z"},"failedAt":"9999-12-31T23:59:59Z"},"status":{"outcome":"\u009b31m"}}`))
 	f.Add([]byte(`{"spec":{"machine":"m","reason":"\u202e","host":"\r","pool":"\u001b]0;x\u0007","failedAt":"0001-01-01T00:00:01Z","morePods":true}}`))
 	f.Fuzz(func(t *testing.T, written []byte) {
 		entry := failuresv1alpha1.MachineFailure{}

@@ -94,7 +94,7 @@ func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time)
 	case p.Failure == nil && err != nil:
 		return nil, fmt.Errorf("%w, and the ledger has no failure of it: see 'kubectl preserve history' for those that it has", err)
 	case ledger.Missing != nil:
-		p.say(Unknown, "Whether it failed before: %s.", printable(ledger.Missing.Error()))
+		p.say(Unknown, "Whether it failed before: %s.", ledger.Missing.Error())
 	case p.Failure == nil:
 		p.say(topicShort, "The ledger has no failure of %s: none was seen, it was too long ago (the ledger has the last 200), or it was before the ledger began.", name)
 	}
@@ -111,6 +111,7 @@ func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time)
 	return p, nil
 }
 
+// say says something of which others may have written a part: that can be printed, and is in one line.
 func (p *Page) say(topic Topic, format string, args ...any) {
 	p.Sentences = append(p.Sentences, Sentence{Topic: topic, Text: brief.Printable(fmt.Sprintf(format, args...))})
 }
@@ -142,14 +143,14 @@ func (p *Page) short() {
 	var where []string
 	for _, is := range []struct{ what, value string }{{"node", s.Node}, {"pool", s.Pool}, {"zone", s.Zone}, {"host", s.Host}} {
 		if is.value != "" {
-			where = append(where, is.what+" "+printable(is.value))
+			where = append(where, is.what+" "+is.value)
 		}
 	}
 	in := ""
 	if len(where) > 0 {
 		in = " (" + strings.Join(where, ", ") + ")"
 	}
-	why := "condition " + printable(s.Reason) + " of its node was bad"
+	why := "condition " + s.Reason + " of its node was bad"
 	if known := reasons[s.Reason].words; known != "" {
 		why = known
 	} else if s.Reason == "" {
@@ -173,7 +174,7 @@ func (p *Page) short() {
 
 // named returns what of a text of others can be printed, or that it is missing.
 func named(text string) string {
-	if text = printable(text); text == "" {
+	if text = brief.Printable(text); text == "" {
 		return "without a name"
 	}
 	return text
@@ -182,7 +183,7 @@ func named(text string) string {
 func conditionText(c *failuresv1alpha1.BadCondition) string {
 	text := fmt.Sprintf("%s was %s", named(c.Type), named(string(c.Status)))
 	if c.Reason != "" {
-		text += " (" + printable(c.Reason) + ")"
+		text += " (" + c.Reason + ")"
 	}
 	if message := sentence(c.Message); message != "" {
 		text += ": " + message
@@ -191,7 +192,7 @@ func conditionText(c *failuresv1alpha1.BadCondition) string {
 }
 
 // sentence returns a text of others without the period at its end.
-func sentence(text string) string { return strings.TrimSuffix(strings.TrimSpace(printable(text)), ".") }
+func sentence(text string) string { return strings.TrimSuffix(strings.TrimSpace(text), ".") }
 
 func decided(d *failuresv1alpha1.Decision) string {
 	text := "not kept"
@@ -202,14 +203,14 @@ func decided(d *failuresv1alpha1.Decision) string {
 		text += ", because " + why
 	}
 	if d.Kept && d.Cause != "" {
-		text += " (cause " + printable(d.Cause) + ")"
+		text += " (cause " + d.Cause + ")"
 	}
 	return text
 }
 
 // ended says how it ended, and why.
 func ended(status *failuresv1alpha1.MachineFailureStatus, at string) string {
-	text := "It ended as " + printable(string(status.Outcome))
+	text := "It ended as " + string(status.Outcome)
 	switch status.Outcome {
 	case failuresv1alpha1.OutcomeRecovered:
 		text = "It recovered"
@@ -251,7 +252,7 @@ func (p *Page) wasThere() {
 		{"kubelet", s.KubeletVersion}, {"operating system", s.OSImage}, {"kernel", s.KernelVersion}, {"boot ID", s.BootID}, {"provider ID", s.ProviderID},
 	} {
 		if is.value != "" {
-			software = append(software, is.what+" "+printable(is.value))
+			software = append(software, is.what+" "+is.value)
 		}
 	}
 	if len(software) > 0 {
@@ -259,9 +260,9 @@ func (p *Page) wasThere() {
 	}
 	pods := make([]string, 0, len(s.Pods))
 	for _, pod := range s.Pods {
-		text := printable(pod.Namespace + "/" + pod.Name)
+		text := pod.Namespace + "/" + pod.Name
 		if pod.Owner != "" {
-			text += " (of " + printable(pod.Owner) + ")"
+			text += " (of " + pod.Owner + ")"
 		}
 		pods = append(pods, text)
 	}
@@ -398,7 +399,7 @@ func (p *Page) next(there bool) {
 		return
 	}
 	if f.Status != nil && f.Status.Evidence != "" {
-		p.say(topicNext, "Evidence of it was stored in the seed, as ConfigMap %s. Operators read it with 'kubectl preserve evidence %s --stored --seed-kubeconfig FILE --seed-namespace NAMESPACE'.", printable(f.Status.Evidence), p.machine)
+		p.say(topicNext, "Evidence of it was stored in the seed, as ConfigMap %s. Operators read it with 'kubectl preserve evidence %s --stored --seed-kubeconfig FILE --seed-namespace NAMESPACE'.", f.Status.Evidence, p.machine)
 	}
 	if text := p.byReason(); text != "" {
 		p.say(topicNext, "%s", text)
@@ -433,7 +434,7 @@ func (p *Page) byReason() string {
 	case "":
 		return ""
 	}
-	return "Condition " + printable(s.Reason) + " comes from what watches the node, such as the node-problem-detector: its message above says what that saw."
+	return "Condition " + s.Reason + " comes from what watches the node, such as the node-problem-detector: its message above says what that saw."
 }
 
 // forCommand is what can be put into a command as it is: an entry may have been forged so that somebody copies what it says.
