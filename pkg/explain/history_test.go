@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -141,6 +142,8 @@ var _ = Describe("The page on a failure", func() {
 			func(f *failuresv1alpha1.MachineFailure) { f.Spec.Reason, f.Status.PowerCycled = "PowerCycled", true }), func() *observed.Snapshot { return thereNow(*Node("m")) }),
 		Entry("of one whose entry says nothing", "why-empty.txt", &failuresv1alpha1.MachineFailure{Spec: failuresv1alpha1.MachineFailureSpec{Node: "m"}}, func() *observed.Snapshot { return thereNow() }),
 		Entry("of one that did not fail", "why-no-entry.txt", FailureOf("other", now), func() *observed.Snapshot { return thereNow(*Node("m")) }),
+		Entry("of one that never joined and is kept, to an operator", "why-never-joined-seed.txt", FailureOf("m", now.Add(-time.Hour), NoNode, WasKept("now")),
+			situation{machine: []MachineOption{func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }, NeverJoined, Preserved("Failed:Preserved", "now", now.Add(time.Hour)), Annotation("node.machine.sapcloud.io/preserve", "now")}, noNode: true}.known),
 		Entry("to an operator", "why-seed.txt", FailureOf("m", now.Add(-time.Hour), WasKept("auto")), situation{machine: []MachineOption{Preserved("Failed:Preserved", "auto", now.Add(time.Hour))}, node: []NodeOption{NotReady}}.known),
 	)
 

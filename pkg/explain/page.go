@@ -5,6 +5,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -99,7 +100,8 @@ func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time)
 		p.say(topicShort, "The ledger has no failure of %s: none was seen, it was too long ago (the ledger has the last 200), or it was before the ledger began.", name)
 	}
 	if p.Failure != nil {
-		p.node, p.machine = word(p.Failure.Spec.Node, "NODE"), word(p.Failure.Spec.Machine, "MACHINE")
+		s := &p.Failure.Spec
+		p.node, p.machine = word(cmp.Or(s.Node, s.Machine), "NODE"), word(s.Machine, "MACHINE")
 		p.short()
 		p.timeline()
 		p.wasThere()

@@ -160,7 +160,7 @@ var errGone = errors.New("does not exist")
 
 // errNoNode says where the names of nodes are to be found.
 func errNoNode(name string) error {
-	return fmt.Errorf("node %q %w: see 'kubectl get nodes', and 'kubectl preserve list' for those whose machines are kept", name, errGone)
+	return fmt.Errorf("node %q %w: see 'kubectl get nodes', and 'kubectl preserve list' for those whose machines are kept. 'kubectl preserve why' tells of one that is gone", name, errGone)
 }
 
 // annotate sets the annotations of a node, and removes those that are empty, in one patch. It fails if the node is of another
