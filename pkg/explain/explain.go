@@ -444,13 +444,15 @@ func (e *explanation) dryRun(machine *machinev1alpha1.Machine) {
 	}
 }
 
+func (e *explanation) at(t time.Time) string { return at(t, e.world.now) }
+
 // at tells a time, and how far away it is.
-func (e *explanation) at(t time.Time) string {
+func at(t, now time.Time) string {
 	if t.IsZero() {
 		return "a time that cannot be read"
 	}
 	stamp := t.UTC().Format(time.RFC3339)
-	switch left := t.Sub(e.world.now); {
+	switch left := t.Sub(now); {
 	case left > 0:
 		return fmt.Sprintf("%s (in %s)", stamp, duration.HumanDuration(left))
 	case left < 0:

@@ -24,6 +24,7 @@ import (
 var (
 	commandText = regexp.MustCompile("kubectl preserve ([a-z][^`'(,;\n#]*)")
 	placeholder = regexp.MustCompile(`<[^>]*>`)
+	inBlock     = regexp.MustCompile(`(?m)^(?:\$ )?kubectl preserve ([^#\n]*)`)
 	ruleText    = regexp.MustCompile(`\[([A-Z][0-9]+)\]`)
 )
 
@@ -86,6 +87,30 @@ var _ = Describe("What is written of the plugin", func() {
 				Expect(ids).To(HaveKey(match[1]), path)
 			}
 		}
+	})
+
+	It("should be what happens, on the page for those whose node failed", func() {
+		page, commands := texts()["../../docs/usage/my-node-failed.md"], 0
+		GinkgoT().Chdir(GinkgoT().TempDir()) // evidence is written
+		for i, block := range strings.Split(page, "```") {
+			for _, match := range inBlock.FindAllStringSubmatch(block, -1) {
+				if i%2 == 0 {
+					continue
+				}
+				commands++
+				args := match[1]
+				if slices.Contains([]string{"extend", "release", "when-failed"}, strings.Fields(args)[0]) {
+					args += " --dry-run=client"
+				}
+				p := newPerson(ledgerObjects(), nil)
+				Expect(p.runs(args)).To(Succeed(), args)
+				if head, output, _ := strings.Cut(block, "\n$ "); head == "text" {
+					_, output, _ = strings.Cut(output, "\n")
+					Expect(p.out.String()).To(Equal(output))
+				}
+			}
+		}
+		Expect(commands).To(Equal(11))
 	})
 
 	It("should show what is written", func() {

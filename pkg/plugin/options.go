@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
@@ -38,6 +39,7 @@ var scheme = runtime.NewScheme()
 func init() {
 	utilruntime.Must(kubernetesscheme.AddToScheme(scheme))
 	utilruntime.Must(machinev1alpha1.AddToScheme(scheme))
+	utilruntime.Must(failuresv1alpha1.AddToScheme(scheme))
 	utilruntime.Must(maintenancev1alpha1.AddToScheme(scheme))
 }
 
@@ -118,7 +120,7 @@ func newClient(config *rest.Config) (client.WithWatch, *rest.Config, error) {
 }
 
 // clusterScoped are the kinds of the scheme that the plugin reads and that are in no namespace.
-var clusterScoped = sets.New("Node", "VolumeAttachment", "PersistentVolume", "Namespace")
+var clusterScoped = sets.New("Node", "VolumeAttachment", "PersistentVolume", "Namespace", "MachineFailure")
 
 func mapper() meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)

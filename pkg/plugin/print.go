@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf16"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -124,6 +126,7 @@ func (o *Options) printEither(format string, object any, text string, isHead fun
 // printObject writes an object as JSON or YAML.
 func (o *Options) printObject(object any, format string) error {
 	out, err := json.MarshalIndent(object, "", "  ")
+	out = escaped(out)
 	if err == nil && format == outputYAML {
 		out, err = yaml.JSONToYAML(out)
 	}
@@ -132,6 +135,21 @@ func (o *Options) printObject(object any, format string) error {
 	}
 	_, err = fmt.Fprintln(o.Out, strings.TrimSuffix(string(out), "\n"))
 	return err
+}
+
+// escaped returns JSON in which what cannot be printed is escaped: others wrote it, and terminals obey it. It is in nothing but strings.
+func escaped(text []byte) []byte {
+	var b bytes.Buffer
+	for _, r := range string(text) {
+		if unicode.IsPrint(r) || r == '\n' {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, "\\u%04x", unit)
+		}
+	}
+	return b.Bytes()
 }
 
 const (

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
@@ -110,13 +111,22 @@ func (r *requestFlags) parse(flags *pflag.FlagSet, takesUntil bool) error {
 	if r.forText == "" {
 		return nil
 	}
-	d, err := time.ParseDuration(r.forText)
+	d, err := parseDuration(r.forText)
 	r.duration = d
 	switch {
 	case err != nil, d < v1alpha1.MinMachinePreserveTimeout, d > v1alpha1.DefaultMaxMachinePreserveTimeout && !takesUntil:
-		return fmt.Errorf("--for=%s: must be a duration %s, for example 6h or 90m", r.forText, howLong(takesUntil))
+		return fmt.Errorf("--for=%s: must be a duration %s, for example 6h, 90m, 3d or 1d12h", r.forText, howLong(takesUntil))
 	}
 	return nil
+}
+
+// parseDuration reads a duration of Go's, or one with weeks and days.
+func parseDuration(text string) (time.Duration, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return d, nil
+	}
+	d, err := model.ParseDuration(text)
+	return time.Duration(d), err
 }
 
 // howLong says which durations are valid.
@@ -141,7 +151,7 @@ func newRequestCommand(o *Options, v *verb) *cobra.Command {
 		ValidArgsFunction: o.completeNodes,
 	}
 	if v.takesFor {
-		cmd.Flags().StringVar(&r.forText, "for", "", "How long, "+howLong(v.takesUntil)+", for example 6h")
+		cmd.Flags().StringVar(&r.forText, "for", "", "How long, "+howLong(v.takesUntil)+", for example 6h or 3d")
 	}
 	if v.takesUntil {
 		cmd.Flags().StringVar(&r.until, "until", "", "Until when, for example 2026-01-31T18:00:00Z")

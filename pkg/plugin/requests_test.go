@@ -88,6 +88,17 @@ var _ = Describe("Requests", func() {
 		Entry("server dry run", "dry-run-server.txt", "now over --dry-run=server", "", "", false),
 	)
 
+	DescribeTable("R5: should take days, and write what Go reads", func(args, timed string) {
+		p := newPerson(shootObjects(), nil)
+		Expect(p.runs(args)).To(Succeed())
+		Expect(p.node("over").Annotations[timeout]).To(Equal(timed))
+	},
+		Entry("days", "now over --for 3d", "72h0m0s"),
+		Entry("days and hours", "when-failed over --for 1d12h", "36h0m0s"),
+		Entry("as many as can be asked for", "now over --for 2w", "336h0m0s"),
+		Entry("parts of an hour", "now over --for 1.5h", "1h30m0s"),
+	)
+
 	DescribeTable("should be refused", func(args, message string, seed bool) {
 		var objects []client.Object
 		if seed {
@@ -102,8 +113,11 @@ var _ = Describe("Requests", func() {
 		Expect(p.runs(args)).To(MatchError(ContainSubstring(message)))
 		Expect(p.out.String()).To(BeEmpty())
 	},
-		Entry("R5: a time that is too short", "now over --for 9s", "--for=9s: must be a duration from 10s to 336h, for example 6h or 90m", false),
+		Entry("R5: a time that is too short", "now over --for 9s", "--for=9s: must be a duration from 10s to 336h, for example 6h, 90m, 3d or 1d12h", false),
 		Entry("R5: a time that is too long", "now over --for 337h", "--for=337h: must be", false),
+		Entry("R5: days that are too many", "now over --for 15d", "--for=15d: must be", false),
+		Entry("R5: days after hours", "now over --for 12h1d", "--for=12h1d: must be", false),
+		Entry("R5: more days than can be counted", "now over --for 99999999999999999999d", "--for=99999999999999999999d: must be", false),
 		Entry("R5: no time at all", "when-failed over --for soon", "--for=soon: must be", false),
 		Entry("a dry run of another kind", "now over --dry-run=maybe", "--dry-run=maybe: must be one of none, server, client", false),
 		Entry("a dry run of no kind", "now over --dry-run", "--dry-run: must be followed by", false),

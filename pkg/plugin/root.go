@@ -35,7 +35,7 @@ func newCommand(o *Options) *cobra.Command {
 	flags.StringVar(&o.SeedContext, "seed-context", "", "Context of the seed's kubeconfig")
 	flags.StringVar(&o.SeedNamespace, "seed-namespace", o.SeedNamespace, "Namespace of the shoot's control plane in the seed: what is known there is used as well")
 
-	cmd.AddCommand(newListCommand(o), newExplainCommand(o), newForecastCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
+	cmd.AddCommand(newListCommand(o), newExplainCommand(o), newWhyCommand(o), newHistoryCommand(o), newForecastCommand(o), newEvidenceCommand(o), newMaintenanceCommand(o), newPowerCycleCommand(o))
 	for i := range verbs {
 		cmd.AddCommand(newRequestCommand(o, &verbs[i]))
 	}

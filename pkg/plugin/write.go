@@ -155,9 +155,12 @@ func getNode(ctx context.Context, c client.Reader, name string) (*corev1.Node, e
 	return node, err
 }
 
+// errGone is in errors about what does not exist.
+var errGone = errors.New("does not exist")
+
 // errNoNode says where the names of nodes are to be found.
 func errNoNode(name string) error {
-	return fmt.Errorf("node %q does not exist: see 'kubectl get nodes', and 'kubectl preserve list' for those whose machines are kept", name)
+	return fmt.Errorf("node %q %w: see 'kubectl get nodes', and 'kubectl preserve list' for those whose machines are kept. 'kubectl preserve why' tells of one that is gone", name, errGone)
 }
 
 // annotate sets the annotations of a node, and removes those that are empty, in one patch. It fails if the node is of another

@@ -1,0 +1,469 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+)
+
+// The topics of a page, in the order in which they are told. What is not known comes after them.
+const (
+	topicShort  Topic = "In short"
+	topicThere  Topic = "What was there"
+	topicBefore Topic = "Whether it happened before"
+	topicNow    Topic = "What is there now"
+	topicNext   Topic = "What to look at next"
+)
+
+var pageTopics = []Topic{topicShort, topicThere, topicBefore, topicNow, topicNext, Unknown}
+
+// maxPods is how many pods are named.
+const maxPods = 10
+
+// Ledger is what the shoot says of failures.
+type Ledger struct {
+	Entries []failuresv1alpha1.MachineFailure
+	// Missing says why they are not known, and what to do; nil if they are.
+	Missing error
+}
+
+// Moment is something that happened.
+type Moment struct {
+	Time metav1.Time `json:"time"`
+	Text string      `json:"text"`
+}
+
+// Page is what there is to know of why a machine failed.
+type Page struct {
+	Time metav1.Time `json:"time"`
+	Name string      `json:"name"`
+	// Failure is the last one of the machine, nil if none is known.
+	Failure *Failure `json:"failure,omitempty"`
+	// Timeline begins with what happened first.
+	Timeline []Moment `json:"timeline"`
+	// Repeats are what the failure has in common with others.
+	Repeats   []Repeat   `json:"repeats"`
+	Sentences []Sentence `json:"sentences"`
+
+	known *observed.Snapshot
+	// node and machine are names for commands, or what to put there.
+	node, machine string
+}
+
+// NodeOf returns the name under which there may be a node of what has a name: that of the machine that failed, or the name itself.
+func (l *Ledger) NodeOf(name string) string {
+	if f := l.last(name); f != nil && f.Spec.Machine == name && f.Spec.Node != "" {
+		return f.Spec.Node
+	}
+	return name
+}
+
+// last returns the last failure of a node or a machine, nil if none is known.
+func (l *Ledger) last(name string) *Failure {
+	if failures := HistoryOf(l.Entries, Filter{Name: name}, time.Time{}).Failures; len(failures) > 0 {
+		return &failures[0]
+	}
+	return nil
+}
+
+// PageOf tells why the machine of a name, or of the node of that name, failed. It returns an error if nothing is known of it. What is
+// there now is what Explain needs; there may be nothing.
+func PageOf(ledger Ledger, known *observed.Snapshot, name string, now time.Time) (*Page, error) {
+	p := &Page{Time: metav1.NewTime(now), Name: name, Failure: ledger.last(name), Timeline: []Moment{}, Repeats: []Repeat{}, known: known,
+		node: word(name, "NODE"), machine: word(name, "MACHINE")}
+	there, err := p.now(ledger.NodeOf(name))
+	switch {
+	case p.Failure == nil && err != nil && ledger.Missing != nil:
+		return nil, fmt.Errorf("%w, and %w", err, ledger.Missing)
+	case p.Failure == nil && err != nil:
+		return nil, fmt.Errorf("%w, and the ledger has no failure of it: see 'kubectl preserve history' for those that it has", err)
+	case ledger.Missing != nil:
+		p.say(Unknown, "Whether it failed before: %s.", ledger.Missing.Error())
+	case p.Failure == nil:
+		p.say(topicShort, "The ledger has no failure of %s: none was seen, it was too long ago (the ledger has the last 200), or it was before the ledger began.", name)
+	}
+	if p.Failure != nil {
+		s := &p.Failure.Spec
+		p.node, p.machine = word(cmp.Or(s.Node, s.Machine), "NODE"), word(s.Machine, "MACHINE")
+		p.short()
+		p.timeline()
+		p.wasThere()
+		p.before(ledger)
+	}
+	p.next(there)
+	slices.SortStableFunc(p.Timeline, func(a, b Moment) int { return a.Time.Compare(b.Time.Time) })
+	slices.SortStableFunc(p.Sentences, func(a, b Sentence) int { return slices.Index(pageTopics, a.Topic) - slices.Index(pageTopics, b.Topic) })
+	return p, nil
+}
+
+// say says something of which others may have written a part: that can be printed, and is in one line.
+func (p *Page) say(topic Topic, format string, args ...any) {
+	p.Sentences = append(p.Sentences, Sentence{Topic: topic, Text: brief.Printable(fmt.Sprintf(format, args...))})
+}
+
+func (p *Page) at(t metav1.Time) string { return at(t.Time, p.Time.Time) }
+
+// happened puts something into the timeline, unless nobody knows when it was.
+func (p *Page) happened(t metav1.Time, format string, args ...any) {
+	if !t.IsZero() {
+		p.Timeline = append(p.Timeline, Moment{Time: t, Text: brief.Printable(fmt.Sprintf(format, args...))})
+	}
+}
+
+// reasons are those that are not the type of a condition.
+var reasons = map[string]struct{ words, next string }{
+	"NeverJoined": {"it never joined the cluster",
+		"It never joined: does its image boot, and does it reach the API server (routes, firewalls, proxies)? Its console tells, which the infrastructure has. Operators see the machine's Events in the seed."},
+	"NodeGone": {"its node was deleted",
+		"Its Node was deleted while the machine was there: the audit log of the shoot says by whom."},
+	"PowerCycled": {"its host was power-cycled",
+		"Its host was powered off and on: the journal of the boot before it (journalctl -b -1 on the node) says why it hung."},
+	"InPlaceUpdateFailed": {"its update in place failed",
+		"Its update in place failed: the journal of gardener-node-agent on the node says why."},
+	"Unknown": {"nobody saw why", ""},
+}
+
+func (p *Page) short() {
+	s := &p.Failure.Spec
+	var where []string
+	for _, is := range []struct{ what, value string }{{"node", s.Node}, {"pool", s.Pool}, {"zone", s.Zone}, {"host", s.Host}} {
+		if is.value != "" {
+			where = append(where, is.what+" "+is.value)
+		}
+	}
+	in := ""
+	if len(where) > 0 {
+		in = " (" + strings.Join(where, ", ") + ")"
+	}
+	why := "condition " + s.Reason + " of its node was bad"
+	if known := reasons[s.Reason].words; known != "" {
+		why = known
+	} else if s.Reason == "" {
+		why = "its entry does not say why"
+	}
+	p.say(topicShort, "Machine %s%s failed at %s: %s.", named(s.Machine), in, p.at(s.FailedAt), why)
+	if c := s.Condition; c != nil {
+		p.say(topicShort, "The first bad condition: %s.", conditionText(c))
+	}
+	p.say(topicShort, "It was %s.", decided(&s.Decision))
+	status := p.Failure.Status
+	if status == nil {
+		p.say(topicShort, "How that ends is not known yet.")
+		return
+	}
+	if status.PowerCycled {
+		p.say(topicShort, "Its host was power-cycled meanwhile.")
+	}
+	p.say(topicShort, "%s", ended(status, " at "+p.at(status.EndedAt)))
+}
+
+// named returns what of a text of others can be printed, or that it is missing.
+func named(text string) string {
+	if text = brief.Printable(text); text == "" {
+		return "without a name"
+	}
+	return text
+}
+
+func conditionText(c *failuresv1alpha1.BadCondition) string {
+	text := fmt.Sprintf("%s was %s", named(c.Type), named(string(c.Status)))
+	if c.Reason != "" {
+		text += " (" + c.Reason + ")"
+	}
+	if message := sentence(c.Message); message != "" {
+		text += ": " + message
+	}
+	return text
+}
+
+// sentence returns a text of others without the period at its end.
+func sentence(text string) string { return strings.TrimSuffix(strings.TrimSpace(text), ".") }
+
+func decided(d *failuresv1alpha1.Decision) string {
+	text := "not kept"
+	if d.Kept {
+		text = "kept"
+	}
+	if why := sentence(d.Text); why != "" {
+		text += ", because " + why
+	}
+	if d.Kept && d.Cause != "" {
+		text += " (cause " + d.Cause + ")"
+	}
+	return text
+}
+
+// ended says how it ended, and why.
+func ended(status *failuresv1alpha1.MachineFailureStatus, at string) string {
+	text := "It ended as " + string(status.Outcome)
+	switch status.Outcome {
+	case failuresv1alpha1.OutcomeRecovered:
+		text = "It recovered"
+	case failuresv1alpha1.OutcomeReplaced:
+		text = "It was replaced"
+	case failuresv1alpha1.OutcomeDeleted:
+		text = "It was deleted, and not because it had failed"
+	}
+	text += at
+	if why := sentence(status.Text); why != "" {
+		text += ", because " + why
+	}
+	return text + "."
+}
+
+func (p *Page) timeline() {
+	s := &p.Failure.Spec
+	if c := s.Condition; c != nil {
+		p.happened(c.Since, "Condition %s.", conditionText(c))
+	}
+	began := "It was first seen unhealthy, and the time began to run that it had to recover."
+	switch s.Reason {
+	case "NeverJoined":
+		began = "It was created, and the time began to run that it had to join."
+	case "PowerCycled":
+		began = "The power cycle of its host began."
+	}
+	p.happened(s.FailedSince, "%s", began)
+	p.happened(s.FailedAt, "It had failed. It was %s.", decided(&s.Decision))
+	if status := p.Failure.Status; status != nil {
+		p.happened(status.EndedAt, "%s", ended(status, ""))
+	}
+}
+
+func (p *Page) wasThere() {
+	s := &p.Failure.Spec
+	var software []string
+	for _, is := range []struct{ what, value string }{
+		{"kubelet", s.KubeletVersion}, {"operating system", s.OSImage}, {"kernel", s.KernelVersion}, {"boot ID", s.BootID}, {"provider ID", s.ProviderID},
+	} {
+		if is.value != "" {
+			software = append(software, is.what+" "+is.value)
+		}
+	}
+	if len(software) > 0 {
+		p.say(topicThere, "It had %s.", strings.Join(software, ", "))
+	}
+	pods := make([]string, 0, len(s.Pods))
+	for _, pod := range s.Pods {
+		text := pod.Namespace + "/" + pod.Name
+		if pod.Owner != "" {
+			text += " (of " + pod.Owner + ")"
+		}
+		pods = append(pods, text)
+	}
+	many := fmt.Sprintf("%d", len(pods))
+	if s.MorePods {
+		many = "more than " + many
+	}
+	if len(pods) > 0 {
+		p.say(topicThere, "Its node had %s pods: %s.", many, strings.Join(brief.First(pods, maxPods), ", "))
+	}
+}
+
+func (p *Page) before(ledger Ledger) {
+	all := HistoryOf(ledger.Entries, Filter{}, p.Time.Time)
+	mine := groupsOf(&p.Failure.Spec)
+	for _, r := range all.Repeats {
+		// That there is more than one failure in a pool says nothing.
+		if slices.Contains(mine, r.group) && (r.Pool == "" || r.Reason != "") {
+			p.Repeats = append(p.Repeats, r)
+			p.say(topicBefore, "%s, with this one.", r.Say("failures"))
+		}
+	}
+	if len(p.Repeats) == 0 {
+		p.say(topicBefore, "No failure like it is in the ledger: none of this machine, none on its host, and none with this reason in its pool.")
+	}
+}
+
+// now says what is there now, and returns whether that is the machine.
+func (p *Page) now(node string) (bool, error) {
+	name := node
+	var machine *machinev1alpha1.Machine
+	if p.known.Seed != nil {
+		if name, machine = p.Name, p.known.Seed.Machine(p.Name); machine != nil {
+			node = machine.Labels[machinev1alpha1.NodeLabelKey]
+		}
+	}
+	sentences, err := Explain(p.known, name, p.Time.Time)
+	found := p.known.Shoot.Node(node)
+	switch {
+	case err != nil && p.Failure == nil:
+		return false, err
+	case err != nil && len(p.known.Unknown(observed.WhatNode)) > 0:
+		p.say(Unknown, "What is there now: %s.", err)
+		return false, nil
+	case err != nil && p.known.Seed == nil && p.Failure.Status == nil:
+		p.say(topicNow, "It has no node (%s). Whether the machine is still there is known in the seed only: operators pass --seed-namespace.", err)
+		return false, nil
+	case err != nil:
+		p.say(topicNow, "It is gone: %s.", err)
+		return false, nil
+	case p.isAnother(found, machine):
+		p.say(topicNow, "Another machine has its name, or its node's: 'kubectl preserve explain %s' tells of that.", word(name, "NODE"))
+		return false, nil
+	}
+	if found != nil {
+		p.ready(found)
+	}
+	for _, s := range sentences {
+		if s.Topic == Why || s.Topic == Until || s.Topic == Drain {
+			s.Topic = topicNow
+			p.Sentences = append(p.Sentences, s)
+		}
+	}
+	p.told(found, machine)
+	return true, nil
+}
+
+func (p *Page) ready(node *corev1.Node) {
+	c := v1alpha1.ConditionOf(node, corev1.NodeReady)
+	if c == nil {
+		p.say(topicNow, "Node %s is there, without a condition Ready.", node.Name)
+		return
+	}
+	text := named(string(c.Status))
+	if !c.LastTransitionTime.IsZero() {
+		text += " since " + p.at(c.LastTransitionTime)
+	}
+	if message := sentence(c.Message); message != "" {
+		text += ": " + message
+	}
+	p.say(topicNow, "Node %s is there. Condition Ready is %s.", node.Name, text)
+}
+
+// told puts what the controller told of the machine into the timeline.
+func (p *Page) told(node *corev1.Node, machine *machinev1alpha1.Machine) {
+	e := &explanation{snapshot: p.known, node: node}
+	var notes []string
+	for _, event := range e.events(machine) { // the node and the machine have the same
+		at := metav1.NewTime(observed.LastSeen(&event))
+		if slices.Contains(notes, event.Note) || p.Failure != nil && at.Before(&p.Failure.Spec.FailedSince) {
+			continue
+		}
+		notes = append(notes, event.Note)
+		p.happened(at, "The controller said: %s.", sentence(event.Note))
+	}
+}
+
+// isAnother says that what is there is not the machine that failed: that is gone, and its name is another one's, or its node's is.
+func (p *Page) isAnother(node *corev1.Node, machine *machinev1alpha1.Machine) bool {
+	f := p.Failure
+	switch {
+	case f == nil:
+		return false
+	case machine != nil:
+		return machine.Name != f.Spec.Machine
+	}
+	gone := f.Status != nil && f.Status.Outcome != failuresv1alpha1.OutcomeRecovered
+	return gone && node != nil && f.Spec.FailedAt.Before(&node.CreationTimestamp)
+}
+
+// keepNext says how the next one is kept, by the reason for which this one was not.
+var keepNext = map[string]string{
+	preservation.WhyNoPlace.ID:        raiseShare,
+	preservation.WhyShareUsedUp.ID:    raiseShare,
+	preservation.WhyShareLowered.ID:   raiseShare,
+	preservation.WhyFailedAgain.ID:    raiseShare,
+	preservation.WhyNoShare.ID:        "So that failed machines of its pool are kept, set autoPreserveFailedMax in the Shoot. A single one is asked for with 'kubectl preserve when-failed NODE'.",
+	preservation.WhyDenied.ID:         "Its node had " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + ". 'kubectl preserve release NODE' takes that off a node.",
+	preservation.WhyUpdating.ID:       "No failed machine is kept while its pool is updated: the next one is kept when the update is over.",
+	preservation.WhyForbidden.ID:      "Operators forbid to keep it: ask them.",
+	preservation.WhyKeptForTooLong.ID: "No machine is kept for longer than operators allow: gather evidence of the next one while it is kept.",
+	preservation.WhyFailedTooEarly.ID: "It failed faster than it could be held. Tell your operators, if that happens again.",
+}
+
+const raiseShare = "So that more failed machines of its pool are kept, raise autoPreserveFailedMax in the Shoot. A single one is asked for with 'kubectl preserve when-failed NODE'."
+
+// next says what to look at.
+func (p *Page) next(there bool) {
+	if there {
+		p.say(topicNext, "It is there: 'kubectl preserve evidence %s' gathers what is known of it into a file. 'kubectl preserve explain %s' says what would change how long it is kept.", p.node, p.node)
+	}
+	f := p.Failure
+	if f == nil {
+		return
+	}
+	if f.Status != nil && f.Status.Evidence != "" {
+		p.say(topicNext, "Evidence of it was stored in the seed, as ConfigMap %s. Operators read it with 'kubectl preserve evidence %s --stored --seed-kubeconfig FILE --seed-namespace NAMESPACE'.", f.Status.Evidence, p.machine)
+	}
+	if text := p.byReason(); text != "" {
+		p.say(topicNext, "%s", text)
+	}
+	for _, r := range p.Repeats {
+		switch {
+		case r.Host != "":
+			p.say(topicNext, "Its host has failed %d times: tell your operators. 'kubectl preserve history --host %s' shows when.", r.Count, word(r.Host, "HOST"))
+		case r.Reason != "" && r.Pool != "":
+			p.say(topicNext, "What do those have in common that failed like it, a version, a zone, a workload? 'kubectl preserve history --pool %s --reason %s -o wide' shows them.", word(r.Pool, "POOL"), word(r.Reason, "REASON"))
+		}
+	}
+	if text := keepNext[f.Spec.Decision.Reason]; text != "" && !f.Spec.Decision.Kept {
+		p.say(topicNext, "%s", text)
+	}
+}
+
+// byReason says what to look at for the reason of the failure.
+func (p *Page) byReason() string {
+	s := &p.Failure.Spec
+	if known, ok := reasons[s.Reason]; ok {
+		return known.next
+	}
+	switch corev1.NodeConditionType(s.Reason) {
+	case corev1.NodeReady:
+		if s.Condition != nil && s.Condition.Status == corev1.ConditionFalse {
+			return "The kubelet itself said that it was not ready: look at what it said, then at the container runtime and the network plugin of the node."
+		}
+		return "The kubelet fell silent: did the node run out of memory, hang, or lose its network? Look at the pods that it had, and at whether others failed at that time ('kubectl preserve history')."
+	case corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+		return "Its pods took more than the node had: look at their requests and limits."
+	case "":
+		return ""
+	}
+	return "Condition " + s.Reason + " comes from what watches the node, such as the node-problem-detector: its message above says what that saw."
+}
+
+// forCommand is what can be put into a command as it is: an entry may have been forged so that somebody copies what it says.
+var forCommand = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// word returns a name for a command, or a placeholder.
+func word(name, placeholder string) string {
+	if forCommand.MatchString(name) {
+		return name
+	}
+	return placeholder
+}
+
+// String returns the page as people read it: the timeline after what is short.
+func (p *Page) String() string {
+	var b strings.Builder
+	after := 0
+	for after < len(p.Sentences) && p.Sentences[after].Topic == topicShort {
+		after++
+	}
+	b.WriteString(Text(p.Sentences[:after]))
+	if len(p.Timeline) > 0 {
+		fmt.Fprintln(&b, "Timeline")
+	}
+	for _, m := range p.Timeline {
+		fmt.Fprintf(&b, "  %s: %s\n", p.at(m.Time), m.Text)
+	}
+	b.WriteString(Text(p.Sentences[after:]))
+	return b.String()
+}

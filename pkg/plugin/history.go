@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/explain"
+)
+
+// maxRepeats is how many lines say what failed more than once.
+const maxRepeats = 10
+
+var (
+	errNoLedger     = errors.New("the shoot has no ledger of failures: it needs the extension machine-preservation in the Shoot, without failures: {enabled: false}, and operators who have not switched it off")
+	errLedgerDenied = errors.New("you may not read the ledger of failures: ask for ClusterRole view, or for the right to list machinefailures." + failuresv1alpha1.GroupName)
+)
+
+// readLedger reads the ledger of failures.
+func readLedger(ctx context.Context, shoot client.Reader) explain.Ledger {
+	list := &failuresv1alpha1.MachineFailureList{}
+	err := shoot.List(ctx, list)
+	switch {
+	case evidence.HasNoAPI(err):
+		err = errNoLedger
+	case apierrors.IsForbidden(err):
+		err = errLedgerDenied
+	case err != nil:
+		err = fmt.Errorf("failed to read the ledger of failures: %w", err)
+	}
+	return explain.Ledger{Entries: list.Items, Missing: err}
+}
+
+// newHistoryCommand returns kubectl preserve history.
+func newHistoryCommand(o *Options) *cobra.Command {
+	var (
+		filter explain.Filter
+		output string
+	)
+	cmd := &cobra.Command{
+		Use:   "history [NODE|MACHINE]",
+		Short: "Show which machines have failed, and what of that more than once",
+		Long: `Show which machines have failed, the last one first, whether they were kept, and how that ended. Below it, what failed more than
+once: on the same host, in the same pool, or with the same reason. Machines that are gone are there as well.
+
+The ledger is in the shoot. It takes the rights of a viewer.`,
+		Example: `  kubectl preserve history
+  kubectl preserve history node-1 -o wide
+  kubectl preserve history --pool worker-a --reason KernelDeadlock
+  kubectl preserve history --host bmh-7`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return named(cmd.Use, 1)(cmd, args)
+		},
+		ValidArgsFunction: o.completeNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := validateOutput(output, outputWide, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			filter.Name = strings.Join(args, "")
+			return o.history(cmd.Context(), filter, output)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&filter.Pool, "pool", "", "Only failures of a worker pool")
+	flags.StringVar(&filter.Host, "host", "", "Only failures on a host (bare metal)")
+	flags.StringVar(&filter.Reason, "reason", "", "Only failures with a reason, for example KernelDeadlock or NeverJoined")
+	flags.StringVarP(&output, "output", "o", "", "How to show it: wide, json or yaml")
+	return cmd
+}
+
+func (o *Options) history(ctx context.Context, filter explain.Filter, output string) error {
+	shoot, _, err := o.shootClient()
+	if err != nil {
+		return err
+	}
+	ledger := readLedger(ctx, shoot)
+	if ledger.Missing != nil {
+		return ledger.Missing
+	}
+	h := explain.HistoryOf(ledger.Entries, filter, o.Clock.Now())
+	switch {
+	case output == outputJSON || output == outputYAML:
+		return o.printObject(h, output)
+	case len(ledger.Entries) == 0:
+		return write(o.Out, "The ledger has no failure: no machine has failed since it began.\n")
+	case len(h.Failures) == 0:
+		return write(o.Out, fmt.Sprintf("None of the %d failures of the ledger is one of these: 'kubectl preserve history' shows all.\n", len(ledger.Entries)))
+	}
+	return write(o.Out, o.historyText(&h, output == outputWide))
+}
+
+// historyText returns the history as people read it.
+func (o *Options) historyText(h *explain.History, wide bool) string {
+	first := head("AGE", "NODE", "POOL", "HOST", "FAILURE", "KEPT", "WHY", "OUTCOME")
+	if wide {
+		first.cells = append(first.cells, "FAILED", "ENDED", "ZONE", "MACHINE", "MESSAGE")
+	}
+	lines := []line{first}
+	for i := range h.Failures {
+		lines = append(lines, failureLine(&h.Failures[i], h, wide))
+	}
+	text := o.table(lines...)
+	if len(h.Repeats) > 0 {
+		text += "\n"
+	}
+	for i, r := range h.Repeats {
+		if i == maxRepeats {
+			text += brief.More(len(h.Repeats)-maxRepeats) + "\n"
+			break
+		}
+		text += r.Say("of these") + ".\n"
+	}
+	return text
+}
+
+func failureLine(f *explain.Failure, h *explain.History, wide bool) line {
+	s := &f.Spec
+	node, kept := s.Node, "no"
+	if node == "" && s.Machine != "" {
+		node = "machine " + s.Machine
+	}
+	if s.Decision.Kept {
+		kept = cmp.Or(s.Decision.Cause, "yes")
+	}
+	age, failed, ended, message := "", "", "", ""
+	if !s.FailedAt.IsZero() {
+		age, failed = left(h.Time.Time, s.FailedAt.Time), stamp(s.FailedAt.Time)
+	}
+	l := line{cells: []string{age, node, s.Pool, s.Host, s.Reason, kept, s.Decision.Reason, f.Outcome()}}
+	if f.Status == nil {
+		l.colour = yellow
+	} else if !f.Status.EndedAt.IsZero() {
+		ended = stamp(f.Status.EndedAt.Time)
+	}
+	if s.Condition != nil {
+		message = s.Condition.Message
+	}
+	if wide {
+		l.cells = append(l.cells, failed, ended, s.Zone, s.Machine, message)
+	}
+	return l
+}
