@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -23,7 +24,12 @@ var _ = Describe("The drain in the condition", func() {
 	var (
 		now     = Start.Add(time.Hour)
 		message = func(node *corev1.Node) string { return PreservedCondition(node).Message }
-		node    = func() *corev1.Node { return Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)) }
+		// timeless is a taint of ours that says nothing of when it was put on.
+		timeless = func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: taintKey, Effect: corev1.TaintEffectNoSchedule}}
+		}
+		clockSkew = time.Minute
+		node      = func() *corev1.Node { return Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)) }
 	)
 
 	It("P7: should name pods that are kept, and keep machine-controller-manager from draining", func() {
@@ -43,6 +49,36 @@ var _ = Describe("The drain in the condition", func() {
 			SetDrainProgress(n, "DrainBlocked", "Pods: blocked: Machine preserved until Doomsday.", now)
 			Expect(message(n)).To(Equal("Pods: blocked: Machine preserved until Doomsday. " + until))
 		}
+	})
+
+	DescribeTable("P7: should have begun", func(failed, want time.Time, opts ...NodeOption) {
+		Expect(DrainBegan(Node("m", opts...), failed, now)).To(BeTemporally("==", want))
+	},
+		Entry("with the taint", Start, now.Add(-time.Minute), Taint(taintKey, now.Add(-time.Minute))),
+		Entry("not before the failure: a taint of long ago must not skip budgets", now.Add(-time.Minute), now.Add(-time.Minute), Taint(taintKey, Start)),
+		Entry("with the failure, where the taint's time is yet to come: the drain must time out", Start, Start, Taint(taintKey, now.Add(clockSkew+time.Second))),
+		Entry("now, where a clock was ahead", Start, now, Taint(taintKey, now.Add(clockSkew))),
+		Entry("with the preservation, where nobody says since when there is the taint", time.Time{}, Start, timeless,
+			func(n *corev1.Node) {
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Preserved", LastTransitionTime: metav1.NewTime(Start)})
+			}),
+		Entry("with the failure, where nobody says more", Start, Start, timeless),
+		Entry("now, where nobody knows", time.Time{}, now),
+		Entry("now, where the failure is yet to come", now.Add(time.Second), now),
+	)
+
+	It("P7: should see the taint that somebody else has put on without a time", func() {
+		since, is := TaintedSince(Node("m", timeless))
+		Expect([]any{since, is}).To(Equal([]any{time.Time{}, true}))
+	})
+
+	It("P5: should protect a node that has no annotations", func() {
+		m := facts.Member{Machine: Machine("m"), Node: &corev1.Node{}}
+		d := Decision{Member: m, Target: &Record{Claims: []Claim{{Cause: "now", Expiry: now}}}}
+		for _, step := range Steps(HealthTimer{}, d, facts.DefaultTimeouts, now) {
+			Make(step, &m)
+		}
+		Expect(m.Node.Annotations).To(Equal(map[string]string{disabled: "true", byMCM: "true"}))
 	})
 
 	DescribeTable("P11: should be read as it was written", func(message, drain string, end time.Time) {

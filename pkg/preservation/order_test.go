@@ -5,6 +5,7 @@
 package preservation_test
 
 import (
+	"flag"
 	"fmt"
 	"reflect"
 	"slices"
@@ -124,5 +125,66 @@ func TestRest(t *testing.T) {
 		}
 		decisions, _ := round(g, Start)
 		t.Fatalf("it does not come to rest in %d rounds: %+v", most, decisions)
+	})
+}
+
+// TestPromises looks at decisions on any groups, and at what is carried out of them, for what holds of each of them.
+func TestPromises(t *testing.T) {
+	defer func(checks string) { _ = flag.Set("rapid.checks", checks) }(flag.Lookup("rapid.checks").Value.String())
+	if err := flag.Set("rapid.checks", "1000"); err != nil { // it takes less than a second
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		g := groups(Start).Draw(t, "group")
+		decisions := Decide(g, Start)
+		var used, begun int32
+		for _, d := range decisions {
+			forbidden := g.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true"
+			deleted := d.Machine.DeletionTimestamp != nil
+			if d.Current.HasPlace(Start) && !deleted {
+				used++
+			} else if d.Target.HasPlace(Start) && !slices.ContainsFunc(d.Target.Claims, Claim.Personal) {
+				begun++
+			}
+			if !d.Next.IsZero() && !d.Next.After(Start) {
+				t.Errorf("P12: the next look at %s is at %s, which is past", d.Machine.Name, d.Next)
+			}
+			if d.Target == nil {
+				continue
+			}
+			if forbidden || deleted || g.Replicas == 0 && d.Current == nil {
+				t.Errorf("R6 T10 P4: %s is kept", d.Machine.Name)
+			}
+			if !d.Target.Expiry().After(Start) || d.Next.IsZero() || d.Next.After(d.Target.Expiry()) {
+				t.Errorf("P10 P12: %s is kept until %s, with the next look at %s", d.Machine.Name, d.Target.Expiry(), d.Next)
+			}
+		}
+		if g.Share != nil && used+begun > max(*g.Share, used) {
+			t.Errorf("P1: %d places are taken within a share of %d of which %d are used", begun, *g.Share, used)
+		}
+		for i, d := range decisions {
+			m, steps := g.Members[i], Steps(g.Holder, d, g.Timeouts, Start)
+			for _, write := range steps {
+				Make(write, &m)
+			}
+			read := ReadRecord(m.Machine)
+			switch target := d.Target; {
+			case target == nil:
+				if read != nil && steps != nil {
+					t.Errorf("P8: %s is let go, and keeps %+v", d.Machine.Name, read)
+				}
+			case read == nil || !reflect.DeepEqual([]any{read.Claims, read.Failed, read.FailsAt, read.Provisional}, []any{target.Claims, target.Failed, target.FailsAt, target.Provisional}):
+				t.Errorf("P8: what is written of %s is read as %+v instead of %+v", d.Machine.Name, read, target)
+			}
+			if m.Node == nil || steps == nil || d.Target != nil && d.Target.Provisional {
+				continue
+			}
+			if _, tainted := TaintedSince(m.Node); tainted != (d.Target != nil && d.Target.Drains()) {
+				t.Errorf("P7: that the node of %s is tainted is %t", d.Machine.Name, tainted)
+			}
+			if d.Target != nil && m.Node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" || d.Target == nil && conditionTrue(m.Node) {
+				t.Errorf("P5 P11: the node of %s is not protected, or shows what has ended", d.Machine.Name)
+			}
+		}
 	})
 }
