@@ -128,18 +128,22 @@ func TestRest(t *testing.T) {
 	})
 }
 
-// TestPromises looks at decisions on any groups, and at what is carried out of them, for what holds of each of them.
-func TestPromises(t *testing.T) {
+// often has a property looked at in as many groups as it takes for the rare ones, in less than a second.
+func often(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
 	defer func(checks string) { _ = flag.Set("rapid.checks", checks) }(flag.Lookup("rapid.checks").Value.String())
-	if err := flag.Set("rapid.checks", "1000"); err != nil { // it takes less than a second
+	if err := flag.Set("rapid.checks", "500"); err != nil {
 		t.Fatal(err)
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	rapid.Check(t, property)
+}
+
+// TestPromises looks for what holds of each decision, whatever the group.
+func TestPromises(t *testing.T) {
+	often(t, func(t *rapid.T) {
 		g := groups(Start).Draw(t, "group")
-		decisions := Decide(g, Start)
 		var used, begun int32
-		for _, d := range decisions {
-			forbidden := g.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true"
+		for _, d := range Decide(g, Start) {
 			deleted := d.Machine.DeletionTimestamp != nil
 			if d.Current.HasPlace(Start) && !deleted {
 				used++
@@ -152,38 +156,72 @@ func TestPromises(t *testing.T) {
 			if d.Target == nil {
 				continue
 			}
-			if forbidden || deleted || g.Replicas == 0 && d.Current == nil {
+			if g.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true" || deleted || g.Replicas == 0 && d.Current == nil {
 				t.Errorf("R6 T10 P4: %s is kept", d.Machine.Name)
 			}
 			if !d.Target.Expiry().After(Start) || d.Next.IsZero() || d.Next.After(d.Target.Expiry()) {
 				t.Errorf("P10 P12: %s is kept until %s, with the next look at %s", d.Machine.Name, d.Target.Expiry(), d.Next)
 			}
+			if d.Target.Provisional && d.Target.FailsAt.IsZero() {
+				t.Errorf("H4: %s is held for a deadline, and has none", d.Machine.Name)
+			}
 		}
 		if g.Share != nil && used+begun > max(*g.Share, used) {
 			t.Errorf("P1: %d places are taken within a share of %d of which %d are used", begun, *g.Share, used)
 		}
-		for i, d := range decisions {
+	})
+}
+
+// TestWrites looks for what holds of the writes that carry a decision out, whatever the group.
+func TestWrites(t *testing.T) {
+	often(t, func(t *rapid.T) {
+		g := groups(Start).Draw(t, "group")
+		for i, d := range Decide(g, Start) {
 			m, steps := g.Members[i], Steps(g.Holder, d, g.Timeouts, Start)
-			for _, write := range steps {
-				Make(write, &m)
-			}
-			read := ReadRecord(m.Machine)
-			switch target := d.Target; {
-			case target == nil:
-				if read != nil && steps != nil {
-					t.Errorf("P8: %s is let go, and keeps %+v", d.Machine.Name, read)
-				}
-			case read == nil || !reflect.DeepEqual([]any{read.Claims, read.Failed, read.FailsAt, read.Provisional}, []any{target.Claims, target.Failed, target.FailsAt, target.Provisional}):
-				t.Errorf("P8: what is written of %s is read as %+v instead of %+v", d.Machine.Name, read, target)
-			}
-			if m.Node == nil || steps == nil || d.Target != nil && d.Target.Provisional {
+			if steps == nil {
 				continue
 			}
-			if _, tainted := TaintedSince(m.Node); tainted != (d.Target != nil && d.Target.Drains()) {
-				t.Errorf("P7: that the node of %s is tainted is %t", d.Machine.Name, tainted)
+			records, holds := 0, d.Target != nil
+			for _, write := range steps {
+				before := m
+				Make(write, &m)
+				if !equal(before.Machine.ObjectMeta, m.Machine.ObjectMeta) && write.Status || !equal(before.Machine.Status, m.Machine.Status) && !write.Status {
+					t.Errorf("what is written of %s is lost: it is in its status, or not", d.Machine.Name)
+				}
+				if d.Target != nil && before.Machine.Status.CurrentStatus.Phase != m.Machine.Status.CurrentStatus.Phase && !write.Lock {
+					t.Errorf("H3: the phase of %s is replaced, whatever it is by then", d.Machine.Name)
+				}
+				if m.Node != nil && (len(before.Node.Spec.Taints) != len(m.Node.Spec.Taints) || before.Node.Annotations[v1alpha1.AnnotationPreserve] != m.Node.Annotations[v1alpha1.AnnotationPreserve]) && !write.Lock {
+					t.Errorf("P5: what somebody else has made of the taints or the request of %s meanwhile is lost", d.Machine.Name)
+				}
+				if write.Hold && !holds {
+					t.Errorf("P8: part of the hold of %s comes late", d.Machine.Name)
+				}
+				if holds = write.Hold; write.Record {
+					records++
+					if (d.Target == nil) != (write.AfterAll && ReadRecord(m.Machine) == nil) {
+						t.Errorf("P8: the record of %s is not cleared last", d.Machine.Name)
+					}
+				}
 			}
-			if d.Target != nil && m.Node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" || d.Target == nil && conditionTrue(m.Node) {
-				t.Errorf("P5 P11: the node of %s is not protected, or shows what has ended", d.Machine.Name)
+			if records != 1 {
+				t.Errorf("P11: people are told %d times of %s", records, d.Machine.Name)
+			}
+			if d.Target == nil {
+				if m.Node != nil && conditionTrue(m.Node) {
+					t.Errorf("P11: the node of %s shows what has ended", d.Machine.Name)
+				}
+				continue
+			}
+			read := ReadRecord(m.Machine)
+			if !reflect.DeepEqual([]any{read.Claims, read.Failed, read.FailsAt, read.Provisional}, []any{d.Target.Claims, d.Target.Failed, d.Target.FailsAt, d.Target.Provisional}) {
+				t.Errorf("P8: what is written of %s is read as %+v instead of %+v", d.Machine.Name, read, d.Target)
+			}
+			if m.Node == nil || d.Target.Provisional {
+				continue
+			}
+			if _, tainted := TaintedSince(m.Node); tainted != d.Target.Drains() || m.Node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" {
+				t.Errorf("P5 P7: the node of %s is not protected, or it is %t that it is tainted", d.Machine.Name, tainted)
 			}
 		}
 	})

@@ -36,8 +36,10 @@ var _ = Describe("The machine that a node shows", func() {
 		protected  = NodeAnnotation(disabled, "true")
 		cycled     = Condition("PowerCycle", corev1.ConditionTrue, v1alpha1.PowerCyclePoweringOff, "")
 		tainted    = Taint(taintKey, now)
-		down       = func(t time.Time) NodeOption { return func(n *corev1.Node) { NotReady(n); since(t, corev1.NodeReady)(n) } }
-		claims     = func(causes ...string) (claims []Claim) {
+		down       = func(t time.Time) NodeOption {
+			return func(n *corev1.Node) { NotReady(n); since(t, corev1.NodeReady)(n) }
+		}
+		claims = func(causes ...string) (claims []Claim) {
 			for _, cause := range causes {
 				claims = append(claims, Claim{Cause: cause, Expiry: until})
 			}
