@@ -325,7 +325,7 @@ func (d *Decision) begin(a *asker, g Group, now time.Time) {
 	d.Target = &Record{}
 	d.claim(a, g, now)
 	d.asked, d.claims, d.Confirm = a.personal, a == theShare, a.cause == v1alpha1.CauseNow
-	d.beside = d.Confirm && d.near
+	d.beside = d.Confirm
 	if d.claims && d.autoPreservedNatively() {
 		d.become(RuleAuto, WhyPreservedNatively)
 	}

@@ -85,11 +85,12 @@ func CauseTold(event, action string) (cause string, changes bool) {
 	if event != EventPreserved {
 		return "", event == EventReleased
 	}
-	switch i := slices.IndexFunc(askers, func(a *asker) bool { return a.begun.ID == action }); {
-	case i >= 0 && askers[i].passing: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
+	i := slices.IndexFunc(askers, func(a *asker) bool { return a.begun.ID == action })
+	switch {
+	case i < 0:
+		return "", true
+	case askers[i].passing: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
 		return "", false
-	case i >= 0:
-		cause = askers[i].cause
 	}
-	return cause, true
+	return askers[i].cause, true
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -33,14 +34,21 @@ func groups(now time.Time) *rapid.Generator[Group] {
 		if rapid.Bool().Draw(t, "kept") {
 			options = append(options, Preserved(pick(t, "sub-phase", "", "Running:Preserved", "Unknown:Preserved", "Failed:Preserved"),
 				pick(t, "cause", Causes()...), around(t, "expiry").Truncate(time.Second)))
+			if claims := pick(t, "claims", "", "auto=%s,maintenance=%s", "auto=%s,remediation=%s", "maintenance=%s,when-failed=%s", "now=%s,remediation=%s"); claims != "" {
+				options = append(options, Annotation(NoteClaims, fmt.Sprintf(claims, stamp(around(t, "first")), stamp(around(t, "second")))))
+			} else if rapid.Bool().Draw(t, "about to fail") {
+				claims := "now=" + stamp(around(t, "asked")) + ",auto?=" + stamp(around(t, "tentative"))
+				options = append(options, Annotation(NoteClaims, claims), Annotation(NoteFailsAt, stamp(around(t, "fails"))), Annotation(v1alpha1.AnnotationPhase, "Unknown:Preserved"))
+			}
 		}
-		for _, key := range []string{NoteFailsAt, NoteReleased, NotePreservedSince, NoteMaintainedSince, NoteRemediatedUntil, NoteExpiryInStatus, NoteSpentRequest, NoteShare,
+		for _, key := range []string{NoteFailsAt, NoteReleased, NotePreservedSince, NoteMaintainedSince, NoteRemediatedUntil, NoteExpiryInStatus, NoteSpentRequest, NoteShare, NoteSetAside,
 			v1alpha1.AnnotationForbidden, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout} {
 			if !rapid.Bool().Draw(t, "with "+key) {
 				continue
 			}
 			value := map[string]string{
 				v1alpha1.AnnotationForbidden: "true", NoteExpiryInStatus: name, NoteShare: "1",
+				NoteSetAside:                pick(t, "set aside", "Node:when-failed", "Node:false", "Machine:", "Machine:false"),
 				v1alpha1.AnnotationPreserve: pick(t, "request", "now", "when-failed", "false", "", "soon", "auto-preserved"),
 				v1alpha1.AnnotationTimeout:  pick(t, "own", "1h", "9s", "soon"),
 				NoteSpentRequest:            "now",
@@ -183,6 +191,9 @@ func TestWrites(t *testing.T) {
 			}
 			records, holds := 0, d.Target != nil
 			for _, write := range steps {
+				if node, ok := write.Before.(*corev1.Node); ok && node == nil {
+					t.Errorf("P9: a step on the node of %s, which has none", d.Machine.Name)
+				}
 				before := m
 				Make(write, &m)
 				if !equal(before.Machine.ObjectMeta, m.Machine.ObjectMeta) && write.Status || !equal(before.Machine.Status, m.Machine.Status) && !write.Status {
