@@ -23,5 +23,6 @@ var _ = Describe("Group", func() {
 			To(Equal(Group{Holder: HealthTimer{}, MaxTimeout: time.Hour, Timeouts: facts.DefaultTimeouts, Share: new(int32(2)), Timeout: time.Hour, Pool: facts.Pool{Forbidden: true, Replicas: 5, InPlace: true}}))
 		Expect(base.Of(Deployment("d", Share("-1"), DeploymentAnnotation(prefix+"machine-preserve-timeout", "0s")))).
 			To(And(HaveField("Share", BeNil()), HaveField("Timeout", 72*time.Hour)))
+		Expect(base.Of(Deployment("d", Share("0"))).Share).To(HaveValue(BeZero()))
 	})
 })

@@ -91,6 +91,38 @@ var _ = Describe("The drain in the condition", func() {
 		Entry("of machine-controller-manager", "Preserved node drained successfully.", "Preserved node drained successfully.", time.Time{}),
 	)
 
+	It("P11: should begin anew where what the condition says is of no drain", func() {
+		m := facts.Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionTrue, "Preserved", "Somebody wrote. "+until))}
+		d := Decision{Member: m, Target: &Record{Claims: []Claim{{Cause: "now", Expiry: now}}, Failed: true}}
+		for _, step := range Steps(HealthTimer{}, d, facts.DefaultTimeouts, now) {
+			Make(step, &m)
+		}
+		Expect(PreservedCondition(m.Node)).To(And(HaveField("Reason", "Draining"), HaveField("Message", "Machine preserved until "+stamp(now)+".")))
+	})
+
+	It("P11: should say since when it is so, and when it was looked at last", func() {
+		n, times := Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)), func(node *corev1.Node) []time.Time {
+			return []time.Time{PreservedCondition(node).LastTransitionTime.Time, PreservedCondition(node).LastHeartbeatTime.Time}
+		}
+		SetDrainProgress(n, "Drained", "", now)
+		Expect(times(n)).To(Equal([]time.Time{{}, now}))
+		SetDrainProgress(n, "Drained", "", now.Add(time.Minute))
+		Expect(times(n)).To(Equal([]time.Time{{}, now}), "nothing has changed")
+		m := facts.Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", now)), Node: n}
+		for _, step := range Steps(HealthTimer{}, Decision{Member: m, Current: ReadRecord(m.Machine)}, facts.DefaultTimeouts, now.Add(time.Hour)) {
+			Make(step, &m)
+		}
+		Expect(times(m.Node)).To(Equal([]time.Time{now.Add(time.Hour), now.Add(time.Hour)}))
+	})
+
+	DescribeTable("P7: should not be told of a node whose machine is preserved no more", func(opts ...NodeOption) {
+		n := Node("m", opts...)
+		SetDrainProgress(n, "Drained", "", now)
+		Expect(n).To(Equal(Node("m", opts...)))
+	},
+		Entry("it never was"), Entry("it was", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
+	)
+
 	for _, reason := range []string{"Draining", "DrainBlocked", "PodsKept", "Drained"} {
 		It("P11: should keep the progress when the expiry is edited: "+reason, func() {
 			n := Node("m", Condition("Preserved", corev1.ConditionTrue, reason, "Pods: blocked: Machine preserved until Doomsday. "+until))

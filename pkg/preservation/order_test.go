@@ -153,6 +153,9 @@ func TestPromises(t *testing.T) {
 		var used, begun int32
 		for _, d := range Decide(g, Start) {
 			deleted := d.Machine.DeletionTimestamp != nil
+			if !reflect.DeepEqual(d.Current, ReadRecord(d.Machine)) {
+				t.Errorf("the decision on %s changes what it is taken on", d.Machine.Name)
+			}
 			if d.Current.HasPlace(Start) && !deleted {
 				used++
 			} else if d.Target.HasPlace(Start) && !slices.ContainsFunc(d.Target.Claims, Claim.Personal) {

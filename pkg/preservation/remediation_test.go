@@ -352,7 +352,10 @@ var _ = Describe("Remediation", func() {
 					} else {
 						edit(g, Annotation(preserve, "false"))
 					}
-					settle(g, now)
+					if rules := settle(g, now); onNode { // else the claim was withdrawn before
+						Expect(rules).To(ConsistOf(RuleClaims))
+						Expect(last.Why).To(Equal(WhyPowerCycle), "P11: it is what still keeps it")
+					}
 					Expect(causes(g)).To(ConsistOf("remediation"))
 					Expect(RequestOf(g.Members[0], longest).Value).To(Equal("false"))
 					phase := "Running:Preserved"
@@ -372,6 +375,35 @@ var _ = Describe("Remediation", func() {
 				Entry("of a failed machine, on its node", true, true),
 				Entry("of a failed machine", true, false),
 			)
+
+			It("X10 R4 M12: should outlive false, unlike a maintenance", func() {
+				g := remediated(NodeAnnotation(maintenance, stamp(now)))
+				Expect(causes(g)).To(ConsistOf("maintenance", "remediation"))
+				edit(g, NodeAnnotation(preserve, "false"))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("remediation"))
+				edit(g, over)
+				settle(g, now)
+				expectFree(g)
+			})
+
+			It("X10: should leave the claim of a person alone when it is prolonged", func() {
+				g := remediated(NodeAnnotation(preserve, "now"))
+				edit(g, asks(until.Add(time.Hour)))
+				Expect(settle(g, now)).To(BeEmpty())
+				Expect(causes(g)).To(ConsistOf("now", "remediation"))
+			})
+
+			It("X10 T2: should need no place beside it, also not one for a failure to come", func() {
+				m := Machine("m", Phase(machinev1alpha1.MachineUnknown, now.Add(-9*time.Minute-50*time.Second)))
+				g := group(facts.Member{Machine: m, Node: Node("m", NotReady, NodeAnnotation(preserve, "now"))})
+				g.Share = new(int32(1))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("now", "auto"))
+				edit(g, asks(until))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("now", "remediation"))
+			})
 
 			It("X10 R4: should begin against false", func() {
 				g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m", NodeAnnotation(preserve, "false"))})
@@ -522,6 +554,7 @@ var _ = Describe("Remediation", func() {
 					}))
 					settle(g, until)
 					expectHeld(g, "Running:Preserved", later)
+					Expect(Noted(machine(g))).NotTo(HaveKey(maintainedSince), "M12: there was none")
 				})
 			}
 		})

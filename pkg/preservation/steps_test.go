@@ -40,6 +40,13 @@ var _ = Describe("Steps", func() {
 		failing  = Phase(machinev1alpha1.MachineUnknown, since)
 	)
 
+	failed := Preserved("Failed:Preserved", "auto", later)
+	failedSince := func(t time.Time) MachineOption { return Annotation(prefix+"failed-since", stamp(t)) }
+	// stops is a node on which a person stops the preservation.
+	stops := func(opts ...NodeOption) *corev1.Node {
+		return Node("m", append(opts, NodeAnnotation(preserve, "false"))...)
+	}
+
 	decideAt := func(holder Holder, m facts.Member, now time.Time) Decision {
 		return Decide(Group{Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Members: []facts.Member{m}}, now)[0]
 	}
@@ -360,8 +367,82 @@ var _ = Describe("Steps", func() {
 				HaveField("Phase", machinev1alpha1.MachineUnknown),
 				HaveField("LastUpdateTime.Time", BeTemporally("==", expiry.Add(-10*time.Minute))),
 			))
-			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"cause", "auto"))
+			Expect(Noted(m.Machine)).To(And(HaveKeyWithValue(prefix+"cause", "auto"), Not(HaveKey(preserve)), Not(HaveKey(prefix+"expiry-in-status"))))
 		})
+
+		It("R2: should sync what a person asked for, and not the hold of the other holder in its place", func() {
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			carryOut(PreserveExpiry{}, &m, now)
+			carryOut(HealthTimer{}, &m, now.Add(time.Minute))
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(lastApplied, "when-failed"))
+		})
+
+		DescribeTable("H1 H2: should give a failed machine a timer that ends at the expiry, in the phase for that, unless it has joined", func(held bool, opts ...MachineOption) {
+			m := facts.Member{Machine: Machine("m", append(opts, Preserved("Failed:Preserved", "auto", later))...)}
+			before := m.Machine.Status.CurrentStatus
+			if held {
+				before = machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineUnknown, LastUpdateTime: metav1.NewTime(later.Add(-10 * time.Minute))}
+			}
+			carryOut(HealthTimer{}, &m, now)
+			Expect(m.Machine.Status.CurrentStatus).To(Equal(before))
+		},
+			Entry("it is doubted", true, failing),
+			Entry("it is taken for running, and never joined", true, NeverJoined),
+			Entry("it is taken for running after an outage", false),
+			Entry("it is Failed", true, Phase(machinev1alpha1.MachineFailed, since)),
+			Entry("its update in place failed", false, Phase(machinev1alpha1.MachineInPlaceUpdateFailed, since)),
+		)
+
+		DescribeTable("H2 T8: should have machine-controller-manager's own timeouts end a machine that is let go", func(phase machinev1alpha1.MachinePhase, updated time.Time, opts ...MachineOption) {
+			m := facts.Member{Machine: Machine("m", append(opts, Annotation(preserve, "false"))...)}
+			carryOut(HealthTimer{}, &m, now)
+			Expect(ReadRecord(m.Machine)).To(BeNil())
+			Expect(m.Machine.Status.CurrentStatus).To(Equal(machinev1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(updated)}))
+		},
+			Entry("that of its health", machinev1alpha1.MachineUnknown, Start, Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(Start), Created(Start.Add(-time.Hour))),
+			Entry("at once, although that was raised meanwhile", machinev1alpha1.MachineUnknown, now.Add(-601*time.Second), Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(now.Add(-5*time.Minute))),
+			Entry("at once, although nobody knows since when it has failed", machinev1alpha1.MachineUnknown, now.Add(-601*time.Second), Phase(machinev1alpha1.MachineUnknown, later), failed, Annotation(prefix+"failed-since", "")),
+			Entry("that of its health, which it has not missed yet", machinev1alpha1.MachineUnknown, now.Add(-5*time.Minute), Phase(machinev1alpha1.MachineUnknown, later), HeldUntil(later, "auto", expiry), failedSince(now.Add(-5*time.Minute))),
+			Entry("that of its creation, when it never joined", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineUnknown, later), NeverJoined, failed, failedSince(since)),
+			Entry("that of its creation, when it joined too late", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(Start)),
+			Entry("that of its creation, when it is taken for running and never joined", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineRunning, later), NeverJoined, failed, failedSince(since)),
+			Entry("that of its creation, when nobody has noted that it was held", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineRunning, later), NeverJoined),
+			Entry("none, because it is running", machinev1alpha1.MachineRunning, later, Phase(machinev1alpha1.MachineRunning, later), failed),
+			Entry("its own, because it was not held", machinev1alpha1.MachineUnknown, now, Phase(machinev1alpha1.MachineUnknown, now), Preserved("Running:Preserved", "now", later)),
+		)
+
+		It("H2: should leave a running machine alone that has a node, although machine-controller-manager has yet to see it", func() {
+			m := facts.Member{Machine: Machine("m", NeverJoined), Node: Node("m")}
+			Expect(carryOut(HealthTimer{}, &m, now)).To(BeEmpty())
+		})
+	})
+
+	DescribeTable("T8 P3: should mark a machine that is let go only if it is to be terminated", func(marked, rollout bool, node *corev1.Node, opts ...MachineOption) {
+		g := Group{Holder: HealthTimer{}, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3, Rollout: rollout}, Timeouts: timeouts,
+			Members: []facts.Member{{Machine: Machine("m", opts...), Node: node}}}
+		round(g, now)
+		Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+		Expect(Noted(g.Members[0].Machine)).To(map[bool]gomegatypes.GomegaMatcher{true: HaveKey(released), false: Not(HaveKey(released))}[marked])
+	},
+		Entry("it had failed", true, false, stops(NotReady), failing, failed),
+		Entry("it fails in this moment", true, false, stops(NotReady), failing, HeldUntil(now, "auto", later)),
+		Entry("it has not failed yet", false, false, stops(NotReady), failing, HeldUntil(later, "auto", later)),
+		Entry("it is healthy, which machine-controller-manager has yet to see", false, false, stops(), failing, HeldUntil(now, "auto", later)),
+		Entry("an update replaces it", true, true, Node("m", NotReady), failing, Preserved("Running:Preserved", "auto", later)),
+		Entry("nobody has held it", false, false, stops(NotReady), failing, Preserved("Running:Preserved", "auto", later)),
+	)
+
+	It("R2: should forget the request on the node with its preservation, also where nobody syncs it", func() {
+		m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now), Annotation(lastApplied, "now")), NodeUnknown: true}
+		carryOut(PreserveExpiry{}, &m, now)
+		Expect(m.Machine.Annotations).NotTo(HaveKey(lastApplied))
+	})
+
+	It("should set nothing aside any more when the hold is over", func() {
+		m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+		carryOut(PreserveExpiry{}, &m, now)
+		carryOut(PreserveExpiry{}, &m, expiry)
+		Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "request"))
 	})
 
 	Describe("PreserveExpiry", func() {
@@ -498,6 +579,51 @@ var _ = Describe("Steps", func() {
 			m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
 			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine/status", "machine", "node", "node/status"}))
 			Expect(Noted(m.Machine)).To(HaveKeyWithValue(prefix+"expiry-in-status", "machine-m"))
+		})
+
+		DescribeTable("T1: should leave all but the record to machine-controller-manager for a moment, where that does the same by itself", func(same bool, node *corev1.Node, opts ...MachineOption) {
+			pools := func(m *machinev1alpha1.Machine) {
+				m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: duration(72 * time.Hour)}
+			}
+			m := facts.Member{Machine: Machine("m", append([]MachineOption{pools}, opts...)...), Node: node}
+			d := decideAt(PreserveExpiry{}, m, now)
+			Expect(d.Next.Equal(now.Add(10*time.Second))).To(Equal(same), "then it should have")
+			written := carryOut(PreserveExpiry{}, &m, now)
+			Expect(slices.Equal(written, []string{"machine"})).To(Equal(same), "%s", written)
+		},
+			Entry("on the node", true, Node("m", NodeAnnotation(preserve, "now"))),
+			Entry("on the Machine", true, Node("m"), Annotation(preserve, "now")),
+			Entry("not on the Machine while it remembers another one of the node", false, Node("m"), Annotation(preserve, "now"), Annotation(lastApplied, "when-failed")),
+			Entry("not of a pool with another time", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) {
+				m.Spec.MachineConfiguration.MachinePreserveTimeout = duration(71 * time.Hour)
+			}),
+			Entry("not of a pool with no time", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) { m.Spec.MachineConfiguration.MachinePreserveTimeout = nil }),
+			Entry("not of a machine that says nothing", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) { m.Spec.MachineConfiguration = nil }),
+			Entry("R5: not for a time of its own", false, Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))),
+			Entry("R1: not for true", false, Node("m", NodeAnnotation(preserve, "true"))),
+			Entry("not of one that fails", false, Node("m", NodeAnnotation(preserve, "now"), NotReady), failing),
+			Entry("P13: not for longer than operators allow", false, Node("m", NodeAnnotation(preserve, "now")), Annotation(preservedSince, stamp(now.Add(-265*time.Hour)))),
+		)
+
+		It("T1: should follow the expiry of machine-controller-manager for that moment, and write what it has not", func() {
+			for _, native := range []bool{true, false} {
+				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: duration(72 * time.Hour)}
+				if native {
+					Native(expiry.Add(time.Second))(m.Machine)
+				}
+				carryOut(PreserveExpiry{}, &m, now.Add(2*time.Second))
+				began := now.Add(2 * time.Second)
+				if native {
+					began = now.Add(time.Second)
+				}
+				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", began.Add(72*time.Hour)))
+				Expect(m.Node.Annotations).NotTo(HaveKey(disabled))
+				Expect(carryOut(PreserveExpiry{}, &m, began.Add(10*time.Second-time.Nanosecond))).To(BeEmpty())
+				Expect(carryOut(PreserveExpiry{}, &m, began.Add(10*time.Second))).To(ContainElements("node", "node/status"))
+				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", began.Add(72*time.Hour)))
+				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", began.Add(72*time.Hour)))
+			}
 		})
 
 		It("T1: should not write an expiry that machine-controller-manager drops with the first phase", func() {
