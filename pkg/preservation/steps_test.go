@@ -343,6 +343,7 @@ var _ = Describe("Steps", func() {
 			Expect(m.Machine.Annotations).To(after)
 		},
 			Entry("none", "", HaveKeyWithValue(priority, "4"), Not(HaveKey(priority))),
+			Entry("the default is put back", "3", HaveKeyWithValue(priority, "4"), HaveKeyWithValue(priority, "3")),
 			Entry("a lower one is put back", "2", HaveKeyWithValue(priority, "4"), HaveKeyWithValue(priority, "2")),
 			Entry("a higher one stays", "7", HaveKeyWithValue(priority, "7"), HaveKeyWithValue(priority, "7")),
 			Entry("chosen by the autoscaler", "1", HaveKeyWithValue(priority, "1"), HaveKeyWithValue(priority, "1")),
@@ -394,10 +395,12 @@ var _ = Describe("Steps", func() {
 		)
 
 		DescribeTable("H2 T8: should have machine-controller-manager's own timeouts end a machine that is let go", func(phase machinev1alpha1.MachinePhase, updated time.Time, opts ...MachineOption) {
-			m := facts.Member{Machine: Machine("m", append(opts, Annotation(preserve, "false"))...)}
-			carryOut(HealthTimer{}, &m, now)
-			Expect(ReadRecord(m.Machine)).To(BeNil())
-			Expect(m.Machine.Status.CurrentStatus).To(Equal(machinev1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(updated)}))
+			for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
+				m := facts.Member{Machine: Machine("m", append(opts, Annotation(preserve, "false"))...)}
+				carryOut(holder, &m, now)
+				Expect(ReadRecord(m.Machine)).To(BeNil())
+				Expect(m.Machine.Status.CurrentStatus).To(Equal(machinev1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(updated)}))
+			}
 		},
 			Entry("that of its health", machinev1alpha1.MachineUnknown, Start, Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(Start), Created(Start.Add(-time.Hour))),
 			Entry("at once, although that was raised meanwhile", machinev1alpha1.MachineUnknown, now.Add(-601*time.Second), Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(now.Add(-5*time.Minute))),
@@ -581,11 +584,65 @@ var _ = Describe("Steps", func() {
 			Expect(Noted(m.Machine)).To(HaveKeyWithValue(prefix+"expiry-in-status", "machine-m"))
 		})
 
+		DescribeTable("H2 H3: should hold in Pending what waits for its node, and any other machine in its phase", func(phase machinev1alpha1.MachinePhase, opts ...MachineOption) {
+			m := facts.Member{Machine: Machine("m", append(opts, Preserved("Failed:Preserved", "auto", later))...)}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Status.CurrentStatus).To(And(HaveField("Phase", phase), HaveField("PreserveExpiryTime.Time", BeTemporally("==", later))))
+		},
+			Entry("it is initialised in vain", machinev1alpha1.MachinePending, Phase(machinev1alpha1.MachineCrashLoopBackOff, since), Created(now.Add(-19*time.Minute))),
+			Entry("it was held in the other way, and never joined", machinev1alpha1.MachinePending, NeverJoined, failing),
+			Entry("it is taken for running, and never joined", machinev1alpha1.MachinePending, NeverJoined),
+			Entry("it is doubted", machinev1alpha1.MachineUnknown, failing),
+			Entry("it is taken for running after an outage", machinev1alpha1.MachineRunning),
+		)
+
+		It("R2: should hold on the object that carries the request by now", func() {
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
+			NodeAnnotation(preserve, "when-failed")(m.Node)
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
+			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
+		})
+
+		It("R2: should put nothing on the node that was set aside for a hold on another one", func() {
+			m := facts.Member{Machine: Machine("m", Annotation(preserve, "now"), Annotation(prefix+"request", "Node:when-failed")), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "request"))
+			m = facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "maintenance", later), Annotation(prefix+"request", "Node:when-failed"))}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "request"))
+		})
+
+		DescribeTable("T5 P14: should not have machine-controller-manager begin anew with what it has auto-preserved", func(m facts.Member, at time.Time) {
+			carryOut(PreserveExpiry{}, &m, now)
+			carryOut(PreserveExpiry{}, &m, at)
+			Expect(ReadRecord(m.Machine)).To(BeNil())
+			Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
+		},
+			Entry("it was kept for its time", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Native(later))}, later),
+			Entry("R6: it may not be kept", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Annotation(prefix+"forbidden", "true"), Native(later))}, now),
+		)
+
+		DescribeTable("R2 R4: should remove a request on the Machine that the empty one of the node beats, and no other", func(removed bool, value string, node NodeOption) {
+			m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), Annotation(preserve, value)), Node: Node("m", node)}
+			carryOut(PreserveExpiry{}, &m, now)
+			_, there := m.Machine.Annotations[preserve]
+			Expect(there).To(Equal(!removed))
+		},
+			Entry("it would be obeyed", true, "now", NodeAnnotation(preserve, "")),
+			Entry("R4: false is the person's", false, "false", NodeAnnotation(preserve, "")),
+			Entry("R3: one that nobody can read withdraws nothing", false, "now", NodeAnnotation(preserve, "yes")),
+			Entry("that of the node forbids", false, "now", NodeAnnotation(preserve, "false")),
+			Entry("there is none on the node", false, "when-failed", func(*corev1.Node) {}),
+		)
+
 		DescribeTable("T1: should leave all but the record to machine-controller-manager for a moment, where that does the same by itself", func(same bool, node *corev1.Node, opts ...MachineOption) {
 			pools := func(m *machinev1alpha1.Machine) {
 				m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: duration(72 * time.Hour)}
 			}
-			m := facts.Member{Machine: Machine("m", append([]MachineOption{pools}, opts...)...), Node: node}
+			m := facts.Member{Machine: Machine("m", append([]MachineOption{pools}, opts...)...), Node: node, NodeUnknown: node == nil}
 			d := decideAt(PreserveExpiry{}, m, now)
 			Expect(d.Next.Equal(now.Add(10*time.Second))).To(Equal(same), "then it should have")
 			written := carryOut(PreserveExpiry{}, &m, now)
@@ -602,6 +659,8 @@ var _ = Describe("Steps", func() {
 			Entry("R5: not for a time of its own", false, Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))),
 			Entry("R1: not for true", false, Node("m", NodeAnnotation(preserve, "true"))),
 			Entry("not of one that fails", false, Node("m", NodeAnnotation(preserve, "now"), NotReady), failing),
+			Entry("P9: not where nobody knows what is on the node", false, nil, Annotation(preserve, "now")),
+			Entry("R2: not where the node's beats it", false, Node("m", NodeAnnotation(preserve, "true")), Annotation(preserve, "now")),
 			Entry("P13: not for longer than operators allow", false, Node("m", NodeAnnotation(preserve, "now")), Annotation(preservedSince, stamp(now.Add(-265*time.Hour)))),
 		)
 
@@ -627,9 +686,11 @@ var _ = Describe("Steps", func() {
 		})
 
 		It("T1: should not write an expiry that machine-controller-manager drops with the first phase", func() {
-			m := facts.Member{Machine: Machine("m", Phase("", Start), Annotation(preserve, "now"))}
-			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine"}))
-			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Pending:Preserved"))
+			for phase, shown := range map[machinev1alpha1.MachinePhase]string{"": "Pending:Preserved", machinev1alpha1.MachineCrashLoopBackOff: "CrashLoopBackOff:Preserved"} {
+				m := facts.Member{Machine: Machine("m", Created(now), Phase(phase, now), Annotation(preserve, "now"))}
+				Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine"}))
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"phase", shown))
+			}
 		})
 
 		It("T8: should leave the expiry of a failed machine to machine-controller-manager once it is reached", func() {
