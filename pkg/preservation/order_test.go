@@ -25,29 +25,34 @@ import (
 // groups makes groups of machines in any state that objects can be in, also in those that no history leads to.
 func groups(now time.Time) *rapid.Generator[Group] {
 	pick := func(t *rapid.T, name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name) }
-	around := func(t *rapid.T, name string) time.Time {
-		return now.Add(time.Duration(rapid.SampledFrom([]int{-660, -600, -590, -60, 0, 30, 600, 3600, 1e6}).Draw(t, name)) * time.Second)
+	seldom := func(t *rapid.T, name string) bool { return rapid.IntRange(0, 9).Draw(t, name) == 9 } // small ones are drawn more often
+	in := func(t *rapid.T, name string, seconds ...int) time.Time {
+		return now.Add(time.Duration(rapid.SampledFrom(seconds).Draw(t, name)) * time.Second)
 	}
+	around := func(t *rapid.T, name string) time.Time {
+		return in(t, name, -660, -600, -590, -60, 0, 30, 600, 3600, 1e6)
+	}
+	ahead := func(t *rapid.T, name string) time.Time { return in(t, name, 3600, 7200, 1e6, 30, 0, -60) }
 	member := func(t *rapid.T, name string) facts.Member {
 		phase := machinev1alpha1.MachinePhase(pick(t, "phase", "", "Pending", "CrashLoopBackOff", "Running", "Unknown", "Unknown", "Failed"))
 		options := []MachineOption{Created(around(t, "created")), Phase(phase, around(t, "since"))}
 		if rapid.Bool().Draw(t, "kept") {
 			options = append(options, Preserved(pick(t, "sub-phase", "", "Running:Preserved", "Unknown:Preserved", "Failed:Preserved"),
-				pick(t, "cause", Causes()...), around(t, "expiry").Truncate(time.Second)))
+				pick(t, "cause", Causes()...), ahead(t, "expiry").Truncate(time.Second)))
 			if claims := pick(t, "claims", "", "auto=%s,maintenance=%s", "auto=%s,remediation=%s", "maintenance=%s,when-failed=%s", "now=%s,remediation=%s"); claims != "" {
-				options = append(options, Annotation(NoteClaims, fmt.Sprintf(claims, stamp(around(t, "first")), stamp(around(t, "second")))))
+				options = append(options, Annotation(NoteClaims, fmt.Sprintf(claims, stamp(ahead(t, "first")), stamp(ahead(t, "second")))))
 			} else if rapid.Bool().Draw(t, "about to fail") {
-				claims := "now=" + stamp(around(t, "asked")) + ",auto?=" + stamp(around(t, "tentative"))
+				claims := "now=" + stamp(ahead(t, "asked")) + ",auto?=" + stamp(ahead(t, "tentative"))
 				options = append(options, Annotation(NoteClaims, claims), Annotation(NoteFailsAt, stamp(around(t, "fails"))), Annotation(v1alpha1.AnnotationPhase, "Unknown:Preserved"))
 			}
 		}
 		for _, key := range []string{NoteFailsAt, NoteReleased, NotePreservedSince, NoteMaintainedSince, NoteRemediatedUntil, NoteExpiryInStatus, NoteSpentRequest, NoteShare, NoteSetAside,
-			v1alpha1.AnnotationForbidden, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout} {
+			v1alpha1.AnnotationRemediation, v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout} {
 			if !rapid.Bool().Draw(t, "with "+key) {
 				continue
 			}
 			value := map[string]string{
-				v1alpha1.AnnotationForbidden: "true", NoteExpiryInStatus: name, NoteShare: "1",
+				NoteExpiryInStatus: name, NoteShare: "1",
 				NoteSetAside:                pick(t, "set aside", "Node:when-failed", "Node:false", "Machine:", "Machine:false"),
 				v1alpha1.AnnotationPreserve: pick(t, "request", "now", "when-failed", "false", "", "soon", "auto-preserved"),
 				v1alpha1.AnnotationTimeout:  pick(t, "own", "1h", "9s", "soon"),
@@ -61,7 +66,10 @@ func groups(now time.Time) *rapid.Generator[Group] {
 		if rapid.Bool().Draw(t, "native") {
 			options = append(options, Native(around(t, "native expiry")))
 		}
-		if rapid.IntRange(0, 9).Draw(t, "deleted") == 0 {
+		if seldom(t, "vetoed") {
+			options = append(options, Annotation(v1alpha1.AnnotationForbidden, "true"))
+		}
+		if seldom(t, "deleted") {
 			options = append(options, Deleted(now))
 		}
 		m := facts.Member{Machine: Machine(name, options...)}
@@ -91,10 +99,10 @@ func groups(now time.Time) *rapid.Generator[Group] {
 		g := Group{
 			Holder: rapid.SampledFrom([]Holder{HealthTimer{}, PreserveExpiry{}}).Draw(t, "holder"),
 			Share:  rapid.SampledFrom([]*int32{nil, new(int32(0)), new(int32(1)), new(int32(2))}).Draw(t, "share"), Timeout: time.Hour, MaxTimeout: 24 * time.Hour,
-			Pool: facts.Pool{Replicas: rapid.Int32Range(0, 3).Draw(t, "replicas"), Rollout: rapid.IntRange(0, 4).Draw(t, "rollout") == 0}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
+			Pool: facts.Pool{Replicas: rapid.Int32Range(0, 3).Draw(t, "replicas"), Rollout: seldom(t, "rollout")}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
 			Maintenance: MaintenanceOptions{Enabled: rapid.Bool().Draw(t, "maintenances"), MaxHoldTime: 2 * time.Hour}, Remediation: RemediationOptions{Enabled: rapid.Bool().Draw(t, "remediations")},
 		}
-		g.Forbidden = rapid.IntRange(0, 9).Draw(t, "forbidden") == 0
+		g.Forbidden = seldom(t, "forbidden")
 		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {
 			g.Members = append(g.Members, member(t, fmt.Sprintf("m%d", i)))
 		}
@@ -147,7 +155,7 @@ func TestRest(t *testing.T) {
 func often(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	defer func(checks string) { _ = flag.Set("rapid.checks", checks) }(flag.Lookup("rapid.checks").Value.String())
-	if err := flag.Set("rapid.checks", "500"); err != nil {
+	if err := flag.Set("rapid.checks", "1000"); err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, property)
@@ -214,6 +222,16 @@ func TestWrites(t *testing.T) {
 				}
 				if m.Node != nil && (len(before.Node.Spec.Taints) != len(m.Node.Spec.Taints) || before.Node.Annotations[v1alpha1.AnnotationPreserve] != m.Node.Annotations[v1alpha1.AnnotationPreserve]) && !write.Lock {
 					t.Errorf("P5: what somebody else has made of the taints or the request of %s meanwhile is lost", d.Machine.Name)
+				}
+				machine, isMachine := write.Before.(*machinev1alpha1.Machine)
+				if isMachine && !write.Status && write.Lock == (d.Confirm && write.Record && d.Target != nil) {
+					t.Errorf("what somebody else has written on %s meanwhile is lost, or hinders a hold that was read live", machine.Name)
+				}
+				if d.Target != nil && !write.Hold && !write.AfterAll && (write.Record || isMachine && write.Status) {
+					t.Errorf("P8: the hold of %s is made late", d.Machine.Name)
+				}
+				if d.Target != nil && !write.Hold && !write.AfterAll && ReadNotes(before.Machine).SetAside != ReadNotes(m.Machine).SetAside {
+					t.Errorf("P8: what was set aside of %s is forgotten before it is put back", d.Machine.Name)
 				}
 				if write.Hold && !holds {
 					t.Errorf("P8: part of the hold of %s comes late", d.Machine.Name)
