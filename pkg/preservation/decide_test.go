@@ -78,6 +78,10 @@ var _ = Describe("Decide", func() {
 		auto   = []Claim{{Cause: "auto", Expiry: expiry}}
 		person = []Claim{{Cause: "now", Expiry: expiry}}
 	)
+	// taken makes the machine one whose hold was removed by somebody else, in whose place something was set aside.
+	taken := func(aside string) []MachineOption {
+		return []MachineOption{Annotation(prefix+"request", aside), Annotation(prefix+"expiry-in-status", "machine-m")}
+	}
 	comesBack := now.Add(facts.DefaultTimeouts.Health) // P13
 	twoClaims := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+expiry.Format(time.RFC3339))
 	unhealthy := func(opts ...MachineOption) facts.Member {
@@ -103,6 +107,22 @@ var _ = Describe("Decide", func() {
 		}
 		return result
 	}
+
+	DescribeTable("R2: the request", func(want Request, m facts.Member) {
+		Expect(RequestOf(m, 336*time.Hour)).To(Equal(want))
+	},
+		Entry("the pool's counts, whatever is on the node: it is put back", Request{Value: "when-failed", OnNode: true, Templated: true}, onNode("now", Templated("when-failed"))),
+		Entry("the pool's counts before it is on the node", Request{Value: "when-failed", OnNode: true, Templated: true}, onMachine(Templated("when-failed"), Annotation(preserve, "now"))),
+		Entry("P9: the pool's counts while nobody can read the node", Request{Value: "when-failed", OnNode: true, Templated: true},
+			facts.Member{Machine: Machine("m", Templated("when-failed"), Annotation(lastApplied, "when-failed")), NodeUnknown: true}),
+		Entry("what machine-controller-manager has written on a Machine is nobody's", Request{}, onMachine(Annotation(preserve, "auto-preserved"))),
+		Entry("P14: on a node it is invalid", Request{OnNode: true, Invalid: "auto-preserved"}, onNode("auto-preserved")),
+		Entry("P14: what is spent on the node asks for nothing", Request{OnNode: true, Spent: "now"}, onNode("now", Annotation(prefix+"spent-request", "now"))),
+		Entry("P14: on the Machine it asks again", Request{Value: "now"}, onMachine(Annotation(preserve, "now"), Annotation(prefix+"spent-request", "now"))),
+		Entry("R4: false, which was taken from the Machine together with the hold", Request{Value: "false"}, onMachine(taken("Machine:false")...)),
+		Entry("R4: false, which was taken from the node together with the hold", Request{Value: "false", OnNode: true}, onMachine(taken("Node:false")...)),
+		Entry("R5: a timeout that nobody can read", Request{Value: "now", InvalidTimeout: "soon"}, onMachine(Annotation(preserve, "now"), Annotation(timeout, "soon"))),
+	)
 
 	DescribeTable("one machine",
 		func(m facts.Member, share int32, want outcome) {

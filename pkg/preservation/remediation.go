@@ -127,7 +127,7 @@ func (d *Decision) settleRemediation(a *asker, g Group, now time.Time) {
 		return
 	}
 	target.drop(a.cause)
-	d.uncured = target.Failed && !d.recovered()
+	d.uncured = target.Failed
 	switch {
 	case d.takesOver:
 	case d.isWell():

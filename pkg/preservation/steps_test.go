@@ -300,6 +300,13 @@ var _ = Describe("Steps", func() {
 	}
 
 	Describe("HealthTimer", func() {
+		It("should make the machine's own health timer run out at the expiry", func() {
+			m := facts.Member{Machine: Machine("m", failing)}
+			m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute)}
+			carryOut(HealthTimer{}, &m, now)
+			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", expiry.Add(-time.Minute)))
+		})
+
 		It("should make the health timer run out at the expiry, and put it back on release", func() {
 			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(HealthTimer{}, &m, now)
@@ -538,7 +545,8 @@ var _ = Describe("Steps", func() {
 
 		DescribeTable("P13 R6: should leave a refused request of the pool alone until it can be refused for good",
 			func(refused MachineOption) {
-				m := facts.Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m := facts.Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)),
+					Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"), Condition("Preserved", corev1.ConditionTrue, "", ""))}
 				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
 				Expect(decideAt(PreserveExpiry{}, m, now).Verdict).To(Equal(Ignored))
 				failing(m.Machine)
@@ -625,6 +633,43 @@ var _ = Describe("Steps", func() {
 			Entry("R6: it may not be kept", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Annotation(prefix+"forbidden", "true"), Native(later))}, now),
 		)
 
+		DescribeTable("R4: should put on the node what was set aside, unless the person wrote anew since, or withdrew it", func(aside string, ended bool, want string, on ...NodeOption) {
+			m := facts.Member{Machine: Machine("m", failing, failed, Annotation(prefix+"request", aside), ExpiryInStatus(later)), Node: Node("m", on...)}
+			if ended {
+				m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
+			}
+			d := Decision{Member: m, Current: ReadRecord(m.Machine)}
+			for _, step := range Steps(PreserveExpiry{}, d, timeouts, now) {
+				Make(step, &m)
+			}
+			Expect(m.Node.Annotations[preserve]).To(Equal(want))
+		},
+			Entry("it is as the hold left it", "Node:when-failed", false, "when-failed", NodeAnnotation(preserve, "now")),
+			Entry("false was taken away with the hold", "Node:false", true, "false"),
+			Entry("false was taken away, and the person wrote anew", "Node:false", true, "when-failed", NodeAnnotation(preserve, "when-failed")),
+			Entry("the person withdrew it", "Node:when-failed", false, ""),
+		)
+
+		DescribeTable("P6 P14: should believe an expiry in the status only if nobody else ends it there", func(believed bool, m facts.Member) {
+			failing(m.Machine)
+			for range 2 {
+				carryOut(PreserveExpiry{}, &m, now)
+			}
+			_, is := Noted(m.Machine)[prefix+"expiry-in-status"]
+			Expect(is).To(Equal(believed))
+		},
+			Entry("the node says nothing", true, facts.Member{Machine: Machine("m"), Node: Node("m")}),
+			Entry("the node says something that nobody can read", true, facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "yes"))}),
+			Entry("the node says what is machine-controller-manager's own", false, facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))}),
+			Entry("the node may say that", false, facts.Member{Machine: Machine("m", Annotation(lastApplied, "invalid")), NodeUnknown: true}),
+			Entry("the node cannot say that", true, facts.Member{Machine: Machine("m", Annotation(lastApplied, "when-failed")), NodeUnknown: true}),
+		)
+
+		It("T3: should take it for a withdrawal if the request of a person is gone, also together with the hold", func() {
+			m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), Annotation(prefix+"expiry-in-status", "machine-m")), Node: Node("m")}
+			Expect(decideAt(PreserveExpiry{}, m, now)).To(And(HaveField("Why", WhyRequestWithdrawn), HaveField("ConsumeRequest", false)))
+		})
+
 		DescribeTable("R2 R4: should remove a request on the Machine that the empty one of the node beats, and no other", func(removed bool, value string, node NodeOption) {
 			m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), Annotation(preserve, value)), Node: Node("m", node)}
 			carryOut(PreserveExpiry{}, &m, now)
@@ -666,7 +711,7 @@ var _ = Describe("Steps", func() {
 
 		It("T1: should follow the expiry of machine-controller-manager for that moment, and write what it has not", func() {
 			for _, native := range []bool{true, false} {
-				m := facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m := facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineRunning, now)), Node: Node("m", NodeAnnotation(preserve, "now"))}
 				m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: duration(72 * time.Hour)}
 				if native {
 					Native(expiry.Add(time.Second))(m.Machine)
