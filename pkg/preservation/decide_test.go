@@ -181,6 +181,8 @@ var _ = Describe("Decide", func() {
 			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: later}),
 		Entry("T2 H4: before the deadline it may yet recover", unhealthy(near, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), int32(1),
 			outcome{Rule: RuleMargin, Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}, {Cause: "auto", Expiry: expiry, Tentative: true}}, FailsAt: deadline, Share: 1}, Next: deadline}),
+		Entry("T2 H4: without a place it waits until the deadline as it is", unhealthy(near, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), int32(0),
+			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Share: 1}, Next: deadline}),
 		Entry("T2 H4: when it has recovered, the old expiry stands",
 			onMachine(HeldUntil(deadline, "auto", expiry), Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",auto?="+expiry.Format(time.RFC3339)), Annotation(prefix+"phase", "Unknown:Preserved"), Annotation(share, "1")), int32(1),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Share: 1}, Next: later}),
@@ -367,6 +369,7 @@ var _ = Describe("Decide", func() {
 		Entry("it is left over from a hold of ours", expiry, onNode("now", quiet, ExpiryInStatus(later))),
 		Entry("they asked for a time of their own", now.Add(2*time.Hour), onMachine(quiet, Native(later), Annotation(preserve, "now"), Annotation(timeout, "2h"))),
 		Entry("it has auto-preserved the machine", later, onMachine(Phase(machinev1alpha1.MachineFailed, now), Native(later), Annotation(preserve, "auto-preserved"))),
+		Entry("it had auto-preserved the machine, and that is over", expiry, onMachine(failing, Native(past), Annotation(preserve, "auto-preserved"))),
 		Entry("nobody knows why it holds", expiry, onMachine(failing, Native(later))),
 		Entry("it was to auto-preserve the machine, and has not", expiry, onMachine(failing, Annotation(preserve, "auto-preserved"))),
 	)

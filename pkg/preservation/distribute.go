@@ -125,7 +125,7 @@ func (p *places) serve(g Group, now time.Time) {
 			d.giveUp()
 		case share == nil && d.Current != nil:
 			d.Target.Share = 0
-		case d.Current != nil && d.Target.has(Claim.exempt):
+		case d.Target.has(Claim.exempt):
 			d.leave(RuleShareUsedUp, WhyShareUsedUp)
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather

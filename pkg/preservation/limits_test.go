@@ -270,7 +270,7 @@ var _ = Describe("Limits", func() {
 				Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
 				Expect(g.Members[0].Node.Annotations).To(HaveKey(byMCM))
 
-				g.Members[1].Machine = Machine("old", of("new"), Deleted(now)) // it was scaled down, or went by itself
+				g.Members = append(g.Members, facts.Member{Machine: Machine("other", of("old"))}) // both MachineSets stay, as with updates in place
 				Preserved("Running:Preserved", "now", now)(g.Members[0].Machine)
 				settled(g, now)
 				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(byMCM))

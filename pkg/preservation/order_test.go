@@ -52,7 +52,7 @@ func groups(now time.Time) *rapid.Generator[Group] {
 				continue
 			}
 			value := map[string]string{
-				NoteExpiryInStatus: name, NoteShare: "1",
+				NoteExpiryInStatus: "machine-" + name, NoteShare: "1",
 				NoteSetAside:                pick(t, "set aside", "Node:when-failed", "Node:false", "Machine:", "Machine:false"),
 				v1alpha1.AnnotationPreserve: pick(t, "request", "now", "when-failed", "false", "", "soon", "auto-preserved"),
 				v1alpha1.AnnotationTimeout:  pick(t, "own", "1h", "9s", "soon"),
@@ -232,6 +232,9 @@ func TestWrites(t *testing.T) {
 				}
 				if d.Target != nil && !write.Hold && !write.AfterAll && ReadNotes(before.Machine).SetAside != ReadNotes(m.Machine).SetAside {
 					t.Errorf("P8: what was set aside of %s is forgotten before it is put back", d.Machine.Name)
+				}
+				if _, native := g.Holder.(PreserveExpiry); native && isMachine && d.Target == nil && !write.AfterAll {
+					t.Errorf("P8: the hold of %s ends before its node is cleaned", d.Machine.Name)
 				}
 				if write.Hold && !holds {
 					t.Errorf("P8: part of the hold of %s comes late", d.Machine.Name)

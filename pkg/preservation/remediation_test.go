@@ -246,7 +246,9 @@ var _ = Describe("Remediation", func() {
 					g := remediated()
 					fails(g)
 					settle(g, now)
-					Expect(settle(g, end(g))).To(ConsistOf(RuleReleaseFailed))
+					at := end(g)
+					Expect(Decide(*g, at)[0].Next).To(BeZero(), "there is nothing to wait for")
+					Expect(settle(g, at)).To(ConsistOf(RuleReleaseFailed))
 					Expect(Noted(machine(g))).To(HaveKey(released))
 					Expect(ReadRecord(machine(g))).To(BeNil())
 				},

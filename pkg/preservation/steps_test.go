@@ -225,6 +225,7 @@ var _ = Describe("Steps", func() {
 			It("T8: should clean the node, then end the hold, and leave nothing behind but the mark", func() {
 				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
+				Annotation(prefix+"evidence", stamp(since))(m.Machine)
 				written := carryOut(holder, &m, expiry)
 				Expect(written[:2]).To(Equal([]string{"node", "node/status"}))
 				Expect(written[2:]).To(ConsistOf("machine", "machine/status"))
@@ -442,6 +443,13 @@ var _ = Describe("Steps", func() {
 		Entry("nobody has held it", false, false, stops(NotReady), failing, Preserved("Running:Preserved", "auto", later)),
 	)
 
+	It("T8 T1: should forget that a machine had its time when it is kept anew", func() {
+		m := facts.Member{Machine: Machine("m", failing, Annotation(released, stamp(Start))), Node: Node("m", NodeAnnotation(preserve, "now"))}
+		carryOut(HealthTimer{}, &m, now)
+		Expect(ReadRecord(m.Machine)).NotTo(BeNil())
+		Expect(Noted(m.Machine)).NotTo(HaveKey(released))
+	})
+
 	It("R2: should forget the request on the node with its preservation, also where nobody syncs it", func() {
 		m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now), Annotation(lastApplied, "now")), NodeUnknown: true}
 		carryOut(PreserveExpiry{}, &m, now)
@@ -623,13 +631,17 @@ var _ = Describe("Steps", func() {
 			Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "request"))
 		})
 
-		DescribeTable("T5 P14: should not have machine-controller-manager begin anew with what it has auto-preserved", func(m facts.Member, at time.Time) {
+		DescribeTable("T5 P14: should not have machine-controller-manager begin anew with what it has auto-preserved", func(m facts.Member, at time.Time, then ...NodeOption) {
 			carryOut(PreserveExpiry{}, &m, now)
+			for _, opt := range then {
+				opt(m.Node)
+			}
 			carryOut(PreserveExpiry{}, &m, at)
 			Expect(ReadRecord(m.Machine)).To(BeNil())
 			Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
 		},
 			Entry("it was kept for its time", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Native(later))}, later),
+			Entry("R4: a person has stopped it", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Native(later)), Node: Node("m", NotReady)}, now, NodeAnnotation(preserve, "false")),
 			Entry("R6: it may not be kept", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Annotation(prefix+"forbidden", "true"), Native(later))}, now),
 		)
 
@@ -702,6 +714,7 @@ var _ = Describe("Steps", func() {
 			Entry("not of a pool with no time", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) { m.Spec.MachineConfiguration.MachinePreserveTimeout = nil }),
 			Entry("not of a machine that says nothing", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) { m.Spec.MachineConfiguration = nil }),
 			Entry("R5: not for a time of its own", false, Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))),
+			Entry("R1: not for true on the Machine", false, Node("m"), Annotation(preserve, "true")),
 			Entry("R1: not for true", false, Node("m", NodeAnnotation(preserve, "true"))),
 			Entry("not of one that fails", false, Node("m", NodeAnnotation(preserve, "now"), NotReady), failing),
 			Entry("P9: not where nobody knows what is on the node", false, nil, Annotation(preserve, "now")),
@@ -716,11 +729,13 @@ var _ = Describe("Steps", func() {
 				if native {
 					Native(expiry.Add(time.Second))(m.Machine)
 				}
+				next := decideAt(PreserveExpiry{}, m, now.Add(2*time.Second)).Next
 				carryOut(PreserveExpiry{}, &m, now.Add(2*time.Second))
 				began := now.Add(2 * time.Second)
 				if native {
 					began = now.Add(time.Second)
 				}
+				Expect(next).To(BeTemporally("==", began.Add(10*time.Second)))
 				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", began.Add(72*time.Hour)))
 				Expect(m.Node.Annotations).NotTo(HaveKey(disabled))
 				Expect(carryOut(PreserveExpiry{}, &m, began.Add(10*time.Second-time.Nanosecond))).To(BeEmpty())
