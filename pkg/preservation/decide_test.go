@@ -550,16 +550,16 @@ var _ = Describe("Decide", func() {
 		Expect(m.Machine).To(Equal(before))
 	})
 
-	DescribeTable("H4: should hold a machine with a tenth of its own timeout left, at most", func(holds bool, phase machinev1alpha1.MachinePhase, ago time.Duration) {
+	DescribeTable("H4: should hold a machine with a tenth of its own timeout left, at most", func(rule Rule, phase machinev1alpha1.MachinePhase, ago time.Duration) {
 		m := onMachine(Created(now.Add(-ago)), Phase(phase, now.Add(-ago)), func(m *machinev1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute), MachineCreationTimeout: duration(2 * time.Minute)}
 		})
-		Expect(Decide(group(1, m), now)[0].Rule == RuleMargin).To(Equal(holds))
+		Expect(Decide(group(1, m), now)[0].Rule).To(Equal(rule))
 	},
-		Entry("of its health", true, machinev1alpha1.MachineUnknown, 54*time.Second),
-		Entry("of its health, not before", false, machinev1alpha1.MachineUnknown, 53*time.Second),
-		Entry("of its creation", true, machinev1alpha1.MachinePending, 108*time.Second),
-		Entry("of its creation, not before", false, machinev1alpha1.MachinePending, 107*time.Second),
+		Entry("of its health", RuleMargin, machinev1alpha1.MachineUnknown, 54*time.Second),
+		Entry("of its health, not before", Rule(""), machinev1alpha1.MachineUnknown, 53*time.Second),
+		Entry("of its creation", RuleMargin, machinev1alpha1.MachinePending, 108*time.Second),
+		Entry("of its creation, not before", Rule(""), machinev1alpha1.MachinePending, 107*time.Second),
 	)
 
 	DescribeTable("should leave alone what is not preserved and carries nothing of a preservation", func(m facts.Member, nothing bool) {
