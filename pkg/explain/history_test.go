@@ -40,10 +40,10 @@ var deadlock = Bad("KernelDeadlock", "DockerHung", "task docker:20744 blocked fo
 func failures() []failuresv1alpha1.MachineFailure {
 	day := func(n int) time.Time { return now.AddDate(0, 0, n) }
 	return entries(
-		FailureOf("old", day(-9), OnHost("bmh-7"), deadlock),
-		FailureOf("m", day(-1), OnHost("bmh-7"), deadlock, Ended(failuresv1alpha1.OutcomeReplaced, day(-1).Add(5*time.Minute), preservation.WhyNoPlace.Text), WithEvidence("machine-preservation-evidence-3")),
-		FailureOf("young", day(-2), OnHost("bmh-7")),
-		FailureOf("joins-never", day(-3), NoNode, func(f *failuresv1alpha1.MachineFailure) { f.Spec.Pool = "b" }),
+		EntryOf("old", day(-9), OnHost("bmh-7"), deadlock),
+		EntryOf("m", day(-1), OnHost("bmh-7"), deadlock, Ended(failuresv1alpha1.OutcomeReplaced, day(-1).Add(5*time.Minute), preservation.WhyNoPlace.Text), WithEvidence("machine-preservation-evidence-3")),
+		EntryOf("young", day(-2), OnHost("bmh-7")),
+		EntryOf("joins-never", day(-3), NoNode, func(f *failuresv1alpha1.MachineFailure) { f.Spec.Pool = "b" }),
 	)
 }
 
@@ -86,7 +86,7 @@ var _ = Describe("The history of failures", func() {
 	})
 
 	DescribeTable("should say within which time", func(apart time.Duration, want string) {
-		h := HistoryOf(entries(FailureOf("one", now, OnHost("h")), FailureOf("two", now.Add(-apart), OnHost("h"))), Filter{}, now)
+		h := HistoryOf(entries(EntryOf("one", now, OnHost("h")), EntryOf("two", now.Add(-apart), OnHost("h"))), Filter{}, now)
 		Expect(saysOf(h.Repeats)).To(ContainElement("2 of these on host h" + want))
 	},
 		Entry("none", time.Duration(0), ""),
@@ -99,9 +99,9 @@ var _ = Describe("The history of failures", func() {
 	)
 
 	It("should count failures without a time, and have them last", func() {
-		timeless := FailureOf("timeless", now, OnHost("h"))
+		timeless := EntryOf("timeless", now, OnHost("h"))
 		timeless.Spec.FailedAt = metav1.Time{}
-		h := HistoryOf(entries(timeless, FailureOf("one", now, OnHost("h")), FailureOf("two", now.Add(-time.Hour), OnHost("h"))), Filter{}, now)
+		h := HistoryOf(entries(timeless, EntryOf("one", now, OnHost("h")), EntryOf("two", now.Add(-time.Hour), OnHost("h"))), Filter{}, now)
 		Expect(namesOf(h)).To(Equal("one two timeless"))
 		Expect(saysOf(h.Repeats)).To(ContainElement("3 of these on host h within 60 minutes"))
 	})
@@ -128,27 +128,27 @@ var _ = Describe("The page on a failure", func() {
 		golden.Expect(file, page(ledger, known(), "m"))
 	},
 		Entry("of a machine that is gone, on a host that fails again and again", "why-gone.txt", nil, func() *observed.Snapshot { return thereNow() }),
-		Entry("of one that never joined", "why-never-joined.txt", FailureOf("m", now.Add(-time.Hour), NoNode, Ended(failuresv1alpha1.OutcomeReplaced, now.Add(-50*time.Minute), preservation.WhyNoShare.Text),
+		Entry("of one that never joined", "why-never-joined.txt", EntryOf("m", now.Add(-time.Hour), NoNode, Ended(failuresv1alpha1.OutcomeReplaced, now.Add(-50*time.Minute), preservation.WhyNoShare.Text),
 			func(f *failuresv1alpha1.MachineFailure) {
 				f.Spec.Decision.Reason, f.Spec.Decision.Text = preservation.WhyNoShare.ID, preservation.WhyNoShare.Text
 			}), func() *observed.Snapshot { return thereNow() }),
-		Entry("of one that is kept", "why-kept.txt", FailureOf("m", now.Add(-time.Hour), WasKept("auto")), func() *observed.Snapshot {
+		Entry("of one that is kept", "why-kept.txt", EntryOf("m", now.Add(-time.Hour), WasKept("auto")), func() *observed.Snapshot {
 			known := thereNow(*Node("m", notReadySince(now.Add(-70*time.Minute)), shown("Drained", "", now.Add(time.Hour)), Taint("node.machine.sapcloud.io/preserved", now.Add(-time.Hour))))
 			known.Shoot.Events = []eventsv1.Event{event("Node", "m", told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until tomorrow."}, now.Add(-59*time.Minute)),
 				event("Node", "m", told{"MachinePreserved", "AskedFor", "It was asked for long before."}, now.Add(-2*time.Hour))}
 			return known
 		}),
-		Entry("of one that recovered after a power cycle", "why-recovered.txt", FailureOf("m", now.Add(-time.Hour), WasKept("remediation"), OnHost("bmh-7"), Ended(failuresv1alpha1.OutcomeRecovered, now.Add(-30*time.Minute), preservation.WhyHealthyAgain.Text),
+		Entry("of one that recovered after a power cycle", "why-recovered.txt", EntryOf("m", now.Add(-time.Hour), WasKept("remediation"), OnHost("bmh-7"), Ended(failuresv1alpha1.OutcomeRecovered, now.Add(-30*time.Minute), preservation.WhyHealthyAgain.Text),
 			func(f *failuresv1alpha1.MachineFailure) { f.Spec.Reason, f.Status.PowerCycled = "PowerCycled", true }), func() *observed.Snapshot { return thereNow(*Node("m")) }),
 		Entry("of one whose entry says nothing", "why-empty.txt", &failuresv1alpha1.MachineFailure{Spec: failuresv1alpha1.MachineFailureSpec{Node: "m"}}, func() *observed.Snapshot { return thereNow() }),
-		Entry("of one that did not fail", "why-no-entry.txt", FailureOf("other", now), func() *observed.Snapshot { return thereNow(*Node("m")) }),
-		Entry("of one that never joined and is kept, to an operator", "why-never-joined-seed.txt", FailureOf("m", now.Add(-time.Hour), NoNode, WasKept("now")),
+		Entry("of one that did not fail", "why-no-entry.txt", EntryOf("other", now), func() *observed.Snapshot { return thereNow(*Node("m")) }),
+		Entry("of one that never joined and is kept, to an operator", "why-never-joined-seed.txt", EntryOf("m", now.Add(-time.Hour), NoNode, WasKept("now")),
 			situation{machine: []MachineOption{func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }, NeverJoined, Preserved("Failed:Preserved", "now", now.Add(time.Hour)), Annotation("node.machine.sapcloud.io/preserve", "now")}, noNode: true}.known),
-		Entry("to an operator", "why-seed.txt", FailureOf("m", now.Add(-time.Hour), WasKept("auto")), situation{machine: []MachineOption{Preserved("Failed:Preserved", "auto", now.Add(time.Hour))}, node: []NodeOption{NotReady}}.known),
+		Entry("to an operator", "why-seed.txt", EntryOf("m", now.Add(-time.Hour), WasKept("auto")), situation{machine: []MachineOption{Preserved("Failed:Preserved", "auto", now.Add(time.Hour))}, node: []NodeOption{NotReady}}.known),
 	)
 
 	It("should find the node of a machine, and not take what has its name now for it", func() {
-		failure := FailureOf("m", now.Add(-time.Hour), Ended(failuresv1alpha1.OutcomeReplaced, now.Add(-50*time.Minute), ""), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Node = "ip-1" })
+		failure := EntryOf("m", now.Add(-time.Hour), Ended(failuresv1alpha1.OutcomeReplaced, now.Add(-50*time.Minute), ""), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Node = "ip-1" })
 		ledger := Ledger{Entries: entries(failure)}
 		Expect(ledger.NodeOf("m")).To(Equal("ip-1"))
 		Expect(ledger.NodeOf("ip-1")).To(Equal("ip-1"))
@@ -197,7 +197,7 @@ var _ = Describe("The page on a failure", func() {
 
 	It("should put no name into a command that a shell takes for more", func() {
 		for _, name := range []string{"m; rm -rf ~", "$(id)", "-h", "m`id`", "m\nid", "m'"} {
-			failure := FailureOf(name, now, OnHost(name), Bad(corev1.NodeConditionType(name), "", ""), Ended(failuresv1alpha1.OutcomeReplaced, now, ""), WithEvidence(name))
+			failure := EntryOf(name, now, OnHost(name), Bad(corev1.NodeConditionType(name), "", ""), Ended(failuresv1alpha1.OutcomeReplaced, now, ""), WithEvidence(name))
 			failure.Spec.Pool = name
 			text := page(Ledger{Entries: entries(failure, failure)}, thereNow(), name)
 			for _, command := range strings.Split(text, "'kubectl ")[1:] {

@@ -19,6 +19,7 @@ import (
 	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
 )
@@ -129,15 +130,15 @@ func (p *Page) happened(t metav1.Time, format string, args ...any) {
 
 // reasons are those that are not the type of a condition.
 var reasons = map[string]struct{ words, next string }{
-	"NeverJoined": {"it never joined the cluster",
+	failure.ReasonNeverJoined: {"it never joined the cluster",
 		"It never joined: does its image boot, and does it reach the API server (routes, firewalls, proxies)? Its console tells, which the infrastructure has. Operators see the machine's Events in the seed."},
-	"NodeGone": {"its node was deleted",
+	failure.ReasonNodeGone: {"its node was deleted",
 		"Its Node was deleted while the machine was there: the audit log of the shoot says by whom."},
-	"PowerCycled": {"its host was power-cycled",
+	failure.ReasonPowerCycled: {"its host was power-cycled",
 		"Its host was powered off and on: the journal of the boot before it (journalctl -b -1 on the node) says why it hung."},
-	"InPlaceUpdateFailed": {"its update in place failed",
+	failure.ReasonInPlaceUpdateFailed: {"its update in place failed",
 		"Its update in place failed: the journal of gardener-node-agent on the node says why."},
-	"Unknown": {"nobody saw why", ""},
+	failure.ReasonUnknown: {"nobody saw why", ""},
 }
 
 func (p *Page) short() {
@@ -235,9 +236,9 @@ func (p *Page) timeline() {
 	}
 	began := "It was first seen unhealthy, and the time began to run that it had to recover."
 	switch s.Reason {
-	case "NeverJoined":
+	case failure.ReasonNeverJoined:
 		began = "It was created, and the time began to run that it had to join."
-	case "PowerCycled":
+	case failure.ReasonPowerCycled:
 		began = "The power cycle of its host began."
 	}
 	p.happened(s.FailedSince, "%s", began)

@@ -41,11 +41,11 @@ func ledgerObjects() []client.Object {
 	return []client.Object{
 		Node("node-2", in("a", "z1"), notReadySince(ago(50*time.Minute)), Taint(drained, Start), preservedNode("Drained", "")),
 		Node("node-5", in("a", "z1")),
-		FailureOf("node-2", ago(40*time.Minute), OnHost("bmh-2"), WasKept("auto")),
-		FailureOf("node-1", ago(2*time.Hour), OnHost("bmh-7"), deadlock, replaced(ago(2*time.Hour-3*time.Minute))),
-		FailureOf("worker-b-x7k2p", ago(3*day), NoNode, replaced(ago(3*day-time.Minute)), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Pool = "b" }),
-		FailureOf("node-0", ago(5*day), OnHost("bmh-7"), deadlock, replaced(ago(5*day-4*time.Minute))),
-		FailureOf("node-9", ago(9*day), OnHost("bmh-7"), WasKept("now"), Ended(failuresv1alpha1.OutcomeRecovered, ago(9*day-time.Hour), preservation.WhyHealthyAgain.Text)),
+		EntryOf("node-2", ago(40*time.Minute), OnHost("bmh-2"), WasKept("auto")),
+		EntryOf("node-1", ago(2*time.Hour), OnHost("bmh-7"), deadlock, replaced(ago(2*time.Hour-3*time.Minute))),
+		EntryOf("worker-b-x7k2p", ago(3*day), NoNode, replaced(ago(3*day-time.Minute)), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Pool = "b" }),
+		EntryOf("node-0", ago(5*day), OnHost("bmh-7"), deadlock, replaced(ago(5*day-4*time.Minute))),
+		EntryOf("node-9", ago(9*day), OnHost("bmh-7"), WasKept("now"), Ended(failuresv1alpha1.OutcomeRecovered, ago(9*day-time.Hour), preservation.WhyHealthyAgain.Text)),
 	}
 }
 
@@ -100,7 +100,7 @@ var _ = Describe("history and why", func() {
 	})
 
 	It("should know the node of a machine that failed", func() {
-		entry := FailureOf("worker-a-x", now.Add(-time.Hour), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Node = "ip-1" })
+		entry := EntryOf("worker-a-x", now.Add(-time.Hour), func(f *failuresv1alpha1.MachineFailure) { f.Spec.Node = "ip-1" })
 		p := newPerson([]client.Object{Node("ip-1"), entry}, nil)
 		Expect(p.runs("why worker-a-x")).To(Succeed())
 		Expect(p.out.String()).To(And(ContainSubstring("Machine worker-a-x (node ip-1, "), ContainSubstring("Node ip-1 is there.")))
@@ -151,7 +151,7 @@ var _ = Describe("history and why", func() {
 
 	It("should show nothing of a forged entry that a terminal obeys", func() {
 		const evil = "evil\x1b[2J\u009b31m\u202e\r\n\x7f"
-		entry := FailureOf("m", now, OnHost(evil), WasKept(evil), Bad(corev1.NodeConditionType(evil), evil, evil), Ended(evil, now, evil), WithEvidence(evil))
+		entry := EntryOf("m", now, OnHost(evil), WasKept(evil), Bad(corev1.NodeConditionType(evil), evil, evil), Ended(evil, now, evil), WithEvidence(evil))
 		s := &entry.Spec
 		s.Pool, s.Zone, s.ProviderID, s.BootID, s.KubeletVersion, s.OSImage, s.KernelVersion = evil, evil, evil, evil, evil, evil, evil
 		s.Decision.Text, s.Decision.Reason = evil, evil

@@ -301,9 +301,9 @@ func (d *Decision) nativeExpiry(now time.Time) (time.Time, bool) {
 	if d.Current != nil || status.PreserveExpiryTime == nil {
 		return time.Time{}, false
 	}
-	asked := d.Request.explicit() && d.Request.Timeout == 0 && !IsExpiryInStatus(d.Machine) &&
-		now.Sub(status.LastUpdateTime.Time) >= nativePatience && now.Before(status.PreserveExpiryTime.Time)
-	return status.PreserveExpiryTime.Time, asked || d.Request.Value == "" && d.autoPreservedNatively()
+	asked := d.Request.explicit() && d.Request.Timeout == 0 && !IsExpiryInStatus(d.Machine) && now.Sub(status.LastUpdateTime.Time) >= nativePatience
+	known := asked || d.Request.Value == "" && d.autoPreservedNatively()
+	return status.PreserveExpiryTime.Time, known && now.Before(status.PreserveExpiryTime.Time)
 }
 
 // forfeit makes the machine ask for a place that it does not get, so that people are told if one is free.
@@ -325,7 +325,7 @@ func (d *Decision) begin(a *asker, g Group, now time.Time) {
 	d.Target = &Record{}
 	d.claim(a, g, now)
 	d.asked, d.claims, d.Confirm = a.personal, a == theShare, a.cause == v1alpha1.CauseNow
-	d.beside = d.Confirm && d.near
+	d.beside = d.Confirm
 	if d.claims && d.autoPreservedNatively() {
 		d.become(RuleAuto, WhyPreservedNatively)
 	}

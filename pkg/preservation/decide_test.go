@@ -5,6 +5,7 @@
 package preservation_test
 
 import (
+	"slices"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -69,6 +71,17 @@ var _ = Describe("Decide", func() {
 		return facts.Member{Machine: Machine("m", opts...), Node: Node("m", NodeAnnotation(preserve, value))}
 	}
 
+	var (
+		noVM   = func(m *machinev1alpha1.Machine) { m.Spec.ProviderID = "" }
+		rolls  = func(g *Group) { g.Rollout = true }
+		quiet  = Phase(machinev1alpha1.MachineRunning, now.Add(-10*time.Second))
+		auto   = []Claim{{Cause: "auto", Expiry: expiry}}
+		person = []Claim{{Cause: "now", Expiry: expiry}}
+	)
+	// taken makes the machine one whose hold was removed by somebody else, in whose place something was set aside.
+	taken := func(aside string) []MachineOption {
+		return []MachineOption{Annotation(prefix+"request", aside), Annotation(prefix+"expiry-in-status", "machine-m")}
+	}
 	comesBack := now.Add(facts.DefaultTimeouts.Health) // P13
 	twoClaims := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+expiry.Format(time.RFC3339))
 	unhealthy := func(opts ...MachineOption) facts.Member {
@@ -94,6 +107,22 @@ var _ = Describe("Decide", func() {
 		}
 		return result
 	}
+
+	DescribeTable("R2: the request", func(want Request, m facts.Member) {
+		Expect(RequestOf(m, 336*time.Hour)).To(Equal(want))
+	},
+		Entry("the pool's counts, whatever is on the node: it is put back", Request{Value: "when-failed", OnNode: true, Templated: true}, onNode("now", Templated("when-failed"))),
+		Entry("the pool's counts before it is on the node", Request{Value: "when-failed", OnNode: true, Templated: true}, onMachine(Templated("when-failed"), Annotation(preserve, "now"))),
+		Entry("P9: the pool's counts while nobody can read the node", Request{Value: "when-failed", OnNode: true, Templated: true},
+			facts.Member{Machine: Machine("m", Templated("when-failed"), Annotation(lastApplied, "when-failed")), NodeUnknown: true}),
+		Entry("what machine-controller-manager has written on a Machine is nobody's", Request{}, onMachine(Annotation(preserve, "auto-preserved"))),
+		Entry("P14: on a node it is invalid", Request{OnNode: true, Invalid: "auto-preserved"}, onNode("auto-preserved")),
+		Entry("P14: what is spent on the node asks for nothing", Request{OnNode: true, Spent: "now"}, onNode("now", Annotation(prefix+"spent-request", "now"))),
+		Entry("P14: on the Machine it asks again", Request{Value: "now"}, onMachine(Annotation(preserve, "now"), Annotation(prefix+"spent-request", "now"))),
+		Entry("R4: false, which was taken from the Machine together with the hold", Request{Value: "false"}, onMachine(taken("Machine:false")...)),
+		Entry("R4: false, which was taken from the node together with the hold", Request{Value: "false", OnNode: true}, onMachine(taken("Node:false")...)),
+		Entry("R5: a timeout that nobody can read", Request{Value: "now", InvalidTimeout: "soon"}, onMachine(Annotation(preserve, "now"), Annotation(timeout, "soon"))),
+	)
 
 	DescribeTable("one machine",
 		func(m facts.Member, share int32, want outcome) {
@@ -152,6 +181,8 @@ var _ = Describe("Decide", func() {
 			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: later}),
 		Entry("T2 H4: before the deadline it may yet recover", unhealthy(near, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), int32(1),
 			outcome{Rule: RuleMargin, Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}, {Cause: "auto", Expiry: expiry, Tentative: true}}, FailsAt: deadline, Share: 1}, Next: deadline}),
+		Entry("T2 H4: without a place it waits until the deadline as it is", unhealthy(near, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), int32(0),
+			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Share: 1}, Next: deadline}),
 		Entry("T2 H4: when it has recovered, the old expiry stands",
 			onMachine(HeldUntil(deadline, "auto", expiry), Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",auto?="+expiry.Format(time.RFC3339)), Annotation(prefix+"phase", "Unknown:Preserved"), Annotation(share, "1")), int32(1),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Share: 1}, Next: later}),
@@ -237,7 +268,29 @@ var _ = Describe("Decide", func() {
 		Entry("T10: a machine that is deleted", onMachine(Deleted(now), Annotation(preserve, "now"), Preserved("Running:Preserved", "now", later)), int32(1), outcome{Rule: "T10"}),
 		Entry("T10: a machine that is deleted is not held", onMachine(Deleted(now), failing), int32(1), outcome{}),
 
+		Entry("T8: one look at the expiry, and none before that because the hold makes the timer run out then",
+			unhealthy(Phase(machinev1alpha1.MachineUnknown, later.Add(-10*time.Minute)), Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), int32(1),
+			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}),
+		Entry("T8: a failed machine that is asked for when-failed instead of now goes on",
+			onNode("when-failed", failing, Preserved("Failed:Preserved", "now", later)), int32(0),
+			outcome{Target: &Record{Claims: []Claim{{Cause: "when-failed", Expiry: later}}, Failed: true}, Next: later}),
+		Entry("T9 P1: a place is given back with the recovery, also if people keep the machine that fails again",
+			unhealthy(failing, Annotation(preserve, "now"), Preserved("Running:Preserved", "now", expiry), twoClaims, Annotation(share, "1")), int32(0),
+			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}, {Cause: "now", Expiry: expiry}}, Failed: true}, Next: later}),
+		Entry("T2: a free place does not shorten what the share has claimed before",
+			unhealthy(failing, Annotation(preserve, "now"), Preserved("Running:Preserved", "auto", expiry.Add(time.Hour)), Annotation(prefix+"claims", "now="+later.Format(time.RFC3339)+",auto="+expiry.Add(time.Hour).Format(time.RFC3339))), int32(1),
+			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}, {Cause: "auto", Expiry: expiry.Add(time.Hour)}}, Failed: true, Share: 1}, Next: later}),
+		Entry("T2 H4: at the deadline the share's claim stands",
+			unhealthy(failing, Annotation(preserve, "now"), HeldUntil(now, "now", expiry), Annotation(prefix+"claims", "now="+later.Format(time.RFC3339)+",auto?="+expiry.Format(time.RFC3339)), Annotation(prefix+"phase", "Unknown:Preserved"), Annotation(share, "1")), int32(1),
+			outcome{Rule: "T2", Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}, {Cause: "auto", Expiry: expiry}}, Failed: true, Share: 1}, Next: later}),
+		Entry("T4: the share claims nothing beside when-failed", unhealthy(failing, Annotation(preserve, "when-failed")), int32(1),
+			outcome{Rule: "T4", Target: &Record{Claims: []Claim{{Cause: "when-failed", Expiry: expiry}}, Failed: true}, Next: expiry}),
+		Entry("H4 R4: false in the margin, of which nobody is told", onNode("false", near, HeldUntil(deadline, "auto", later), Annotation(share, "1")), int32(1),
+			outcome{Rule: RuleMargin, Next: deadline}),
 		Entry("P6: the expiry in the status counts", onNode("now", Preserved("Running:Preserved", "now", past), ExpiryInStatus(later)), int32(0),
+			outcome{Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}}}, Next: later}),
+		Entry("P6: not that of another Machine, which this one was before its control plane was migrated",
+			onNode("now", Preserved("Running:Preserved", "now", later), ExpiryInStatus(expiry), Annotation(prefix+"expiry-in-status", "machine-before")), int32(0),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}}}, Next: later}),
 		Entry("P10: an expiry that was made unreadable begins anew", onNode("now", Preserved("Running:Preserved", "now", later), Annotation("machine-preservation.extensions.gardener.cloud/expiry-time", "soon")), int32(0),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "now", Expiry: expiry}}}, Next: expiry}),
@@ -259,6 +312,93 @@ var _ = Describe("Decide", func() {
 		Expect(outcomes(g)).To(Equal([]outcome{{Rule: "T5", Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, Failed: true, Share: 1}, Next: later}}))
 	})
 
+	DescribeTable("P11: should know why a machine is not kept", func(m facts.Member, share int32, why reason.Reason, verdict Verdict, edits ...func(*Group)) {
+		g := group(share, m)
+		for _, edit := range edits {
+			edit(&g)
+		}
+		Expect(Decide(g, now)[0]).To(And(HaveField("Target", BeNil()), HaveField("Why", why), HaveField("Verdict", verdict)))
+	},
+		Entry("T6: there is no share", onMachine(failing), int32(0), WhyNoShare, Untold),
+		Entry("T6: nobody knows the share", onMachine(failing), int32(0), WhyShareUnknown, Untold, func(g *Group) { g.Share = nil }),
+		Entry("T6: there is no VM", onMachine(failing, noVM), int32(1), WhyNoVM, Untold),
+		Entry("R4: a person does not want it", onNode("false", failing), int32(1), WhyDenied, Untold),
+		Entry("P4: no machine is wanted", onNode("now"), int32(1), WhyNoReplicas, Untold, func(g *Group) { g.Replicas = 0 }),
+		Entry("T8: it has had its time, also for when-failed", onNode("when-failed", failing, Annotation(released, "2026-03-01T12:00:00Z")), int32(1), WhyHadItsTime, Refused),
+		Entry("H2: it waits for components", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachinePending, now)), Node: Node("m", Taint(criticalComponents, now), NodeAnnotation(preserve, "now"))}, int32(1), WhyComponentsNotReady, Refused),
+		Entry("H2: it waits for components after an initialisation that failed", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineCrashLoopBackOff, now)), Node: Node("m", Taint(criticalComponents, now), NodeAnnotation(preserve, "now"))}, int32(1), WhyComponentsNotReady, Refused),
+		Entry("H3: it failed too early for the place that is free", onMachine(Phase(machinev1alpha1.MachineFailed, now)), int32(1), WhyFailedTooEarly, Refused),
+		Entry("P3: the place that is free is not given during an update", onMachine(failing), int32(1), WhyUpdating, Refused, rolls),
+		Entry("P3: there is none to be given", onMachine(failing), int32(0), WhyNoShare, Untold, rolls),
+		Entry("P3: nothing has happened yet", onMachine(near), int32(1), WhyUpdating, Untold, rolls),
+		Entry("P3 T8: it has had its time before", onMachine(failing, Annotation(released, "2026-03-01T12:00:00Z")), int32(1), WhyUpdating, Untold, rolls),
+		Entry("P3: a person asked", onNode("when-failed", failing), int32(1), WhyUpdating, Refused, rolls),
+		Entry("R6: operators forbid it, and nobody has lost a place by that", onMachine(failing, Annotation(prefix+"forbidden", "true")), int32(0), WhyForbidden, Untold),
+	)
+
+	DescribeTable("P1: should say that a place is taken", func(taken bool, current, target *Record) {
+		Expect((&Decision{Current: current, Target: target}).TakesPlace()).To(Equal(taken))
+	},
+		Entry("by a machine that fails", true, nil, &Record{Claims: auto, Failed: true}),
+		Entry("by one that is about to", true, nil, &Record{Claims: auto, FailsAt: now}),
+		Entry("by one that fails again", true, &Record{Claims: auto}, &Record{Claims: auto, Failed: true}),
+		Entry("beside the claim of a person", true, &Record{Claims: person, Failed: true}, &Record{Claims: slices.Concat(person, auto), Failed: true}),
+		Entry("not by one that has it", false, &Record{Claims: auto, FailsAt: now}, &Record{Claims: auto, Failed: true}),
+		Entry("not by one that has recovered", false, nil, &Record{Claims: auto}),
+		Entry("not by a person", false, nil, &Record{Claims: person, Failed: true}),
+		Entry("not by one that is let go", false, &Record{Claims: auto}, nil),
+	)
+
+	DescribeTable("T5: should leave what machine-controller-manager has auto-preserved as it is, until the share is known", func(untouched bool, opts ...MachineOption) {
+		g := group(0, onMachine(append(opts, Phase(machinev1alpha1.MachineFailed, now))...))
+		g.Holder, g.Share = PreserveExpiry{}, nil
+		Expect(Steps(g.Holder, Decide(g, now)[0], g.Timeouts, now) == nil).To(Equal(untouched))
+	},
+		Entry("auto-preserved", true, Annotation(preserve, "auto-preserved"), Native(later)),
+		Entry("held, and nobody knows why", false, Native(later)),
+	)
+
+	DescribeTable("P6 T5: should take over the expiry of machine-controller-manager where people may know it", func(want time.Time, m facts.Member) {
+		g := group(1, m)
+		g.Holder = PreserveExpiry{}
+		Expect(Decide(g, now)[0].Target.Expiry()).To(BeTemporally("==", want))
+	},
+		Entry("they asked while nobody else was there", later, onNode("now", quiet, Native(later))),
+		Entry("it is only a moment old: a race", expiry, onNode("now", Phase(machinev1alpha1.MachineRunning, now.Add(-9*time.Second)), Native(later))),
+		Entry("it is over", expiry, onNode("now", quiet, Native(past))),
+		Entry("it is left over from a hold of ours", expiry, onNode("now", quiet, ExpiryInStatus(later))),
+		Entry("they asked for a time of their own", now.Add(2*time.Hour), onMachine(quiet, Native(later), Annotation(preserve, "now"), Annotation(timeout, "2h"))),
+		Entry("it has auto-preserved the machine", later, onMachine(Phase(machinev1alpha1.MachineFailed, now), Native(later), Annotation(preserve, "auto-preserved"))),
+		Entry("it had auto-preserved the machine, and that is over", expiry, onMachine(failing, Native(past), Annotation(preserve, "auto-preserved"))),
+		Entry("nobody knows why it holds", expiry, onMachine(failing, Native(later))),
+		Entry("it was to auto-preserve the machine, and has not", expiry, onMachine(failing, Annotation(preserve, "auto-preserved"))),
+	)
+
+	It("P11: should say that machine-controller-manager had auto-preserved a machine only if it had", func() {
+		for why, m := range map[reason.Reason]facts.Member{
+			WhyPreservedNatively: onMachine(Phase(machinev1alpha1.MachineFailed, now), Native(later), Annotation(preserve, "auto-preserved")),
+			WhyMachineFailed:     onMachine(failing),
+			WhyAskedFor:          onMachine(Phase(machinev1alpha1.MachineRunning, now), Native(later), Annotation(preserve, "now")),
+		} {
+			g := group(1, m)
+			g.Holder = PreserveExpiry{}
+			Expect(Decide(g, now)[0].Why).To(Equal(why))
+		}
+	})
+
+	DescribeTable("H3: should rely on machine-controller-manager to keep a machine that it has marked Failed", func(kept bool, m facts.Member) {
+		g := group(0, m)
+		g.Holder = PreserveExpiry{}
+		Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
+		Expect(Decide(g, now)[0].Target != nil).To(Equal(kept))
+	},
+		Entry("where it finds the request on the node", true, onNode("when-failed")),
+		Entry("where it may find that", true, facts.Member{Machine: Machine("m", Annotation(preserve, "now")), NodeUnknown: true}),
+		Entry("where it finds that on a machine that never had a node", true, facts.Member{Machine: Machine("m", Annotation(preserve, "now"), func(m *machinev1alpha1.Machine) { m.Labels = nil })}),
+		Entry("not where it looks for the node in vain", false, facts.Member{Machine: Machine("m", Annotation(preserve, "now"))}),
+		Entry("not where nothing is asked for", false, onMachine()),
+	)
+
 	DescribeTable("P3: rollout", func(m facts.Member, want outcome) {
 		g := group(1, m)
 		g.Rollout = true
@@ -274,6 +414,8 @@ var _ = Describe("Decide", func() {
 		Entry("one that is about to fail may yet recover", unhealthy(near, Annotation(preserve, "now"), Preserved("Running:Preserved", "now", later)),
 			outcome{Target: &Record{Claims: []Claim{{Cause: "now", Expiry: later}}}, Next: deadline}),
 		Entry("a failed one is released", onMachine(failing, Preserved("Failed:Preserved", "auto", later), Annotation(share, "1")), outcome{Rule: "P3", Consume: true}),
+		Entry("one that is held for its deadline may yet recover", unhealthy(near, HeldUntil(deadline, "auto", later), Annotation(share, "1")),
+			outcome{Target: &Record{Claims: []Claim{{Cause: "auto", Expiry: later}}, FailsAt: deadline, Provisional: true, Share: 1}, Next: deadline}),
 	)
 
 	DescribeTable("P3: update in place", func(m facts.Member, rule Rule) {
@@ -350,6 +492,7 @@ var _ = Describe("Decide", func() {
 			both := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+expiry.Format(time.RFC3339))
 			again := unknown("again", Start, Preserved("Failed:Preserved", "now", expiry), both)
 			Expect(kept(group(1, again, auto("a", Annotation(share, "1"))))).To(ConsistOf("a"))
+			Expect(Decide(group(1, again, auto("a", Annotation(share, "1"))), now)[0].Why).To(Equal(WhyShareUsedUp))
 		})
 
 		It("T2: should wait for a place that is about to be free", func() {
@@ -359,7 +502,19 @@ var _ = Describe("Decide", func() {
 			Expect(decisions[0].Target).To(Equal(decisions[0].Current))
 			Expect(decisions[0].Rule).To(BeEmpty())
 			Expect(decisions[1].Target).To(BeNil())
+			g := group(1, again, ending)
+			round(g, now)
+			Expect(g.Members[0].Machine.Status).To(Equal(again.Machine.Status), "H3: it is not held yet, so its deadline is not put off")
 		})
+
+		DescribeTable("T2: should be had beside the claim of a person only if a place is free", func(free bool, other facts.Member) {
+			asked := facts.Member{Machine: Machine("asked", failing, Preserved("Running:Preserved", "now", later)), Node: Node("asked", NodeAnnotation(preserve, "now"), NotReady)}
+			Expect(Decide(group(1, asked, other), now)[0].TakesPlace()).To(Equal(free))
+		},
+			Entry("it is", true, facts.Member{Machine: Machine("other")}),
+			Entry("another machine has it", false, auto("other", Annotation(share, "1"))),
+			Entry("another machine is about to give it back", false, auto("other", Annotation(share, "1"), Annotation(preserve, "false"))),
+		)
 
 		It("should be found again when it is known, after a machine failed again while it was not", func() {
 			g := group(1, unknown("again", Start, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), auto("a", Annotation(share, "1")))
@@ -371,7 +526,9 @@ var _ = Describe("Decide", func() {
 		})
 
 		It("T9: should let go of the oldest auto-preserved machines when it was lowered", func() {
-			Expect(kept(group(1, auto("young", Created(Start.Add(time.Minute))), auto("old")))).To(ConsistOf("young"))
+			g := group(1, auto("young", Created(Start.Add(time.Minute))), auto("old"))
+			Expect(kept(g)).To(ConsistOf("young"))
+			Expect(Decide(g, now)[1]).To(And(HaveField("Why", WhyShareLowered), HaveField("Next", BeZero())))
 		})
 
 		It("T9: should never let go of an explicit request", func() {
@@ -393,12 +550,17 @@ var _ = Describe("Decide", func() {
 		Expect(m.Machine).To(Equal(before))
 	})
 
-	It("should take the machine's own timeouts over the defaults", func() {
-		m := onMachine(Phase(machinev1alpha1.MachineUnknown, now.Add(-54*time.Second)), func(m *machinev1alpha1.Machine) {
-			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute)}
+	DescribeTable("H4: should hold a machine with a tenth of its own timeout left, at most", func(rule Rule, phase machinev1alpha1.MachinePhase, ago time.Duration) {
+		m := onMachine(Created(now.Add(-ago)), Phase(phase, now.Add(-ago)), func(m *machinev1alpha1.Machine) {
+			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute), MachineCreationTimeout: duration(2 * time.Minute)}
 		})
-		Expect(Decide(group(1, m), now)[0].Rule).To(Equal(RuleMargin))
-	})
+		Expect(Decide(group(1, m), now)[0].Rule).To(Equal(rule))
+	},
+		Entry("of its health", RuleMargin, machinev1alpha1.MachineUnknown, 54*time.Second),
+		Entry("of its health, not before", Rule(""), machinev1alpha1.MachineUnknown, 53*time.Second),
+		Entry("of its creation", RuleMargin, machinev1alpha1.MachinePending, 108*time.Second),
+		Entry("of its creation, not before", Rule(""), machinev1alpha1.MachinePending, 107*time.Second),
+	)
 
 	DescribeTable("should leave alone what is not preserved and carries nothing of a preservation", func(m facts.Member, nothing bool) {
 		d := Decide(group(0, m), now)[0]

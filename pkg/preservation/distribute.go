@@ -125,8 +125,7 @@ func (p *places) serve(g Group, now time.Time) {
 			d.giveUp()
 		case share == nil && d.Current != nil:
 			d.Target.Share = 0
-			p.used++
-		case d.Current != nil && d.Target.has(Claim.exempt):
+		case d.Target.has(Claim.exempt):
 			d.leave(RuleShareUsedUp, WhyShareUsedUp)
 		case d.Current != nil && (!d.due || p.used < *share):
 			// There may be a place until the deadline, or there is one with the next look: the machine waits for it rather
@@ -144,7 +143,6 @@ func (p *places) serve(g Group, now time.Time) {
 func (d *Decision) leave(rule Rule, why reason.Reason) {
 	if d.Target.has(Claim.exempt) {
 		d.Target.drop(v1alpha1.CauseAuto)
-		d.claims = false
 		if d.Rule == "" {
 			d.become(RuleClaims, why)
 		}

@@ -136,6 +136,23 @@ var _ = Describe("A machine of the version before", func() {
 		}
 	}
 
+	It("P8: should have all of its annotations read", func() {
+		at := func(hours int) time.Time { return Start.Add(time.Duration(hours) * time.Hour) }
+		span := func(hours int) Span { return Span{Since: at(hours), Until: at(hours + 1)} }
+		machine := Machine("m")
+		for key, value := range map[string]string{
+			NoteClaims: "now=" + stamp(at(1)) + ",auto?=" + stamp(at(2)), NoteFailsAt: stamp(at(3)), NoteShare: "2", NoteMaintenanceOver: stamp(at(4)), NoteRemediatedUntil: stamp(at(5)),
+			NoteExpiryInStatus: "machine-m", NoteSetAside: "Node:true", NoteReplacedPriority: "2", NoteNodeUncleaned: "true", NoteReleased: stamp(at(6)), NoteSpentRequest: "now",
+			NotePreservedSince: stamp(at(7)) + "/" + stamp(at(8)), NoteMaintainedSince: stamp(at(9)) + "/" + stamp(at(10)),
+		} {
+			machine.Annotations[key] = value
+		}
+		Expect(ReadNotes(machine)).To(Equal(Notes{
+			Claims: []Claim{{Cause: "now", Expiry: at(1)}, {Cause: "auto", Expiry: at(2), Tentative: true}}, FailsAt: at(3), Share: 2, MaintenanceOver: at(4), RemediatedUntil: at(5),
+			ExpiryInStatus: "machine-m", SetAside: "Node:true", ReplacedPriority: new("2"), NodeUncleaned: true, Spent: Spent{Released: at(6), Request: "now", Kept: span(7), Maintained: span(9)},
+		}))
+	})
+
 	It("P8: should count for more than a record, because it was rolled back to meanwhile", func() {
 		machine := Machine("m", Preserved("Running:Preserved", "now", Start), Annotation(v1alpha1.AnnotationPreservationRecord, `{"version":1,"spent":{"kept":{"since":"2026-01-01T00:00:00Z"}}}`))
 		Expect(ReadRecord(machine).Since).To(BeTemporally("==", Start))
@@ -176,6 +193,7 @@ var _ = Describe("A machine of the version before", func() {
 			}
 		}
 		notes := ReadNotes(g.Members[0].Machine)
+		Expect(notes.Version).To(Equal(1), "a later version must know what it reads")
 		Expect(notes.Spent.Kept.Since).To(BeTemporally("==", now))
 		Expect(notes.Spent.Maintained.Since).To(BeTemporally("==", now.Add(-time.Minute)))
 		Expect(notes.Claims).To(HaveLen(2))

@@ -88,7 +88,7 @@ func putBack(machine *machinev1alpha1.Machine, d Decision, timeouts facts.Timeou
 	status := &machine.Status.CurrentStatus
 	held := d.Current != nil && d.Current.Failing()
 	switch {
-	case held && isMisplaced(machine, d.Current), d.Node == nil && neverJoined(machine) && isMisplaced(machine, nil): // only we bring it there
+	case held && isMisplaced(machine, d.Current), d.Node == nil && isMisplaced(machine, nil): // only we bring it there
 		status.Phase = machinev1alpha1.MachinePending
 		status.LastUpdateTime = machine.CreationTimestamp
 	case held && status.Phase == machinev1alpha1.MachineUnknown:

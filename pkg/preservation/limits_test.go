@@ -269,6 +269,11 @@ var _ = Describe("Limits", func() {
 				settled(g, now)
 				Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
 				Expect(g.Members[0].Node.Annotations).To(HaveKey(byMCM))
+
+				g.Members = append(g.Members, facts.Member{Machine: Machine("other", of("old"))}) // both MachineSets stay, as with updates in place
+				Preserved("Running:Preserved", "now", now)(g.Members[0].Machine)
+				settled(g, now)
+				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(byMCM))
 			})
 
 			It("P10: should leave nothing behind where the extension is switched off", func() {
@@ -291,8 +296,9 @@ var _ = Describe("Limits", func() {
 				_, m := settled(g, now.Add(-10*time.Second))
 				Expect(ReadRecord(m.Machine).Provisional).To(BeTrue())
 				Expect(Noted(m.Machine)).NotTo(HaveKey(preservedSince))
-				_, m = settled(g, now)
+				d, m := settled(g, now)
 				Expect(Noted(m.Machine)).To(HaveKeyWithValue(preservedSince, now.Format(time.RFC3339)))
+				Expect(d.Target.Since).To(BeTemporally("==", now), "P11: people are told")
 			})
 
 			It("P13: should count from now where nobody has counted yet, whatever was written then", func() {
@@ -322,7 +328,7 @@ var _ = Describe("Limits", func() {
 					g := group(m)
 					forbid(&g)
 					decisions, _ := round(g, now)
-					Expect(decisions[0]).To(And(HaveField("Rule", RuleForbidden), HaveField("Why", WhyForbidden)))
+					Expect(decisions[0]).To(And(HaveField("Rule", RuleForbidden), HaveField("Why", WhyForbidden), HaveField("ConsumeRequest", true)))
 					_, m = settled(g, now)
 					Expect(ReadRecord(m.Machine)).To(BeNil())
 					Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime).To(BeNil())
@@ -379,6 +385,8 @@ var _ = Describe("Limits", func() {
 				g := group(facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(lastApplied, "auto-preserved"), Native(later)),
 					Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))})
 				g.Share = new(int32(0))
+				round(g, now)
+				Expect(g.Members[0].Machine.Annotations[lastApplied]).NotTo(Equal("invalid"))
 				_, m := settled(g, now)
 				Expect(m.Node.Annotations).To(BeEmpty())
 				if native {
@@ -417,6 +425,27 @@ var _ = Describe("Limits", func() {
 				Preserved("Running:Preserved", "now", later), begun, Phase(machinev1alpha1.MachineRunning, now), ExpiryInStatus(now.Add(96*time.Hour))),
 			Entry("anew, for the time that the machine says",
 				Preserved("Running:Preserved", "now", later), begun, Phase(machinev1alpha1.MachineRunning, now), ExpiryInStatus(now.Add(lasts+time.Second)), pools),
+		)
+	})
+
+	Describe("PreserveExpiry, of a pool whose machines all have a request that is refused", func() {
+		DescribeTable("P13: should make what machine-controller-manager holds last until it has marked the machine Failed, and look again before it ends",
+			func(since, native, want, next time.Time, edits ...func(*Group)) {
+				g := Group{Holder: PreserveExpiry{}, Share: new(int32(1)), Timeout: lasts, MaxTimeout: longest, Pool: facts.Pool{Replicas: 1}, Timeouts: facts.DefaultTimeouts,
+					Members: []facts.Member{{Machine: Machine("m", Phase(machinev1alpha1.MachineUnknown, since), worn, Templated("now"), Native(native)), Node: Node("m", NotReady, asked)}}}
+				for _, edit := range edits {
+					edit(&g)
+				}
+				d, _ := round(g, now)
+				Expect(g.Members[0].Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", want))
+				Expect(d[0].Next).To(BeTemporally("==", next))
+			},
+			Entry("it lasts", now.Add(-time.Hour), later, later, later.Add(-time.Minute)),
+			Entry("it ends before the deadline", now.Add(-5*time.Minute), now.Add(4*time.Minute), now.Add(15*time.Minute), now.Add(4*time.Minute+30*time.Second)),
+			Entry("it ends less than a minute after the deadline", now.Add(-5*time.Minute), now.Add(6*time.Minute-time.Second), now.Add(15*time.Minute), now.Add(4*time.Minute+30*time.Second)),
+			Entry("it ends a minute after that", now.Add(-5*time.Minute), now.Add(6*time.Minute), now.Add(6*time.Minute), now.Add(4*time.Minute+30*time.Second)),
+			Entry("it ends now, and the deadline is past", now.Add(-time.Hour), now.Add(time.Second), now.Add(10*time.Minute), time.Time{}),
+			Entry("P4: no machine is wanted", now.Add(-time.Hour), now.Add(time.Second), now.Add(time.Second), time.Time{}, func(g *Group) { g.Replicas = 0 }),
 		)
 	})
 

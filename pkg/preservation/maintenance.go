@@ -76,15 +76,15 @@ func (d *Decision) countMaintenance(g Group, now time.Time) {
 // refuseMaintenance tells why a maintenance that begins once the time of all of them is used up is no reason to keep the
 // machine (M12). Of one that was under way then, the end of its claim was told.
 func (d *Decision) refuseMaintenance(g Group, now time.Time) {
-	since, goes := d.maintenance(g)
-	if until, ok := d.maintainable(g, now); goes && !ok && !since.Before(until) {
+	since, _ := d.maintenance(g)
+	if until, ok := d.maintainable(g, now); !ok && !since.Before(until) {
 		d.Why, d.Verdict = WhyMaintenanceExhausted, Ignored
 	}
 }
 
 // awaitMaintenance looks again when the maintenance begins that was announced too early: it may be one that counts anew.
 func (d *Decision) awaitMaintenance(g Group, now time.Time) {
-	if since, _ := d.maintenance(g); since.After(now) && (d.Target == nil || !d.Target.maintained()) {
+	if since, _ := d.maintenance(g); since.After(now) {
 		d.lookAt(since)
 	}
 }

@@ -6,6 +6,7 @@ package preservation_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -233,7 +235,7 @@ var _ = Describe("Maintenance", func() {
 				g.Maintenance.Enabled = true
 				settle(g, now)
 				g.Share = new(int32(0))
-				settle(g, now)
+				Expect(settle(g, now)).To(ConsistOf(RuleClaims), "P11: people are told")
 				expectClaim(g, "Failed:Preserved", now.Add(hold))
 			})
 
@@ -371,14 +373,121 @@ var _ = Describe("Maintenance", func() {
 				edit(g, failing(now), NodeOption(NotReady))
 				settle(g, now)
 				edit(g, over)
+				Expect(settle(g, now)).To(ConsistOf(RuleMaintenanceOver))
 				for at := time.Duration(0); at < 10*time.Minute; at += time.Minute {
-					settle(g, now.Add(at))
+					Expect(settle(g, now.Add(at))).To(BeEmpty())
 					expectClaim(g, "Failed:Preserved", now.Add(10*time.Minute))
 					expectHeld(g, now.Add(10*time.Minute))
 				}
 				Expect(settle(g, now.Add(10*time.Minute))).To(ConsistOf(RuleReleaseFailed))
-				Expect(Noted(machine(g))).To(HaveKey(released))
+				Expect(Noted(machine(g))).To(And(HaveKey(released), HaveKeyWithValue(maintainedSince, HavePrefix(stamp(now)))), "no more than that is used up")
 			})
+
+			It("M13 H1: should not end before machine-controller-manager has seen that the machine is healthy, if it is to end it otherwise", func() {
+				g := maintained()
+				edit(g, failing(now), NodeOption(NotReady))
+				settle(g, now)
+				edit(g, over, Condition("Ready", "True", "", ""))
+				settle(g, now)
+				expectClaim(g, "Failed:Preserved", now.Add(10*time.Minute))
+
+				g = maintained()
+				edit(g, Phase(machinev1alpha1.MachineUnknown, now), over)
+				Expect(settle(g, now)).To(ConsistOf(RuleMaintenanceOver))
+				expectFree(g)
+			})
+
+			DescribeTable("M12: should count the time as used up of which people have kept more, and the maintenance goes on",
+				func(claims string, rules []Rule, want []string, opts ...any) {
+					g := group(facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now.Add(hold))), Node: Node("m", since(now.Add(-time.Hour)))})
+					g.Remediation.Enabled = true
+					edit(g, append(opts, Annotation(prefix+"claims", strings.NewReplacer("PAST", stamp(now), "LATER", stamp(now.Add(hold))).Replace(claims)))...)
+					Expect(settle(g, now)).To(Equal(rules))
+					var causes []string
+					for _, claim := range ReadRecord(machine(g)).Claims {
+						causes = append(causes, claim.Cause)
+					}
+					Expect(causes).To(Equal(want))
+				},
+				Entry("P6: an operator has cut it short", "now=LATER,maintenance=PAST", []Rule{RuleClaims}, []string{"now"}, NodeAnnotation(preserve, "now")),
+				Entry("P1: a place is free when its own time is over", "auto=PAST,maintenance=LATER", nil, []string{"maintenance"}),
+				Entry("P1 X10: not before a power cycle is over", "auto=PAST,maintenance=LATER,remediation=LATER", nil, []string{"auto", "maintenance", "remediation"}, Annotation(remediation, stamp(now.Add(hold)))),
+			)
+
+			It("M12 P10: should count from when it began if an expiry was made unreadable, and nothing else is known", func() {
+				g := group(facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "maintenance", now), Annotation(prefix+"expiry-time", "soon")), Node: Node("m", since(now.Add(-time.Hour)))})
+				settle(g, now)
+				expectClaim(g, "Running:Preserved", now.Add(hold-time.Hour))
+				Expect(Noted(machine(g))).To(HaveKeyWithValue(maintainedSince, stamp(now.Add(-time.Hour))))
+			})
+
+			It("M12 T3: should delete the request whose time was over while the maintenance went on", func() {
+				g := maintained()
+				edit(g, NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))
+				settle(g, now)
+				settle(g, now.Add(2*time.Hour))
+				edit(g, over)
+				settle(g, now.Add(2*time.Hour))
+				expectFree(g)
+				Expect(g.Members[0].Node.Annotations).NotTo(HaveKey(preserve))
+			})
+
+			It("M12: should look again when one begins that was announced too early, after the time of others was used up", func() {
+				used := Annotation(maintainedSince, stamp(now.Add(-hold))+"/"+stamp(now.Add(-time.Minute)))
+				g := group(facts.Member{Machine: Machine("m", used), Node: Node("m", since(now.Add(5*time.Minute)))})
+				Expect(Decide(*g, now)[0]).To(And(HaveField("Target", BeNil()), HaveField("Next", now.Add(5*time.Minute))))
+			})
+
+			It("M12 P1: should leave the place to another machine that fails in the same moment", func() {
+				g := maintained()
+				g.Members = append(g.Members, facts.Member{Machine: Machine("other", failing(now)), Node: Node("other", NotReady)})
+				edit(g, failing(now), NodeOption(NotReady))
+				Expect(Decide(*g, now)[1].TakesPlace()).To(BeTrue())
+			})
+
+			DescribeTable("M12: should say until when a machine is kept, or why not", func(until time.Time, why reason.Reason, opts ...any) {
+				g := group(facts.Member{Machine: Machine("m"), Node: Node("m", since(now))})
+				edit(g, opts...)
+				m := g.Members[0]
+				g.Members = []facts.Member{{Machine: Machine("other"), Node: Node("other")}}
+				at, because := MaintainedUntil(*g, m, now)
+				Expect([]any{at, because}).To(Equal([]any{until, why}))
+			},
+				Entry("it is kept", now.Add(hold), reason.Reason{}),
+				Entry("operators forbid it", time.Time{}, WhyForbidden, Annotation(prefix+"forbidden", "true")),
+				Entry("it has had its time", time.Time{}, WhyMaintenanceExhausted, since(now.Add(-hold))),
+				Entry("the end of its time was told", time.Time{}, WhyMaintenanceExhausted, since(now.Add(-hold-time.Hour)), Annotation(maintainedSince, stamp(now.Add(-hold-time.Minute)))),
+			)
+
+			if native {
+				It("M12 P6: should count as used up what machine-controller-manager has ended", func() {
+					g := maintained()
+					edit(g, failing(now), NodeOption(NotReady))
+					settle(g, now)
+					edit(g, MachineOption(func(m *machinev1alpha1.Machine) {
+						delete(m.Annotations, preserve)
+						m.Status.CurrentStatus.PreserveExpiryTime = nil
+					}))
+					settle(g, now.Add(time.Minute))
+					Expect(ReadRecord(machine(g))).To(BeNil())
+					Expect(Noted(machine(g))).To(HaveKeyWithValue(maintainedSince, HavePrefix(stamp(now.Add(time.Minute-hold)))))
+				})
+
+				It("M12 P9: should keep the hold as long as the request that it has replaced on the node cannot be put back", func() {
+					g := group(facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "maintenance", now.Add(hold)), ExpiryInStatus(now.Add(hold)), Annotation(prefix+"request", "Node:when-failed"), Annotation(lastApplied, "when-failed")), NodeUnknown: true})
+					settle(g, now)
+					Expect(machine(g).Status.CurrentStatus.PreserveExpiryTime).NotTo(BeNil())
+					Expect(Noted(machine(g))).To(HaveKey(prefix + "expiry-in-status"))
+				})
+
+				It("M12 R2 P2: should leave no hold of a machine that is only protected, and make it the last to go", func() {
+					g := group(facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", since(now), NodeAnnotation(preserve, ""))})
+					settle(g, now)
+					expectClaim(g, "Running:Preserved", now.Add(hold))
+					expectUnheld(g)
+					Expect(machine(g).Annotations).To(HaveKeyWithValue(priority, "4"))
+				})
+			}
 
 			It("M13: should go on for another maintenance that begins before the machine is healthy, in the time that was left", func() {
 				g := maintained()

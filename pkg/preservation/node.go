@@ -27,11 +27,8 @@ func protect(node *corev1.Node) {
 	if node.Annotations[v1alpha1.AnnotationScaleDownDisabled] == "true" {
 		return
 	}
-	if node.Annotations == nil {
-		node.Annotations = map[string]string{}
-	}
-	node.Annotations[v1alpha1.AnnotationScaleDownDisabled] = "true"
-	node.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] = "true"
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationScaleDownDisabled, "true")
+	metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationScaleDownDisabledByMCM, "true")
 }
 
 func unprotect(node *corev1.Node) {

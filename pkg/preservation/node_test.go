@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -23,7 +24,12 @@ var _ = Describe("The drain in the condition", func() {
 	var (
 		now     = Start.Add(time.Hour)
 		message = func(node *corev1.Node) string { return PreservedCondition(node).Message }
-		node    = func() *corev1.Node { return Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)) }
+		// timeless is a taint of ours that says nothing of when it was put on.
+		timeless = func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: taintKey, Effect: corev1.TaintEffectNoSchedule}}
+		}
+		clockSkew = time.Minute
+		node      = func() *corev1.Node { return Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)) }
 	)
 
 	It("P7: should name pods that are kept, and keep machine-controller-manager from draining", func() {
@@ -45,6 +51,36 @@ var _ = Describe("The drain in the condition", func() {
 		}
 	})
 
+	DescribeTable("P7: should have begun", func(failed, want time.Time, opts ...NodeOption) {
+		Expect(DrainBegan(Node("m", opts...), failed, now)).To(BeTemporally("==", want))
+	},
+		Entry("with the taint", Start, now.Add(-time.Minute), Taint(taintKey, now.Add(-time.Minute))),
+		Entry("not before the failure: a taint of long ago must not skip budgets", now.Add(-time.Minute), now.Add(-time.Minute), Taint(taintKey, Start)),
+		Entry("with the failure, where the taint's time is yet to come: the drain must time out", Start, Start, Taint(taintKey, now.Add(clockSkew+time.Second))),
+		Entry("now, where a clock was ahead", Start, now, Taint(taintKey, now.Add(clockSkew))),
+		Entry("with the preservation, where nobody says since when there is the taint", time.Time{}, Start, timeless,
+			func(n *corev1.Node) {
+				n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Preserved", LastTransitionTime: metav1.NewTime(Start)})
+			}),
+		Entry("with the failure, where nobody says more", Start, Start, timeless),
+		Entry("now, where nobody knows", time.Time{}, now),
+		Entry("now, where the failure is yet to come", now.Add(time.Second), now),
+	)
+
+	It("P7: should see the taint that somebody else has put on without a time", func() {
+		since, is := TaintedSince(Node("m", timeless))
+		Expect([]any{since, is}).To(Equal([]any{time.Time{}, true}))
+	})
+
+	It("P5: should protect a node that has no annotations", func() {
+		m := facts.Member{Machine: Machine("m"), Node: &corev1.Node{}}
+		d := Decision{Member: m, Target: &Record{Claims: []Claim{{Cause: "now", Expiry: now}}}}
+		for _, step := range Steps(HealthTimer{}, d, facts.DefaultTimeouts, now) {
+			Make(step, &m)
+		}
+		Expect(m.Node.Annotations).To(Equal(map[string]string{disabled: "true", byMCM: "true"}))
+	})
+
 	DescribeTable("P11: should be read as it was written", func(message, drain string, end time.Time) {
 		text, at := ReadCondition(&corev1.NodeCondition{Message: message})
 		Expect(text).To(Equal(drain))
@@ -53,6 +89,38 @@ var _ = Describe("The drain in the condition", func() {
 		Entry("without a drain", until, "", time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)),
 		Entry("with one", "Pods: 2 kept. "+until, "Pods: 2 kept.", time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)),
 		Entry("of machine-controller-manager", "Preserved node drained successfully.", "Preserved node drained successfully.", time.Time{}),
+	)
+
+	It("P11: should begin anew where what the condition says is of no drain", func() {
+		m := facts.Member{Machine: Machine("m"), Node: Node("m", Condition("Preserved", corev1.ConditionTrue, "Preserved", "Somebody wrote. "+until))}
+		d := Decision{Member: m, Target: &Record{Claims: []Claim{{Cause: "now", Expiry: now}}, Failed: true}}
+		for _, step := range Steps(HealthTimer{}, d, facts.DefaultTimeouts, now) {
+			Make(step, &m)
+		}
+		Expect(PreservedCondition(m.Node)).To(And(HaveField("Reason", "Draining"), HaveField("Message", "Machine preserved until "+stamp(now)+".")))
+	})
+
+	It("P11: should say since when it is so, and when it was looked at last", func() {
+		n, times := Node("m", Condition("Preserved", corev1.ConditionTrue, "Draining", until)), func(node *corev1.Node) []time.Time {
+			return []time.Time{PreservedCondition(node).LastTransitionTime.Time, PreservedCondition(node).LastHeartbeatTime.Time}
+		}
+		SetDrainProgress(n, "Drained", "", now)
+		Expect(times(n)).To(Equal([]time.Time{{}, now}))
+		SetDrainProgress(n, "Drained", "", now.Add(time.Minute))
+		Expect(times(n)).To(Equal([]time.Time{{}, now}), "nothing has changed")
+		m := facts.Member{Machine: Machine("m", Preserved("Failed:Preserved", "auto", now)), Node: n}
+		for _, step := range Steps(HealthTimer{}, Decision{Member: m, Current: ReadRecord(m.Machine)}, facts.DefaultTimeouts, now.Add(time.Hour)) {
+			Make(step, &m)
+		}
+		Expect(times(m.Node)).To(Equal([]time.Time{now.Add(time.Hour), now.Add(time.Hour)}))
+	})
+
+	DescribeTable("P7: should not be told of a node whose machine is preserved no more", func(opts ...NodeOption) {
+		n := Node("m", opts...)
+		SetDrainProgress(n, "Drained", "", now)
+		Expect(n).To(Equal(Node("m", opts...)))
+	},
+		Entry("it never was"), Entry("it was", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
 	)
 
 	for _, reason := range []string{"Draining", "DrainBlocked", "PodsKept", "Drained"} {

@@ -169,9 +169,9 @@ func (d *Decision) settleDoubted(now time.Time) {
 	if d.Rule == "" {
 		d.become(RuleMargin, WhyAboutToFail)
 	}
-	auto, exempt := d.Target.claim(v1alpha1.CauseAuto), d.Target.has(Claim.exempt)
-	d.claims = !d.asked && (!exempt || auto != nil && now.Before(auto.Expiry))
-	d.beside, d.renews = d.asked && !exempt, d.claims && !exempt
+	exempt := d.Target.has(Claim.exempt)
+	d.claims = !d.asked && d.Target.HasPlace(now)
+	d.beside, d.renews = d.asked && !exempt, !exempt
 	if d.asked {
 		d.Target.Share = 0 // the place was given back with the recovery (P1)
 	}

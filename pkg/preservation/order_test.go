@@ -5,6 +5,7 @@
 package preservation_test
 
 import (
+	"flag"
 	"fmt"
 	"reflect"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
@@ -23,23 +25,35 @@ import (
 // groups makes groups of machines in any state that objects can be in, also in those that no history leads to.
 func groups(now time.Time) *rapid.Generator[Group] {
 	pick := func(t *rapid.T, name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name) }
-	around := func(t *rapid.T, name string) time.Time {
-		return now.Add(time.Duration(rapid.SampledFrom([]int{-660, -600, -590, -60, 0, 30, 600, 3600, 1e6}).Draw(t, name)) * time.Second)
+	seldom := func(t *rapid.T, name string) bool { return rapid.IntRange(0, 9).Draw(t, name) == 9 } // small ones are drawn more often
+	in := func(t *rapid.T, name string, seconds ...int) time.Time {
+		return now.Add(time.Duration(rapid.SampledFrom(seconds).Draw(t, name)) * time.Second)
 	}
+	around := func(t *rapid.T, name string) time.Time {
+		return in(t, name, -660, -600, -590, -60, 0, 30, 600, 3600, 1e6)
+	}
+	ahead := func(t *rapid.T, name string) time.Time { return in(t, name, 3600, 7200, 1e6, 30, 0, -60) }
 	member := func(t *rapid.T, name string) facts.Member {
 		phase := machinev1alpha1.MachinePhase(pick(t, "phase", "", "Pending", "CrashLoopBackOff", "Running", "Unknown", "Unknown", "Failed"))
 		options := []MachineOption{Created(around(t, "created")), Phase(phase, around(t, "since"))}
 		if rapid.Bool().Draw(t, "kept") {
 			options = append(options, Preserved(pick(t, "sub-phase", "", "Running:Preserved", "Unknown:Preserved", "Failed:Preserved"),
-				pick(t, "cause", Causes()...), around(t, "expiry").Truncate(time.Second)))
+				pick(t, "cause", Causes()...), ahead(t, "expiry").Truncate(time.Second)))
+			if claims := pick(t, "claims", "", "auto=%s,maintenance=%s", "auto=%s,remediation=%s", "maintenance=%s,when-failed=%s", "now=%s,remediation=%s"); claims != "" {
+				options = append(options, Annotation(NoteClaims, fmt.Sprintf(claims, stamp(ahead(t, "first")), stamp(ahead(t, "second")))))
+			} else if rapid.Bool().Draw(t, "about to fail") {
+				claims := "now=" + stamp(ahead(t, "asked")) + ",auto?=" + stamp(ahead(t, "tentative"))
+				options = append(options, Annotation(NoteClaims, claims), Annotation(NoteFailsAt, stamp(around(t, "fails"))), Annotation(v1alpha1.AnnotationPhase, "Unknown:Preserved"))
+			}
 		}
-		for _, key := range []string{NoteFailsAt, NoteReleased, NotePreservedSince, NoteMaintainedSince, NoteRemediatedUntil, NoteExpiryInStatus, NoteSpentRequest, NoteShare,
-			v1alpha1.AnnotationForbidden, v1alpha1.AnnotationRemediation, v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout} {
+		for _, key := range []string{NoteFailsAt, NoteReleased, NotePreservedSince, NoteMaintainedSince, NoteRemediatedUntil, NoteExpiryInStatus, NoteSpentRequest, NoteShare, NoteSetAside,
+			v1alpha1.AnnotationRemediation, v1alpha1.AnnotationPreserve, v1alpha1.AnnotationTimeout} {
 			if !rapid.Bool().Draw(t, "with "+key) {
 				continue
 			}
 			value := map[string]string{
-				v1alpha1.AnnotationForbidden: "true", NoteExpiryInStatus: name, NoteShare: "1",
+				NoteExpiryInStatus: "machine-" + name, NoteShare: "1",
+				NoteSetAside:                pick(t, "set aside", "Node:when-failed", "Node:false", "Machine:", "Machine:false"),
 				v1alpha1.AnnotationPreserve: pick(t, "request", "now", "when-failed", "false", "", "soon", "auto-preserved"),
 				v1alpha1.AnnotationTimeout:  pick(t, "own", "1h", "9s", "soon"),
 				NoteSpentRequest:            "now",
@@ -52,7 +66,10 @@ func groups(now time.Time) *rapid.Generator[Group] {
 		if rapid.Bool().Draw(t, "native") {
 			options = append(options, Native(around(t, "native expiry")))
 		}
-		if rapid.IntRange(0, 9).Draw(t, "deleted") == 0 {
+		if seldom(t, "vetoed") {
+			options = append(options, Annotation(v1alpha1.AnnotationForbidden, "true"))
+		}
+		if seldom(t, "deleted") {
 			options = append(options, Deleted(now))
 		}
 		m := facts.Member{Machine: Machine(name, options...)}
@@ -82,10 +99,10 @@ func groups(now time.Time) *rapid.Generator[Group] {
 		g := Group{
 			Holder: rapid.SampledFrom([]Holder{HealthTimer{}, PreserveExpiry{}}).Draw(t, "holder"),
 			Share:  rapid.SampledFrom([]*int32{nil, new(int32(0)), new(int32(1)), new(int32(2))}).Draw(t, "share"), Timeout: time.Hour, MaxTimeout: 24 * time.Hour,
-			Pool: facts.Pool{Replicas: rapid.Int32Range(0, 3).Draw(t, "replicas"), Rollout: rapid.IntRange(0, 4).Draw(t, "rollout") == 0}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
+			Pool: facts.Pool{Replicas: rapid.Int32Range(0, 3).Draw(t, "replicas"), Rollout: seldom(t, "rollout")}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
 			Maintenance: MaintenanceOptions{Enabled: rapid.Bool().Draw(t, "maintenances"), MaxHoldTime: 2 * time.Hour}, Remediation: RemediationOptions{Enabled: rapid.Bool().Draw(t, "remediations")},
 		}
-		g.Forbidden = rapid.IntRange(0, 9).Draw(t, "forbidden") == 0
+		g.Forbidden = seldom(t, "forbidden")
 		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {
 			g.Members = append(g.Members, member(t, fmt.Sprintf("m%d", i)))
 		}
@@ -118,11 +135,136 @@ func TestRest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := groups(Start).Draw(t, "group")
 		for range most {
-			if _, changed := round(g, Start); !changed {
-				return
+			decisions, changed := round(g, Start)
+			if changed {
+				continue
 			}
+			for _, d := range decisions {
+				if d.Verdict == Told {
+					t.Errorf("P11: people are told again and again of %s: %s", d.Machine.Name, d.Rule)
+				}
+			}
+			return
 		}
 		decisions, _ := round(g, Start)
 		t.Fatalf("it does not come to rest in %d rounds: %+v", most, decisions)
+	})
+}
+
+// often has a property looked at in as many groups as it takes for the rare ones, in less than a second.
+func often(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	defer func(checks string) { _ = flag.Set("rapid.checks", checks) }(flag.Lookup("rapid.checks").Value.String())
+	if err := flag.Set("rapid.checks", "1000"); err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, property)
+}
+
+// TestPromises looks for what holds of each decision, whatever the group.
+func TestPromises(t *testing.T) {
+	often(t, func(t *rapid.T) {
+		g := groups(Start).Draw(t, "group")
+		var used, begun int32
+		for _, d := range Decide(g, Start) {
+			deleted := d.Machine.DeletionTimestamp != nil
+			if !reflect.DeepEqual(d.Current, ReadRecord(d.Machine)) {
+				t.Errorf("the decision on %s changes what it is taken on", d.Machine.Name)
+			}
+			if d.Current.HasPlace(Start) && !deleted {
+				used++
+			} else if d.Target.HasPlace(Start) && !slices.ContainsFunc(d.Target.Claims, Claim.Personal) {
+				begun++
+			}
+			if !d.Next.IsZero() && !d.Next.After(Start) {
+				t.Errorf("P12: the next look at %s is at %s, which is past", d.Machine.Name, d.Next)
+			}
+			if d.Target == nil {
+				continue
+			}
+			if g.Forbidden || d.Machine.Annotations[v1alpha1.AnnotationForbidden] == "true" || deleted || g.Replicas == 0 && d.Current == nil {
+				t.Errorf("R6 T10 P4: %s is kept", d.Machine.Name)
+			}
+			if !d.Target.Expiry().After(Start) || d.Next.IsZero() || d.Next.After(d.Target.Expiry()) {
+				t.Errorf("P10 P12: %s is kept until %s, with the next look at %s", d.Machine.Name, d.Target.Expiry(), d.Next)
+			}
+			if d.Target.Provisional && d.Target.FailsAt.IsZero() {
+				t.Errorf("H4: %s is held for a deadline, and has none", d.Machine.Name)
+			}
+		}
+		if g.Share != nil && used+begun > max(*g.Share, used) {
+			t.Errorf("P1: %d places are taken within a share of %d of which %d are used", begun, *g.Share, used)
+		}
+	})
+}
+
+// TestWrites looks for what holds of the writes that carry a decision out, whatever the group.
+func TestWrites(t *testing.T) {
+	often(t, func(t *rapid.T) {
+		g := groups(Start).Draw(t, "group")
+		for i, d := range Decide(g, Start) {
+			m, steps := g.Members[i], Steps(g.Holder, d, g.Timeouts, Start)
+			if steps == nil {
+				continue
+			}
+			records, holds := 0, d.Target != nil
+			for _, write := range steps {
+				if node, ok := write.Before.(*corev1.Node); ok && node == nil {
+					t.Errorf("P9: a step on the node of %s, which has none", d.Machine.Name)
+				}
+				before := m
+				Make(write, &m)
+				if !equal(before.Machine.ObjectMeta, m.Machine.ObjectMeta) && write.Status || !equal(before.Machine.Status, m.Machine.Status) && !write.Status {
+					t.Errorf("what is written of %s is lost: it is in its status, or not", d.Machine.Name)
+				}
+				if d.Target != nil && before.Machine.Status.CurrentStatus.Phase != m.Machine.Status.CurrentStatus.Phase && !write.Lock {
+					t.Errorf("H3: the phase of %s is replaced, whatever it is by then", d.Machine.Name)
+				}
+				if m.Node != nil && (len(before.Node.Spec.Taints) != len(m.Node.Spec.Taints) || before.Node.Annotations[v1alpha1.AnnotationPreserve] != m.Node.Annotations[v1alpha1.AnnotationPreserve]) && !write.Lock {
+					t.Errorf("P5: what somebody else has made of the taints or the request of %s meanwhile is lost", d.Machine.Name)
+				}
+				machine, isMachine := write.Before.(*machinev1alpha1.Machine)
+				if isMachine && !write.Status && write.Lock == (d.Confirm && write.Record && d.Target != nil) {
+					t.Errorf("what somebody else has written on %s meanwhile is lost, or hinders a hold that was read live", machine.Name)
+				}
+				if d.Target != nil && !write.Hold && !write.AfterAll && (write.Record || isMachine && write.Status) {
+					t.Errorf("P8: the hold of %s is made late", d.Machine.Name)
+				}
+				if d.Target != nil && !write.Hold && !write.AfterAll && ReadNotes(before.Machine).SetAside != ReadNotes(m.Machine).SetAside {
+					t.Errorf("P8: what was set aside of %s is forgotten before it is put back", d.Machine.Name)
+				}
+				if _, native := g.Holder.(PreserveExpiry); native && isMachine && d.Target == nil && !write.AfterAll {
+					t.Errorf("P8: the hold of %s ends before its node is cleaned", d.Machine.Name)
+				}
+				if write.Hold && !holds {
+					t.Errorf("P8: part of the hold of %s comes late", d.Machine.Name)
+				}
+				if holds = write.Hold; write.Record {
+					records++
+					if (d.Target == nil) != (write.AfterAll && ReadRecord(m.Machine) == nil) {
+						t.Errorf("P8: the record of %s is not cleared last", d.Machine.Name)
+					}
+				}
+				read := ReadRecord(m.Machine)
+				if d.Target != nil && records > 0 && !reflect.DeepEqual([]any{read.Claims, read.Failed, read.FailsAt, read.Provisional}, []any{d.Target.Claims, d.Target.Failed, d.Target.FailsAt, d.Target.Provisional}) {
+					t.Errorf("P8: what is written of %s is read as %+v instead of %+v", d.Machine.Name, read, d.Target)
+				}
+			}
+			if records != 1 {
+				t.Errorf("P11: people are told %d times of %s", records, d.Machine.Name)
+			}
+			if d.Target == nil {
+				if m.Node != nil && conditionTrue(m.Node) {
+					t.Errorf("P11: the node of %s shows what has ended", d.Machine.Name)
+				}
+				continue
+			}
+			if m.Node == nil || d.Target.Provisional {
+				continue
+			}
+			if _, tainted := TaintedSince(m.Node); tainted != d.Target.Drains() || m.Node.Annotations[v1alpha1.AnnotationScaleDownDisabled] != "true" {
+				t.Errorf("P5 P7: the node of %s is not protected, or it is %t that it is tainted", d.Machine.Name, tainted)
+			}
+		}
 	})
 }

@@ -56,9 +56,6 @@ func (PreserveExpiry) cooperate(d *Decision, g Group, now time.Time) {
 	}
 	claim, expiry := &d.Target.Claims[0], d.Target.Expiry()
 	native := d.Machine.Status.CurrentStatus.PreserveExpiryTime
-	if native != nil && IsExpiryInStatus(d.Machine) {
-		native = nil // it is ours
-	}
 	if native != nil && d.Current == nil {
 		expiry = native.Time
 	}

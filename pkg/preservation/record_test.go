@@ -35,6 +35,24 @@ var _ = Describe("Record", func() {
 		Entry("never", Machine("m"), time.Time{}, time.Time{}),
 	)
 
+	DescribeTable("should know the evidence of this very failure", func(value string, failed, stored bool, began time.Time) {
+		machine, record := Machine("m", Annotation(prefix+"evidence", value), Annotation(prefix+"failed-since", stamp(now))), &Record{Failed: failed, FailedSince: now}
+		Expect(record.HasEvidence(machine)).To(Equal(stored))
+		Expect(record.EvidenceBegan(machine)).To(Equal(began))
+	},
+		Entry("stored", stamp(now), true, true, time.Time{}),
+		Entry("stored of another one", stamp(Start), true, false, time.Time{}),
+		Entry("of one that is over", stamp(now), false, false, time.Time{}),
+		Entry("being gathered", "gathering since "+stamp(now), true, false, now),
+		Entry("being gathered for another one", "gathering since "+stamp(Start), true, false, time.Time{}),
+		Entry("being gathered for one that is over", "gathering since "+stamp(now), false, false, time.Time{}),
+		Entry("being gathered since nobody knows when", "gathering since ever", true, false, time.Time{}),
+	)
+
+	It("should know no evidence where there is none, whatever it says of the failure", func() {
+		Expect((&Record{Failed: true}).HasEvidence(Machine("m"))).To(BeFalse())
+	})
+
 	It("P11: should tell each cause of which it is known why", func() {
 		Expect(Causes()).To(ConsistOf("now", "when-failed", "auto", "maintenance", "remediation"))
 		for _, cause := range Causes() {

@@ -127,7 +127,7 @@ func (d *Decision) settleRemediation(a *asker, g Group, now time.Time) {
 		return
 	}
 	target.drop(a.cause)
-	d.uncured = target.Failed && !d.recovered()
+	d.uncured = target.Failed
 	switch {
 	case d.takesOver:
 	case d.isWell():
@@ -147,7 +147,6 @@ func (d *Decision) mayTakeOver(g Group, now time.Time) bool {
 
 // giveUp is for a machine that there is no place for when a remediation ends, or is about to.
 func (d *Decision) giveUp() {
-	d.claims = false
 	d.Target.drop(v1alpha1.CauseAuto)
 	switch {
 	case len(d.Target.Claims) == 0:

@@ -213,6 +213,7 @@ var _ = Describe("Remediation", func() {
 			DescribeTable("X10: should end in silence when the machine is healthy",
 				func(end func(*Group) time.Time) {
 					g := remediated()
+					g.Share = new(int32(1))
 					fails(g)
 					settle(g, now)
 					edit(g, running, ready)
@@ -221,7 +222,7 @@ var _ = Describe("Remediation", func() {
 					Expect(settle(g, end(g))).To(ConsistOf(RuleRemediation))
 					Expect(last).To(And(HaveField("Why", WhyPowerCycleOver), HaveField("Verdict", Untold)))
 					expectFree(g)
-					Expect(Noted(machine(g))).NotTo(HaveKey(released))
+					Expect(Noted(machine(g))).NotTo(Or(HaveKey(released), HaveKey(remediatedUntil)))
 				},
 				Entry("removed", func(g *Group) time.Time { edit(g, over); return now }),
 				Entry("past", func(*Group) time.Time { return until }),
@@ -245,7 +246,9 @@ var _ = Describe("Remediation", func() {
 					g := remediated()
 					fails(g)
 					settle(g, now)
-					Expect(settle(g, end(g))).To(ConsistOf(RuleReleaseFailed))
+					at := end(g)
+					Expect(Decide(*g, at)[0].Next).To(BeZero(), "there is nothing to wait for")
+					Expect(settle(g, at)).To(ConsistOf(RuleReleaseFailed))
 					Expect(Noted(machine(g))).To(HaveKey(released))
 					Expect(ReadRecord(machine(g))).To(BeNil())
 				},
@@ -352,7 +355,11 @@ var _ = Describe("Remediation", func() {
 					} else {
 						edit(g, Annotation(preserve, "false"))
 					}
-					settle(g, now)
+					if rules := settle(g, now); onNode { // else the claim was withdrawn before
+						Expect(rules).To(ConsistOf(RuleClaims))
+						Expect(last.Why).To(Equal(WhyPowerCycle), "P11: it is what still keeps it")
+					}
+					Expect(Decide(*g, now)[0].Verdict).To(Equal(Untold), "P11: people are told once")
 					Expect(causes(g)).To(ConsistOf("remediation"))
 					Expect(RequestOf(g.Members[0], longest).Value).To(Equal("false"))
 					phase := "Running:Preserved"
@@ -373,6 +380,100 @@ var _ = Describe("Remediation", func() {
 				Entry("of a failed machine", true, false),
 			)
 
+			It("X10 R4 M12: should outlive false, unlike a maintenance", func() {
+				g := remediated(NodeAnnotation(maintenance, stamp(now)))
+				Expect(causes(g)).To(ConsistOf("maintenance", "remediation"))
+				edit(g, NodeAnnotation(preserve, "false"))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("remediation"))
+				edit(g, over)
+				settle(g, now)
+				expectFree(g)
+			})
+
+			It("X10: should leave the claim of a person alone when it is prolonged", func() {
+				g := remediated(NodeAnnotation(preserve, "now"))
+				edit(g, asks(until.Add(time.Hour)))
+				Expect(settle(g, now)).To(BeEmpty())
+				Expect(causes(g)).To(ConsistOf("now", "remediation"))
+			})
+
+			It("X10 T2: should need no place beside it, also not one for a failure to come", func() {
+				m := Machine("m", Phase(machinev1alpha1.MachineUnknown, now.Add(-9*time.Minute-50*time.Second)))
+				g := group(facts.Member{Machine: m, Node: Node("m", NotReady, NodeAnnotation(preserve, "now"))})
+				g.Share = new(int32(1))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("now", "auto"))
+				edit(g, asks(until))
+				settle(g, now)
+				Expect(causes(g)).To(ConsistOf("now", "remediation"))
+			})
+
+			DescribeTable("X10: should remember what was asked for as long as it is asked for", func(asked, want string) {
+				g := group(facts.Member{Machine: Machine("m", Annotation(remediatedUntil, stamp(until))), Node: Node("m")})
+				if asked != "" {
+					edit(g, Annotation(remediation, asked))
+				}
+				settle(g, now)
+				Expect(Noted(machine(g))[remediatedUntil]).To(Equal(want))
+			},
+				Entry("no more", "", ""),
+				Entry("as before, which has ended", stamp(until), stamp(until)),
+				Entry("for another time", stamp(until.Add(time.Minute)), stamp(until.Add(time.Minute))),
+			)
+
+			It("X10: should end at once on a machine that is healthy and not held for a deadline", func() {
+				g := remediated()
+				edit(g, Phase(machinev1alpha1.MachineUnknown, now), over)
+				Expect(settle(g, now)).To(ConsistOf(RuleRemediation))
+				expectFree(g)
+			})
+
+			It("X10 T5: should ask for the place with a tenth of the machine's own health timeout left, at most", func() {
+				g := remediated()
+				g.Share = new(int32(1))
+				edit(g, MachineOption(func(m *machinev1alpha1.Machine) {
+					m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute)}
+				}))
+				fails(g)
+				settle(g, now)
+				settle(g, until.Add(-7*time.Second))
+				Expect(causes(g)).To(ConsistOf("remediation"))
+				settle(g, until.Add(-6*time.Second))
+				Expect(causes(g)).To(ConsistOf("remediation", "auto"))
+			})
+
+			It("X10 P11: should tell nobody that it asks for a place in vain, as long as it is kept", func() {
+				g := remediated()
+				fails(g)
+				settle(g, now)
+				Expect(Decide(*g, until.Add(-time.Second))[0]).To(And(HaveField("Rule", BeEmpty()), HaveField("Verdict", Untold), HaveField("Target", Not(BeNil()))))
+			})
+
+			It("X10 P1: should come before those that have failed later", func() {
+				g := remediated()
+				g.Share = new(int32(1))
+				fails(g)
+				settle(g, now)
+				at := now.Add(5 * time.Minute)
+				g.Members = append(g.Members, facts.Member{Machine: Machine("a", failing(at)), Node: Node("a", NotReady)})
+				edit(g, over)
+				decisions := Decide(*g, at)
+				Expect([]bool{decisions[0].TakesPlace(), decisions[1].TakesPlace()}).To(Equal([]bool{true, false}))
+			})
+
+			DescribeTable("X10 T5 H4: should go over to the share at the deadline for which the machine is held, if it has failed then",
+				func(fails time.Time, node NodeOption, want ...string) {
+					g := group(facts.Member{Machine: Machine("m", failing(now), HeldUntil(fails, "remediation", until), Annotation(prefix+"phase", "Unknown:Preserved")), Node: Node("m", node)})
+					g.Share = new(int32(1))
+					round(*g, now)
+					Expect(causes(g)).To(ConsistOf(want))
+				},
+				Entry("it has", now, NodeOption(NotReady), "auto"),
+				Entry("it is healthy, which has yet to be seen", now, ready, "remediation"),
+				Entry("it has not yet", now.Add(time.Second), NodeOption(NotReady)),
+			)
+
 			It("X10 R4: should begin against false", func() {
 				g := group(facts.Member{Machine: Machine("m", asks(until)), Node: Node("m", NodeAnnotation(preserve, "false"))})
 				Expect(settle(g, now)).To(ConsistOf(RuleRemediation))
@@ -388,6 +489,10 @@ var _ = Describe("Remediation", func() {
 				} else {
 					Expect(rules).To(ConsistOf(RuleRemediation))
 				}
+				g = remediated()
+				edit(g, Templated("false"), NodeAnnotation(preserve, "false"))
+				settle(g, now)
+				Expect(ReadRecord(machine(g)) == nil).To(Equal(native))
 			})
 
 			DescribeTable("X10: should end, and not begin, with what ends every claim",
@@ -522,6 +627,7 @@ var _ = Describe("Remediation", func() {
 					}))
 					settle(g, until)
 					expectHeld(g, "Running:Preserved", later)
+					Expect(Noted(machine(g))).NotTo(HaveKey(maintainedSince), "M12: there was none")
 				})
 			}
 		})

@@ -10,6 +10,7 @@ import (
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
@@ -192,9 +193,6 @@ func restoreOnNode(machine *machinev1alpha1.Machine, node *corev1.Node) {
 	original, ok := setAside(machine, true)
 	value, there := node.Annotations[v1alpha1.AnnotationPreserve]
 	if ok && (value == v1alpha1.RequestNow || !there && isTaken(machine, true)) {
-		if node.Annotations == nil {
-			node.Annotations = map[string]string{}
-		}
-		node.Annotations[v1alpha1.AnnotationPreserve] = original
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.AnnotationPreserve, original)
 	}
 }

@@ -197,10 +197,9 @@ func setAnnotations(machine *machinev1alpha1.Machine, keys []string, values map[
 	for _, key := range keys {
 		delete(machine.Annotations, key)
 	}
-	if machine.Annotations == nil {
-		machine.Annotations = make(map[string]string, len(values))
+	for key, value := range values {
+		metav1.SetMetaDataAnnotation(&machine.ObjectMeta, key, value)
 	}
-	maps.Copy(machine.Annotations, values)
 }
 
 func setOrDelete(machine *machinev1alpha1.Machine, key, value string) {
@@ -208,5 +207,5 @@ func setOrDelete(machine *machinev1alpha1.Machine, key, value string) {
 		delete(machine.Annotations, key)
 		return
 	}
-	setAnnotations(machine, nil, map[string]string{key: value})
+	metav1.SetMetaDataAnnotation(&machine.ObjectMeta, key, value)
 }

@@ -40,6 +40,13 @@ var _ = Describe("Steps", func() {
 		failing  = Phase(machinev1alpha1.MachineUnknown, since)
 	)
 
+	failed := Preserved("Failed:Preserved", "auto", later)
+	failedSince := func(t time.Time) MachineOption { return Annotation(prefix+"failed-since", stamp(t)) }
+	// stops is a node on which a person stops the preservation.
+	stops := func(opts ...NodeOption) *corev1.Node {
+		return Node("m", append(opts, NodeAnnotation(preserve, "false"))...)
+	}
+
 	decideAt := func(holder Holder, m facts.Member, now time.Time) Decision {
 		return Decide(Group{Holder: holder, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Members: []facts.Member{m}}, now)[0]
 	}
@@ -218,6 +225,7 @@ var _ = Describe("Steps", func() {
 			It("T8: should clean the node, then end the hold, and leave nothing behind but the mark", func() {
 				m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 				carryOut(holder, &m, now)
+				Annotation(prefix+"evidence", stamp(since))(m.Machine)
 				written := carryOut(holder, &m, expiry)
 				Expect(written[:2]).To(Equal([]string{"node", "node/status"}))
 				Expect(written[2:]).To(ConsistOf("machine", "machine/status"))
@@ -293,6 +301,13 @@ var _ = Describe("Steps", func() {
 	}
 
 	Describe("HealthTimer", func() {
+		It("should make the machine's own health timer run out at the expiry", func() {
+			m := facts.Member{Machine: Machine("m", failing)}
+			m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachineHealthTimeout: duration(time.Minute)}
+			carryOut(HealthTimer{}, &m, now)
+			Expect(m.Machine.Status.CurrentStatus.LastUpdateTime.Time).To(BeTemporally("==", expiry.Add(-time.Minute)))
+		})
+
 		It("should make the health timer run out at the expiry, and put it back on release", func() {
 			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
 			carryOut(HealthTimer{}, &m, now)
@@ -336,6 +351,7 @@ var _ = Describe("Steps", func() {
 			Expect(m.Machine.Annotations).To(after)
 		},
 			Entry("none", "", HaveKeyWithValue(priority, "4"), Not(HaveKey(priority))),
+			Entry("the default is put back", "3", HaveKeyWithValue(priority, "4"), HaveKeyWithValue(priority, "3")),
 			Entry("a lower one is put back", "2", HaveKeyWithValue(priority, "4"), HaveKeyWithValue(priority, "2")),
 			Entry("a higher one stays", "7", HaveKeyWithValue(priority, "7"), HaveKeyWithValue(priority, "7")),
 			Entry("chosen by the autoscaler", "1", HaveKeyWithValue(priority, "1"), HaveKeyWithValue(priority, "1")),
@@ -360,8 +376,91 @@ var _ = Describe("Steps", func() {
 				HaveField("Phase", machinev1alpha1.MachineUnknown),
 				HaveField("LastUpdateTime.Time", BeTemporally("==", expiry.Add(-10*time.Minute))),
 			))
-			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"cause", "auto"))
+			Expect(Noted(m.Machine)).To(And(HaveKeyWithValue(prefix+"cause", "auto"), Not(HaveKey(preserve)), Not(HaveKey(prefix+"expiry-in-status"))))
 		})
+
+		It("R2: should sync what a person asked for, and not the hold of the other holder in its place", func() {
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+			carryOut(PreserveExpiry{}, &m, now)
+			carryOut(HealthTimer{}, &m, now.Add(time.Minute))
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(lastApplied, "when-failed"))
+		})
+
+		DescribeTable("H1 H2: should give a failed machine a timer that ends at the expiry, in the phase for that, unless it has joined", func(held bool, opts ...MachineOption) {
+			m := facts.Member{Machine: Machine("m", append(opts, Preserved("Failed:Preserved", "auto", later))...)}
+			before := m.Machine.Status.CurrentStatus
+			if held {
+				before = machinev1alpha1.CurrentStatus{Phase: machinev1alpha1.MachineUnknown, LastUpdateTime: metav1.NewTime(later.Add(-10 * time.Minute))}
+			}
+			carryOut(HealthTimer{}, &m, now)
+			Expect(m.Machine.Status.CurrentStatus).To(Equal(before))
+		},
+			Entry("it is doubted", true, failing),
+			Entry("it is taken for running, and never joined", true, NeverJoined),
+			Entry("it is taken for running after an outage", false),
+			Entry("it is Failed", true, Phase(machinev1alpha1.MachineFailed, since)),
+			Entry("its update in place failed", false, Phase(machinev1alpha1.MachineInPlaceUpdateFailed, since)),
+		)
+
+		DescribeTable("H2 T8: should have machine-controller-manager's own timeouts end a machine that is let go", func(phase machinev1alpha1.MachinePhase, updated time.Time, opts ...MachineOption) {
+			for _, holder := range []Holder{HealthTimer{}, PreserveExpiry{}} {
+				m := facts.Member{Machine: Machine("m", append(opts, Annotation(preserve, "false"))...)}
+				carryOut(holder, &m, now)
+				Expect(ReadRecord(m.Machine)).To(BeNil())
+				Expect(m.Machine.Status.CurrentStatus).To(Equal(machinev1alpha1.CurrentStatus{Phase: phase, LastUpdateTime: metav1.NewTime(updated)}))
+			}
+		},
+			Entry("that of its health", machinev1alpha1.MachineUnknown, Start, Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(Start), Created(Start.Add(-time.Hour))),
+			Entry("at once, although that was raised meanwhile", machinev1alpha1.MachineUnknown, now.Add(-601*time.Second), Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(now.Add(-5*time.Minute))),
+			Entry("at once, although nobody knows since when it has failed", machinev1alpha1.MachineUnknown, now.Add(-601*time.Second), Phase(machinev1alpha1.MachineUnknown, later), failed, Annotation(prefix+"failed-since", "")),
+			Entry("that of its health, which it has not missed yet", machinev1alpha1.MachineUnknown, now.Add(-5*time.Minute), Phase(machinev1alpha1.MachineUnknown, later), HeldUntil(later, "auto", expiry), failedSince(now.Add(-5*time.Minute))),
+			Entry("that of its creation, when it never joined", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineUnknown, later), NeverJoined, failed, failedSince(since)),
+			Entry("that of its creation, when it joined too late", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineUnknown, later), failed, failedSince(Start)),
+			Entry("that of its creation, when it is taken for running and never joined", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineRunning, later), NeverJoined, failed, failedSince(since)),
+			Entry("that of its creation, when nobody has noted that it was held", machinev1alpha1.MachinePending, Start, Phase(machinev1alpha1.MachineRunning, later), NeverJoined),
+			Entry("none, because it is running", machinev1alpha1.MachineRunning, later, Phase(machinev1alpha1.MachineRunning, later), failed),
+			Entry("its own, because it was not held", machinev1alpha1.MachineUnknown, now, Phase(machinev1alpha1.MachineUnknown, now), Preserved("Running:Preserved", "now", later)),
+		)
+
+		It("H2: should leave a running machine alone that has a node, although machine-controller-manager has yet to see it", func() {
+			m := facts.Member{Machine: Machine("m", NeverJoined), Node: Node("m")}
+			Expect(carryOut(HealthTimer{}, &m, now)).To(BeEmpty())
+		})
+	})
+
+	DescribeTable("T8 P3: should mark a machine that is let go only if it is to be terminated", func(marked, rollout bool, node *corev1.Node, opts ...MachineOption) {
+		g := Group{Holder: HealthTimer{}, Share: new(int32(1)), Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3, Rollout: rollout}, Timeouts: timeouts,
+			Members: []facts.Member{{Machine: Machine("m", opts...), Node: node}}}
+		round(g, now)
+		Expect(ReadRecord(g.Members[0].Machine)).To(BeNil())
+		Expect(Noted(g.Members[0].Machine)).To(map[bool]gomegatypes.GomegaMatcher{true: HaveKey(released), false: Not(HaveKey(released))}[marked])
+	},
+		Entry("it had failed", true, false, stops(NotReady), failing, failed),
+		Entry("it fails in this moment", true, false, stops(NotReady), failing, HeldUntil(now, "auto", later)),
+		Entry("it has not failed yet", false, false, stops(NotReady), failing, HeldUntil(later, "auto", later)),
+		Entry("it is healthy, which machine-controller-manager has yet to see", false, false, stops(), failing, HeldUntil(now, "auto", later)),
+		Entry("an update replaces it", true, true, Node("m", NotReady), failing, Preserved("Running:Preserved", "auto", later)),
+		Entry("nobody has held it", false, false, stops(NotReady), failing, Preserved("Running:Preserved", "auto", later)),
+	)
+
+	It("T8 T1: should forget that a machine had its time when it is kept anew", func() {
+		m := facts.Member{Machine: Machine("m", failing, Annotation(released, stamp(Start))), Node: Node("m", NodeAnnotation(preserve, "now"))}
+		carryOut(HealthTimer{}, &m, now)
+		Expect(ReadRecord(m.Machine)).NotTo(BeNil())
+		Expect(Noted(m.Machine)).NotTo(HaveKey(released))
+	})
+
+	It("R2: should forget the request on the node with its preservation, also where nobody syncs it", func() {
+		m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", now), Annotation(lastApplied, "now")), NodeUnknown: true}
+		carryOut(PreserveExpiry{}, &m, now)
+		Expect(m.Machine.Annotations).NotTo(HaveKey(lastApplied))
+	})
+
+	It("should set nothing aside any more when the hold is over", func() {
+		m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NodeAnnotation(preserve, "when-failed"))}
+		carryOut(PreserveExpiry{}, &m, now)
+		carryOut(PreserveExpiry{}, &m, expiry)
+		Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "request"))
 	})
 
 	Describe("PreserveExpiry", func() {
@@ -454,7 +553,8 @@ var _ = Describe("Steps", func() {
 
 		DescribeTable("P13 R6: should leave a refused request of the pool alone until it can be refused for good",
 			func(refused MachineOption) {
-				m := facts.Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m := facts.Member{Machine: Machine("m", refused, Templated("now"), Native(expiry)),
+					Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(disabled, "true"), NodeAnnotation(byMCM, "true"), Condition("Preserved", corev1.ConditionTrue, "", ""))}
 				Expect(carryOut(PreserveExpiry{}, &m, now)).To(BeEmpty())
 				Expect(decideAt(PreserveExpiry{}, m, now).Verdict).To(Equal(Ignored))
 				failing(m.Machine)
@@ -500,10 +600,157 @@ var _ = Describe("Steps", func() {
 			Expect(Noted(m.Machine)).To(HaveKeyWithValue(prefix+"expiry-in-status", "machine-m"))
 		})
 
+		DescribeTable("H2 H3: should hold in Pending what waits for its node, and any other machine in its phase", func(phase machinev1alpha1.MachinePhase, opts ...MachineOption) {
+			m := facts.Member{Machine: Machine("m", append(opts, Preserved("Failed:Preserved", "auto", later))...)}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Status.CurrentStatus).To(And(HaveField("Phase", phase), HaveField("PreserveExpiryTime.Time", BeTemporally("==", later))))
+		},
+			Entry("it is initialised in vain", machinev1alpha1.MachinePending, Phase(machinev1alpha1.MachineCrashLoopBackOff, since), Created(now.Add(-19*time.Minute))),
+			Entry("it was held in the other way, and never joined", machinev1alpha1.MachinePending, NeverJoined, failing),
+			Entry("it is taken for running, and never joined", machinev1alpha1.MachinePending, NeverJoined),
+			Entry("it is doubted", machinev1alpha1.MachineUnknown, failing),
+			Entry("it is taken for running after an outage", machinev1alpha1.MachineRunning),
+		)
+
+		It("R2: should hold on the object that carries the request by now", func() {
+			m := facts.Member{Machine: Machine("m", failing), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Annotations).To(HaveKeyWithValue(preserve, "now"))
+			NodeAnnotation(preserve, "when-failed")(m.Node)
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
+			Expect(m.Node.Annotations).To(HaveKeyWithValue(preserve, "now"))
+		})
+
+		It("R2: should put nothing on the node that was set aside for a hold on another one", func() {
+			m := facts.Member{Machine: Machine("m", Annotation(preserve, "now"), Annotation(prefix+"request", "Node:when-failed")), Node: Node("m")}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "request"))
+			m = facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "maintenance", later), Annotation(prefix+"request", "Node:when-failed"))}
+			carryOut(PreserveExpiry{}, &m, now)
+			Expect(Noted(m.Machine)).NotTo(HaveKey(prefix + "request"))
+		})
+
+		DescribeTable("T5 P14: should not have machine-controller-manager begin anew with what it has auto-preserved", func(m facts.Member, at time.Time, then ...NodeOption) {
+			carryOut(PreserveExpiry{}, &m, now)
+			for _, opt := range then {
+				opt(m.Node)
+			}
+			carryOut(PreserveExpiry{}, &m, at)
+			Expect(ReadRecord(m.Machine)).To(BeNil())
+			Expect(m.Machine.Annotations).NotTo(HaveKey(preserve))
+		},
+			Entry("it was kept for its time", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Native(later))}, later),
+			Entry("R4: a person has stopped it", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Native(later)), Node: Node("m", NotReady)}, now, NodeAnnotation(preserve, "false")),
+			Entry("R6: it may not be kept", facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineFailed, now), Annotation(preserve, "auto-preserved"), Annotation(prefix+"forbidden", "true"), Native(later))}, now),
+		)
+
+		DescribeTable("R4: should put on the node what was set aside, unless the person wrote anew since, or withdrew it", func(aside string, ended bool, want string, on ...NodeOption) {
+			m := facts.Member{Machine: Machine("m", failing, failed, Annotation(prefix+"request", aside), ExpiryInStatus(later)), Node: Node("m", on...)}
+			if ended {
+				m.Machine.Status.CurrentStatus.PreserveExpiryTime = nil
+			}
+			d := Decision{Member: m, Current: ReadRecord(m.Machine)}
+			for _, step := range Steps(PreserveExpiry{}, d, timeouts, now) {
+				Make(step, &m)
+			}
+			Expect(m.Node.Annotations[preserve]).To(Equal(want))
+		},
+			Entry("it is as the hold left it", "Node:when-failed", false, "when-failed", NodeAnnotation(preserve, "now")),
+			Entry("false was taken away with the hold", "Node:false", true, "false"),
+			Entry("false was taken away, and the person wrote anew", "Node:false", true, "when-failed", NodeAnnotation(preserve, "when-failed")),
+			Entry("the person withdrew it", "Node:when-failed", false, ""),
+		)
+
+		DescribeTable("P6 P14: should believe an expiry in the status only if nobody else ends it there", func(believed bool, m facts.Member) {
+			failing(m.Machine)
+			for range 2 {
+				carryOut(PreserveExpiry{}, &m, now)
+			}
+			_, is := Noted(m.Machine)[prefix+"expiry-in-status"]
+			Expect(is).To(Equal(believed))
+		},
+			Entry("the node says nothing", true, facts.Member{Machine: Machine("m"), Node: Node("m")}),
+			Entry("the node says something that nobody can read", true, facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "yes"))}),
+			Entry("the node says what is machine-controller-manager's own", false, facts.Member{Machine: Machine("m"), Node: Node("m", NodeAnnotation(preserve, "auto-preserved"))}),
+			Entry("the node may say that", false, facts.Member{Machine: Machine("m", Annotation(lastApplied, "invalid")), NodeUnknown: true}),
+			Entry("the node cannot say that", true, facts.Member{Machine: Machine("m", Annotation(lastApplied, "when-failed")), NodeUnknown: true}),
+		)
+
+		It("T3: should take it for a withdrawal if the request of a person is gone, also together with the hold", func() {
+			m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), Annotation(prefix+"expiry-in-status", "machine-m")), Node: Node("m")}
+			Expect(decideAt(PreserveExpiry{}, m, now)).To(And(HaveField("Why", WhyRequestWithdrawn), HaveField("ConsumeRequest", false)))
+		})
+
+		DescribeTable("R2 R4: should remove a request on the Machine that the empty one of the node beats, and no other", func(removed bool, value string, node NodeOption) {
+			m := facts.Member{Machine: Machine("m", Preserved("Running:Preserved", "now", later), Annotation(preserve, value)), Node: Node("m", node)}
+			carryOut(PreserveExpiry{}, &m, now)
+			_, there := m.Machine.Annotations[preserve]
+			Expect(there).To(Equal(!removed))
+		},
+			Entry("it would be obeyed", true, "now", NodeAnnotation(preserve, "")),
+			Entry("R4: false is the person's", false, "false", NodeAnnotation(preserve, "")),
+			Entry("R3: one that nobody can read withdraws nothing", false, "now", NodeAnnotation(preserve, "yes")),
+			Entry("that of the node forbids", false, "now", NodeAnnotation(preserve, "false")),
+			Entry("there is none on the node", false, "when-failed", func(*corev1.Node) {}),
+		)
+
+		DescribeTable("T1: should leave all but the record to machine-controller-manager for a moment, where that does the same by itself", func(same bool, node *corev1.Node, opts ...MachineOption) {
+			pools := func(m *machinev1alpha1.Machine) {
+				m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: duration(72 * time.Hour)}
+			}
+			m := facts.Member{Machine: Machine("m", append([]MachineOption{pools}, opts...)...), Node: node, NodeUnknown: node == nil}
+			d := decideAt(PreserveExpiry{}, m, now)
+			Expect(d.Next.Equal(now.Add(10*time.Second))).To(Equal(same), "then it should have")
+			written := carryOut(PreserveExpiry{}, &m, now)
+			Expect(slices.Equal(written, []string{"machine"})).To(Equal(same), "%s", written)
+		},
+			Entry("on the node", true, Node("m", NodeAnnotation(preserve, "now"))),
+			Entry("on the Machine", true, Node("m"), Annotation(preserve, "now")),
+			Entry("not on the Machine while it remembers another one of the node", false, Node("m"), Annotation(preserve, "now"), Annotation(lastApplied, "when-failed")),
+			Entry("not of a pool with another time", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) {
+				m.Spec.MachineConfiguration.MachinePreserveTimeout = duration(71 * time.Hour)
+			}),
+			Entry("not of a pool with no time", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) { m.Spec.MachineConfiguration.MachinePreserveTimeout = nil }),
+			Entry("not of a machine that says nothing", false, Node("m", NodeAnnotation(preserve, "now")), func(m *machinev1alpha1.Machine) { m.Spec.MachineConfiguration = nil }),
+			Entry("R5: not for a time of its own", false, Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))),
+			Entry("R1: not for true on the Machine", false, Node("m"), Annotation(preserve, "true")),
+			Entry("R1: not for true", false, Node("m", NodeAnnotation(preserve, "true"))),
+			Entry("not of one that fails", false, Node("m", NodeAnnotation(preserve, "now"), NotReady), failing),
+			Entry("P9: not where nobody knows what is on the node", false, nil, Annotation(preserve, "now")),
+			Entry("R2: not where the node's beats it", false, Node("m", NodeAnnotation(preserve, "true")), Annotation(preserve, "now")),
+			Entry("P13: not for longer than operators allow", false, Node("m", NodeAnnotation(preserve, "now")), Annotation(preservedSince, stamp(now.Add(-265*time.Hour)))),
+		)
+
+		It("T1: should follow the expiry of machine-controller-manager for that moment, and write what it has not", func() {
+			for _, native := range []bool{true, false} {
+				m := facts.Member{Machine: Machine("m", Phase(machinev1alpha1.MachineRunning, now)), Node: Node("m", NodeAnnotation(preserve, "now"))}
+				m.Machine.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{MachinePreserveTimeout: duration(72 * time.Hour)}
+				if native {
+					Native(expiry.Add(time.Second))(m.Machine)
+				}
+				next := decideAt(PreserveExpiry{}, m, now.Add(2*time.Second)).Next
+				carryOut(PreserveExpiry{}, &m, now.Add(2*time.Second))
+				began := now.Add(2 * time.Second)
+				if native {
+					began = now.Add(time.Second)
+				}
+				Expect(next).To(BeTemporally("==", began.Add(10*time.Second)))
+				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", began.Add(72*time.Hour)))
+				Expect(m.Node.Annotations).NotTo(HaveKey(disabled))
+				Expect(carryOut(PreserveExpiry{}, &m, began.Add(10*time.Second-time.Nanosecond))).To(BeEmpty())
+				Expect(carryOut(PreserveExpiry{}, &m, began.Add(10*time.Second))).To(ContainElements("node", "node/status"))
+				Expect(m.Machine.Status.CurrentStatus.PreserveExpiryTime.Time).To(BeTemporally("==", began.Add(72*time.Hour)))
+				Expect(ReadRecord(m.Machine).Expiry()).To(BeTemporally("==", began.Add(72*time.Hour)))
+			}
+		})
+
 		It("T1: should not write an expiry that machine-controller-manager drops with the first phase", func() {
-			m := facts.Member{Machine: Machine("m", Phase("", Start), Annotation(preserve, "now"))}
-			Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine"}))
-			Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"phase", "Pending:Preserved"))
+			for phase, shown := range map[machinev1alpha1.MachinePhase]string{"": "Pending:Preserved", machinev1alpha1.MachineCrashLoopBackOff: "CrashLoopBackOff:Preserved"} {
+				m := facts.Member{Machine: Machine("m", Created(now), Phase(phase, now), Annotation(preserve, "now"))}
+				Expect(carryOut(PreserveExpiry{}, &m, now)).To(Equal([]string{"machine"}))
+				Expect(m.Machine.Annotations).To(HaveKeyWithValue(prefix+"phase", shown))
+			}
 		})
 
 		It("T8: should leave the expiry of a failed machine to machine-controller-manager once it is reached", func() {

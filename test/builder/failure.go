@@ -17,9 +17,9 @@ import (
 // FailureOption changes an entry of the ledger of failures.
 type FailureOption func(*failuresv1alpha1.MachineFailure)
 
-// FailureOf returns the entry of a machine of pool a whose kubelet fell silent ten minutes before it failed, and which was not kept, as
+// EntryOf returns the entry of a machine of pool a whose kubelet fell silent ten minutes before it failed, and which was not kept, as
 // the share was used up.
-func FailureOf(machine string, failedAt time.Time, opts ...FailureOption) *failuresv1alpha1.MachineFailure {
+func EntryOf(machine string, failedAt time.Time, opts ...FailureOption) *failuresv1alpha1.MachineFailure {
 	since := metav1.NewTime(failedAt.Add(-10 * time.Minute))
 	f := &failuresv1alpha1.MachineFailure{
 		ObjectMeta: metav1.ObjectMeta{Name: machine + "-" + failedAt.UTC().Format("20060102t150405")},
