@@ -22,7 +22,7 @@ var defects = []defect{
 	{"M12: each maintenance is counted anew", domain + "maintenance.go", "cmp.Or(d.maintained.Since, since, now)", "cmp.Or(since, now)"},
 	{"M13: a maintenance keeps on keeping when it is over", domain + "maintenance.go", "ends      = !goes && !d.mayBeMaintained(g)", "ends      = false"},
 	{"P1: the share has no end", domain + "distribute.go", "case share != nil && p.used+p.leaving < *share:", "case share != nil:"},
-	{"P1: a machine that fails again needs no place", domain + "ongoing.go", "d.claims = !d.asked && (", "d.claims = false && ("},
+	{"P1: a machine that fails again asks for no place", domain + "ongoing.go", "d.claims = !d.asked && d.Target.HasPlace(now)", "d.claims = d.asked && d.Target.HasPlace(now)"},
 	{"P3: a rolling update does not matter", domain + "decide.go", "d.rolling = g.Rollout && ", "d.rolling = false && "},
 	{"P4: hibernation does not matter", domain + "decide.go", "case g.Replicas == 0: // P4", "case g.Replicas < 0:"},
 	{"P5: a protection that somebody took away is not put back", domain + "steps.go", "		if marks {\n			steps = append(steps, protection(d, now))", "		if marks && (d.Current == nil || d.Current.Failed != d.Target.Failed || d.Current.Provisional) {\n			steps = append(steps, protection(d, now))"},
