@@ -84,6 +84,7 @@ var _ = Describe("Of", func() {
 		Entry("T6: a machine that the share has no place for", int32(0), member(Node("m", NotReady), failed), failure.NameOf("m", begun), failuresv1alpha1.Decision{Reason: "NoShare"}),
 		Entry("T5: one that it has a place for", int32(1), member(Node("m", NotReady), failed), failure.NameOf("m", begun), failuresv1alpha1.Decision{Kept: true, Cause: "auto", Reason: "MachineFailed"}),
 		Entry("T5: one that was kept before, as the record says", int32(0), member(Node("m", NotReady), keptFailed("when-failed")), failure.NameOf("m", begun), failuresv1alpha1.Decision{Kept: true, Cause: "when-failed", Reason: "AskedInCase"}),
+		Entry("P1: one that was kept, and is let go of as it fails again", int32(0), member(Node("m", NotReady), failed, Preserved("Unknown:Preserved", "auto", expiry)), failure.NameOf("m", begun), failuresv1alpha1.Decision{Reason: "FailedAgain"}),
 		Entry("one that never joined", int32(0), member(nil, NeverJoined, Created(now.Add(-timeouts.Creation)), Phase(machinev1alpha1.MachinePending, now)), failure.NameOf("m", now.Add(-timeouts.Creation)), failuresv1alpha1.Decision{Reason: "NoShare"}),
 		Entry("H4: one that is about to fail", int32(1), member(Node("m", NotReady), Phase(machinev1alpha1.MachineUnknown, now.Add(time.Second-health))), "", failuresv1alpha1.Decision{}),
 		Entry("H4: one that is held in the margin", int32(1), member(Node("m", NotReady), Phase(machinev1alpha1.MachineUnknown, now.Add(time.Second-health)), HeldUntil(now.Add(time.Second), "auto", expiry)), "", failuresv1alpha1.Decision{}),

@@ -20,8 +20,12 @@ func (d *Decision) HasFailed() (since time.Time, failed bool) {
 		return time.Time{}, false
 	case d.Target != nil:
 		return d.Target.FailedSince, d.Target.Failed
-	case d.Current != nil:
-		return d.Current.FailedSince, d.Current.Failed
+	case d.Current != nil: // it is let go of at its deadline, or after that
+		since = d.Current.FailedSince
+		if since.IsZero() {
+			since = failedSince(d.Machine)
+		}
+		return since, d.Current.Failed || d.due && !d.healthy
 	case d.hadItsTime():
 		return time.Time{}, false
 	case phase == machinev1alpha1.MachineInPlaceUpdateFailed:
@@ -31,7 +35,7 @@ func (d *Decision) HasFailed() (since time.Time, failed bool) {
 	return failedSince(d.Machine), d.due && (!d.healthy || phase == machinev1alpha1.MachineFailed || cannotBeHeld(d))
 }
 
-// IsReleased says that the decision ends a preservation of a machine that failed.
+// IsReleased says that the decision ends a preservation, of a machine that is not being deleted.
 func (d *Decision) IsReleased() bool {
-	return d.Current != nil && d.Current.Failed && d.Target == nil && d.Rule != RuleDeleted
+	return d.Current != nil && d.Target == nil && d.Rule != RuleDeleted
 }
