@@ -20,7 +20,7 @@ var defects = []defect{
 	{"H4: what did not fail is kept on", domain + "ongoing.go", "		if d.Target.Provisional {\n			d.end(RuleMargin, WhyDidNotFail)", "		if false {\n			d.end(RuleMargin, WhyDidNotFail)"},
 	{"M12: the time of a maintenance is never used up", domain + "maintenance.go", "return until, ok && now.Before(until)", "return until, ok"},
 	{"M12: each maintenance is counted anew", domain + "maintenance.go", "cmp.Or(d.maintained.Since, since, now)", "cmp.Or(since, now)"},
-	{"M13: a maintenance keeps on keeping when it is over", domain + "maintenance.go", "ends      = !goes && !d.mayBeMaintained(g)", "ends      = false"},
+	{"M13: a maintenance keeps on keeping when it is over", domain + "maintenance.go", "ends      = !goes && !d.mayBeMaintained(g)", "ends      = !goes && d.mayBeMaintained(g)"},
 	{"P1: the share has no end", domain + "distribute.go", "case share != nil && p.used+p.leaving < *share:", "case share != nil:"},
 	{"P1: a machine that fails again asks for no place", domain + "ongoing.go", "d.claims = !d.asked && d.Target.HasPlace(now)", "d.claims = d.asked && d.Target.HasPlace(now)"},
 	{"P3: a rolling update does not matter", domain + "decide.go", "d.rolling = g.Rollout && ", "d.rolling = false && "},
