@@ -64,7 +64,7 @@ var _ = Describe("judges", func() {
 				edit(&w, &end)
 			}
 			why, v := w.Ended(end, nil, excuses)
-			Expect(why == "").To(Equal(blamed), why)
+			Expect(why).To(WithTransform(func(why string) bool { return why == "" }, Equal(blamed)))
 			switch {
 			case !blamed:
 				beBlamed(v, "")
@@ -104,7 +104,7 @@ var _ = Describe("judges", func() {
 		if work.Taken.IsZero() {
 			work.Taken = ago(time.Hour)
 		}
-		Expect(world.Unkept(m, onNode, work, now, nil, excuses) != "").To(Equal(needNot))
+		Expect(world.Unkept(m, onNode, work, now, nil, excuses)).To(WithTransform(func(why string) bool { return why != "" }, Equal(needNot)))
 	},
 		Entry("no reason", Machine{}, "", Work{}, nil, false),
 		Entry("another expiry, which has passed", Machine{Kept: true, Phase: FailedPreserved, Expiry: ago(time.Hour)}, "", Work{}, nil, false),

@@ -215,9 +215,6 @@ func (o *oracle) observeSets() {
 	}
 }
 
-// isReplaced says that machines are replaced because of an update, or were a moment ago.
-func (o *oracle) isReplaced() bool { return o.since(rules.RollingUpdate) < recently }
-
 // isRolling says that an update goes on for some time.
 func (o *oracle) isRolling(d time.Duration) bool {
 	return o.GoesOn(rules.RollingUpdate) && time.Since(o.Excuses[rules.RollingUpdate].From) >= d

@@ -103,7 +103,7 @@ func (o *oracle) observeMachine(change *Change) {
 	o.observeSets()
 	o.observeFailure(change.name, s, before, was, change)
 	o.observeFailed(change.name, s, before, was)
-	o.checkRecord(s, before, was, change)
+	o.checkRecord(s, was, change)
 	switch {
 	case was.Kept && !s.record.Kept && was.Phase == rules.FailedPreserved && !was.Expiry.After(time.Now()):
 		s.expired = true
@@ -166,7 +166,7 @@ func (o *oracle) dismiss(name string, s *subject) {
 }
 
 // checkRecord blames a preservation that is longer, or shorter, than it must be, and a place that there is not.
-func (o *oracle) checkRecord(s *subject, before *machinev1alpha1.Machine, was rules.Machine, change *Change) {
+func (o *oracle) checkRecord(s *subject, was rules.Machine, change *Change) {
 	now := time.Now()
 	if !s.record.Terminating { // else it is asked how long it was kept
 		s.keptSince = rules.Since(s.keptSince, s.record.Kept, now)
