@@ -153,6 +153,10 @@ func (o *oracle) lookAtMaintained(name string, s *subject) {
 	if !o.isCalm(s) || time.Since(o.maintenances.changed[name]) < calm {
 		return
 	}
+	// While the machine was not healthy, its claim had the health timeout left.
+	if _, claimed := s.record.Claims[v1alpha1.CauseMaintenance]; claimed && o.maintenances.of(name) == nil && time.Since(o.maintenances.changed[name]) > healthTimeout+calm && !o.alone {
+		o.blame("M13", "%s is kept for a maintenance, and none has its node", name)
+	}
 	if marks := rules.MarksOfMaintenance(s.node); o.maintenances.of(name) == nil && len(marks) > 0 {
 		o.blame("M7", "the node of %s still has %q, and no maintenance has it", name, marks)
 	}

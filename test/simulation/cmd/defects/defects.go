@@ -18,7 +18,7 @@ var defects = []defect{
 	{"H1: a machine is healthy if its phase says so", domain + "ongoing.go",
 		"return d.healthy && d.Machine.Status.CurrentStatus.Phase ==", "return d.Machine.Status.CurrentStatus.Phase =="},
 	{"H4: what did not fail is kept on", domain + "ongoing.go", "		if d.Target.Provisional {\n			d.end(RuleMargin, WhyDidNotFail)", "		if false {\n			d.end(RuleMargin, WhyDidNotFail)"},
-	{"M12: the time of a maintenance is never used up", domain + "maintenance.go", "return until, ok && now.Before(until)", "return until, ok"},
+	{"M12: a maintenance keeps for as long as anything else does", domain + "maintenance.go", "return min(g.Maintenance.MaxHoldTime, g.MaxTimeout)", "return g.MaxTimeout"},
 	{"M12: each maintenance is counted anew", domain + "maintenance.go", "cmp.Or(d.maintained.Since, since, now)", "cmp.Or(since, now)"},
 	{"M13: a maintenance keeps on keeping when it is over", domain + "maintenance.go", "ends      = !goes && !d.mayBeMaintained(g)", "ends      = !goes && d.mayBeMaintained(g)"},
 	{"P1: the share has no end", domain + "distribute.go", "case share != nil && p.used+p.leaving < *share:", "case share != nil:"},
