@@ -170,8 +170,8 @@ var _ = Describe("Container in the Deployment of machine-controller-manager", fu
 
 	It("should be left alone when it is as it should be", func() {
 		// The first repair may have been in vain, as the webhook's caches lagged behind. There are no more attempts after this.
-		before := get(Default)
 		time.Sleep(2 * time.Second)
+		before := get(Default)
 		writes := deploymentPatches(ctx)
 		Consistently(func() string { return deploymentPatches(ctx) }).WithTimeout(5 * time.Second).WithPolling(time.Second).Should(Equal(writes))
 		Expect(get(Default).ResourceVersion).To(Equal(before.ResourceVersion))

@@ -99,6 +99,7 @@ var _ = Describe("Deployment of machine-controller-manager", func() {
 			"--machine-health-timeout=10m",
 			"--machine-creation-timeout=20m",
 			"--machine-drain-timeout=2h",
+			"--failures",
 			"--metrics-bind-address=:10260",
 			"--health-probe-bind-address=:10261",
 		}))
