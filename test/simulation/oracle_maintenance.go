@@ -127,6 +127,9 @@ func (o *oracle) owesMaintenance(name string, s *subject) bool {
 // isMaintained says that a machine is to be kept as its node is under maintenance.
 func (o *oracle) isMaintained(name string, s *subject) bool {
 	nm := o.maintenances.of(name)
+	if !s.editedAt.IsZero() { // what an operator has ended is not begun anew (P6)
+		return false
+	}
 	if nm == nil || o.isRolling(0) || s.GoesOn(rules.Forbidden) || o.GoesOn(rules.Forbidden) || o.GoesOn(rules.Hibernated) || s.maintained.isUsedUp(maxHoldTime) ||
 		!old && s.last(rules.Withdrawn).After(s.maintained.longest.first) { // with what is withdrawn, MCM 0.62 ends what it held
 		return false

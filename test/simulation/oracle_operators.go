@@ -33,6 +33,7 @@ func (o *oracle) edit(name string, until time.Time) bool {
 		return false
 	}
 	s.edited, s.editedAt, s.asked = until, time.Now(), true
+	s.failure.promised = time.Time{} // what an operator says stands above that
 	s.happens(rules.Touched)
 	s.happens(rules.ExpiryEdited)
 	return true
