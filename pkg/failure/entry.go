@@ -101,11 +101,17 @@ func (e *Entry) reason(bad *failuresv1alpha1.BadCondition, found Found) string {
 	return ReasonUnknown
 }
 
-// firstBad returns that condition which came first of those by which a machine is unhealthy, nil if there is none.
+// firstBad returns that condition which came first of those by which a machine is unhealthy, nil if there is none. When a kubelet falls
+// silent, nobody knows any of its conditions any more: then Ready says so, and the others say nothing.
 func firstBad(conditions []corev1.NodeCondition, unhealthy []string) *failuresv1alpha1.BadCondition {
+	silent := slices.ContainsFunc(conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
 	var bad []corev1.NodeCondition
 	for _, c := range conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue || slices.Contains(unhealthy, string(c.Type)) && c.Status != corev1.ConditionFalse {
+		switch {
+		case c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue,
+			slices.Contains(unhealthy, string(c.Type)) && c.Status != corev1.ConditionFalse && !(silent && c.Status == corev1.ConditionUnknown):
 			bad = append(bad, c)
 		}
 	}

@@ -234,6 +234,16 @@ var _ = Describe("New", func() {
 			}
 			return n
 		}()}, func(*failure.Entry) {}, "KernelDeadlock"),
+		Entry("a kubelet that fell silent, which has all conditions unknown", failure.Found{Machine: Machine("m"), Node: func() *corev1.Node {
+			n := Node("m")
+			n.Status.Conditions = []corev1.NodeCondition{at("DiskPressure", "Unknown", 3), at("Ready", "Unknown", 3)}
+			return n
+		}()}, func(*failure.Entry) {}, "Ready"),
+		Entry("what a kubelet said before it fell silent", failure.Found{Machine: Machine("m"), Node: func() *corev1.Node {
+			n := Node("m")
+			n.Status.Conditions = []corev1.NodeCondition{at("DiskPressure", "True", 1), at("Ready", "Unknown", 3)}
+			return n
+		}()}, func(*failure.Entry) {}, "DiskPressure"),
 		Entry("what the Machine says of it, when the node is gone", failure.Found{Machine: Machine("m", func(m *machinev1alpha1.Machine) {
 			m.Status.Conditions = []corev1.NodeCondition{at("Ready", "False", 1)}
 		})}, func(*failure.Entry) {}, "Ready"),
