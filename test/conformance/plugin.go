@@ -244,6 +244,14 @@ func kubectlPreserve(p *Pool) {
 	p.Expect(shown).To(MatchRegexp(row(p.name, zone, nodes[1], "Released")))
 	p.gone(broken)
 
+	// Whoever may view the shoot is told why it failed, now that it is gone.
+	p.eventually(func(g Gomega) {
+		text, _ := owner.terminal("", "why", nodes[1])
+		g.Expect(text).To(And(ContainSubstring("Machine "+broken.Name), ContainSubstring("The first bad condition: Ready was Unknown (NodeStatusUnknown)"),
+			ContainSubstring("It was replaced at "), ContainSubstring("It is gone")))
+	})
+	p.Expect(owner.does("history", "--pool", p.name)).To(MatchRegexp(row(`\S+`, nodes[1], p.name, `\S+`, "Ready", "auto", "MachineFailed", "Replaced")))
+
 	// What was stored when it failed is still there.
 	_, files = operator.gathers(broken.Name, "--stored")
 	p.Expect(files["index.md"]).To(And(ContainSubstring("- The machine is Failed:Preserved."), ContainSubstring("**held**")))

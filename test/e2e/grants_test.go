@@ -21,8 +21,8 @@ func (l *life) usedGrants() {
 	l.Expect(l.Shoot.Get(l.ctx, client.ObjectKey{Name: "extensions.gardener.cloud:extension-machine-preservation:" + preservationcontroller.Name}, clusterRole)).To(Succeed())
 	l.Expect(l.Seed.Get(l.ctx, client.ObjectKey{Namespace: l.Namespace, Name: preservationcontroller.Name}, role)).To(Succeed())
 
-	// Volumes that are attached outlive no pod here: test/integration/remediation has such.
-	l.Expect(l.unused(clusterRole.Rules, l.landscape.Shoot.AuditLog).Delete("get persistentvolumes")).To(BeEmpty())
+	// Volumes that are attached outlive no pod here: test/integration/remediation has such. Nor are there more failures than a shoot may have.
+	l.Expect(l.unused(clusterRole.Rules, l.landscape.Shoot.AuditLog).Delete("get persistentvolumes", "delete machinefailures")).To(BeEmpty())
 	// Where the API server streams lists, there is only a watch.
 	l.Expect(l.unused(role.Rules, l.landscape.Seed.AuditLog).Delete("list baremetalhosts")).To(BeEmpty())
 }
