@@ -55,6 +55,8 @@ type Entry struct {
 	Decision failuresv1alpha1.Decision
 	// PowerCycled says that the host was power-cycled, OnlyPowerCycled that nothing but that made it a failure.
 	PowerCycled, OnlyPowerCycled bool
+	// Going says that the machine is being deleted: nothing is decided on it any more.
+	Going bool
 
 	// released is why the machine is kept no longer; zero as long as it is, or if it was not.
 	released reason.Reason
@@ -82,7 +84,7 @@ func Of(d *preservation.Decision, defaults facts.Timeouts, now time.Time) *Entry
 	}
 	return &Entry{
 		Name: NameOf(machine.Name, since), UID: machine.UID, Since: since, At: now.Truncate(time.Second),
-		Decision: decisionOf(d), PowerCycled: powerCycled, OnlyPowerCycled: onlyPowerCycled,
+		Decision: decisionOf(d), PowerCycled: powerCycled, OnlyPowerCycled: onlyPowerCycled, Going: machine.DeletionTimestamp != nil,
 	}
 }
 
@@ -146,10 +148,11 @@ func (e *Entry) IsOf(machine *machinev1alpha1.Machine) bool {
 	return machine.UID == e.UID || record != nil && record.FailedSince.Equal(e.Since) // it was restored
 }
 
-// Learn takes over what was decided since. The failure itself stays what it was, and what was kept and let go of was kept.
+// Learn takes over what was decided since. The failure itself stays what it was, and what was kept and let go of was kept: machine-
+// controller-manager may delete the machine before the record of that is gone.
 func (e *Entry) Learn(later *Entry) {
 	e.PowerCycled = e.PowerCycled || later.PowerCycled
-	if later.Decision.Reason != WhyUndecided.ID && (later.Decision.Kept || e.released.IsZero()) {
+	if !later.Going && (later.Decision.Kept || e.released.IsZero()) {
 		e.Decision, e.released = later.Decision, reason.Reason{}
 	}
 }

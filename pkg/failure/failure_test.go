@@ -175,12 +175,15 @@ var _ = Describe("Look", func() {
 		e := entry(kept)
 		e.Learn(later)
 		Expect(e.Decision.Kept).To(BeFalse(), "it could not be held")
-		e.Learn(&failure.Entry{Decision: failuresv1alpha1.Decision{Reason: "Undecided"}})
+		e.Learn(&failure.Entry{Going: true, Decision: failuresv1alpha1.Decision{Reason: "Undecided"}})
 		Expect(e.Decision.Reason).To(Equal("FailedTooEarly"), "what it is being deleted for was decided before")
 		e = entry(expired)
 		e.Learn(later)
 		Expect(e.Decision.Kept).To(BeTrue())
 		Expect(e.Look(nil, unhealthy, now).Reason).To(Equal("Expired"))
+		e = entry(expired)
+		e.Learn(&failure.Entry{Going: true, Decision: failuresv1alpha1.Decision{Kept: true, Cause: "auto", Reason: "MachineFailed"}})
+		Expect(e.Look(nil, unhealthy, now).Reason).To(Equal("Expired"), "it is deleted before its record is gone")
 	})
 
 	DescribeTable("whose failure it is", func(opts []MachineOption, isOf bool) {
