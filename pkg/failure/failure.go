@@ -193,6 +193,8 @@ func (e *Entry) ending(machine *machinev1alpha1.Machine) *failuresv1alpha1.Machi
 	case machine == nil:
 	case preservation.ReadRecord(machine) == nil && !preservation.ReadNotes(machine).Spent.Released.IsZero():
 		status = statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyHadItsTime)
+	case preservation.IsExpiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil: // and nobody had time to decide on it
+		status = statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyEndedNatively)
 	default:
 		status = statusOf(failuresv1alpha1.OutcomeDeleted, preservation.WhyDeleted)
 	}

@@ -127,6 +127,7 @@ var _ = Describe("Look", func() {
 	kept := func(*failure.Entry) {}
 	notKept := func(e *failure.Entry) { e.Decision = failuresv1alpha1.Decision{Reason: "NoPlace"} }
 	expired := func(e *failure.Entry) { e.Release(preservation.WhyExpired) }
+	stopped := func(m *machinev1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil }
 	look := func(opts ...MachineOption) *facts.Member {
 		return &facts.Member{Machine: Machine("m", opts...), Node: Node("m")}
 	}
@@ -154,6 +155,10 @@ var _ = Describe("Look", func() {
 		Entry("T8: kept until it expired", expired, []*facts.Member{look(failed), look(Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "Expired"),
 		Entry("T8: let go of before a restart", kept, []*facts.Member{look(failed, released, Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "HadItsTime"),
 		Entry("T10: kept, and deleted by somebody", kept, []*facts.Member{look(keptFailed("auto"), Deleted(now)), look(Deleted(now), released), nil}, failuresv1alpha1.OutcomeDeleted, "Deleted"),
+		Entry("R4: ended by machine-controller-manager >= 0.62, which saw the request first", kept,
+			[]*facts.Member{look(keptFailed("auto"), ExpiryInStatus(expiry), stopped, Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "EndedNatively"),
+		Entry("T10: kept by machine-controller-manager >= 0.62, and deleted by somebody", kept,
+			[]*facts.Member{look(keptFailed("auto"), ExpiryInStatus(expiry), Deleted(now)), nil}, failuresv1alpha1.OutcomeDeleted, "Deleted"),
 		Entry("kept, and gone without anybody seeing it", kept, []*facts.Member{nil}, failuresv1alpha1.OutcomeDeleted, "Unseen"),
 		Entry("X10: power-cycled only, and gone", func(e *failure.Entry) { notKept(e); e.OnlyPowerCycled = true }, []*facts.Member{nil}, failuresv1alpha1.OutcomeDeleted, "Unseen"),
 	)
