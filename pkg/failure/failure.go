@@ -174,7 +174,7 @@ func (e *Entry) Look(m *facts.Member, unhealthy []string, now time.Time) *failur
 	switch {
 	case m.Machine.DeletionTimestamp != nil:
 		if e.ends == nil { // what the first look finds there may be gone with the next
-			e.ends = e.ending(m.Machine)
+			e.ends = e.ending(m)
 		}
 	case m.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineRunning && !underWay && (record == nil || !record.Failed) && facts.IsHealthy(*m, unhealthy):
 		return e.ended(statusOf(failuresv1alpha1.OutcomeRecovered, preservation.WhyHealthyAgain), now)
@@ -182,23 +182,36 @@ func (e *Entry) Look(m *facts.Member, unhealthy []string, now time.Time) *failur
 	return nil
 }
 
-// ending returns why a machine is deleted, nil for one that is gone.
-func (e *Entry) ending(machine *machinev1alpha1.Machine) *failuresv1alpha1.MachineFailureStatus {
+// ending returns why a machine is deleted, nil for one that is gone. What nobody had time to decide on, machine-controller-manager >= 0.62
+// has ended by itself: with its next write it clears the expiry of any machine that is being deleted.
+func (e *Entry) ending(m *facts.Member) *failuresv1alpha1.MachineFailureStatus {
 	status := statusOf(failuresv1alpha1.OutcomeDeleted, WhyUnseen)
 	switch {
 	case !e.released.IsZero():
 		status = statusOf(failuresv1alpha1.OutcomeReplaced, e.released)
 	case !e.Decision.Kept && !e.OnlyPowerCycled:
 		status = failuresv1alpha1.MachineFailureStatus{Outcome: failuresv1alpha1.OutcomeReplaced, Reason: e.Decision.Reason, Text: e.Decision.Text}
-	case machine == nil:
-	case preservation.ReadRecord(machine) == nil && !preservation.ReadNotes(machine).Spent.Released.IsZero():
-		status = statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyHadItsTime)
-	case preservation.IsExpiryInStatus(machine) && machine.Status.CurrentStatus.PreserveExpiryTime == nil: // and nobody had time to decide on it
-		status = statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyEndedNatively)
+	case m == nil:
 	default:
-		status = statusOf(failuresv1alpha1.OutcomeDeleted, preservation.WhyDeleted)
+		status = endingOf(m)
 	}
 	return &status
+}
+
+// endingOf returns why a machine is deleted that was kept.
+func endingOf(m *facts.Member) failuresv1alpha1.MachineFailureStatus {
+	record, current := preservation.ReadRecord(m.Machine), m.Machine.Status.CurrentStatus
+	switch {
+	case record == nil && !preservation.ReadNotes(m.Machine).Spent.Released.IsZero():
+		return statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyHadItsTime)
+	case record != nil && !record.Expiry().After(m.Machine.DeletionTimestamp.Time):
+		return statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyExpired)
+	case preservation.RequestOf(*m, v1alpha1.DefaultMaxMachinePreserveTimeout).Value == v1alpha1.RequestFalse:
+		return statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyStopped)
+	case preservation.IsExpiryInStatus(m.Machine) && current.PreserveExpiryTime == nil && current.Phase == machinev1alpha1.MachineFailed:
+		return statusOf(failuresv1alpha1.OutcomeReplaced, preservation.WhyEndedNatively)
+	}
+	return statusOf(failuresv1alpha1.OutcomeDeleted, preservation.WhyDeleted)
 }
 
 func statusOf(outcome failuresv1alpha1.Outcome, why reason.Reason) failuresv1alpha1.MachineFailureStatus {

@@ -127,6 +127,7 @@ var _ = Describe("Look", func() {
 	kept := func(*failure.Entry) {}
 	notKept := func(e *failure.Entry) { e.Decision = failuresv1alpha1.Decision{Reason: "NoPlace"} }
 	expired := func(e *failure.Entry) { e.Release(preservation.WhyExpired) }
+	const preserve = "node.machine.sapcloud.io/preserve"
 	stopped := func(m *machinev1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil }
 	look := func(opts ...MachineOption) *facts.Member {
 		return &facts.Member{Machine: Machine("m", opts...), Node: Node("m")}
@@ -155,8 +156,14 @@ var _ = Describe("Look", func() {
 		Entry("T8: kept until it expired", expired, []*facts.Member{look(failed), look(Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "Expired"),
 		Entry("T8: let go of before a restart", kept, []*facts.Member{look(failed, released, Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "HadItsTime"),
 		Entry("T10: kept, and deleted by somebody", kept, []*facts.Member{look(keptFailed("auto"), Deleted(now)), look(Deleted(now), released), nil}, failuresv1alpha1.OutcomeDeleted, "Deleted"),
-		Entry("R4: ended by machine-controller-manager >= 0.62, which saw the request first", kept,
-			[]*facts.Member{look(keptFailed("auto"), ExpiryInStatus(expiry), stopped, Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "EndedNatively"),
+		Entry("T8: ended by machine-controller-manager >= 0.62, which was first", kept,
+			[]*facts.Member{look(keptFailed("auto"), ExpiryInStatus(expiry), stopped, Phase(machinev1alpha1.MachineFailed, now), Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "EndedNatively"),
+		Entry("R4: somebody forbids to keep it, and machine-controller-manager was first", kept,
+			[]*facts.Member{look(keptFailed("auto"), Annotation(preserve, "false"), Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "Stopped"),
+		Entry("T8: its time is over, and machine-controller-manager was first", kept,
+			[]*facts.Member{look(failed, Preserved("Failed:Preserved", "auto", now), Deleted(now)), nil}, failuresv1alpha1.OutcomeReplaced, "Expired"),
+		Entry("T10: deleted by somebody, of which machine-controller-manager has taken note", kept,
+			[]*facts.Member{look(keptFailed("auto"), ExpiryInStatus(expiry), stopped, Phase(machinev1alpha1.MachineTerminating, now), Deleted(now)), nil}, failuresv1alpha1.OutcomeDeleted, "Deleted"),
 		Entry("T10: kept by machine-controller-manager >= 0.62, and deleted by somebody", kept,
 			[]*facts.Member{look(keptFailed("auto"), ExpiryInStatus(expiry), Deleted(now)), nil}, failuresv1alpha1.OutcomeDeleted, "Deleted"),
 		Entry("kept, and gone without anybody seeing it", kept, []*facts.Member{nil}, failuresv1alpha1.OutcomeDeleted, "Unseen"),
