@@ -24,7 +24,6 @@ var defects = []defect{
 	{"P1: the share has no end", domain + "distribute.go", "case share != nil && p.used+p.leaving < *share:", "case share != nil:"},
 	{"P1: a machine that fails again asks for no place", domain + "ongoing.go", "d.claims = !d.asked && d.Target.HasPlace(now)", "d.claims = d.asked && d.Target.HasPlace(now)"},
 	{"P3: a rolling update does not matter", domain + "decide.go", "d.rolling = g.Rollout && ", "d.rolling = false && "},
-	{"P4: hibernation does not matter", domain + "decide.go", "case g.Replicas == 0: // P4", "case g.Replicas < 0:"},
 	{"P5: a protection that somebody took away is not put back", domain + "steps.go", "		if marks {\n			steps = append(steps, protection(d, now))", "		if marks && (d.Current == nil || d.Current.Failed != d.Target.Failed || d.Current.Provisional) {\n			steps = append(steps, protection(d, now))"},
 	{"P6: what operators edit in the status is not read", domain + "record.go", "inStatus != nil && IsExpiryInStatus(machine) {\n		expiry", "inStatus == nil && IsExpiryInStatus(machine) {\n		expiry"},
 	{"P6: another timeout goes for what is kept already", domain + "ongoing.go", "if claim.Expiry.IsZero() { // made", "if claim.Expiry.IsZero() || a.work == nil && g.Timeout < 2*time.Hour { // made"},
