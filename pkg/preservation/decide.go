@@ -155,6 +155,8 @@ type Decision struct {
 	outlast time.Time
 	// left says that what machine-controller-manager preserves by itself is left to it.
 	left bool
+	// nodeGoes says that the Node is left as it is, because machine-controller-manager is to take it away with its machine.
+	nodeGoes bool
 }
 
 // Decide returns a decision for each member of the group, in their order. It depends on nothing but its arguments: the
@@ -168,9 +170,11 @@ func Decide(g Group, now time.Time) []Decision {
 	}
 	distribute(g, decisions, now)
 	for i := range decisions {
-		if d := &decisions[i]; d.Machine.DeletionTimestamp == nil {
+		d := &decisions[i]
+		if d.Machine.DeletionTimestamp == nil {
 			d.settleSpans(g, now)
 		}
+		d.nodeGoes = !g.Disabled && d.leavesNode()
 	}
 	return decisions
 }
@@ -291,6 +295,17 @@ func (d *Decision) autoPreservedNatively() bool {
 // hadItsTime says that the machine was let go of to be terminated, and is not healthy since (T8).
 func (d *Decision) hadItsTime() bool {
 	return d.Current == nil && !d.notes.Spent.Released.IsZero() && !d.recovered()
+}
+
+// leavesNode says that a failed machine has had its time, and that what is on its Node can go with the Node: the taint keeps
+// pods away until then, and machine-controller-manager terminates the machine whatever its Node asks for, because the expiry has
+// passed. If the machine gets well first, or somebody asks anew, the Node is cleaned all the same.
+func (d *Decision) leavesNode() bool {
+	if d.Current == nil {
+		return d.hadItsTime() && d.notes.NodeUncleaned && !d.Request.explicit()
+	}
+	return d.Rule == RuleReleaseFailed && d.Why.ID == WhyExpired.ID && !d.healthy &&
+		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning
 }
 
 // nativeExpiry returns the expiry of a preservation that machine-controller-manager >= 0.62 began by itself, at a person's

@@ -41,8 +41,8 @@ type Notes struct {
 	SetAside string `json:"setAside,omitempty"`
 	// ReplacedPriority is the value of AnnotationMachinePriority that the release puts back, "" for none; nil if nothing was replaced (P2).
 	ReplacedPriority *string `json:"replacedPriority,omitempty"`
-	// NodeUncleaned says that a preservation ended without its traces being removed from the Node, because a webhook of the shoot denied
-	// it, until they are removed (P14).
+	// NodeUncleaned says that a preservation ended without its traces being removed from the Node, until they are removed: because a
+	// webhook of the shoot denied it (P14), or because the Node is to go with its machine (T8).
 	NodeUncleaned bool `json:"nodeUncleaned,omitempty"`
 	// Spent is what has had its time.
 	Spent Spent `json:"spent,omitzero"`

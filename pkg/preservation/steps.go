@@ -40,7 +40,7 @@ func Steps(holder Holder, d Decision, timeouts facts.Timeouts, now time.Time) []
 			steps = append(steps, condition(holder, d, now))
 		}
 		return steps
-	case d.left:
+	case d.left, d.nodeGoes && d.Current == nil:
 		return nil
 	case d.Machine.DeletionTimestamp != nil:
 		steps = append(cleanNode(d, now), intent.Write{Before: d.Machine, AfterAll: true, Record: true, Lock: true, Edit: intent.Edit(dropRecord)})
@@ -144,6 +144,10 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 	// A request may have been written anew, and the list of taints is replaced as a whole.
 	_, restores := setAside(d.Machine, true)
 	lock := isTainted(d.Node) || d.ConsumeRequest || restores || d.forgedFailed()
+	tell := intent.Write{Before: d.Node, Status: true, Edit: intent.Edit(func(node *corev1.Node) { setReleased(node, now) })}
+	if d.nodeGoes {
+		return []intent.Write{tell}
+	}
 	return []intent.Write{
 		{Before: d.Node, Lock: lock, Edit: intent.Edit(func(node *corev1.Node) {
 			// During an update of the MachineDeployment the protection is machine-controller-manager's, which removes it from
@@ -157,14 +161,17 @@ func cleanNode(d Decision, now time.Time) []intent.Write {
 				consume(node.Annotations)
 			}
 		})},
-		{Before: d.Node, Status: true, Edit: intent.Edit(func(node *corev1.Node) { setReleased(node, now) })},
+		tell,
 	}
 }
 
-// unconsumed returns the request on the Node that has had its time and cannot be deleted there, empty for none.
+// leavesTraces says that what a preservation wrote on the Node stays there when it ends.
+func (d *Decision) leavesTraces() bool { return d.NodeDenied || d.nodeGoes }
+
+// unconsumed returns the request on the Node that has had its time and stays there, empty for none.
 func (d *Decision) unconsumed() string {
 	switch {
-	case !d.NodeDenied:
+	case !d.leavesTraces():
 		return ""
 	case d.ConsumeRequest && d.Request.OnNode && d.Request.explicit():
 		return d.Request.Value

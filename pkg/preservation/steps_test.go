@@ -237,6 +237,60 @@ var _ = Describe("Steps", func() {
 				Expect(PreservedCondition(m.Node)).To(HaveField("Status", corev1.ConditionFalse))
 			})
 
+			Describe("T8: a failed machine that has had its time", func() {
+				var m facts.Member
+				BeforeEach(func() {
+					m = facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady, NodeAnnotation(preserve, "when-failed"))}
+					carryOut(holder, &m, now)
+					Phase(machinev1alpha1.MachineFailed, now)(m.Machine)
+					Expect(carryOut(holder, &m, expiry)).To(Equal([]string{"node/status", "machine"}))
+				})
+
+				It("should leave its node tainted for machine-controller-manager to take away, and tell that it is released", func() {
+					Expect(carryOut(holder, &m, expiry.Add(time.Minute))).To(BeEmpty())
+					Expect(ReadRecord(m.Machine)).To(BeNil())
+					Expect(m.Node.Spec.Taints).To(HaveLen(1))
+					Expect(PreservedCondition(m.Node)).To(HaveField("Status", corev1.ConditionFalse))
+					Expect(RequestOf(m, 336*time.Hour).Value).To(BeEmpty(), "the request has had its time, too")
+					Deleted(expiry)(m.Machine)
+					Expect(carryOut(holder, &m, expiry)).To(BeEmpty())
+				})
+
+				DescribeTable("should have its node cleaned all the same", func(change func()) {
+					change()
+					Expect(carryOut(holder, &m, expiry.Add(time.Minute))).To(ContainElement("node"))
+					Expect(m.Node.Spec.Taints).To(BeEmpty())
+					Expect(m.Node.Annotations).NotTo(HaveKey(disabled))
+					Expect(carryOut(holder, &m, expiry.Add(time.Minute))).To(BeEmpty())
+				},
+					Entry("when it gets well first", func() {
+						m.Node.Status.Conditions = Node("m").Status.Conditions
+						Phase(machinev1alpha1.MachineRunning, expiry)(m.Machine)
+					}),
+					Entry("when somebody asks anew", func() { m.Node.Annotations[preserve] = "true" }),
+				)
+			})
+
+			It("T8: should clean the node of a failed machine that is let go of before its time", func() {
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+				carryOut(holder, &m, now)
+				m.Node.Annotations[preserve] = "false"
+				carryOut(holder, &m, now.Add(time.Minute))
+				Expect(m.Node.Spec.Taints).To(BeEmpty())
+			})
+
+			It("P10: should clean the node of a machine that has had its time where the extension is disabled", func() {
+				m := facts.Member{Machine: Machine("m", failing), Node: Node("m", NotReady)}
+				carryOut(holder, &m, now)
+				carryOut(holder, &m, expiry)
+				Expect(m.Node.Spec.Taints).To(HaveLen(1))
+				g := Group{Holder: holder, Timeout: 72 * time.Hour, MaxTimeout: 336 * time.Hour, Pool: facts.Pool{Replicas: 3}, Timeouts: timeouts, Disabled: true, Members: []facts.Member{m}}
+				for _, step := range Steps(holder, Decide(g, expiry)[0], timeouts, expiry) {
+					Make(step, &m)
+				}
+				Expect(m.Node.Spec.Taints).To(BeEmpty())
+			})
+
 			It("T3: should delete the request from the node and the machine on expiry", func() {
 				m := facts.Member{Machine: Machine("m", Annotation(preserve, "now")), Node: Node("m", NodeAnnotation(preserve, "now"), NodeAnnotation(timeout, "1h"))}
 				carryOut(holder, &m, now)
