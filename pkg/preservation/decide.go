@@ -174,7 +174,9 @@ func Decide(g Group, now time.Time) []Decision {
 		if d.Machine.DeletionTimestamp == nil {
 			d.settleSpans(g, now)
 		}
-		d.nodeGoes = !g.Disabled && d.leavesNode()
+		if d.nodeGoes = !g.Disabled && d.leavesNode(now); d.nodeGoes && d.Current == nil {
+			d.lookAt(d.notes.Spent.Released.Add(nodePatience))
+		}
 	}
 	return decisions
 }
@@ -297,12 +299,15 @@ func (d *Decision) hadItsTime() bool {
 	return d.Current == nil && !d.notes.Spent.Released.IsZero() && !d.recovered()
 }
 
+// nodePatience is for how long a Node is left as it is, because it is to go with its machine.
+const nodePatience = 5 * time.Minute
+
 // leavesNode says that a failed machine has had its time, and that what is on its Node can go with the Node: the taint keeps
 // pods away until then, and machine-controller-manager terminates the machine whatever its Node asks for, because the expiry has
-// passed. If the machine gets well first, or somebody asks anew, the Node is cleaned all the same.
-func (d *Decision) leavesNode() bool {
+// passed. If the machine gets well first, somebody asks anew, or the Node does not go, it is cleaned all the same.
+func (d *Decision) leavesNode(now time.Time) bool {
 	if d.Current == nil {
-		return d.hadItsTime() && d.notes.NodeUncleaned && !d.Request.explicit()
+		return d.hadItsTime() && d.notes.NodeUncleaned && !d.Request.explicit() && now.Before(d.notes.Spent.Released.Add(nodePatience))
 	}
 	return d.Rule == RuleReleaseFailed && d.Why.ID == WhyExpired.ID && !d.healthy &&
 		d.Machine.Status.CurrentStatus.Phase != machinev1alpha1.MachineRunning

@@ -256,19 +256,25 @@ var _ = Describe("Steps", func() {
 					Expect(carryOut(holder, &m, expiry)).To(BeEmpty())
 				})
 
-				DescribeTable("should have its node cleaned all the same", func(change func()) {
+				DescribeTable("should have its node cleaned all the same", func(change func(), after time.Duration) {
 					change()
-					Expect(carryOut(holder, &m, expiry.Add(time.Minute))).To(ContainElement("node"))
+					Expect(carryOut(holder, &m, expiry.Add(after))).To(ContainElement("node"))
 					Expect(m.Node.Spec.Taints).To(BeEmpty())
 					Expect(m.Node.Annotations).NotTo(HaveKey(disabled))
-					Expect(carryOut(holder, &m, expiry.Add(time.Minute))).To(BeEmpty())
+					Expect(carryOut(holder, &m, expiry.Add(after))).To(BeEmpty())
 				},
 					Entry("when it gets well first", func() {
 						m.Node.Status.Conditions = Node("m").Status.Conditions
 						Phase(machinev1alpha1.MachineRunning, expiry)(m.Machine)
-					}),
-					Entry("when somebody asks anew", func() { m.Node.Annotations[preserve] = "true" }),
+					}, time.Minute),
+					Entry("when somebody asks anew", func() { m.Node.Annotations[preserve] = "true" }, time.Minute),
+					Entry("when it does not go", func() {}, 5*time.Minute),
+					Entry("when the machine is deleted, and it does not go", func() { Deleted(expiry)(m.Machine) }, 5*time.Minute),
 				)
+
+				It("should be looked at when its node is to be gone", func() {
+					Expect(decideAt(holder, m, expiry.Add(time.Minute)).Next).To(Equal(expiry.Add(5 * time.Minute)))
+				})
 			})
 
 			It("T8: should clean the node of a failed machine that is let go of before its time", func() {
