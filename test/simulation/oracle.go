@@ -136,6 +136,7 @@ func (o *oracle) ask(name, value string, onNode bool) {
 	defer o.mutex.Unlock()
 	s := o.subject(name)
 	s.asked, s.askedAt = true, time.Now()
+	s.onMachine, s.withdrawn = s.onMachine || !onNode, value == ""
 	s.happens(rules.Touched)
 	switch {
 	case value == v1alpha1.RequestFalse:

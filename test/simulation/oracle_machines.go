@@ -35,6 +35,8 @@ type subject struct {
 	keptSince, placed time.Time
 	// askedAt is when a person has last asked for anything.
 	askedAt time.Time
+	// onMachine says that a person has asked for something on the Machine, withdrawn that what was asked for last is withdrawn.
+	onMachine, withdrawn bool
 	// kept and maintained are from when on the time is counted for which people and the share, and maintenances, may keep it.
 	kept, maintained count
 	failure          failure
@@ -347,6 +349,8 @@ func (o *oracle) lookAtRequest(name string, s *subject) {
 		o.blame("T1", "%s is asked for, and not kept", name)
 	case request == v1alpha1.RequestFalse && s.record.Kept && !s.record.IsWorkedOn(time.Now().Add(-soon)):
 		o.blame("T3", "%s is kept, and nobody may", name)
+	case s.withdrawn && !s.onMachine && len(s.record.Claims) == 1 && !s.record.Claims[v1alpha1.CauseNow].IsZero():
+		o.blame("T3", "%s is kept because somebody asks for it, who has withdrawn that", name)
 	}
 }
 
