@@ -201,7 +201,7 @@ func (o *oracle) checkRecord(s *subject, was rules.Machine, change *Change) {
 	case s.record.Kept && s.record.Expiry.After(was.Expiry.Add(time.Second)) && !again:
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.Expiry.Format(time.DateTime), was.Expiry.Format(time.DateTime))
 	case !s.record.Kept:
-		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second}, o.But(rules.ScaledDown)) // that takes machines, and lets none go
+		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second, Full: len(o.places(false)) >= o.share}, o.But(rules.ScaledDown)) // that takes machines, and lets none go
 		o.judge(change.name, v)
 	}
 }
