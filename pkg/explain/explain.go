@@ -357,8 +357,7 @@ func (e *explanation) drain(node *corev1.Node, target *preservation.Record, time
 	if c == nil || c.Status != corev1.ConditionTrue {
 		return
 	}
-	said, _ := preservation.ReadCondition(c)
-	said = strings.TrimSpace(strings.TrimPrefix(said, machinev1alpha1.PreservedNodeDrainSuccessful))
+	said := strings.TrimSpace(strings.TrimPrefix(preservation.ReadCondition(c).Drain, machinev1alpha1.PreservedNodeDrainSuccessful))
 	if said = printable(said); said != "" {
 		said = " " + said
 	}

@@ -5,6 +5,7 @@
 package explain_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -34,9 +35,9 @@ var (
 )
 
 // shown are the conditions of a node whose machine is kept.
-func shown(reason, drain string, until time.Time) NodeOption {
+func shown(cause, reason, drain string, until time.Time) NodeOption {
 	return func(n *corev1.Node) {
-		Condition(v1alpha1.ConditionPreserved, corev1.ConditionTrue, reason, drain+"Machine preserved until "+until.Format(time.RFC3339)+".")(n)
+		Condition(v1alpha1.ConditionPreserved, corev1.ConditionTrue, reason, fmt.Sprintf("%sMachine preserved until %s (cause %s, reason %s).", drain, until.Format(time.RFC3339), cause, preservation.WhyBegun(cause).ID))(n)
 		preservation.PreservedCondition(n).LastTransitionTime = metav1.NewTime(now.Add(-time.Hour))
 	}
 }
@@ -146,7 +147,7 @@ var (
 		return []MachineOption{Phase(unknown, failedAt.Add(-10*time.Minute)), Preserved("Failed:Preserved", cause, expiry), Annotation("machine-preservation.extensions.gardener.cloud/share", "1")}
 	}
 	heldNode = func(reason, drain string) []NodeOption {
-		return []NodeOption{notReadySince(failedAt.Add(-10 * time.Minute)), Taint(v1alpha1.TaintPreserved, failedAt), shown(reason, drain, expiry)}
+		return []NodeOption{notReadySince(failedAt.Add(-10 * time.Minute)), Taint(v1alpha1.TaintPreserved, failedAt), shown("auto", reason, drain, expiry)}
 	}
 	// failed is a machine whose deadline has passed.
 	failed = []MachineOption{Phase(unknown, now.Add(-10*time.Minute))}
@@ -166,9 +167,9 @@ var situations = map[string]situation{
 		func(m *machinev1alpha1.Machine) { delete(m.Labels, "node") }}, noNode: true},
 	"recovered": {machine: append(held("auto"), Phase(running, now)), node: append(heldNode("Drained", "Preserved node drained successfully. "), Condition(corev1.NodeReady, corev1.ConditionTrue, "", ""))},
 	"expired": {machine: append(held("when-failed"), Preserved("Failed:Preserved", "when-failed", now)), node: append(heldNode("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. "),
-		shown("PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
+		shown("when-failed", "PodsKept", "Preserved node drained successfully. Pods: 1 kept as they use volumes and the VM may still run them. ", now), NodeAnnotation(v1alpha1.AnnotationPreserve, "when-failed"))},
 	"maintenance": {machine: []MachineOption{Preserved("Running:Preserved", "maintenance", now.Add(23*time.Hour)), Annotation(NoteMaintainedSince, now.Add(-time.Hour).Format(time.RFC3339))},
-		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
+		node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationMaintenance, now.Add(-time.Hour).Format(time.RFC3339)), shown("maintenance", "Preserved", "", now.Add(23*time.Hour))}, args: []string{"--node-maintenance"},
 		change: func(s *observed.Snapshot) {
 			s.Shoot.HasMaintenances = true
 			s.Shoot.Maintenances = []maintenancev1alpha1.NodeMaintenance{{
@@ -178,7 +179,7 @@ var situations = map[string]situation{
 			}}
 		}},
 	"remediation": {machine: append(held("remediation"), Annotation(v1alpha1.AnnotationRemediation, expiry.Format(time.RFC3339)), Annotation(NoteRemediatedUntil, expiry.Format(time.RFC3339))),
-		node: append([]NodeOption{notReadySince(failedAt), shown("Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
+		node: append([]NodeOption{notReadySince(failedAt), shown("remediation", "Preserved", "", expiry)}, Condition(corev1.NodeConditionType(v1alpha1.ConditionPowerCycle), corev1.ConditionTrue, "PoweringOff", "The host is asked to be off.")), args: []string{"--power-cycle"}},
 	"dry-run": {machine: append(held("auto"), Annotation(v1alpha1.AnnotationPowerCycleRecord, `{"asked":"`+failedAt.Format(time.RFC3339)+`","dryRun":"`+failedAt.Add(time.Minute).Format(time.RFC3339)+`"}`)),
 		node: heldNode("Drained", "Preserved node drained successfully. "), args: []string{"--power-cycle"},
 		change: func(s *observed.Snapshot) {
@@ -190,10 +191,10 @@ var situations = map[string]situation{
 		told: told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved until " + expiry.Format(time.RFC3339) + " as it is in quarantine (cause quarantine)"}},
 
 	"ordinary": {},
-	"asked":    {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
+	"asked":    {machine: []MachineOption{Preserved("Running:Preserved", "now", expiry)}, node: []NodeOption{NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("now", "Preserved", "", expiry)}, deployment: []DeploymentOption{Share("0")}},
 	"asked-about-to-fail": {machine: []MachineOption{Phase(unknown, now.Add(-10*time.Minute+10*time.Second)), HeldUntil(now.Add(10*time.Second), "now", expiry),
 		Annotation(NoteClaims, "now="+now.Add(time.Hour).Format(time.RFC3339)+",auto?="+expiry.Format(time.RFC3339)), Annotation(v1alpha1.AnnotationPhase, "Unknown:Preserved"), Annotation(NoteShare, "1"), Annotation(NotePreservedSince, now.Format(time.RFC3339))},
-		node: []NodeOption{notReadySince(now.Add(-10*time.Minute + 10*time.Second)), NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("Preserved", "", expiry)}},
+		node: []NodeOption{notReadySince(now.Add(-10*time.Minute + 10*time.Second)), NodeAnnotation(v1alpha1.AnnotationPreserve, "now"), shown("now", "Preserved", "", expiry)}},
 	"unhealthy": {machine: []MachineOption{Phase(unknown, now.Add(-2*time.Minute))}, node: []NodeOption{notReadySince(now.Add(-3 * time.Minute))}},
 	"deleted":   {machine: []MachineOption{Deleted(now.Add(-time.Minute))}},
 	"no-share":  {machine: failed, node: deadly, deployment: []DeploymentOption{Share("0")}},
@@ -288,30 +289,26 @@ var _ = Describe("Explain", func() {
 		Entry("a newer one", told{"MachinePreserved", "InQuarantine", "Machine is Failed:Preserved as it is so (cause quarantine)"}),
 	)
 
-	DescribeTable("M12, X10: should not take who worked on a machine in passing for why it is kept", func(by told) {
-		explained := func(more ...eventsv1.Event) (others []Sentence) {
-			s := situations["held-by-share"].snapshot("")
-			s.Seed = nil
-			s.Shoot.Events = append(s.Shoot.Events, more...)
-			sentences, err := Explain(s, "m", now)
-			Expect(err).NotTo(HaveOccurred())
-			return slices.DeleteFunc(sentences, func(s Sentence) bool { return s.Topic == Why })
-		}
-		Expect(explained(event("Node", "m", by, now))).To(Equal(explained()))
-	},
-		Entry("a maintenance", told{"MachinePreserved", "UnderMaintenance", "Somebody works on it"}),
-		Entry("a power cycle", told{"MachinePreserved", "PowerCycle", "Its host is power-cycled"}),
-	)
-
-	It("should know by an Event that somebody has asked for a machine whose node does not show it", func() {
-		s := situations["held-by-share"]
-		s.told = told{"PreservedMachineFailed", "MachineFailed", "It failed"}
-		snapshot := s.snapshot("")
+	DescribeTable("P11: should know by the condition why a machine is kept", func(told, text string, opts ...NodeOption) {
+		snapshot := situations["held-by-share"].snapshot("")
 		snapshot.Seed = nil
+		node := snapshot.Shoot.Node("m")
+		condition := preservation.PreservedCondition(node)
+		condition.Message, _, _ = strings.Cut(condition.Message, " (cause ")
+		condition.Message += told
+		for _, opt := range opts {
+			opt(node)
+		}
 		sentences, err := Explain(snapshot, "m", now)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Text", "Just now: "+preservation.WhyRequestWithdrawn.Text+"."))), "nobody does any more")
-	})
+		Expect(sentences).To(ContainElement(And(HaveField("Topic", Why), HaveField("Text", text))))
+		Expect(sentences).NotTo(ContainElement(HaveField("Text", HavePrefix("Just now:"))))
+	},
+		Entry("an operator asked for it, which the node does not show", " (cause now, reason AskedFor).", "It is kept because it was asked for (cause now)."),
+		Entry("it was asked for in case it fails, and the node carries the hold", " (cause when-failed, reason AskedInCase).",
+			"It is kept because it was asked for in case the machine fails (cause when-failed).", NodeAnnotation(v1alpha1.AnnotationPreserve, "now")),
+		Entry("nobody asked for it", " (cause auto, reason MachineFailed).", "It is kept because the machine failed (cause auto)."),
+	)
 
 	It("should say nothing that a terminal obeys", func() {
 		known := situations["ordinary"].snapshot("health-timer")

@@ -133,7 +133,7 @@ var _ = Describe("The page on a failure", func() {
 				f.Spec.Decision.Reason, f.Spec.Decision.Text = preservation.WhyNoShare.ID, preservation.WhyNoShare.Text
 			}), func() *observed.Snapshot { return thereNow() }),
 		Entry("of one that is kept", "why-kept.txt", EntryOf("m", now.Add(-time.Hour), WasKept("auto")), func() *observed.Snapshot {
-			known := thereNow(*Node("m", notReadySince(now.Add(-70*time.Minute)), shown("Drained", "", now.Add(time.Hour)), Taint("node.machine.sapcloud.io/preserved", now.Add(-time.Hour))))
+			known := thereNow(*Node("m", notReadySince(now.Add(-70*time.Minute)), shown("auto", "Drained", "", now.Add(time.Hour)), Taint("node.machine.sapcloud.io/preserved", now.Add(-time.Hour))))
 			known.Shoot.Events = []eventsv1.Event{event("Node", "m", told{"MachinePreserved", "MachineFailed", "Machine is Failed:Preserved until tomorrow."}, now.Add(-59*time.Minute)),
 				event("Node", "m", told{"MachinePreserved", "AskedFor", "It was asked for long before."}, now.Add(-2*time.Hour))}
 			return known

@@ -38,10 +38,14 @@ func (e *explanation) explainNode() {
 		if _, tainted := preservation.TaintedSince(node); tainted {
 			e.say(Why, preservation.RuleFail, "The machine failed: the node has taint %s, and takes no further pods.", v1alpha1.TaintPreserved)
 		}
-		if _, until := preservation.ReadCondition(c); until.IsZero() {
+		told := preservation.ReadCondition(c)
+		if told.Cause != "" {
+			e.say(Why, told.Why.Rule, "It is kept because %s (cause %s).", told.Why.Text, told.Cause)
+		}
+		if told.Until.IsZero() {
 			e.say(Unknown, "", "Until when it is kept: the condition does not say so.")
 		} else {
-			e.untilThen(until)
+			e.untilThen(told.Until)
 		}
 	default:
 		e.say(Why, "P11", "The machine of node %s is not kept any longer: condition %s is %s since %s.", node.Name, v1alpha1.ConditionPreserved, c.Status, e.at(c.LastTransitionTime.Time))
@@ -76,10 +80,6 @@ func (e *explanation) guess() {
 			machine.Annotations[v1alpha1.AnnotationExpiryTime] = e.world.now.Add(v1alpha1.DefaultMachinePreserveTimeout).UTC().Format(time.RFC3339)
 			preservation.DropClaims(machine)
 		}
-		if cause := e.causeTold(); cause != "" && cause != record.Cause() {
-			machine.Annotations[v1alpha1.AnnotationCause] = cause
-			preservation.DropClaims(machine)
-		}
 	}
 	e.world.group = settings.group
 	e.world.group.Holder = preservation.HealthTimer{}
@@ -87,16 +87,6 @@ func (e *explanation) guess() {
 	e.world.group.Replicas = 1
 	e.world.group.Members = []facts.Member{{Machine: machine, Node: e.node}}
 	e.world.guessed, e.world.placeUnknown = true, true
-}
-
-// causeTold returns why the machine of the node is kept, as the Events say; empty if they do not.
-func (e *explanation) causeTold() string {
-	for _, event := range slices.Backward(e.events(nil)) {
-		if cause, changes := preservation.CauseTold(event.Reason, event.Action); changes {
-			return cause
-		}
-	}
-	return ""
 }
 
 // events returns those about the preservation of the node's machine, the last one last.

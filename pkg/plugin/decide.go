@@ -292,6 +292,5 @@ func shownUntil(node *corev1.Node) time.Time {
 	if c == nil {
 		return time.Time{}
 	}
-	_, until := preservation.ReadCondition(c)
-	return until
+	return preservation.ReadCondition(c).Until
 }

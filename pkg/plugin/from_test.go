@@ -49,7 +49,7 @@ var _ = Describe("A bundle of evidence", func() {
 			Note: "Machine is Failed:Preserved until 2026-03-02T13:00:00Z as the machine failed (cause auto)",
 		}
 		return []client.Object{
-			Node(name, in("a", "z1"), failedNode, preservedNode("DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: budget db. "), func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"x"}}} }),
+			Node(name, in("a", "z1"), failedNode("auto"), preservedNode("auto", "DrainBlocked", "Pods: 1 terminating; blocked: namespace shop: budget db. "), func(n *corev1.Node) { n.Status.Images = []corev1.ContainerImage{{Names: []string{"x"}}} }),
 			Node("node-2", in("a", "z1")), pod("web"), pod("db"), event,
 			&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}}},
 		}

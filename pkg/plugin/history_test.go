@@ -39,7 +39,7 @@ func ledgerObjects() []client.Object {
 		deadlock = Bad("KernelDeadlock", "DockerHung", "task docker:20744 blocked for more than 120 seconds.")
 	)
 	return []client.Object{
-		Node("node-2", in("a", "z1"), notReadySince(ago(50*time.Minute)), Taint(drained, Start), preservedNode("Drained", "")),
+		Node("node-2", in("a", "z1"), notReadySince(ago(50*time.Minute)), Taint(drained, Start), preservedNode("auto", "Drained", "")),
 		Node("node-5", in("a", "z1")),
 		EntryOf("node-2", ago(40*time.Minute), OnHost("bmh-2"), WasKept("auto")),
 		EntryOf("node-1", ago(2*time.Hour), OnHost("bmh-7"), deadlock, replaced(ago(2*time.Hour-3*time.Minute))),

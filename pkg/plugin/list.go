@@ -87,8 +87,6 @@ const (
 	askedOnMachine = "operator"
 	askedByPool    = "pool"
 	askedByNobody  = "nobody"
-	// causeUnasked is shown to who sees the shoot only: nobody asked on the node, but an operator may have in the seed.
-	causeUnasked = "auto/operator"
 )
 
 // overviewOf returns what there is to know about preserved machines.
@@ -164,9 +162,6 @@ func keptNode(node *corev1.Node, requestors map[string]string, now time.Time) (k
 	k, ok := keptMachine(machine, node, requestors)
 	k.place = preservation.ReadRecord(machine).HasPlace(now)
 	k.Machine = ""
-	if k.Cause == v1alpha1.CauseAuto {
-		k.Cause, k.AskedBy = causeUnasked, ""
-	}
 	return k, ok
 }
 
@@ -209,8 +204,8 @@ func (k *kept) readCondition(node *corev1.Node) {
 		return
 	}
 	c := preservation.PreservedCondition(node)
-	drain, until := preservation.ReadCondition(c)
-	k.Until, k.Message = timeOrNil(until), drain
+	told := preservation.ReadCondition(c)
+	k.Until, k.Message = timeOrNil(told.Until), told.Drain
 	if preservation.IsDrainReason(c.Reason) {
 		k.Drain = c.Reason
 	}

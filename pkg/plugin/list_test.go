@@ -7,6 +7,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -49,14 +50,16 @@ func in(pool, zone string) NodeOption {
 	}
 }
 
-func preservedNode(reason, drain string) NodeOption {
-	return Condition("Preserved", corev1.ConditionTrue, reason, drain+untilText)
+func preservedNode(cause, reason, drain string) NodeOption {
+	return Condition("Preserved", corev1.ConditionTrue, reason, fmt.Sprintf("%sMachine preserved until 2026-03-02T13:00:00Z (cause %s, reason %s).", drain, cause, preservation.WhyBegun(cause).ID))
 }
 
-func failedNode(n *corev1.Node) {
-	NotReady(n)
-	Taint(drained, Start)(n)
-	preservedNode("DrainBlocked", "Pods: 1 blocked by budget web/api\x1b[31m. ")(n)
+func failedNode(cause string) NodeOption {
+	return func(n *corev1.Node) {
+		NotReady(n)
+		Taint(drained, Start)(n)
+		preservedNode(cause, "DrainBlocked", "Pods: 1 blocked by budget web/api\x1b[31m. ")(n)
+	}
 }
 
 func notReadySince(since time.Time) NodeOption {
@@ -93,11 +96,11 @@ func maintenanceOf(node, requestor, phase string) *maintenancev1alpha1.NodeMaint
 
 func shootObjects() []client.Object {
 	return []client.Object{
-		Node("auto", in("a", "z1"), failedNode),
-		Node("asked", in("a", "z2"), preservedNode("Preserved", ""), NodeAnnotation(preserve, "true")),
-		Node("failed-asked", in("a", "z2"), failedNode, NodeAnnotation(preserve, "when-failed")),
-		Node("works", in("b", "z1"), preservedNode("Preserved", ""), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
-		Node("cycled", in("b", "z1"), notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
+		Node("auto", in("a", "z1"), failedNode("auto")),
+		Node("asked", in("a", "z2"), preservedNode("now", "Preserved", ""), NodeAnnotation(preserve, "true")),
+		Node("failed-asked", in("a", "z2"), failedNode("when-failed"), NodeAnnotation(preserve, "now")),
+		Node("works", in("b", "z1"), preservedNode("maintenance", "Preserved", ""), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")),
+		Node("cycled", in("b", "z1"), notReadySince(now.Add(-time.Minute)), preservedNode("remediation", "Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")),
 		Node("over", in("a", "z1"), Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
 		Node("other", in("a", "z1"), NodeAnnotation(preserve, "when-failed")),
 		maintenanceOf("works", "firmware", "Draining"),
@@ -141,10 +144,10 @@ var _ = Describe("list", func() {
 
 	It("should tell the reason and the phase that explain tells", func() {
 		for name, options := range map[string][]NodeOption{
-			"maintenance": {preservedNode("Preserved", ""), NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
-			"when-failed": {failedNode, NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
-			"now":         {preservedNode("Preserved", ""), NodeAnnotation(preserve, "now"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
-			"remediation": {NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")},
+			"maintenance": {preservedNode("maintenance", "Preserved", ""), NodeAnnotation(preserve, "when-failed"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"when-failed": {failedNode("when-failed"), NodeAnnotation(preserve, "now"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"now":         {preservedNode("now", "Preserved", ""), NodeAnnotation(preserve, "now"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z")},
+			"remediation": {NotReady, preservedNode("remediation", "Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", "")},
 		} {
 			p := newPerson([]client.Object{Node("n", options...)}, nil)
 			Expect(p.runs("list")).To(Succeed())
@@ -155,7 +158,7 @@ var _ = Describe("list", func() {
 				Expect(p.out.String()).To(And(ContainSubstring("If the maintenance ended now, the machine would be an ordinary one again"), Not(ContainSubstring(preservation.WhyRequestWithdrawn.Text))))
 			}
 		}
-		p := newPerson([]client.Object{Node("n", NotReady, preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", ""))}, nil)
+		p := newPerson([]client.Object{Node("n", NotReady, preservedNode("remediation", "Preserved", ""), Condition("PowerCycle", corev1.ConditionTrue, "PoweringOff", ""))}, nil)
 		Expect(p.runs("list")).To(Succeed())
 		Expect(p.out.String()).To(And(ContainSubstring("Failed:Preserved"), Not(ContainSubstring("SHARE"))), "it failed long ago, and has no place while somebody works on it")
 	})
@@ -192,7 +195,7 @@ var _ = Describe("list", func() {
 
 	It("should show machines that are worked on, and have no condition as nothing has failed", func() {
 		works := Node("one", in("a", "z1"), NodeAnnotation(ours+"maintenance", "2026-03-01T12:00:00Z"), NodeAnnotation("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"))
-		waits := Node("two", in("a", "z1"), preservedNode("Preserved", ""), Condition("PowerCycle", corev1.ConditionFalse, "Waiting", "Too many nodes."))
+		waits := Node("two", in("a", "z1"), preservedNode("remediation", "Preserved", ""), Condition("PowerCycle", corev1.ConditionFalse, "Waiting", "Too many nodes."))
 		p := newPerson([]client.Object{works, waits, maintenanceOf("one", "firmware", "Ready")}, nil)
 		Expect(p.runs("list")).To(Succeed())
 		Expect(p.out.String()).To(And(ContainSubstring("one    Running:Preserved   maintenance   -       -      firmware\n"), ContainSubstring("two    Running:Preserved   remediation   -       24h    -\n")))
@@ -277,7 +280,7 @@ var _ = Describe("list", func() {
 		shown, widest := map[string]kept{}, listHead(false)
 		for _, known := range []observed.Snapshot{
 			{Seed: &observed.Seed{Machines: []machinev1alpha1.Machine{unnamed}}},
-			{Seed: &observed.Seed{Machines: []machinev1alpha1.Machine{*machine}}, Shoot: observed.Shoot{Nodes: []corev1.Node{*Node("ip-1", failedNode)}}},
+			{Seed: &observed.Seed{Machines: []machinev1alpha1.Machine{*machine}}, Shoot: observed.Shoot{Nodes: []corev1.Node{*Node("ip-1", failedNode("auto"))}}},
 			{Seed: &observed.Seed{Machines: []machinev1alpha1.Machine{*machine}}},
 		} {
 			v := overviewOf(&known)

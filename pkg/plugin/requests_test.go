@@ -62,7 +62,7 @@ var _ = Describe("Requests", func() {
 		if seed {
 			objects = seedObjects()
 		}
-		p := newPerson(append(shootObjects(), Node("unasked", in("a", "z1"), preservedNode("Preserved", ""))), objects)
+		p := newPerson(append(shootObjects(), Node("unasked", in("a", "z1"), preservedNode("auto", "Preserved", ""))), objects)
 		Expect(p.runs(args)).To(Succeed())
 		golden.Expect(file, p.out.String())
 		var name string
@@ -146,7 +146,7 @@ var _ = Describe("Requests", func() {
 	)
 
 	DescribeTable("should ask before a machine is let go of that may have failed without a taint", func(verb string, options ...NodeOption) {
-		p := newPerson([]client.Object{Node("n", append([]NodeOption{notReadySince(now.Add(-time.Minute)), preservedNode("Preserved", "")}, options...)...)}, nil)
+		p := newPerson([]client.Object{Node("n", append([]NodeOption{notReadySince(now.Add(-time.Minute)), Condition("Preserved", corev1.ConditionTrue, "Preserved", untilText)}, options...)...)}, nil)
 		Expect(p.runs(verb + " n")).To(MatchError(ContainSubstring("Node n is not healthy, or tainted: its machine may have failed")))
 		request := p.node("n").Annotations[preserve]
 		Expect(p.runs(verb + " n --yes")).To(Succeed())
@@ -238,7 +238,7 @@ var _ = Describe("Requests", func() {
 				Expect(string(data)).To(ContainSubstring("resourceVersion"))
 				if conflicts++; conflicts == 1 {
 					status := p.node("over")
-					failedNode(status)
+					failedNode("auto")(status)
 					Expect(c.Status().Update(ctx, status)).To(Succeed())
 					taints := p.node("over")
 					Taint(drained, Start)(taints)
@@ -290,7 +290,7 @@ var _ = Describe("Requests", func() {
 	Context("--wait", func() {
 		It("should end when the machine is kept", func() {
 			p := newPerson(shootObjects(), nil)
-			p.answers(preserve, "now", preservedNode("Preserved", ""))
+			p.answers(preserve, "now", preservedNode("now", "Preserved", ""))
 			Expect(p.runs("now over --wait")).To(Succeed())
 			Expect(p.out.String()).To(HaveSuffix("node/over is kept until 2026-03-02T13:00:00Z\n"))
 		})
@@ -323,7 +323,7 @@ var _ = Describe("Requests", func() {
 				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 					err := c.Patch(ctx, object, patch, opts...)
 					if node, ok := object.(*corev1.Node); ok && err == nil && node.Name == "also" {
-						preservedNode("Preserved", "")(node)
+						preservedNode("auto", "Preserved", "")(node)
 						err = c.Status().Update(ctx, node)
 					}
 					return err
@@ -408,7 +408,7 @@ var _ = Describe("Requests", func() {
 		})
 
 		DescribeTable("P6: should not let go of a machine that may be gone then", func(why string, options ...NodeOption) {
-			p := newPerson([]client.Object{Node("n", append(options, preservedNode("Preserved", ""), NodeAnnotation(preserve, "now"))...)}, nil)
+			p := newPerson([]client.Object{Node("n", append(options, preservedNode("now", "Preserved", ""), NodeAnnotation(preserve, "now"))...)}, nil)
 			Expect(p.runs("extend n --for 1h")).To(MatchError(ContainSubstring("its machine " + why + " and is kept until 2026-03-02T13:00:00Z")))
 			Expect(p.node("n").Annotations).To(HaveKeyWithValue(preserve, "now"))
 		},

@@ -107,7 +107,7 @@ var _ = Describe("list -w, of an API server", func() {
 			case query.Get("watch") == "":
 				lists.Add(1)
 				send(w, &corev1.NodeList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
-					Items: []corev1.Node{*node("1", preservedNode("Preserved", ""))}})
+					Items: []corev1.Node{*node("1", preservedNode("auto", "Preserved", ""))}})
 			default:
 				w.WriteHeader(http.StatusOK)
 				w.(http.Flusher).Flush()

@@ -78,19 +78,3 @@ func RuleTold(event, action string) Rule {
 	}
 	return ReasonOf(action).Rule
 }
-
-// CauseTold returns the cause that an Event with this reason and action tells of, empty if it does not tell, and whether what keeps
-// the machine may be something else than before.
-func CauseTold(event, action string) (cause string, changes bool) {
-	if event != EventPreserved {
-		return "", event == EventReleased
-	}
-	switch a := first(func(a *asker) bool { return a.begun.ID == action }); {
-	case a == nil:
-		return "", true
-	case a.passing: // it mostly comes beside another claim, nobody is told of its end, and the node shows it
-		return "", false
-	default:
-		return a.cause, true
-	}
-}

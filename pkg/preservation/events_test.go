@@ -65,28 +65,26 @@ var _ = Describe("The Event of a decision", func() {
 		Entry("nothing that anybody asked for", Decision{}, Rule(""), Untold, "", ""),
 	)
 
-	DescribeTable("should be read by its reason and action", func(event, action string, rule Rule, cause string, changes bool) {
+	DescribeTable("should be read by its reason and action", func(event, action string, rule Rule) {
 		Expect(IsEvent(event)).To(BeTrue())
 		Expect(RuleTold(event, action)).To(Equal(rule))
-		toldCause, changed := CauseTold(event, action)
-		Expect([]any{toldCause, changed}).To(Equal([]any{cause, changes}))
 	},
-		Entry("T1", EventPreserved, WhyAskedFor.ID, RuleBegin, v1alpha1.CauseNow, true),
-		Entry("T4", EventPreserved, WhyAskedInCase.ID, RuleWhenFailed, v1alpha1.CauseWhenFailed, true),
-		Entry("T5", EventPreserved, WhyMachineFailed.ID, RuleAuto, v1alpha1.CauseAuto, true),
-		Entry("M12", EventPreserved, WhyUnderMaintenance.ID, RuleMaintenance, "", false),
-		Entry("X10", EventPreserved, WhyPowerCycle.ID, RuleRemediation, "", false),
-		Entry("T2: a failure, whoever keeps the machine", EventFailed, WhyMachineFailed.ID, RuleFail, "", false),
-		Entry("T7: a recovery", EventRecovered, WhyHealthyAgain.ID, RuleRecover, "", false),
-		Entry("a claim that goes beside another one", EventPreserved, WhyRequestWithdrawn.ID, Rule(""), "", true),
-		Entry("T9: an end", EventReleased, WhyShareLowered.ID, RuleShareLowered, "", true),
-		Entry("T3 or T8: an end", EventReleased, WhyExpired.ID, Rule(""), "", true),
-		Entry("P14: an end without the node", EventNodeDenied, WhyExpired.ID, Rule("P14"), "", false),
-		Entry("P1: a refusal", EventRefused, WhyNoPlace.ID, RuleShareUsedUp, "", false),
-		Entry("R3: an invalid request", EventInvalidRequest, EventAction, Rule("R3"), "", false),
-		Entry("R5: an invalid timeout", EventInvalidTimeout, EventAction, Rule("R5"), "", false),
-		Entry("of an older version", EventPreserved, "Preserve", Rule(""), "", true),
-		Entry("of another version", EventReleased, "InQuarantine", Rule(""), "", true),
+		Entry("T1", EventPreserved, WhyAskedFor.ID, RuleBegin),
+		Entry("T4", EventPreserved, WhyAskedInCase.ID, RuleWhenFailed),
+		Entry("T5", EventPreserved, WhyMachineFailed.ID, RuleAuto),
+		Entry("M12", EventPreserved, WhyUnderMaintenance.ID, RuleMaintenance),
+		Entry("X10", EventPreserved, WhyPowerCycle.ID, RuleRemediation),
+		Entry("T2: a failure, whoever keeps the machine", EventFailed, WhyMachineFailed.ID, RuleFail),
+		Entry("T7: a recovery", EventRecovered, WhyHealthyAgain.ID, RuleRecover),
+		Entry("a claim that goes beside another one", EventPreserved, WhyRequestWithdrawn.ID, Rule("")),
+		Entry("T9: an end", EventReleased, WhyShareLowered.ID, RuleShareLowered),
+		Entry("T3 or T8: an end", EventReleased, WhyExpired.ID, Rule("")),
+		Entry("P14: an end without the node", EventNodeDenied, WhyExpired.ID, Rule("P14")),
+		Entry("P1: a refusal", EventRefused, WhyNoPlace.ID, RuleShareUsedUp),
+		Entry("R3: an invalid request", EventInvalidRequest, EventAction, Rule("R3")),
+		Entry("R5: an invalid timeout", EventInvalidTimeout, EventAction, Rule("R5")),
+		Entry("of an older version", EventPreserved, "Preserve", Rule("")),
+		Entry("of another version", EventReleased, "InQuarantine", Rule("")),
 	)
 
 	It("should not be taken for those of others", func() {

@@ -124,7 +124,7 @@ func checkBounded(t *testing.T, g Group, d Decision, now time.Time, length int) 
 			t.Errorf("P14: annotation %s of the machine is %q", key, value)
 		}
 	}
-	if c := PreservedCondition(m.Node); c != nil && len(c.Message) > length+len("Machine preserved until 2026-03-01T12:00:00Z.") {
+	if c := PreservedCondition(m.Node); c != nil && len(c.Message) > length+len("Machine preserved until 2026-03-01T12:00:00Z (cause maintenance, reason UnderMaintenance).") {
 		t.Errorf("P14: the message of the condition grows to %q", c.Message)
 	}
 	if steps := Steps(g.Holder, d, g.Timeouts, now); len(steps) > 8 || !d.Why.IsZero() && ReasonOf(d.Why.ID) != d.Why {

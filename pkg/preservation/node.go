@@ -5,6 +5,7 @@
 package preservation
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
 const (
@@ -94,15 +96,25 @@ func isOurTaint(t corev1.Taint) bool { return t.Key == v1alpha1.TaintPreserved }
 
 // setPreserved makes the condition show the preservation (P11). What the drain has written there is kept.
 func setPreserved(node *corev1.Node, target *Record, now time.Time) {
-	reason, drain := v1alpha1.ReasonPreserved, ""
+	progress, drain := v1alpha1.ReasonPreserved, ""
 	if target.Drains() {
-		reason = v1alpha1.ReasonDraining
+		progress = v1alpha1.ReasonDraining
 		if c := PreservedCondition(node); c != nil && c.Status == corev1.ConditionTrue && IsDrainReason(c.Reason) {
-			reason = c.Reason
+			progress = c.Reason
 			drain, _ = splitMessage(c.Message)
 		}
 	}
-	setCondition(node, corev1.ConditionTrue, reason, drain+untilPrefix+formatTime(target.Expiry())+".", now)
+	setCondition(node, corev1.ConditionTrue, progress, drain+untilPrefix+formatTime(target.Expiry())+why(target.Cause())+".", now)
+}
+
+// why returns how the message of the condition ends: with the cause, and the ID of the reason that goes with it. It is empty for a
+// cause that is not known.
+func why(cause string) string {
+	begun := WhyBegun(cause)
+	if begun.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(" (cause %s, reason %s)", cause, begun.ID)
 }
 
 // SetDrainProgress writes how far the drain of a preserved machine's node is into its condition. The text says what is
@@ -131,12 +143,28 @@ func splitMessage(message string) (drain, until string) {
 	return message, ""
 }
 
-// ReadCondition returns what the condition Preserved of a node says in its message: what its drain does, empty if there is none,
-// and until when the machine is preserved, zero if it does not say. It is zero, too, for the moment in which the condition is
-// machine-controller-manager's (0.62): that has another format, and another time.
-func ReadCondition(c *corev1.NodeCondition) (drain string, until time.Time) {
+// Message is what the condition Preserved of a node says in its message.
+type Message struct {
+	// Drain is what the drain of the node does, empty if there is none.
+	Drain string
+	// Until is when the preservation ends, zero if the message does not say.
+	Until time.Time
+	// Cause is why the machine is kept, and Why the reason that goes with it; empty and zero if the message does not say.
+	Cause string
+	Why   reason.Reason
+}
+
+// ReadCondition returns what the condition Preserved of a node says. Of the one that machine-controller-manager (0.62) writes for a
+// moment, that is nothing: it has another format, and another time.
+func ReadCondition(c *corev1.NodeCondition) Message {
 	drain, end := splitMessage(c.Message)
-	return strings.TrimSpace(drain), parseTime(strings.TrimSuffix(end, "."))
+	at, parentheses, _ := strings.Cut(strings.TrimSuffix(end, "."), " (cause ")
+	told := Message{Drain: strings.TrimSpace(drain), Until: parseTime(at)}
+	cause, id, _ := strings.Cut(strings.TrimSuffix(parentheses, ")"), ", reason ")
+	if begun := WhyBegun(cause); begun.ID == id {
+		told.Cause, told.Why = cause, begun
+	}
+	return told
 }
 
 // IsDrainReason says that the reason of the condition Preserved tells how far a drain is.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
@@ -23,6 +24,7 @@ var _ = Describe("The drain in the condition", func() {
 
 	var (
 		now     = Start.Add(time.Hour)
+		expiry  = now.Add(72 * time.Hour)
 		message = func(node *corev1.Node) string { return PreservedCondition(node).Message }
 		// timeless is a taint of ours that says nothing of when it was put on.
 		timeless = func(n *corev1.Node) {
@@ -81,14 +83,28 @@ var _ = Describe("The drain in the condition", func() {
 		Expect(m.Node.Annotations).To(Equal(map[string]string{disabled: "true", byMCM: "true"}))
 	})
 
-	DescribeTable("P11: should be read as it was written", func(message, drain string, end time.Time) {
-		text, at := ReadCondition(&corev1.NodeCondition{Message: message})
-		Expect(text).To(Equal(drain))
-		Expect(at).To(BeTemporally("==", end))
+	DescribeTable("P11: should be read as it was written", func(message string, want Message) {
+		Expect(ReadCondition(&corev1.NodeCondition{Message: message})).To(Equal(want))
 	},
-		Entry("without a drain", until, "", time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)),
-		Entry("with one", "Pods: 2 kept. "+until, "Pods: 2 kept.", time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)),
-		Entry("of machine-controller-manager", "Preserved node drained successfully.", "Preserved node drained successfully.", time.Time{}),
+		Entry("without a drain", until, Message{Until: expiry}),
+		Entry("with one", "Pods: 2 kept. "+until, Message{Drain: "Pods: 2 kept.", Until: expiry}),
+		Entry("with a cause", "Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason MachineFailed).", Message{Until: expiry, Cause: "auto", Why: WhyMachineFailed}),
+		Entry("with a cause that another version knows", "Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason Quarantined).", Message{Until: expiry}),
+		Entry("of machine-controller-manager", "Preserved node drained successfully.", Message{Drain: "Preserved node drained successfully."}),
+	)
+
+	DescribeTable("P11: should say why the machine is kept, and be read", func(cause string, why reason.Reason) {
+		m := facts.Member{Machine: Machine("m"), Node: Node("m")}
+		for _, step := range Steps(HealthTimer{}, Decision{Member: m, Target: &Record{Claims: []Claim{{Cause: cause, Expiry: expiry}}, Failed: true}}, facts.DefaultTimeouts, now) {
+			Make(step, &m)
+		}
+		Expect(ReadCondition(PreservedCondition(m.Node))).To(Equal(Message{Until: expiry, Cause: cause, Why: why}))
+	},
+		Entry("the share", "auto", WhyMachineFailed),
+		Entry("a person", "now", WhyAskedFor),
+		Entry("a person, in case", "when-failed", WhyAskedInCase),
+		Entry("a maintenance", "maintenance", WhyUnderMaintenance),
+		Entry("a power cycle", "remediation", WhyPowerCycle),
 	)
 
 	It("P11: should begin anew where what the condition says is of no drain", func() {
@@ -97,7 +113,7 @@ var _ = Describe("The drain in the condition", func() {
 		for _, step := range Steps(HealthTimer{}, d, facts.DefaultTimeouts, now) {
 			Make(step, &m)
 		}
-		Expect(PreservedCondition(m.Node)).To(And(HaveField("Reason", "Draining"), HaveField("Message", "Machine preserved until "+stamp(now)+".")))
+		Expect(PreservedCondition(m.Node)).To(And(HaveField("Reason", "Draining"), HaveField("Message", "Machine preserved until "+stamp(now)+" (cause now, reason AskedFor).")))
 	})
 
 	It("P11: should say since when it is so, and when it was looked at last", func() {
@@ -123,17 +139,17 @@ var _ = Describe("The drain in the condition", func() {
 		Entry("it never was"), Entry("it was", Condition("Preserved", corev1.ConditionFalse, "PreservationEnded", "")),
 	)
 
-	for _, reason := range []string{"Draining", "DrainBlocked", "PodsKept", "Drained"} {
-		It("P11: should keep the progress when the expiry is edited: "+reason, func() {
-			n := Node("m", Condition("Preserved", corev1.ConditionTrue, reason, "Pods: blocked: Machine preserved until Doomsday. "+until))
+	for _, progress := range []string{"Draining", "DrainBlocked", "PodsKept", "Drained"} {
+		It("P11: should keep the progress when the expiry is edited: "+progress, func() {
+			n := Node("m", Condition("Preserved", corev1.ConditionTrue, progress, "Pods: blocked: Machine preserved until Doomsday. "+until))
 			target := &Record{Claims: []Claim{{Cause: "now", Expiry: now.Add(96 * time.Hour)}}, Failed: true}
 			m := facts.Member{Machine: Machine("m"), Node: n}
 			for _, step := range Steps(HealthTimer{}, Decision{Member: m, Target: target}, facts.DefaultTimeouts, now) {
 				Make(step, &m)
 			}
 			n = m.Node
-			Expect(PreservedCondition(n).Reason).To(Equal(reason))
-			Expect(message(n)).To(Equal("Pods: blocked: Machine preserved until Doomsday. Machine preserved until 2026-03-05T13:00:00Z."))
+			Expect(PreservedCondition(n).Reason).To(Equal(progress))
+			Expect(message(n)).To(Equal("Pods: blocked: Machine preserved until Doomsday. Machine preserved until 2026-03-05T13:00:00Z (cause now, reason AskedFor)."))
 		})
 	}
 })

@@ -17,8 +17,8 @@ import (
 )
 
 // Shown returns the machine of a node as it might be, as far as the Node shows it, which is all that a shoot's own people see.
-// It has a record if the condition Preserved says so, or if it is protected; the expiry is unreadable if nothing tells it. Cause
-// auto stands for nothing on the Node that would be a reason.
+// It has a record if the condition Preserved says so, or if it is protected; the expiry is unreadable if nothing tells it. If nothing
+// tells the cause, it is guessed.
 func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 	machine := &machinev1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, CreationTimestamp: node.CreationTimestamp, Labels: map[string]string{machinev1alpha1.NodeLabelKey: node.Name}, Annotations: map[string]string{}},
@@ -37,15 +37,16 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 		}
 		failed = failed || !now.Before(status.LastUpdateTime.Add(facts.DefaultTimeouts.Health))
 	}
-	record := &Record{Failed: failed}
+	record, aside := &Record{Failed: failed}, ""
 	switch c := PreservedCondition(node); {
 	case IsProtected(node):
 		record.Claims, record.Failed = []Claim{{Cause: v1alpha1.CauseMaintenance}}, false
 	case c == nil || c.Status != corev1.ConditionTrue:
 		return machine
 	default:
-		_, until := ReadCondition(c)
-		record.Claims, record.Since = shownClaims(node, failed, until), c.LastTransitionTime.Time
+		told := ReadCondition(c)
+		record.Claims, record.Since = shownClaims(node, failed, told), c.LastTransitionTime.Time
+		aside = askedElsewhere(machine, node, told.Cause)
 	}
 	if record.Failed {
 		record.FailedSince = machine.Status.CurrentStatus.LastUpdateTime.Time
@@ -57,28 +58,46 @@ func Shown(node *corev1.Node, now time.Time) *machinev1alpha1.Machine {
 	maps.Copy(machine.Annotations, record.annotations(machine.Status.CurrentStatus.Phase))
 	note(machine, func(n *Notes) {
 		n.note(record)
+		n.SetAside = aside
 		n.Spent.Kept.Since = record.Since.UTC()
 	})
 	return machine
 }
 
-// shownClaims returns why a preserved machine seems to be kept. What asks for the case that it fails is no reason while somebody
-// works on a machine that has not failed.
-func shownClaims(node *corev1.Node, failed bool, until time.Time) []Claim {
+// askedElsewhere has the machine ask for what a person's claim rests on, if the Node does not: an operator asked on the Machine, or the
+// Node carries a hold, which is now, and what it stands in place of is returned.
+func askedElsewhere(machine *machinev1alpha1.Machine, node *corev1.Node, cause string) (aside string) {
+	value, onNode := node.Annotations[v1alpha1.AnnotationPreserve]
+	switch {
+	case cause != v1alpha1.CauseNow && cause != v1alpha1.CauseWhenFailed:
+	case !onNode:
+		machine.Annotations[v1alpha1.AnnotationPreserve] = cause
+	case value == v1alpha1.RequestNow && cause != value:
+		return carrier(true) + cause
+	}
+	return ""
+}
+
+// shownClaims returns why a preserved machine is kept: the cause that it is told for, and who works on it. If none is told, what asks
+// for the case that it fails is no reason while somebody works on a machine that has not failed.
+func shownClaims(node *corev1.Node, failed bool, told Message) []Claim {
 	var (
 		claims     []Claim
-		add        = func(cause string) { claims = append(claims, Claim{Cause: cause, Expiry: until}) }
+		add        = func(cause string) { claims = append(claims, Claim{Cause: cause, Expiry: told.Until}) }
 		request    = RequestOf(facts.Member{Machine: &machinev1alpha1.Machine{}, Node: node}, v1alpha1.DefaultMaxMachinePreserveTimeout).Value
 		maintained = facts.IsMaintained(node)
 		cycled     = IsPowerCycled(node)
 	)
-	if request == v1alpha1.RequestNow || request == v1alpha1.RequestWhenFailed && (failed || !maintained && !cycled) {
+	switch {
+	case told.Cause != "":
+		add(told.Cause)
+	case request == v1alpha1.RequestNow, request == v1alpha1.RequestWhenFailed && (failed || !maintained && !cycled):
 		add(request)
 	}
-	if maintained {
+	if maintained && told.Cause != v1alpha1.CauseMaintenance {
 		add(v1alpha1.CauseMaintenance)
 	}
-	if cycled {
+	if cycled && told.Cause != v1alpha1.CauseRemediation {
 		add(v1alpha1.CauseRemediation)
 	}
 	if len(claims) == 0 {

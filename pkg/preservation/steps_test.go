@@ -168,7 +168,7 @@ var _ = Describe("Steps", func() {
 				Expect(PreservedCondition(m.Node)).To(And(
 					HaveField("Status", corev1.ConditionTrue),
 					HaveField("Reason", "Draining"),
-					HaveField("Message", "Machine preserved until 2026-03-04T13:00:00Z."),
+					HaveField("Message", "Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason MachineFailed)."),
 				))
 			})
 
@@ -345,7 +345,7 @@ var _ = Describe("Steps", func() {
 				carryOut(holder, &m, now)
 				SetDrainProgress(m.Node, "Drained", "", now)
 				Expect(carryOut(holder, &m, now)).To(BeEmpty())
-				Expect(PreservedCondition(m.Node).Message).To(Equal("Preserved node drained successfully. Machine preserved until 2026-03-04T13:00:00Z."))
+				Expect(PreservedCondition(m.Node).Message).To(Equal("Preserved node drained successfully. Machine preserved until 2026-03-04T13:00:00Z (cause auto, reason MachineFailed)."))
 			})
 
 			It("T10: should remove its traces from a machine that is being deleted", func() {

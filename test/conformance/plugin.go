@@ -186,7 +186,7 @@ func kubectlPreserve(p *Pool) {
 	row := func(cells ...string) string { return `(?m)^(\x1b\[\d+m)?` + strings.Join(cells, ` +`) }
 	p.Expect(owner.does("list")).To(And(ContainSubstring("\x1b[1mPOOL "),
 		MatchRegexp(row(p.name, zone, nodes[0], "Running:Preserved", "now", "-", `6h\d+m`, "shoot user")),
-		MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto/operator")),
+		MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto")),
 		MatchRegexp(row(p.name, zone, `\?`, "1", `\?`)), ContainSubstring("known in the seed only")))
 	p.Expect(operator.does("list", "-o", "wide")).To(And(
 		MatchRegexp(row(p.name, zone, nodes[1], "Failed:Preserved", "auto", `\w+`, `\S+`, "nobody", regexp.QuoteMeta(expiry.UTC().Format(time.RFC3339)), broken.Name)),

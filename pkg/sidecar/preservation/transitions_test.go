@@ -5,6 +5,7 @@
 package preservation_test
 
 import (
+	"fmt"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -52,7 +53,7 @@ var _ = Describe("Transitions", func() {
 				Expect(preservation.PreservedCondition(node)).To(And(
 					HaveField("Status", corev1.ConditionTrue),
 					HaveField("Reason", reason),
-					HaveField("Message", "Machine preserved until "+expiry+"."),
+					HaveField("Message", fmt.Sprintf("Machine preserved until %s (cause %s, reason %s).", expiry, cause, preservation.WhyBegun(cause).ID)),
 				))
 			}
 			expectReleased := func(ctx SpecContext, e *environment) {
