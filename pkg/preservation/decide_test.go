@@ -495,6 +495,17 @@ var _ = Describe("Decide", func() {
 			Expect(Decide(group(1, again, auto("a", Annotation(share, "1"))), now)[0].Why).To(Equal(WhyShareUsedUp))
 		})
 
+		DescribeTable("T3: should not be taken again because of a request that has had its time", func(phase string, placed MachineOption, why reason.Reason) {
+			claims := Annotation(prefix+"claims", "auto="+later.Format(time.RFC3339)+",now="+now.Format(time.RFC3339))
+			asked := unknown("asked", Start, Preserved(phase, "auto", later), placed, claims)
+			asked.Node = Node("asked", NotReady, NodeAnnotation(preserve, "now"))
+			other := auto("other", Created(Start.Add(time.Minute)), Annotation(share, "1"))
+			Expect(Decide(group(1, asked, other), now)[0]).To(And(HaveField("Target", BeNil()), HaveField("Why", why), HaveField("ConsumeRequest", true)))
+		},
+			Entry("when the machine fails again", "Running:Preserved", Annotation(share, "1"), WhyFailedAgain),
+			Entry("T9: when the share is lowered", "Failed:Preserved", Annotation(share, "2"), WhyShareLowered),
+		)
+
 		It("T2: should wait for a place that is about to be free", func() {
 			again := unknown("again", Start, Preserved("Running:Preserved", "auto", later))
 			ending := auto("ending", Annotation(share, "1"), Annotation(preserve, "false"))

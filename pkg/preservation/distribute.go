@@ -139,7 +139,8 @@ func (p *places) serve(g Group, now time.Time) {
 	}
 }
 
-// leave lets go of a machine that has no place, except for who needs none (M12, X10).
+// leave lets go of a machine that has no place, except for who needs none (M12, X10). A person's claim that is left has had its time: the
+// request would begin a new one (T3).
 func (d *Decision) leave(rule Rule, why reason.Reason) {
 	if d.Target.has(Claim.exempt) {
 		d.Target.drop(v1alpha1.CauseAuto)
@@ -148,6 +149,7 @@ func (d *Decision) leave(rule Rule, why reason.Reason) {
 		}
 		return
 	}
+	d.ConsumeRequest = d.Target.personal() != nil
 	d.end(rule, why)
 	d.Next = time.Time{}
 }
