@@ -28,7 +28,7 @@ const (
 	// tooLate matches the bucket of the holds that came after the deadline. Prometheus 3 writes its bound as 0.0.
 	tooLate = `le=~"0|0.0"`
 	// sampleLimit is more than a shoot with 100 pools in three zones and 5,000 preserved machines can have.
-	sampleLimit = 40000
+	sampleLimit = 50000
 	runbooks    = "https://github.com/gardener/gardener-extension-machine-preservation/blob/main/docs/operations/troubleshooting.md"
 )
 
@@ -38,6 +38,7 @@ var metrics = []string{
 	"machine_preservation_share",
 	"machine_preservation_share_used",
 	"machine_preservation_expiry_timestamp_seconds",
+	"machine_preservation_since_timestamp_seconds",
 	"machine_preservation_drains",
 	"machine_preservation_drain_pods_total",
 	"machine_preservation_node_drain_timeout",
@@ -57,6 +58,7 @@ var metrics = []string{
 	"machine_preservation_evidence_total",
 	"machine_preservation_failures_total",
 	"machine_preservation_failures_dropped_total",
+	"machine_preservation_host_failure_timestamp_seconds",
 	"machine_preservation_transitions_total",
 	"machine_preservation_refusals_total",
 	"machine_preservation_hold_lead_seconds_bucket",
@@ -152,6 +154,7 @@ func records() []monitoringv1.Rule {
 		{"node_maintenances:sum", `sum by (phase) (machine_preservation_node_maintenances)`},
 		{"hosts_off:sum", `sum(machine_preservation_hosts_off)`},
 		{"power_cycles:increase1h", `sum by (outcome) (increase(machine_preservation_power_cycles_total[1h]))`},
+		{"failures:increase1h", `sum by (reason, outcome) (increase(machine_preservation_failures_total[1h]))`},
 		{"refusals:increase1h", `sum(increase(machine_preservation_refusals_total[1h]))`},
 		{"errors:increase1h", `sum by (kind) (increase(machine_preservation_errors_total[1h]))`},
 		{"holds_late:increase1h", `sum(increase(machine_preservation_hold_lead_seconds_bucket{` + tooLate + `}[1h]))`},
@@ -252,10 +255,24 @@ func alerts() []monitoringv1.Rule {
 			"Evidence of a failed machine has not been stored for more than 15 minutes. It is lost with the machine. The Event "+
 				"EvidenceFailed of the Machine says why.",
 		),
+		// An increase is rarely a whole number.
+		alert("MachinePreservationPoolFailsAgain", everybody, "",
+			`sum by (pool, reason) (increase(machine_preservation_failures_total{reason!="PowerCycled"}[1d])) > 2.5`,
+			"Machines of a worker pool fail again and again for the same reason.",
+			"{{ $value | printf \"%.0f\" }} machines of worker pool {{ $labels.pool }} failed within a day because of {{ $labels.reason }}. "+
+				"`kubectl preserve history --pool {{ $labels.pool }}` shows them, and `kubectl preserve why` each of them.",
+		),
+		// The pod may be another one by then, and with it the series.
+		alert("MachinePreservationHostFailsAgain", operators, "",
+			`changes(max by (host) (machine_preservation_host_failure_timestamp_seconds)[7d:5m]) >= 2`,
+			"Machines on a host fail again and again.",
+			"After a machine on host {{ $labels.host }} had failed, it happened {{ $value }} more times within a week. "+
+				"`kubectl preserve history --host {{ $labels.host }}` shows these failures.",
+		),
 		alert("MachinePreservationDrainBlocked", everybody, "30m",
 			`machine_preservation_drains{reason="DrainBlocked"} > 0`,
 			"A PodDisruptionBudget holds up the drain of a failed node.",
-			"Pods stay on {{ $value }} failed and preserved node(s) of worker pool {{ $labels.pool }}, as a PodDisruptionBudget "+
+			"Pods stay on {{ $value }} failed and preserved node(s) of worker pool {{ $labels.pool }}, because a PodDisruptionBudget "+
 				"refuses their eviction. The condition Preserved of the node(s) says which.",
 		),
 	}

@@ -32,6 +32,7 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/evidence"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failuredrain"
+	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/failures"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/nodemaintenance"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/maintenance/scheduler"
 	_ "github.com/gardener/gardener-extension-machine-preservation/pkg/sidecar/preservation"
@@ -90,7 +91,7 @@ var _ = Describe("Monitoring", func() {
 	})
 
 	It("P14: should let the shoot's Prometheus take no more samples than a very large shoot has", func() {
-		Expect(serviceMonitor.Spec.SampleLimit).To(HaveValue(Equal(int64(40000))))
+		Expect(serviceMonitor.Spec.SampleLimit).To(HaveValue(Equal(int64(50000))))
 	})
 
 	It("should keep all metrics that the container serves of its own", func() {
@@ -113,7 +114,7 @@ var _ = Describe("Monitoring", func() {
 			}
 			Expect(keep.MatchString(name)).To(BeTrue(), name)
 		}
-		Expect(own).To(Equal(21))
+		Expect(own).To(Equal(25))
 		Expect(keep.MatchString("controller_runtime_reconcile_errors_total")).To(BeTrue(), "an alert needs it")
 		Expect(keep.MatchString("go_goroutines")).To(BeFalse())
 	})

@@ -16,6 +16,7 @@ import (
 var (
 	Failures       = failures
 	Dropped        = dropped
+	HostFailed     = hostFailed
 	MachineChanged = machineChanged
 )
 
@@ -31,3 +32,9 @@ func (l *Ledger) Len() int { return len(l.items) }
 func (l *Ledger) RequestsFor(ctx context.Context, obj client.Object) []reconcile.Request {
 	return l.requestsFor(ctx, obj)
 }
+
+// Hosts are those that have failed lately.
+type Hosts = hosts
+
+// Fail takes note of a failure of a host.
+func (h hosts) Fail(host string, at, now time.Time) { h.fail(host, at, now) }

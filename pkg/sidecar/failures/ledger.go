@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -76,6 +77,9 @@ type Ledger struct {
 	loaded bool
 	// trouble is how the shoot refused what was asked for last: until then, it is not asked again.
 	trouble pace.Failure
+	// pools are those whose series are there, hosts those that have failed lately.
+	pools sets.Set[string]
+	hosts hosts
 	// enqueue adds a request. Nil: nobody is there yet.
 	enqueue func(reconcile.Request, time.Duration)
 }
@@ -105,6 +109,13 @@ func (l *Ledger) Observe(deployment *machinev1alpha1.MachineDeployment, decision
 	place := failure.Place{Pool: labels[labelPool], Zone: labels[corev1.LabelTopologyZone]}
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
+	if !l.pools.Has(place.Pool) {
+		if l.pools == nil {
+			l.pools = sets.New[string]()
+		}
+		l.pools.Insert(place.Pool)
+		announce(place.Pool)
+	}
 	for i := range decisions {
 		d := &decisions[i]
 		seen := failure.Of(d, l.Timeouts, now)
@@ -314,6 +325,14 @@ func (l *Ledger) begin(ctx context.Context, entry *failure.Entry, place failure.
 		outcome = outcomeKept
 	}
 	failures.WithLabelValues(place.Pool, failure.MetricReason(f.Spec.Reason), outcome).Inc()
+	if f.Spec.Host != "" {
+		l.mutex.Lock()
+		if l.hosts == nil {
+			l.hosts = hosts{}
+		}
+		l.hosts.fail(f.Spec.Host, f.Spec.FailedAt.Time, l.Clock.Now())
+		l.mutex.Unlock()
+	}
 	if l.enqueue != nil {
 		l.enqueue(l.request(""), upkeepDelay)
 	}

@@ -525,7 +525,8 @@ var _ = Describe("Ledger", func() {
 			Expect(entries).To(ContainElement(And(HaveField("Name", name), HaveField("Spec.Pool", "pool"))), "the true one is there as well")
 			Expect(entries).To(ContainElement(And(HaveField("Name", "forged-done"), HaveField("Status.Outcome", BeEquivalentTo("Evil")))))
 			Expect(e.ledger.Len()).To(Equal(1))
-			Expect(testutil.CollectAndCount(Failures)).To(Equal(1), "nothing that is forged is counted")
+			Expect(testutil.ToFloat64(Failures.WithLabelValues("pool", "Ready", "replaced"))).To(Equal(1.0))
+			Expect(testutil.CollectAndCount(Failures)).To(Equal(2*len(failure.MetricReasons)), "nothing that is forged is counted")
 		})
 	})
 
@@ -542,6 +543,26 @@ var _ = Describe("Ledger", func() {
 		Expect(update(Machine("m"), Machine("m", Annotation("a", "b")))).To(BeFalse())
 	})
 
+	It("should have the series of a pool there before anything fails in it", func() {
+		Failures.Reset()
+		e := newEnvironment(Machine("m"), Node("m"))
+		e.observe(ctx)
+		Expect(testutil.CollectAndCount(Failures)).To(Equal(2 * len(failure.MetricReasons)))
+		Expect(testutil.ToFloat64(Failures.WithLabelValues("pool", "Ready", "kept"))).To(BeZero())
+	})
+
+	It("should tell of a host that has failed for a week, and of the last failure only", func() {
+		HostFailed.Reset()
+		h := Hosts{}
+		h.Fail("a", began, began)
+		h.Fail("b", began.Add(time.Hour), began.Add(time.Hour))
+		h.Fail("b", began, began.Add(2*time.Hour))
+		Expect(testutil.ToFloat64(HostFailed.WithLabelValues("b"))).To(Equal(float64(began.Add(time.Hour).Unix())))
+		h.Fail("c", began.Add(7*24*time.Hour+time.Second), began.Add(7*24*time.Hour+time.Second))
+		Expect(testutil.CollectAndCount(HostFailed)).To(Equal(2))
+		Expect(h).To(And(HaveKey("b"), HaveKey("c"), HaveLen(2)))
+	})
+
 	It("should name the host and the evidence, where there are any", func() {
 		e := newEnvironment(Machine("m", kept), Node("m", NotReady))
 		e.ledger.HostOf = func(m *machinev1alpha1.Machine) string { return "host-of-" + m.Name }
@@ -552,6 +573,7 @@ var _ = Describe("Ledger", func() {
 		e.observe(ctx)
 		e.settle(ctx)
 		Expect(e.entry(ctx).Spec.Host).To(Equal("host-of-m"))
+		Expect(testutil.ToFloat64(HostFailed.WithLabelValues("host-of-m"))).To(Equal(float64(e.entry(ctx).Spec.FailedAt.Unix())))
 		Expect(e.seed.Delete(ctx, Machine("m"))).To(Succeed())
 		e.reconcile(ctx, "m")
 		Expect(e.entry(ctx).Status.Evidence).To(Equal("evidence-of-m"))

@@ -62,9 +62,10 @@ var (
 	share    = newGauge("share", "Failed machines of a MachineDeployment that may be auto-preserved.")
 	used     = newGauge("share_used", "Machines in Failed:Preserved, whatever their cause, except those that only a maintenance or a remediation keeps.")
 	expiry   = newGauge("expiry_timestamp_seconds", "When the preservation of a machine ends, in seconds since 1970.", "machine")
+	since    = newGauge("since_timestamp_seconds", "Since when a machine is preserved, in seconds since 1970.", "machine")
 	drains   = newGauge("drains", "Nodes of machines in Failed:Preserved, by the reason of their condition Preserved.", "reason")
 
-	gauges = []*prometheus.GaugeVec{machines, share, used, expiry, drains}
+	gauges = []*prometheus.GaugeVec{machines, share, used, expiry, since, drains}
 )
 
 func newGauge(name, help string, labels ...string) *prometheus.GaugeVec {
@@ -113,6 +114,9 @@ func observe(deployment *machinev1alpha1.MachineDeployment, group preservation.G
 		with(machines, causeLabel(record.Cause()), record.Phase(member.Machine.Status.CurrentStatus.Phase)).Inc()
 		if at := record.Expiry(); !at.IsZero() {
 			with(expiry, member.Machine.Name).Set(float64(at.Unix()))
+		}
+		if !record.Since.IsZero() {
+			with(since, member.Machine.Name).Set(float64(record.Since.Unix()))
 		}
 		if record.Failed && record.HasPlace(now) {
 			with(used).Inc()

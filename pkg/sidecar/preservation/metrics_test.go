@@ -95,7 +95,7 @@ var _ = Describe("Metrics", func() {
 			})
 
 			It("P11: should tell what is, and not what was to be", func(ctx SpecContext) {
-				gauges := []string{"machines", "share_used", "expiry_timestamp_seconds", "share", "drains"}
+				gauges := []string{"machines", "share_used", "expiry_timestamp_seconds", "since_timestamp_seconds", "share", "drains"}
 				of := func(series map[string]float64) map[string]float64 {
 					for labels := range series {
 						if !strings.Contains(labels, "gauges-"+name) {
@@ -119,7 +119,7 @@ var _ = Describe("Metrics", func() {
 				e.failingRound(ctx)
 				none := map[string]float64{}
 				Expect(tell()).To(Equal(map[string]map[string]float64{
-					"machines": none, "share_used": {"pool " + pool + " z": 0}, "expiry_timestamp_seconds": none, "share": {"pool " + pool + " z": 2}, "drains": none,
+					"machines": none, "share_used": {"pool " + pool + " z": 0}, "expiry_timestamp_seconds": none, "since_timestamp_seconds": none, "share": {"pool " + pool + " z": 2}, "drains": none,
 				}))
 
 				e.api.write = nil
@@ -130,6 +130,7 @@ var _ = Describe("Metrics", func() {
 					"machines":                 {"auto pool Failed:Preserved " + pool + " z": 1},
 					"share_used":               {"pool " + pool + " z": 1},
 					"expiry_timestamp_seconds": {"m pool " + pool + " z": float64(now.Add(72*time.Hour + time.Second).Unix())},
+					"since_timestamp_seconds":  {"m pool " + pool + " z": float64(now.Add(time.Second).Unix())},
 					"share":                    {"pool " + pool + " z": 2},
 					"drains":                   {"pool " + pool + " Draining z": 1},
 				}))
@@ -138,7 +139,7 @@ var _ = Describe("Metrics", func() {
 				_, err = e.reconcile(ctx)
 				Expect(err).NotTo(HaveOccurred())
 				Expect(tell()).To(Equal(map[string]map[string]float64{
-					"machines": none, "share_used": none, "expiry_timestamp_seconds": none, "share": none, "drains": none,
+					"machines": none, "share_used": none, "expiry_timestamp_seconds": none, "since_timestamp_seconds": none, "share": none, "drains": none,
 				}))
 			})
 
