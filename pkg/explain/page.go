@@ -19,6 +19,7 @@ import (
 	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/preservation"
@@ -130,15 +131,15 @@ func (p *Page) happened(t metav1.Time, format string, args ...any) {
 
 // reasons are those that are not the type of a condition.
 var reasons = map[string]struct{ words, next string }{
-	failure.ReasonNeverJoined: {"it never joined the cluster",
+	facts.ReasonNeverJoined: {"it never joined the cluster",
 		"It never joined: does its image boot, and does it reach the API server (routes, firewalls, proxies)? Its console tells, which the infrastructure has. Operators see the machine's Events in the seed."},
-	failure.ReasonNodeGone: {"its node was deleted",
+	facts.ReasonNodeGone: {"its node was deleted",
 		"Its Node was deleted while the machine was there: the audit log of the shoot says by whom."},
 	failure.ReasonPowerCycled: {"its host was power-cycled",
 		"Its host was powered off and on: the journal of the boot before it (journalctl -b -1 on the node) says why it hung."},
-	failure.ReasonInPlaceUpdateFailed: {"its update in place failed",
+	facts.ReasonInPlaceUpdateFailed: {"its update in place failed",
 		"Its update in place failed: the journal of gardener-node-agent on the node says why."},
-	failure.ReasonUnknown: {"nobody saw why", ""},
+	facts.ReasonUnknown: {"nobody saw why", ""},
 }
 
 func (p *Page) short() {
@@ -236,7 +237,7 @@ func (p *Page) timeline() {
 	}
 	began := "It was first seen unhealthy, and the time began to run that it had to recover."
 	switch s.Reason {
-	case failure.ReasonNeverJoined:
+	case facts.ReasonNeverJoined:
 		began = "It was created, and the time began to run that it had to join."
 	case failure.ReasonPowerCycled:
 		began = "The power cycle of its host began."
@@ -382,6 +383,7 @@ var keepNext = map[string]string{
 	preservation.WhyShareUsedUp.ID:    raiseShare,
 	preservation.WhyShareLowered.ID:   raiseShare,
 	preservation.WhyFailedAgain.ID:    raiseShare,
+	preservation.WhyNewFailure.ID:     raiseShare,
 	preservation.WhyNoShare.ID:        "So that failed machines of its pool are kept, set autoPreserveFailedMax in the Shoot. A single one is asked for with 'kubectl preserve when-failed NODE'.",
 	preservation.WhyDenied.ID:         "Its node had " + v1alpha1.AnnotationPreserve + "=" + v1alpha1.RequestFalse + ". 'kubectl preserve release NODE' takes that off a node.",
 	preservation.WhyUpdating.ID:       "No failed machine is kept while its pool is updated: the next one is kept when the update is over.",

@@ -7,7 +7,6 @@ package failure
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	machinev1alpha1 "github.com/gardener/machine-controller-manager/pkg/apis/machine/v1alpha1"
@@ -16,6 +15,7 @@ import (
 
 	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 )
 
 // Place is where a machine is.
@@ -54,22 +54,14 @@ func (e *Entry) New(machine string, found Found) *failuresv1alpha1.MachineFailur
 		},
 	}
 	s := &f.Spec
-	var conditions []corev1.NodeCondition
-	if m := found.Machine; m != nil {
-		s.Node, s.ProviderID = cut(m.Labels[machinev1alpha1.NodeLabelKey], failuresv1alpha1.MaxName), cut(m.Spec.ProviderID, failuresv1alpha1.MaxText)
-		conditions = m.Status.Conditions
-		if c := m.Spec.MachineConfiguration; c != nil && c.NodeConditions != nil {
-			found.Unhealthy = strings.Split(*c.NodeConditions, ",")
-		}
-	}
+	m := facts.Member{Machine: found.Machine, Node: found.Node}
+	s.Node, s.ProviderID = cut(m.Machine.Labels[machinev1alpha1.NodeLabelKey], failuresv1alpha1.MaxName), cut(m.Machine.Spec.ProviderID, failuresv1alpha1.MaxText)
 	if n := found.Node; n != nil {
-		conditions = n.Status.Conditions
 		info := n.Status.NodeInfo
 		s.BootID, s.KubeletVersion = cut(info.BootID, failuresv1alpha1.MaxText), cut(info.KubeletVersion, failuresv1alpha1.MaxText)
 		s.OSImage, s.KernelVersion = cut(info.OSImage, failuresv1alpha1.MaxText), cut(info.KernelVersion, failuresv1alpha1.MaxText)
 	}
-	s.Condition = firstBad(conditions, found.Unhealthy)
-	s.Reason = e.reason(s.Condition, found)
+	s.Condition, s.Reason = badCondition(facts.FirstBad(m, found.Unhealthy)), e.reason(m, found.Unhealthy)
 	for _, pod := range found.Pods[:min(len(found.Pods), failuresv1alpha1.MaxPods)] {
 		s.Pods = append(s.Pods, podOf(&pod))
 	}
@@ -84,43 +76,17 @@ func (e *Entry) Complete(f *failuresv1alpha1.MachineFailure, status *failuresv1a
 	return f
 }
 
-func (e *Entry) reason(bad *failuresv1alpha1.BadCondition, found Found) string {
-	joined := found.Machine == nil || len(found.Machine.Status.Conditions) > 0
-	switch {
-	case e.OnlyPowerCycled:
+func (e *Entry) reason(m facts.Member, unhealthy []string) string {
+	if e.OnlyPowerCycled {
 		return ReasonPowerCycled
-	case found.Machine != nil && found.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineInPlaceUpdateFailed:
-		return ReasonInPlaceUpdateFailed
-	case !joined && found.Node == nil:
-		return ReasonNeverJoined
-	case bad != nil:
-		return bad.Type
-	case found.Node == nil:
-		return ReasonNodeGone
 	}
-	return ReasonUnknown
+	return cut(facts.FailureReason(m, unhealthy), failuresv1alpha1.MaxText)
 }
 
-// firstBad returns that condition which came first of those by which a machine is unhealthy, nil if there is none. When a kubelet falls
-// silent, nobody knows any of its conditions any more: then Ready says so, and the others say nothing.
-func firstBad(conditions []corev1.NodeCondition, unhealthy []string) *failuresv1alpha1.BadCondition {
-	silent := slices.ContainsFunc(conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
-	})
-	var bad []corev1.NodeCondition
-	for _, c := range conditions {
-		switch {
-		case c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue,
-			slices.Contains(unhealthy, string(c.Type)) && c.Status != corev1.ConditionFalse && !(silent && c.Status == corev1.ConditionUnknown):
-			bad = append(bad, c)
-		}
-	}
-	if len(bad) == 0 {
+func badCondition(first *corev1.NodeCondition) *failuresv1alpha1.BadCondition {
+	if first == nil {
 		return nil
 	}
-	first := slices.MinFunc(bad, func(a, b corev1.NodeCondition) int {
-		return cmp.Or(a.LastTransitionTime.Compare(b.LastTransitionTime.Time), cmp.Compare(a.Type, b.Type))
-	})
 	return &failuresv1alpha1.BadCondition{
 		Type:    cut(string(first.Type), failuresv1alpha1.MaxText),
 		Status:  corev1.ConditionStatus(cut(string(first.Status), failuresv1alpha1.MaxText)),

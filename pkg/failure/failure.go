@@ -25,14 +25,8 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/remediation"
 )
 
-// Why a machine counts as failed, where no condition of its node says it.
-const (
-	ReasonNeverJoined         = "NeverJoined"
-	ReasonNodeGone            = "NodeGone"
-	ReasonPowerCycled         = "PowerCycled"
-	ReasonInPlaceUpdateFailed = "InPlaceUpdateFailed"
-	ReasonUnknown             = "Unknown"
-)
+// ReasonPowerCycled is why a machine counts as failed that has not failed: its host was power-cycled. The others are those of facts.
+const ReasonPowerCycled = "PowerCycled"
 
 var reasons reason.Table
 
@@ -229,7 +223,7 @@ const other = "other"
 // MetricReasons are those that metrics have.
 var MetricReasons = append([]string{
 	string(corev1.NodeReady), string(corev1.NodeMemoryPressure), string(corev1.NodePIDPressure),
-	ReasonNeverJoined, ReasonNodeGone, ReasonPowerCycled, ReasonInPlaceUpdateFailed, ReasonUnknown, other,
+	facts.ReasonNeverJoined, facts.ReasonNodeGone, ReasonPowerCycled, facts.ReasonInPlaceUpdateFailed, facts.ReasonUnknown, other,
 }, facts.DefaultNodeConditions...)
 
 // MetricReason returns the reason of a failure as metrics have it: a machine may be unhealthy by conditions of any name.

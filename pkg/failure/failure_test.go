@@ -297,8 +297,8 @@ var _ = Describe("New", func() {
 
 	It("should say that there are more pods only if there are", func() {
 		pods := make([]metav1.PartialObjectMetadata, 51)
-		Expect(e.New("m", failure.Found{Pods: pods[:50]}).Spec.MorePods).To(BeFalse())
-		Expect(e.New("m", failure.Found{Pods: pods}).Spec.MorePods).To(BeTrue())
+		Expect(e.New("m", failure.Found{Machine: Machine("m"), Pods: pods[:50]}).Spec.MorePods).To(BeFalse())
+		Expect(e.New("m", failure.Found{Machine: Machine("m"), Pods: pods}).Spec.MorePods).To(BeTrue())
 	})
 
 	It("should complete an entry, and leave it otherwise as it is", func() {

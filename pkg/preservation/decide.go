@@ -23,6 +23,8 @@ type Group struct {
 	// Share is how many failed machines may be auto-preserved. Nil while nobody has said so: then none is preserved
 	// anew, and none is let go.
 	Share *int32
+	// PrefersNew says that a machine that fails for a new reason is kept rather than others (P15).
+	PrefersNew bool
 	// Timeout is for how long a preservation lasts that begins now.
 	Timeout time.Duration
 	// MaxTimeout is for how long a machine may be kept, counted from when people or the share began to keep it. The count begins
@@ -58,6 +60,7 @@ const (
 	RuleShareLowered  Rule = "T9"
 	RuleDeleted       Rule = "T10"
 	RuleShareUsedUp   Rule = "P1"
+	RuleNewFailure    Rule = "P15"
 	RuleRollout       Rule = "P3"
 	RuleForbidden     Rule = "R6"
 	RuleMaxTimeout    Rule = "P13"
@@ -153,6 +156,8 @@ type Decision struct {
 	// outlast is until when machine-controller-manager is to hold the machine by itself, so that it can be ended after that;
 	// zero for no change.
 	outlast time.Time
+	// fresh says that the machine fails for a reason which no kept one shows (P15).
+	fresh bool
 	// left says that what machine-controller-manager preserves by itself is left to it.
 	left bool
 	// nodeGoes says that the Node is left as it is, because machine-controller-manager is to take it away with its machine.

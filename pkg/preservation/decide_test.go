@@ -527,6 +527,66 @@ var _ = Describe("Decide", func() {
 			Entry("another machine is about to give it back", false, auto("other", Annotation(share, "1"), Annotation(preserve, "false"))),
 		)
 
+		Describe("P15: where new failures are preferred", func() {
+			deadlocked := func(n *corev1.Node) { Condition("KernelDeadlock", corev1.ConditionTrue, "", "")(n) }
+			failed := func(name string, since time.Time, bad NodeOption, opts ...MachineOption) facts.Member {
+				m := unknown(name, since, append([]MachineOption{Preserved("Failed:Preserved", "auto", later), Annotation(share, "2"), Annotation(prefix+"failed-since", since.UTC().Format(time.RFC3339))}, opts...)...)
+				m.Node = Node(name, bad)
+				return m
+			}
+			fails := func(name string, since time.Time, bad NodeOption) facts.Member {
+				m := unknown(name, since)
+				m.Node = Node(name, bad)
+				return m
+			}
+			preferring := func(share int32, members ...facts.Member) Group {
+				g := group(share, members...)
+				g.PrefersNew, g.NodeConditions = true, facts.DefaultNodeConditions
+				return g
+			}
+			early, late := Start.Add(-2*time.Hour), Start.Add(-time.Hour)
+
+			It("should serve what fails for a new reason first", func() {
+				g := preferring(2, failed("a", early, NotReady), fails("b", Start, NotReady), fails("c", Start.Add(time.Second), deadlocked))
+				Expect(kept(g)).To(ConsistOf("a", "c"))
+				g.PrefersNew = false
+				Expect(kept(g)).To(ConsistOf("a", "b"))
+			})
+
+			It("should let go of the last of those that show the same, and serve the new one when its place is free", func() {
+				a, b, c := failed("a", early, NotReady), failed("b", late, NotReady), fails("c", Start, deadlocked)
+				g := preferring(2, b, a, c)
+				decisions := Decide(g, now)
+				Expect(decisions[0]).To(And(HaveField("Target", BeNil()), HaveField("Rule", RuleNewFailure), HaveField("Why", WhyNewFailure), HaveField("Verdict", Told)))
+				Expect(decisions[1].Target).NotTo(BeNil())
+				Expect(decisions[2].Target).To(BeNil(), "until the place is free")
+				Expect(kept(preferring(2, a, c))).To(ConsistOf("a", "c"))
+				g.PrefersNew = false
+				Expect(kept(g)).To(ConsistOf("a", "b"))
+			})
+
+			DescribeTable("should let go of nothing", func(members ...facts.Member) {
+				Expect(kept(preferring(2, append(members, fails("c", Start, deadlocked))...))).To(ContainElements("a", "b"))
+			},
+				Entry("that nobody else shows", failed("a", early, NotReady), failed("b", late, func(n *corev1.Node) { Condition("ReadonlyFilesystem", corev1.ConditionTrue, "", "")(n) })),
+				Entry("when it is not new", failed("a", early, deadlocked), failed("b", late, deadlocked)),
+				Entry("that people ask for", failed("a", early, NotReady, Preserved("Failed:Preserved", "when-failed", later), Annotation(preserve, "when-failed")),
+					failed("b", late, NotReady, Preserved("Failed:Preserved", "when-failed", later), Annotation(preserve, "when-failed"))),
+			)
+
+			It("should let go of no more than there are new reasons", func() {
+				members := []facts.Member{failed("a", early, NotReady), failed("b", late, NotReady), failed("d", Start.Add(-time.Minute), NotReady),
+					fails("c", Start, deadlocked), fails("e", Start, deadlocked)}
+				Expect(kept(preferring(3, members...))).To(ConsistOf("a", "b"))
+			})
+
+			It("should wait for a place that is about to be free, and let go of nothing for it", func() {
+				a, b := failed("a", early, NotReady), failed("b", late, NotReady, Annotation(preserve, "false"))
+				d := failed("d", late, NotReady)
+				Expect(kept(preferring(3, a, b, d, fails("c", Start, deadlocked)))).To(ConsistOf("a", "d"))
+			})
+		})
+
 		It("should be found again when it is known, after a machine failed again while it was not", func() {
 			g := group(1, unknown("again", Start, Preserved("Running:Preserved", "auto", later), Annotation(share, "1")), auto("a", Annotation(share, "1")))
 			g.Share = nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/reason"
 )
 
@@ -21,12 +22,17 @@ func distribute(g Group, decisions []Decision, now time.Time) {
 		p.letGo(*g.Share)
 		p.serveBeside(g, now)
 	}
+	if g.Share != nil && g.PrefersNew {
+		p.preferNew(g)
+	}
 	p.serve(g, now)
 }
 
 // places are the places within a share: who has one, who leaves one, who asks for one.
 type places struct {
 	used, leaving int32
+	// kept are those that have one.
+	kept []*Decision
 	// auto are those that have one and may have to give it back (T9).
 	auto []*Decision
 	// claims ask for one, beside for a claim on the one that they have.
@@ -42,6 +48,7 @@ func count(decisions []Decision, now time.Time) *places {
 			p.claims = append(p.claims, d)
 		case d.Target.HasPlace(now):
 			p.used++
+			p.kept = append(p.kept, d)
 			if !d.asked {
 				p.auto = append(p.auto, d)
 			} else if d.beside {
@@ -88,7 +95,48 @@ func (p *places) serveBeside(g Group, now time.Time) {
 	}
 }
 
+// preferNew has machines that fail for a reason which no kept one shows served first, one for each such reason. Where there is no place
+// for them, it lets go of machines that nobody asked for and that show what others show as well: of those that most show, the one that
+// failed last, because what the first ones have can be looked at (P15).
+func (p *places) preferNew(g Group) {
+	reasonOf := func(d *Decision) string { return facts.FailureReason(d.Member, g.NodeConditions) }
+	shown := map[string]int{}
+	for _, d := range p.kept {
+		shown[reasonOf(d)]++
+	}
+	missing := p.used - *g.Share
+	slices.SortFunc(p.claims, firstToFail)
+	for _, d := range p.claims {
+		if r := reasonOf(d); d.Current == nil && d.forfeits.IsZero() && shown[r] == 0 {
+			d.fresh = true
+			shown[r]++
+			missing++
+		}
+	}
+	repeats := slices.DeleteFunc(slices.Clone(p.auto), func(d *Decision) bool { return d.Rule != "" || d.Target == nil || !d.Target.Failed })
+	for ; missing > 0; missing-- {
+		repeats = slices.DeleteFunc(repeats, func(d *Decision) bool { return shown[reasonOf(d)] < 2 })
+		if len(repeats) == 0 {
+			return
+		}
+		slices.SortFunc(repeats, func(a, b *Decision) int {
+			return cmp.Or(cmp.Compare(shown[reasonOf(b)], shown[reasonOf(a)]), b.Target.FailedSince.Compare(a.Target.FailedSince), cmp.Compare(a.Machine.Name, b.Machine.Name))
+		})
+		shown[reasonOf(repeats[0])]--
+		repeats[0].leave(RuleNewFailure, WhyNewFailure)
+		repeats = repeats[1:]
+		p.used--
+		p.leaving++
+	}
+}
+
 func firstToFail(a, b *Decision) int {
+	switch {
+	case a.fresh && !b.fresh:
+		return -1
+	case b.fresh && !a.fresh:
+		return 1
+	}
 	return cmp.Or(a.Deadline.Compare(b.Deadline), cmp.Compare(a.Machine.Name, b.Machine.Name))
 }
 

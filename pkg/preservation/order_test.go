@@ -102,7 +102,7 @@ func groups(now time.Time) *rapid.Generator[Group] {
 			Pool: facts.Pool{Replicas: rapid.Int32Range(0, 3).Draw(t, "replicas"), Rollout: seldom(t, "rollout")}, Timeouts: facts.DefaultTimeouts, NodeConditions: facts.DefaultNodeConditions,
 			Maintenance: MaintenanceOptions{Enabled: rapid.Bool().Draw(t, "maintenances"), MaxHoldTime: 2 * time.Hour}, Remediation: RemediationOptions{Enabled: rapid.Bool().Draw(t, "remediations")},
 		}
-		g.Forbidden = seldom(t, "forbidden")
+		g.Forbidden, g.PrefersNew = seldom(t, "forbidden"), rapid.Bool().Draw(t, "prefersNew")
 		for i := range rapid.IntRange(1, 4).Draw(t, "machines") {
 			g.Members = append(g.Members, member(t, fmt.Sprintf("m%d", i)))
 		}

@@ -36,6 +36,7 @@ var (
 	WhyDeleted          = reasons.Add("Deleted", RuleDeleted, "the machine is being deleted")
 	WhyShareUsedUp      = reasons.Add("ShareUsedUp", RuleShareUsedUp, "the share is used up")
 	WhyShareLowered     = reasons.Add("ShareLowered", RuleShareLowered, "the share was lowered")
+	WhyNewFailure       = reasons.Add("NewFailure", RuleNewFailure, "another machine failed for a new reason, and others show the same as this one")
 	WhyFailedAgain      = reasons.Add("FailedAgain", RuleShareUsedUp, "the machine failed again and the share is used up")
 	WhyMaintenanceOver  = reasons.Add("MaintenanceOver", RuleMaintenanceOver, "the maintenance of its node is over")
 	WhyPowerCycleOver   = reasons.Add("PowerCycleOver", RuleRemediation, "the power cycle of its host is over")

@@ -55,6 +55,7 @@ machineControllerManager:
   autoPreserveFailedMax: 1
   machinePreserveTimeout: 72h
   forceDeletePodsWithVolumes: true
+  preferNewFailures: true
 workers:
 - name: worker-a
   machineControllerManager:
@@ -93,6 +94,7 @@ evidence:
 				AutoPreserveFailedMax:      new(int32(1)),
 				MachinePreserveTimeout:     &metav1.Duration{Duration: 72 * time.Hour},
 				ForceDeletePodsWithVolumes: new(true),
+				PreferNewFailures:          new(true),
 			},
 			Workers: []preservation.Worker{
 				{Name: "worker-a", MachineControllerManager: &preservation.MachineControllerManagerSettings{
@@ -268,9 +270,9 @@ evidence:
 		Entry("unknown field of a worker", head+"workers: [{name: a, autoPreserveFailedMax: 3}]",
 			`spec.providerConfig.workers[0].autoPreserveFailedMax: Invalid value: 3: unknown field, valid fields are machineControllerManager, name, powerCycle`),
 		Entry("field with Gardener's own name", head+"workers: [{name: a, machineControllerManager: {autoPreserveFailedMachineMax: 3}}]",
-			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout`),
+			`spec.providerConfig.workers[0].machineControllerManager.autoPreserveFailedMachineMax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
 		Entry("field in the wrong case", head+"machineControllerManager: {autopreservefailedmax: 3}",
-			`spec.providerConfig.machineControllerManager.autopreservefailedmax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout`),
+			`spec.providerConfig.machineControllerManager.autopreservefailedmax: Invalid value: 3: unknown field, valid fields are autoPreserveFailedMax, forceDeletePodsWithVolumes, machinePreserveTimeout, preferNewFailures`),
 		Entry("number that is too large for the type", head+"machineControllerManager: {autoPreserveFailedMax: 3000000000}",
 			`spec.providerConfig.machineControllerManager.autoPreserveFailedMax: Invalid value: 3000000000: must be a whole number between 0 and 2147483647`),
 		Entry("number with a fraction", head+"machineControllerManager: {autoPreserveFailedMax: 1.5}",

@@ -58,7 +58,7 @@ func FuzzReadProviderConfig(f *testing.F) {
 	for _, fields := range []string{
 		"",
 		`"workers":null,"machineControllerManager":null`,
-		`"machineControllerManager":{"autoPreserveFailedMax":1,"machinePreserveTimeout":"72h","forceDeletePodsWithVolumes":true}`,
+		`"machineControllerManager":{"autoPreserveFailedMax":1,"machinePreserveTimeout":"72h","forceDeletePodsWithVolumes":true,"preferNewFailures":true}`,
 		`"workers":[{"name":"worker-1","machineControllerManager":{"autoPreserveFailedMax":2,"machinePreserveTimeout":"10s"}},{"name":"worker-2"}]`,
 		`"drainStrategies":{"disabled":true,"timeout":"1h","ignoredNamespacePatterns":["a|b","(","a{999}"]}`,
 		`"machineControllerManager":{"autoPreserveFailedMax":1e3,"machinePreserveTimeout":"9999999h"}`,

@@ -33,6 +33,9 @@ func Apply(deployment *machinev1alpha1.MachineDeployment, settings Settings, nat
 	if settings.ForceDeletePodsWithVolumes {
 		wanted[v1alpha1.AnnotationForceDeletePodsWithVolumes] = "true"
 	}
+	if settings.PreferNewFailures {
+		wanted[v1alpha1.AnnotationPreferNewFailures] = "true"
+	}
 	if settings.PowerCycle != nil {
 		value, err := json.Marshal(settings.PowerCycle)
 		utilruntime.Must(err) // it is numbers and strings
@@ -76,6 +79,7 @@ func Of(deployment *machinev1alpha1.MachineDeployment) (Settings, bool) {
 		AutoPreserveFailedMax:      int32(limit),
 		MachinePreserveTimeout:     timeout,
 		ForceDeletePodsWithVolumes: deployment.Annotations[v1alpha1.AnnotationForceDeletePodsWithVolumes] == "true",
+		PreferNewFailures:          deployment.Annotations[v1alpha1.AnnotationPreferNewFailures] == "true",
 		PowerCycle:                 powerCycle,
 	}, true
 }
@@ -92,6 +96,7 @@ func annotate(deployment *machinev1alpha1.MachineDeployment, wanted map[string]s
 		v1alpha1.AnnotationAutoPreserveFailedMax,
 		v1alpha1.AnnotationMachinePreserveTimeout,
 		v1alpha1.AnnotationForceDeletePodsWithVolumes,
+		v1alpha1.AnnotationPreferNewFailures,
 		v1alpha1.AnnotationPowerCycleSettings,
 	} {
 		current, there := deployment.Annotations[key]

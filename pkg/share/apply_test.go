@@ -51,19 +51,19 @@ var _ = Describe("MachineDeployment", func() {
 		Expect(deployment).To(Equal(expected))
 	})
 
-	It("should get the annotation that allows to delete pods with volumes by force only where that is set", func() {
-		const key = "machine-preservation.extensions.gardener.cloud/force-delete-pods-with-volumes"
+	DescribeTable("should get an annotation only where that is set", func(name string, set func(*Settings)) {
+		key := "machine-preservation.extensions.gardener.cloud/" + name
 		expected := deployment.DeepCopy()
 		Apply(expected, settings, false)
-		forcing := settings
-		forcing.ForceDeletePodsWithVolumes = true
+		asked := settings
+		set(&asked)
 
-		Apply(deployment, forcing, false)
+		Apply(deployment, asked, false)
 		Expect(deployment.Annotations).To(HaveKeyWithValue(key, "true"))
-		Expect(Apply(deployment, forcing, false)).To(BeFalse(), "twice changes nothing")
+		Expect(Apply(deployment, asked, false)).To(BeFalse(), "twice changes nothing")
 		actual, ok := Of(deployment)
 		Expect(ok).To(BeTrue())
-		Expect(actual).To(Equal(forcing))
+		Expect(actual).To(Equal(asked))
 
 		for _, edited := range []string{"true", "false", ""} {
 			deployment.Annotations[key] = edited
@@ -71,7 +71,10 @@ var _ = Describe("MachineDeployment", func() {
 			Expect(deployment).To(Equal(expected))
 			Expect(Apply(deployment, settings, false)).To(BeFalse(), "twice changes nothing")
 		}
-	})
+	},
+		Entry("that allows to delete pods with volumes by force", "force-delete-pods-with-volumes", func(s *Settings) { s.ForceDeletePodsWithVolumes = true }),
+		Entry("P15: that has new failures preferred", "prefer-new-failures", func(s *Settings) { s.PreferNewFailures = true }),
+	)
 
 	It("X9: should get the settings of power cycles, complete and always the same, only where they are set", func() {
 		const key = "machine-preservation.extensions.gardener.cloud/power-cycle-settings"

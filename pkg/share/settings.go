@@ -62,6 +62,8 @@ type Values struct {
 	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
 	// (P7).
 	ForceDeletePodsWithVolumes Ranked[bool]
+	// PreferNewFailures says that what fails for a new reason is kept rather than others (P15).
+	PreferNewFailures Ranked[bool]
 }
 
 // ValuesFor returns what is set for a worker pool, whether valid or not, and by whom. The paths of the pool in the Shoot and
@@ -102,6 +104,7 @@ func (v *Values) add(source Source, settings *preservation.MachineControllerMana
 		v.MachinePreserveTimeout = rank(v.MachinePreserveTimeout, &timeout.Duration, source, fldPath, "machinePreserveTimeout")
 	}
 	v.ForceDeletePodsWithVolumes = rank(v.ForceDeletePodsWithVolumes, settings.ForceDeletePodsWithVolumes, source, fldPath, "forceDeletePodsWithVolumes")
+	v.PreferNewFailures = rank(v.PreferNewFailures, settings.PreferNewFailures, source, fldPath, "preferNewFailures")
 }
 
 func rank[T any](ranked Ranked[T], value *T, source Source, fldPath *field.Path, name string) Ranked[T] {
@@ -125,6 +128,8 @@ type Settings struct {
 	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer
 	// (P7).
 	ForceDeletePodsWithVolumes bool
+	// PreferNewFailures says that what fails for a new reason is kept rather than others (P15).
+	PreferNewFailures bool
 	// PowerCycle is how hosts are powered off and on again, complete, nil for not at all.
 	PowerCycle *v1alpha1.PowerCycle
 }
@@ -138,6 +143,7 @@ func SettingsFor(pool Pool, config *preservation.MachinePreservationConfig, defa
 		AutoPreserveFailedMax:      min(values.AutoPreserveFailedMax.Effective().Value, pool.Limit()),
 		MachinePreserveTimeout:     values.MachinePreserveTimeout.Effective().Value,
 		ForceDeletePodsWithVolumes: values.ForceDeletePodsWithVolumes.Effective().Value,
+		PreferNewFailures:          values.PreferNewFailures.Effective().Value,
 	}
 	if defaults != nil && defaults.MaxAutoPreserveFailed != nil {
 		settings.AutoPreserveFailedMax = min(settings.AutoPreserveFailedMax, *defaults.MaxAutoPreserveFailed)

@@ -67,20 +67,20 @@ var _ = Describe("#SettingsFor", func() {
 		Entry("defaults", nil, nil, nil, 4*time.Hour),
 	)
 
-	DescribeTable("precedence of whether pods with volumes may be deleted by force",
+	DescribeTable("precedence of whether pods with volumes may be deleted by force, and new failures are preferred",
 		func(own, all *bool, expected bool) {
 			settings := SettingsFor(
 				Pool{Name: "pool", Maximum: 1, AutoPreserveFailedMax: new(int32(1))},
 				&preservation.MachinePreservationConfig{
-					MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: all},
+					MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: all, PreferNewFailures: all},
 					Workers: []preservation.Worker{
-						{Name: "other", MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: new(true)}},
-						{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: own}},
+						{Name: "other", MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: new(true), PreferNewFailures: new(true)}},
+						{Name: "pool", MachineControllerManager: &preservation.MachineControllerManagerSettings{ForceDeletePodsWithVolumes: own, PreferNewFailures: own}},
 					},
 				},
 				&configv1alpha1.ControllerConfiguration{AutoPreserveFailedMax: new(int32(0)), MachinePreserveTimeout: hours(4)},
 			)
-			Expect(settings).To(Equal(Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: 4 * time.Hour, ForceDeletePodsWithVolumes: expected}))
+			Expect(settings).To(Equal(Settings{AutoPreserveFailedMax: 1, MachinePreserveTimeout: 4 * time.Hour, ForceDeletePodsWithVolumes: expected, PreferNewFailures: expected}))
 		},
 
 		Entry("provider configuration for the pool", new(true), new(false), true),

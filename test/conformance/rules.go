@@ -45,6 +45,7 @@ func Rules() []Rule {
 		{"P12", "One machine's trouble delays no hold, release or expiry of another."},
 		{"P13", "No machine is kept for people or the share for longer than operators allow, however often it is asked for, counted anew once it was healthy and kept by nobody. Their own edit of the expiry stands above that."},
 		{"P14", "What is written in the shoot is taken for input: of a Node's text nothing but valid requests gets into objects of the seed."},
+		{"P15", "Where a pool prefers new failures, what fails for a reason that no kept machine shows is served first, and in place of the last that nobody asked for of those that show the same."},
 		{"H1", "A machine is healthy when its node says so, whatever its phase: after an outage of the shoot's API server all is as before."},
 		{"H2", "A machine that never joined does not stay for ever: when its preservation ends, it is replaced."},
 		{"H3", "What fails without a health deadline is held before machine-controller-manager acts, or not claimed to be."},

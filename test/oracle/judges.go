@@ -48,6 +48,8 @@ type End struct {
 	Early time.Duration
 	// Full says that there is no place within the share, or that nobody can tell.
 	Full bool
+	// Repeats says that another kept machine shows the same, and that one fails which shows what no kept one does.
+	Repeats bool
 }
 
 // Ended judges the end of a preservation, by a release (T8) or as the machine is terminated (P8), and returns why it is allowed.
@@ -62,6 +64,8 @@ func (w *World) Ended(e End, excuses ...Excuses) (why string, v *Violation) {
 	switch {
 	case was.IsAuto(e.At) && was.Phase != "" && was.Phase != FailedPreserved && e.Full: // without a phase it is held before its deadline
 		return "it recovered, failed again, and found no place (P1, T2)", nil
+	case was.IsAuto(e.At) && was.Phase == FailedPreserved && e.Repeats:
+		return "another machine fails for a new reason (P15)", nil
 	case was.Phase == "" && e.Is.Status == machinev1alpha1.MachineRunning && e.At.Sub(e.Since) <= w.Margin:
 		return "it was healthy again before its deadline (H4)", nil
 	case e.Is.Terminating:

@@ -20,6 +20,7 @@ func Histories(alone bool) *rapid.Generator[History] {
 			Timeout:  rapid.SampledFrom([]time.Duration{time.Hour, 4 * time.Hour, 8 * time.Hour}).Draw(t, "timeout"),
 			Longest:  rapid.SampledFrom([]time.Duration{0, 0, maxHoldTime, 6 * time.Hour}).Draw(t, "longest"),
 		}
+		h.PrefersNew = !alone && rapid.Bool().Draw(t, "prefersNew")
 		at := warmUp
 		for _, next := range rapid.SliceOfN(step(h.Timeout), 1, 20).Draw(t, "events") {
 			if at += next.At; at > duration/2-90*time.Minute {

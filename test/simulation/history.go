@@ -33,6 +33,8 @@ type History struct {
 	Timeout         time.Duration
 	// Longest is for how long people and the share may keep a machine at most (P13); 0 for what operators have by default.
 	Longest time.Duration
+	// PrefersNew says that what fails for a new reason is kept rather than others (P15).
+	PrefersNew bool
 	// Alone says that the sidecar does not run, and that machine-controller-manager is to keep machines if it can.
 	Alone  bool
 	Events []Event
@@ -57,6 +59,9 @@ func (h History) String() string {
 	fmt.Fprintf(&b, "%d machines, share %d, timeout %s", h.Replicas, h.Share, h.Timeout)
 	if h.Longest > 0 {
 		fmt.Fprintf(&b, ", %s at most", h.Longest)
+	}
+	if h.PrefersNew {
+		b.WriteString(", new failures are preferred")
 	}
 	if h.Alone {
 		b.WriteString(", without the sidecar")

@@ -43,10 +43,12 @@ type oracle struct {
 	share   int
 	timeout time.Duration
 	// longest is for how long people and the share may keep a machine at most.
-	longest  time.Duration
-	machines map[string]*subject
-	sets     map[string]*machinev1alpha1.MachineSet
-	pods     podRules
+	longest time.Duration
+	// prefersNew says that what fails for a new reason is kept rather than others (P15).
+	prefersNew bool
+	machines   map[string]*subject
+	sets       map[string]*machinev1alpha1.MachineSet
+	pods       podRules
 	// class is the name of the newest template's MachineClass.
 	class        string
 	replicas     int
@@ -84,7 +86,7 @@ func newOracle(h History) *oracle {
 		world.Late += 10 * time.Minute // machine-controller-manager looks no sooner
 	}
 	return &oracle{
-		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
+		world: world, alone: h.Alone, share: share, timeout: h.Timeout, longest: h.longest(), prefersNew: h.PrefersNew, class: pool, replicas: h.Replicas, machines: map[string]*subject{}, sets: map[string]*machinev1alpha1.MachineSet{},
 		replacements: map[string]time.Time{}, refused: map[string]bool{}, violated: make(chan struct{}), seen: map[string]int{},
 		operators: operators{least: h.Timeout, most: h.Timeout},
 	}

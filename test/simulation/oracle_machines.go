@@ -201,7 +201,7 @@ func (o *oracle) checkRecord(s *subject, was rules.Machine, change *Change) {
 	case s.record.Kept && s.record.Expiry.After(was.Expiry.Add(time.Second)) && !again:
 		o.blame("T2", "the expiry of %s becomes %s, and was %s", change.name, s.record.Expiry.Format(time.DateTime), was.Expiry.Format(time.DateTime))
 	case !s.record.Kept:
-		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second, Full: len(o.places(false)) >= o.share}, o.But(rules.ScaledDown)) // that takes machines, and lets none go
+		_, v := o.world.Ended(rules.End{Was: was, Is: s.record, At: now, Early: 5 * time.Second, Full: len(o.places(false)) >= o.share, Repeats: o.repeats(s)}, o.But(rules.ScaledDown)) // that takes machines, and lets none go
 		o.judge(change.name, v)
 	}
 }
@@ -251,12 +251,13 @@ func (o *oracle) checkTermination(s *subject, before *machinev1alpha1.Machine, w
 	mute := o.world.Excused(time.Now(), nil, []rules.Kind{rules.Mute}, o.Excuses) != ""
 	unheld := s.GoesOn(rules.Unheld) && mute || was.Phase == "" && o.since(rules.Fault) <= healthTimeout+calm
 	o.checkWhenFailed(change.name, s, before)
+	o.checkNew(change.name, s, before)
 	switch {
 	case !was.Kept && o.owesMaintenance(change.name, s):
 		o.blame("M12", "%s is terminated by %s, and its node is under maintenance", change.name, change.By)
 	case was.Kept && !unheld:
 		// What was withdrawn or scaled down is no reason here, see above.
-		end := rules.End{Was: was, Is: s.record, At: time.Now(), Full: !s.asked && len(o.places(false)) >= o.share}
+		end := rules.End{Was: was, Is: s.record, At: time.Now(), Full: !s.asked && len(o.places(false)) >= o.share, Repeats: o.repeats(s)}
 		_, v := o.world.Ended(end, o.Excuses, s.But(rules.Withdrawn))
 		o.judge(change.name, v)
 	case !s.everKept && !s.asked && before.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed && before.Spec.ProviderID != "" &&

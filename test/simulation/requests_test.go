@@ -46,6 +46,16 @@ func TestKnownRequests(t *testing.T) {
 			{20 * time.Minute, Ask{0, true, forged, 0}},
 			{30 * time.Minute, Break{0, Dead}},
 		}}, seen{kept: 0, "terminated": 1}},
+		"P15: a machine fails for a new reason": {History{Replicas: 4, Share: 2, Timeout: 8 * time.Hour, PrefersNew: true, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Break{1, Dead}},
+			{2 * time.Hour, Break{2, Deadlocked}},
+		}}, seen{kept: 3, let: 3, "terminated": 3}},
+		"P15: a machine fails for a new reason, and nobody prefers that": {History{Replicas: 4, Share: 2, Timeout: 8 * time.Hour, Events: []Event{
+			{20 * time.Minute, Break{0, Dead}},
+			{time.Hour, Break{1, Dead}},
+			{2 * time.Hour, Break{2, Deadlocked}},
+		}}, seen{kept: 2, let: 2, "terminated": 3}},
 		"R2: the node withdraws what the machine asks for": {History{Replicas: 2, Share: 0, Timeout: 4 * time.Hour, Events: []Event{
 			{20 * time.Minute, Ask{0, false, "now", 0}},
 			{time.Hour, Ask{0, true, "false", 0}},

@@ -172,6 +172,7 @@ func (w *World) createPool(h History) {
 	} else {
 		deployment.Annotations = map[string]string{
 			v1alpha1.AnnotationAutoPreserveFailedMax:  strconv.Itoa(h.Share),
+			v1alpha1.AnnotationPreferNewFailures:      strconv.FormatBool(h.PrefersNew),
 			v1alpha1.AnnotationMachinePreserveTimeout: h.Timeout.String(),
 			v1alpha1.AnnotationPowerCycleSettings:     powerCycleSettings(false),
 		}

@@ -121,4 +121,7 @@ type MachineControllerManagerSettings struct {
 	MachinePreserveTimeout *metav1.Duration
 	// ForceDeletePodsWithVolumes says whether pods that use volumes are deleted by force from a node that does not answer.
 	ForceDeletePodsWithVolumes *bool
+	// PreferNewFailures says that a machine that fails for a reason which no kept machine shows is kept rather than one that shows
+	// what others show as well.
+	PreferNewFailures *bool
 }

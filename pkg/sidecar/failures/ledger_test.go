@@ -505,7 +505,7 @@ var _ = Describe("Ledger", func() {
 
 		It("P14: who completes or forges entries harms nothing else", func() {
 			forged := func(machine, uid string, change func(*failuresv1alpha1.MachineFailure)) *failuresv1alpha1.MachineFailure {
-				f := (&failure.Entry{Name: "forged-" + machine, UID: types.UID(uid), Since: began, At: now}).New(machine, failure.Found{Place: failure.Place{Pool: "evil"}})
+				f := (&failure.Entry{Name: "forged-" + machine, UID: types.UID(uid), Since: began, At: now}).New(machine, failure.Found{Machine: Machine("m"), Place: failure.Place{Pool: "evil"}})
 				change(f)
 				return f
 			}

@@ -56,6 +56,9 @@ const (
 	// AnnotationForceDeletePodsWithVolumes on a MachineDeployment is "true" where pods with volumes may be deleted by force
 	// from nodes that do not answer (P7). It is absent otherwise.
 	AnnotationForceDeletePodsWithVolumes = annotationPrefix + "force-delete-pods-with-volumes"
+	// AnnotationPreferNewFailures on a MachineDeployment is "true" where machines that fail for a new reason are kept rather than
+	// others (P15). It is absent otherwise.
+	AnnotationPreferNewFailures = annotationPrefix + "prefer-new-failures"
 	// AnnotationMaxTotalUnreadyPercentage on the pods of the cluster-autoscaler says that the flag of this name is ours.
 	AnnotationMaxTotalUnreadyPercentage = annotationPrefix + "max-total-unready-percentage"
 	// AnnotationMaintenance on a Node asks for its machine to be kept while somebody works on it: the time since when, in

@@ -211,4 +211,9 @@ type MachineControllerManagerSettings struct {
 	// these pods stay. Neither the Shoot's own field nor the defaults of the landscape have it.
 	// +optional
 	ForceDeletePodsWithVolumes *bool `json:"forceDeletePodsWithVolumes,omitempty"`
+	// PreferNewFailures says that a machine that fails for a reason which no kept machine of its zone shows is kept rather than one
+	// that shows what others show as well. If there is no place for it, it takes that of such a machine, which nobody asked for. False
+	// by default. Neither the Shoot's own field nor the defaults of the landscape have it.
+	// +optional
+	PreferNewFailures *bool `json:"preferNewFailures,omitempty"`
 }

@@ -183,6 +183,7 @@ func autoConvert_v1alpha1_MachineControllerManagerSettings_To_preservation_Machi
 	out.AutoPreserveFailedMax = (*int32)(unsafe.Pointer(in.AutoPreserveFailedMax))
 	out.MachinePreserveTimeout = (*v1.Duration)(unsafe.Pointer(in.MachinePreserveTimeout))
 	out.ForceDeletePodsWithVolumes = (*bool)(unsafe.Pointer(in.ForceDeletePodsWithVolumes))
+	out.PreferNewFailures = (*bool)(unsafe.Pointer(in.PreferNewFailures))
 	return nil
 }
 
@@ -195,6 +196,7 @@ func autoConvert_preservation_MachineControllerManagerSettings_To_v1alpha1_Machi
 	out.AutoPreserveFailedMax = (*int32)(unsafe.Pointer(in.AutoPreserveFailedMax))
 	out.MachinePreserveTimeout = (*v1.Duration)(unsafe.Pointer(in.MachinePreserveTimeout))
 	out.ForceDeletePodsWithVolumes = (*bool)(unsafe.Pointer(in.ForceDeletePodsWithVolumes))
+	out.PreferNewFailures = (*bool)(unsafe.Pointer(in.PreferNewFailures))
 	return nil
 }
 

@@ -121,6 +121,11 @@ func (in *MachineControllerManagerSettings) DeepCopyInto(out *MachineControllerM
 		*out = new(bool)
 		**out = **in
 	}
+	if in.PreferNewFailures != nil {
+		in, out := &in.PreferNewFailures, &out.PreferNewFailures
+		*out = new(bool)
+		**out = **in
+	}
 	return
 }
 

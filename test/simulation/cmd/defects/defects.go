@@ -35,6 +35,8 @@ var defects = []defect{
 	{"P13: a request makes the time begin anew", domain + "limits.go", "since := d.kept.Since\n	if since.IsZero()", "since := d.kept.Since\n	if since.IsZero() || d.Request.explicit()"},
 	{"P13: what is used up never comes back", domain + "limits.go", "if at := d.comesBack(s, g); !at.IsZero() && !now.Before(at) {", "if at := d.comesBack(s, g); !at.IsZero() && false {"},
 	{"P14: what is forged on a node stays", domain + "request.go", "return d.forged() && d.Machine.Status.CurrentStatus.Phase == machinev1alpha1.MachineFailed", "return false"},
+	{"P15: what fails for a new reason takes no place", domain + "distribute.go", "			missing++\n", ""},
+	{"P15: what others show as well is all let go of", domain + "distribute.go", "return shown[reasonOf(d)] < 2", "return shown[reasonOf(d)] < 1"},
 	{"R2: what is on the node does not count", domain + "request.go", "; ok || templated {", "; ok && templated {"},
 	{"R3: what is invalid asks", domain + "request.go", "	default:\n		request.Invalid = value", "	default:\n		request.Value = v1alpha1.RequestNow"},
 	{"R3: what is invalid withdraws", domain + "ongoing.go", "return d.Request.Invalid == \"\" && (!d", "return (!d"},
