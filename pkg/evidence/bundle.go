@@ -129,7 +129,11 @@ func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
 	if err != nil {
 		return Size{}, err
 	}
-	files = append(files, b.files...)
+	return b.write(w, append(files, b.files...), redacted, maxSize)
+}
+
+// write writes some files of it.
+func (b *Bundle) write(w io.Writer, files []file, redacted counts, maxSize int64) (Size, error) {
 	missing := slices.Clone(b.Snapshot.Missing)
 	told := *b
 	var leftOut []string
@@ -371,14 +375,28 @@ func entry(f file) ManifestFile {
 // Read returns what a bundle says that the API servers knew. A bundle may be anybody's: it is an error if it has what a bundle
 // has not, if it is too large, or if a file is not what the manifest says.
 func Read(r io.Reader) (*observed.Snapshot, error) {
+	manifest, files, err := open(r)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotOf(manifest, files)
+}
+
+// open returns the manifest of a bundle, and its files.
+func open(r io.Reader) (*Manifest, map[string][]byte, error) {
 	files, err := unpack(r)
 	if err != nil {
-		return nil, fmt.Errorf("this is no bundle of evidence: %w", err)
+		return nil, nil, fmt.Errorf("this is no bundle of evidence: %w", err)
 	}
 	manifest, err := verify(files)
 	if err != nil {
-		return nil, fmt.Errorf("the bundle of evidence is damaged: %w", err)
+		return nil, nil, fmt.Errorf("the bundle of evidence is damaged: %w", err)
 	}
+	return manifest, files, nil
+}
+
+// snapshotOf returns what the files of a bundle say.
+func snapshotOf(manifest *Manifest, files map[string][]byte) (*observed.Snapshot, error) {
 	count := 0
 	for name, data := range files {
 		if path.Ext(name) == ".json" {
