@@ -588,10 +588,12 @@ var _ = Describe("Actuator", func() {
 
 		It("should keep the resources in the shoot", func() {
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{
-				ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-node-maintenance", Namespace: namespace},
-				Spec:       resourcesv1alpha1.ManagedResourceSpec{KeepObjects: new(true)},
-			})).To(Succeed())
+			for name, keep := range map[string]bool{"node-maintenance": true, "evidence": false} {
+				Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{
+					ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-" + name, Namespace: namespace},
+					Spec:       resourcesv1alpha1.ManagedResourceSpec{KeepObjects: new(keep)},
+				})).To(Succeed())
+			}
 			kept := map[string]bool{}
 			c = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 				Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
