@@ -308,9 +308,7 @@ func (o *Options) listStored(ctx context.Context) error {
 	for i := range stored.items {
 		item := &stored.items[i]
 		at := item.CreationTimestamp.Time
-		lines = append(lines, line{cells: []string{
-			brief.Cut(retention.StoredMachine(item)), brief.Cut(item.Annotations[retention.AnnotationStoredNode]), stamp(at), left(o.Clock.Now(), at),
-		}})
+		lines = append(lines, line{cells: []string{retention.StoredMachine(item), item.Annotations[retention.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
 	}
 	return write(o.Out, o.table(lines...))
 }

@@ -211,6 +211,21 @@ var _ = Describe("Copier", func() {
 		Expect(calls).To(Equal([]string{"create " + one}))
 	})
 
+	It("P14: should not copy to where something is that it cannot delete, and go on with the others", func() {
+		c := newCopies(stored(1, "m"))
+		Expect(c.owner.Create(ctx, forged(one, nil))).To(Succeed())
+		Expect(c.seed.Create(ctx, stored(2, "n"))).To(Succeed())
+		c.refuse = func(verb, name string) error {
+			if verb == "delete" {
+				return apierrors.NewForbidden(corev1.Resource("secrets"), name, errors.New("a webhook"))
+			}
+			return nil
+		}
+		calls, err := c.look()
+		Expect(err).To(MatchError(ContainSubstring("failed to delete a copy")))
+		Expect(calls).To(Equal([]string{"list ", "delete " + one, "create " + two}))
+	})
+
 	DescribeTable("P14: should not be harmed by what an owner does to the copies", func(hostile func(*copies), again []string, want map[string]string) {
 		c := newCopies(stored(1, "m"), stored(2, "n"))
 		Expect(c.look()).To(HaveLen(3))
