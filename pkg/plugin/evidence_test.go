@@ -40,6 +40,18 @@ import (
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
 
+// evidenceOf is what the shoot has stored of a machine.
+func evidenceOf(machine string, archive []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: retention.ShootNamespace, Name: retention.StoredNames()[0], CreationTimestamp: metav1.NewTime(Start),
+			Labels: map[string]string{retention.LabelStored: "true"}, Annotations: map[string]string{retention.AnnotationStoredMachine: machine},
+		},
+		Type: retention.ShootType,
+		Data: map[string][]byte{retention.StoredKey: archive},
+	}
+}
+
 var _ = Describe("evidence", func() {
 	var (
 		o           *evidenceOptions
@@ -333,10 +345,7 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			Expect(os.ReadFile(again)).To(Equal(archive))
 
 			owner := person(false)
-			Expect(owner.options.shoot.Create(context.Background(), &corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Namespace: retention.ShootNamespace, Name: retention.StoredNames()[0], Labels: map[string]string{retention.LabelStored: "true"}, Annotations: map[string]string{retention.AnnotationStoredMachine: "m"}},
-				Data:       map[string][]byte{retention.StoredKey: archive},
-			})).To(Succeed())
+			Expect(owner.options.shoot.Create(context.Background(), evidenceOf("m", archive))).To(Succeed())
 			Expect(owner.runs("evidence list")).To(Succeed())
 			Expect(owner.out.String()).To(MatchRegexp(`\nm +- `))
 			again = file()
