@@ -35,8 +35,10 @@ import (
 
 const (
 	copierName = "evidence-copies"
-	// copyDelay is after which time it is looked at what is stored: more may change meanwhile.
-	copyDelay = time.Second
+	// copyDelay is after which time it is looked at what is stored, and maxPerLook how many bundles are read then: whatever somebody does with
+	// copies in the shoot, the seed is not asked for more.
+	copyDelay  = 5 * time.Second
+	maxPerLook = 5
 	// copyPage is of how many copies the metadata is in memory at a time, and maxCopies how many there may be: others may create some.
 	copyPage, maxCopies = 20, 1000
 )
@@ -98,9 +100,14 @@ func (c *Copier) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 	for _, name := range superfluous {
 		errs = append(errs, c.delete(ctx, name))
 	}
+	result, read := reconcile.Result{}, 0
 	for i := range missing {
 		if _, isTaken := c.copies[missing[i].Name]; isTaken { // what is to go before it is still there
 			continue
+		}
+		if read++; read > maxPerLook {
+			result.RequeueAfter = copyDelay
+			break
 		}
 		err := c.copy(ctx, &missing[i])
 		errs = append(errs, err)
@@ -109,7 +116,10 @@ func (c *Copier) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.
 			break
 		}
 	}
-	return reconcile.Result{}, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return reconcile.Result{}, err
+	}
+	return result, nil
 }
 
 // list reads what the shoot has.

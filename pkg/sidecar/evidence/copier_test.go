@@ -274,6 +274,33 @@ var _ = Describe("Copier", func() {
 		Expect(of(c.there()[two])).To(Equal("of-2-n"))
 	})
 
+	It("P14: should copy no more than some at a time, whatever somebody does with the others", func() {
+		var objects []client.Object
+		for i := range 12 {
+			objects = append(objects, stored(i+1, fmt.Sprintf("m-%d", i)))
+		}
+		c := newCopies(objects...)
+		for _, want := range []struct {
+			copies int
+			again  time.Duration
+		}{{5, 5 * time.Second}, {10, 5 * time.Second}, {12, 0}} {
+			result, err := c.Reconcile(ctx, reconcile.Request{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(result.RequeueAfter).To(Equal(want.again))
+			Expect(c.names()).To(HaveLen(want.copies))
+		}
+		c = newCopies(objects...)
+		c.refuse = func(verb, name string) error {
+			if verb == "create" {
+				return apierrors.NewForbidden(corev1.Resource("secrets"), name, errors.New("a quota"))
+			}
+			return nil
+		}
+		calls, err := c.look()
+		Expect(err).To(HaveOccurred())
+		Expect(calls).To(HaveLen(1 + 5))
+	})
+
 	It("P14: should read no more than it expects, however many there are", func() {
 		c := newCopies(stored(1, "m"))
 		pages := 0

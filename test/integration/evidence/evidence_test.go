@@ -214,7 +214,7 @@ var _ = Describe("Evidence", func() {
 		By("Reading in the shoot what of it is for those who are bound")
 		inShoot := client.ObjectKey{Namespace: "machine-preservation-evidence", Name: key.Name}
 		copied := func() error { return s.Get(ctx, inShoot, &corev1.Secret{}) }
-		Eventually(copied, 10*time.Second).Should(Succeed())
+		Eventually(copied, 20*time.Second).Should(Succeed())
 		reader, err := client.New(asUser(s, "reader"), client.Options{})
 		Expect(err).NotTo(HaveOccurred())
 		secret := &corev1.Secret{}
@@ -249,7 +249,7 @@ var _ = Describe("Evidence", func() {
 		Consistently(func() bool { return stored() == nil || !time.Now().Before(expires) }, keep-2*time.Second).Should(BeTrue(), "not before its time")
 		Eventually(stored, 10*time.Second).ShouldNot(Succeed())
 		Expect(time.Now()).To(BeTemporally(">=", expires))
-		Eventually(copied, 10*time.Second).ShouldNot(Succeed())
+		Eventually(copied, 20*time.Second).ShouldNot(Succeed())
 
 		list := &corev1.ConfigMapList{}
 		Expect(s.List(ctx, list, client.InNamespace(builder.Namespace))).To(Succeed())
