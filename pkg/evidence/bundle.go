@@ -125,7 +125,7 @@ var ErrTooLarge = errors.New("the evidence is too large")
 // WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then labels, annotations and messages
 // that do not compress, then what says the least is left out; the manifest says so. Two bundles with the same content are the same bytes.
 func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
-	files, redacted, err := b.objects()
+	files, redacted, err := b.objects(nil)
 	if err != nil {
 		return Size{}, err
 	}
@@ -256,8 +256,9 @@ func cutLog(f file, size int) file {
 	return f
 }
 
-// objects returns what the API servers knew, as files, and what was redacted in all.
-func (b *Bundle) objects() ([]file, counts, error) {
+// objects returns what the API servers knew, as files, and what was redacted in all. If there is something written, the files are those
+// of it, as they are.
+func (b *Bundle) objects(written map[string][]byte) ([]file, counts, error) {
 	var (
 		files   []file
 		failure error
@@ -265,11 +266,17 @@ func (b *Bundle) objects() ([]file, counts, error) {
 	)
 	maps.Copy(count, b.redacted)
 	add := func(path string, what observed.Thing, apiVersion, kind string, rank int, items any) {
-		data, err := encode(apiVersion, kind, items)
-		data, n := scrubJSON(data)
-		count.add(redactedCredentials, n)
-		failure = errors.Join(failure, err)
-		files = append(files, file{path: path, data: data, rank: rank, what: what})
+		data, isWritten := written[path]
+		if written == nil {
+			encoded, err := encode(apiVersion, kind, items)
+			scrubbed, n := scrubJSON(encoded)
+			count.add(redactedCredentials, n)
+			failure = errors.Join(failure, err)
+			data, isWritten = scrubbed, true
+		}
+		if isWritten {
+			files = append(files, file{path: path, data: data, rank: rank, what: what})
+		}
 	}
 	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()
 	s := &b.Snapshot

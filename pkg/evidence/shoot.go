@@ -10,14 +10,19 @@ import (
 	"slices"
 	"strings"
 
+	eventsv1 "k8s.io/api/events/v1"
+
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 )
 
-// controlPlane takes the place of the namespace in the seed.
-const controlPlane = "control-plane"
+const (
+	// controlPlane takes the place of the namespace in the seed.
+	controlPlane = "control-plane"
+	eventsName   = "seed/events.json"
+)
 
 // fromSeed are the files with what the seed knows that are for the owner of the shoot as well.
-var fromSeed = []string{"seed/machines.json", "seed/other-machines.json", "seed/machinesets.json", "seed/machinedeployments.json", "seed/events.json"}
+var fromSeed = []string{"seed/machines.json", "seed/other-machines.json", "seed/machinesets.json", "seed/machinedeployments.json", eventsName}
 
 // WriteForShoot reads a bundle, and writes what of it is for the owner of the shoot, as a bundle of at most maxSize bytes: what the shoot
 // and its nodes know, and of the seed the machines and their Events, without what these say of the seed itself.
@@ -26,24 +31,18 @@ func WriteForShoot(w io.Writer, r io.Reader, maxSize int64) (Size, error) {
 	if err != nil {
 		return Size{}, err
 	}
-	leaveSeed(manifest, written)
+	if err := leaveSeed(manifest, written); err != nil {
+		return Size{}, err
+	}
 	s, err := snapshotOf(manifest, written)
 	if err != nil {
 		return Size{}, err
 	}
-	if s.Seed != nil {
-		for i := range s.Seed.Events {
-			e := &s.Seed.Events[i]
-			e.ReportingInstance, e.DeprecatedSource.Host = "", "" // pods and nodes of the seed
-		}
-	}
 	b := &Bundle{Tool: manifest.Tool, Node: manifest.Node, Machine: manifest.Machine, Snapshot: *s}
-	files, _, err := b.objects()
+	files, _, err := b.objects(written)
 	if err != nil {
 		return Size{}, err
 	}
-	// What was left out is not to be there as if it were empty.
-	files = slices.DeleteFunc(files, func(f file) bool { return written[f.path] == nil })
 	for _, f := range manifest.Files {
 		if strings.HasPrefix(f.Path, "node/") {
 			files = append(files, file{path: f.Path, data: written[f.Path], log: strings.HasPrefix(f.Path, "node/logs/"), cut: f.Cut})
@@ -59,8 +58,8 @@ func WriteForShoot(w io.Writer, r io.Reader, maxSize int64) (Size, error) {
 // address is what a text has that tells where an API server is.
 var address = regexp.MustCompile(`://|\bdial\b|\blookup\b|\b\d+\.\d+\.\d+\.\d+\b`)
 
-// leaveSeed removes the files that are the seed's, the name of its namespace, and addresses of API servers.
-func leaveSeed(manifest *Manifest, files map[string][]byte) {
+// leaveSeed removes the files that are the seed's, the name of its namespace, addresses of API servers, and who reported Events.
+func leaveSeed(manifest *Manifest, files map[string][]byte) error {
 	if files[controllerName] != nil {
 		manifest.Missing = append(manifest.Missing, observed.Missing{Thing: observed.WhatController, Reason: "they stay in the seed"})
 	}
@@ -86,4 +85,20 @@ func leaveSeed(manifest *Manifest, files map[string][]byte) {
 			delete(files, path)
 		}
 	}
+	if files[eventsName] == nil {
+		return nil
+	}
+	var (
+		events []eventsv1.Event
+		err    error
+	)
+	decode(files, &events, &err, eventsName)
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		events[i].ReportingInstance, events[i].DeprecatedSource.Host = "", "" // pods and nodes of the seed
+	}
+	files[eventsName], err = encode("events.k8s.io/v1", "EventList", events)
+	return err
 }

@@ -114,7 +114,7 @@ func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, 
 	defer cancel()
 	bundle, err := evidence.Collect(ctx, sources)
 	if errors.Is(err, evidence.ErrNotFound) && o.SeedNamespace == "" {
-		return fmt.Errorf("%w. Operators can name the machine of a node that is gone: pass --seed-namespace, and --seed-kubeconfig", err)
+		return fmt.Errorf("%w. Of what is gone, something may be stored: kubectl preserve evidence list. Operators can name the machine of a node that is gone: pass --seed-namespace, and --seed-kubeconfig", err)
 	}
 	if err != nil {
 		return err
