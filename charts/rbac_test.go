@@ -66,7 +66,7 @@ var _ = Describe("Permissions", func() {
 					Expect(rule.ResourceNames).NotTo(BeEmpty())
 					allowed := []string{"shoot-access-machine-preservation-controller"}
 					if !sets.New(rule.Verbs...).HasAny("list", "watch") {
-						allowed = append(allowed, "managedresource-extension-machine-preservation-shoot", "managedresource-extension-machine-preservation-node-maintenance", "managedresource-extension-machine-preservation-failures", "metal")
+						allowed = append(allowed, "managedresource-extension-machine-preservation-shoot", "managedresource-extension-machine-preservation-node-maintenance", "managedresource-extension-machine-preservation-failures", "managedresource-extension-machine-preservation-evidence", "metal")
 					}
 					Expect(allowed).To(ContainElements(rule.ResourceNames))
 				}

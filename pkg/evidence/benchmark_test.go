@@ -163,6 +163,30 @@ time="2026-11-23T19:45:34.123456789Z" level=info msg="PullImage \"registry.examp
 }
 
 // BenchmarkScrub measures how long it takes to look for credentials in 1 MiB.
+// BenchmarkWriteForShoot tells what a copy for the shoot takes of a bundle of a large MachineDeployment.
+func BenchmarkWriteForShoot(b *testing.B) {
+	shoot, seed := many(1)
+	bundle, err := Collect(b.Context(), Sources{
+		Tool: "test", Clock: testclock.NewFakePassiveClock(time.Unix(0, 0)), Name: "m-7", Controller: &observed.Controller{},
+		Shoot: shoot, Seed: seed, SeedNamespace: namespace,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if _, err := bundle.WriteTo(&archive, 900<<10); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		var written bytes.Buffer
+		if _, err := WriteForShoot(&written, bytes.NewReader(archive.Bytes()), int64(archive.Len())); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(written.Len()), "bytes-written")
+	}
+}
+
 func BenchmarkScrub(b *testing.B) {
 	for name, text := range logs {
 		b.Run(name, func(b *testing.B) {

@@ -125,11 +125,15 @@ var ErrTooLarge = errors.New("the evidence is too large")
 // WriteTo writes a tar.gz of at most maxSize bytes. Logs are cut first, from their beginning, then labels, annotations and messages
 // that do not compress, then what says the least is left out; the manifest says so. Two bundles with the same content are the same bytes.
 func (b *Bundle) WriteTo(w io.Writer, maxSize int64) (Size, error) {
-	files, redacted, err := b.objects()
+	files, redacted, err := b.objects(nil)
 	if err != nil {
 		return Size{}, err
 	}
-	files = append(files, b.files...)
+	return b.write(w, append(files, b.files...), redacted, maxSize)
+}
+
+// write writes some files of it.
+func (b *Bundle) write(w io.Writer, files []file, redacted counts, maxSize int64) (Size, error) {
 	missing := slices.Clone(b.Snapshot.Missing)
 	told := *b
 	var leftOut []string
@@ -252,8 +256,9 @@ func cutLog(f file, size int) file {
 	return f
 }
 
-// objects returns what the API servers knew, as files, and what was redacted in all.
-func (b *Bundle) objects() ([]file, counts, error) {
+// objects returns what the API servers knew, as files, and what was redacted in all. If there is something written, the files are those
+// of it, as they are.
+func (b *Bundle) objects(written map[string][]byte) ([]file, counts, error) {
 	var (
 		files   []file
 		failure error
@@ -261,11 +266,17 @@ func (b *Bundle) objects() ([]file, counts, error) {
 	)
 	maps.Copy(count, b.redacted)
 	add := func(path string, what observed.Thing, apiVersion, kind string, rank int, items any) {
-		data, err := encode(apiVersion, kind, items)
-		data, n := scrubJSON(data)
-		count.add(redactedCredentials, n)
-		failure = errors.Join(failure, err)
-		files = append(files, file{path: path, data: data, rank: rank, what: what})
+		data, isWritten := written[path]
+		if written == nil {
+			encoded, err := encode(apiVersion, kind, items)
+			scrubbed, n := scrubJSON(encoded)
+			count.add(redactedCredentials, n)
+			failure = errors.Join(failure, err)
+			data, isWritten = scrubbed, true
+		}
+		if isWritten {
+			files = append(files, file{path: path, data: data, rank: rank, what: what})
+		}
 	}
 	machineAPI, maintenanceAPI := machinev1alpha1.SchemeGroupVersion.String(), maintenancev1alpha1.SchemeGroupVersion.String()
 	s := &b.Snapshot
@@ -371,14 +382,28 @@ func entry(f file) ManifestFile {
 // Read returns what a bundle says that the API servers knew. A bundle may be anybody's: it is an error if it has what a bundle
 // has not, if it is too large, or if a file is not what the manifest says.
 func Read(r io.Reader) (*observed.Snapshot, error) {
+	manifest, files, err := open(r)
+	if err != nil {
+		return nil, err
+	}
+	return snapshotOf(manifest, files)
+}
+
+// open returns the manifest of a bundle, and its files.
+func open(r io.Reader) (*Manifest, map[string][]byte, error) {
 	files, err := unpack(r)
 	if err != nil {
-		return nil, fmt.Errorf("this is no bundle of evidence: %w", err)
+		return nil, nil, fmt.Errorf("this is no bundle of evidence: %w", err)
 	}
 	manifest, err := verify(files)
 	if err != nil {
-		return nil, fmt.Errorf("the bundle of evidence is damaged: %w", err)
+		return nil, nil, fmt.Errorf("the bundle of evidence is damaged: %w", err)
 	}
+	return manifest, files, nil
+}
+
+// snapshotOf returns what the files of a bundle say.
+func snapshotOf(manifest *Manifest, files map[string][]byte) (*observed.Snapshot, error) {
 	count := 0
 	for name, data := range files {
 		if path.Ext(name) == ".json" {

@@ -19,6 +19,7 @@ import (
 	failuresv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/failures/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/brief"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/facts"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/failure"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
@@ -404,7 +405,8 @@ func (p *Page) next(there bool) {
 		return
 	}
 	if f.Status != nil && f.Status.Evidence != "" {
-		p.say(topicNext, "Evidence of it was stored in the seed, as ConfigMap %s. Operators read it with 'kubectl preserve evidence %s --stored --seed-kubeconfig FILE --seed-namespace NAMESPACE'.", f.Status.Evidence, p.machine)
+		p.say(topicNext, "Evidence of it was stored, as %s: 'kubectl preserve evidence %s --stored' writes it into a file, if you are bound to Role %s in namespace %s.",
+			f.Status.Evidence, p.machine, retention.ShootViewer, retention.ShootNamespace)
 	}
 	if text := p.byReason(); text != "" {
 		p.say(topicNext, "%s", text)

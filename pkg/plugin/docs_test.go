@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/test/conformance"
 )
 
@@ -90,6 +91,9 @@ var _ = Describe("What is written of the plugin", func() {
 	})
 
 	It("should be what happens, on the page for those whose node failed", func() {
+		var archive bytes.Buffer
+		_, err := (&evidence.Bundle{Node: "node-1"}).WriteTo(&archive, 1<<20)
+		Expect(err).NotTo(HaveOccurred())
 		page, commands := texts()["../../docs/usage/my-node-failed.md"], 0
 		GinkgoT().Chdir(GinkgoT().TempDir()) // evidence is written
 		for i, block := range strings.Split(page, "```") {
@@ -102,7 +106,7 @@ var _ = Describe("What is written of the plugin", func() {
 				if slices.Contains([]string{"extend", "release", "when-failed"}, strings.Fields(args)[0]) {
 					args += " --dry-run=client"
 				}
-				p := newPerson(ledgerObjects(), nil)
+				p := newPerson(append(ledgerObjects(), evidenceOf("node-1", archive.Bytes())), nil)
 				Expect(p.runs(args)).To(Succeed(), args)
 				if head, output, _ := strings.Cut(block, "\n$ "); head == "text" {
 					_, output, _ = strings.Cut(output, "\n")
@@ -110,7 +114,7 @@ var _ = Describe("What is written of the plugin", func() {
 				}
 			}
 		}
-		Expect(commands).To(Equal(11))
+		Expect(commands).To(Equal(13))
 	})
 
 	It("should show what is written", func() {

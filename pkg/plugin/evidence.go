@@ -6,7 +6,6 @@ package plugin
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +50,10 @@ const evidenceExamples = `  # What your rights in the shoot let you see, into ev
   kubectl preserve evidence NODE --seed-kubeconfig seed.yaml --seed-namespace shoot--project--name -o node.tar.gz
 
   # What was stored when the machine failed, also after it is gone
-  kubectl preserve evidence list --seed-kubeconfig seed.yaml --seed-namespace shoot--project--name
+  kubectl preserve evidence list
+  kubectl preserve evidence MACHINE --stored
+
+  # What was stored in the seed, for operators
   kubectl preserve evidence MACHINE --stored --seed-kubeconfig seed.yaml --seed-namespace shoot--project--name`
 
 // evidenceOptions are those of one call.
@@ -81,11 +83,11 @@ func newEvidenceCommand(o *Options) *cobra.Command {
 	flags.StringVarP(&e.output, "output", "o", "", "File to write, - for the standard output (default evidence-<name>-<time>.tar.gz)")
 	e.maxSize.Quantity = *resource.NewQuantity(evidence.DefaultMaxSize, resource.BinarySI)
 	flags.Var(&e.maxSize, "max-size", "How large the file may get: logs are cut first, from their beginning")
-	flags.BoolVar(&e.stored, "stored", false, "Take what was stored in the seed when the machine failed, and gather nothing")
+	flags.BoolVar(&e.stored, "stored", false, "Take what was stored when the machine failed, and gather nothing")
 	cmd.MarkFlagsMutuallyExclusive("max-size", "stored")
 	cmd.AddCommand(&cobra.Command{
 		Use:               "list",
-		Short:             "List what was stored in the seed when machines failed",
+		Short:             "List what was stored when machines failed",
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return o.listStored(cmd.Context()) },
@@ -112,7 +114,7 @@ func (o *evidenceOptions) gather(ctx context.Context, sources evidence.Sources, 
 	defer cancel()
 	bundle, err := evidence.Collect(ctx, sources)
 	if errors.Is(err, evidence.ErrNotFound) && o.SeedNamespace == "" {
-		return fmt.Errorf("%w. Operators can name the machine of a node that is gone: pass --seed-namespace, and --seed-kubeconfig", err)
+		return fmt.Errorf("%w. Of what is gone, something may be stored: kubectl preserve evidence list. Operators can name the machine of a node that is gone: pass --seed-namespace, and --seed-kubeconfig", err)
 	}
 	if err != nil {
 		return err
@@ -245,74 +247,114 @@ func (o *evidenceOptions) write(archive []byte) error {
 	return err
 }
 
-// storedEvidence returns what is said of stored bundles, the oldest first, without the bundles themselves.
-func (o *Options) storedEvidence(ctx context.Context) (client.Client, []metav1.PartialObjectMetadata, error) {
-	seed, _, err := o.seedClient()
+// errStoredDenied says who may read what is stored in the shoot.
+var errStoredDenied = fmt.Errorf("you may not read the evidence that is stored in the shoot: ask its owner to bind you to Role %s in namespace %s", retention.ShootViewer, retention.ShootNamespace)
+
+// storedEvidence is what was stored when machines failed.
+type storedEvidence struct {
+	client.Reader
+	// namespace is where it is, and where is that in words.
+	namespace, where string
+	isShoot          bool
+	// items are what is said of the bundles, without the bundles themselves, that which is worth most last.
+	items []metav1.PartialObjectMetadata
+}
+
+// readStored reads what is stored: in the shoot, or in the seed for who wants that.
+func (o *Options) readStored(ctx context.Context) (*storedEvidence, error) {
+	var (
+		s    *storedEvidence
+		list = &metav1.PartialObjectMetadataList{}
+		err  error
+	)
+	if o.wantsSeed() {
+		s = &storedEvidence{namespace: o.SeedNamespace, where: fmt.Sprintf("namespace %s of the seed", o.SeedNamespace)}
+		s.Reader, _, err = o.seedClient()
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
+	} else {
+		s = &storedEvidence{namespace: retention.ShootNamespace, where: "the shoot", isShoot: true}
+		s.Reader, _, err = o.shootClient()
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := seed.List(ctx, list, client.InNamespace(o.SeedNamespace), client.MatchingLabels{retention.LabelStored: "true"}); err != nil {
-		return nil, nil, fmt.Errorf("cannot list stored evidence in namespace %s of the seed: %w", o.SeedNamespace, err)
+	if err := s.List(ctx, list, client.InNamespace(s.namespace), client.MatchingLabels{retention.LabelStored: "true"}); err != nil {
+		return nil, s.errorOf(fmt.Errorf("cannot list stored evidence in %s: %w", s.where, err))
 	}
-	slices.SortStableFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return seed, list.Items, nil
+	slices.SortStableFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int { return retention.CompareLast(&a, &b) })
+	s.items = list.Items
+	return s, nil
+}
+
+// errorOf returns what an error means to who has it.
+func (s *storedEvidence) errorOf(err error) error {
+	if s.isShoot && apierrors.IsForbidden(err) {
+		return errStoredDenied
+	}
+	return err
 }
 
 func (o *Options) listStored(ctx context.Context) error {
-	_, stored, err := o.storedEvidence(ctx)
+	stored, err := o.readStored(ctx)
 	if err != nil {
 		return err
 	}
-	if len(stored) == 0 {
-		fmt.Fprintf(o.ErrOut, "No evidence is stored in namespace %s. It is where the shoot's configuration has evidence: {enabled: true} and a machine failed since.\n", o.SeedNamespace)
+	if len(stored.items) == 0 {
+		fmt.Fprintf(o.ErrOut, "No evidence is stored in %s. It is where the shoot's configuration has evidence: {enabled: true} and a machine failed since.\n", stored.where)
 		return nil
 	}
 	lines := []line{head("MACHINE", "NODE", "STORED", "AGE")}
-	for _, item := range stored {
+	for i := range stored.items {
+		item := &stored.items[i]
 		at := item.CreationTimestamp.Time
-		lines = append(lines, line{cells: []string{retention.StoredMachine(&item), item.Annotations[retention.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
+		lines = append(lines, line{cells: []string{retention.StoredMachine(item), item.Annotations[retention.AnnotationStoredNode], stamp(at), left(o.Clock.Now(), at)}})
 	}
 	return write(o.Out, o.table(lines...))
 }
 
 // runStored writes a bundle that was stored, after a look at whether it is whole.
 func (o *evidenceOptions) runStored(ctx context.Context) error {
-	seed, stored, err := o.storedEvidence(ctx)
+	stored, err := o.readStored(ctx)
 	if err != nil {
 		return err
 	}
-	archive, err := readStored(ctx, seed, stored, o.name)
+	archive, err := stored.bundle(ctx, o.name)
 	if err != nil {
 		return err
 	}
 	return o.write(archive)
 }
 
-// readStored returns the last bundle that was stored of a machine, or of a node.
-func readStored(ctx context.Context, seed client.Client, stored []metav1.PartialObjectMetadata, name string) ([]byte, error) {
+// bundle returns the last bundle that was stored of a machine, or of a node. What is in the shoot may be anybody's.
+func (s *storedEvidence) bundle(ctx context.Context, name string) ([]byte, error) {
 	key := client.ObjectKey{}
-	for _, item := range stored {
-		if retention.StoredMachine(&item) == name || item.Annotations[retention.AnnotationStoredNode] == name {
-			key = client.ObjectKeyFromObject(&item)
+	for i := range s.items {
+		if item := &s.items[i]; retention.StoredMachine(item) == name || item.Annotations[retention.AnnotationStoredNode] == name {
+			key = client.ObjectKeyFromObject(item)
 		}
 	}
 	if key.Name == "" {
-		return nil, fmt.Errorf("no evidence of a machine or node %q is stored: kubectl preserve evidence list shows of which there is", name)
+		return nil, fmt.Errorf("no evidence of a machine or node %q is stored in %s: kubectl preserve evidence list shows of which there is", name, s.where)
 	}
-	configMap := &corev1.ConfigMap{}
-	if err := seed.Get(ctx, key, configMap); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("the evidence of %q has just been deleted, as its time was over", name)
-		}
-		return nil, err
+	kind, archive, err := "ConfigMap", []byte(nil), error(nil)
+	if s.isShoot {
+		secret := &corev1.Secret{}
+		kind, err = "Secret", s.Get(ctx, key, secret)
+		archive = secret.Data[retention.StoredKey]
+	} else {
+		configMap := &corev1.ConfigMap{}
+		err = s.Get(ctx, key, configMap)
+		archive = configMap.BinaryData[retention.StoredKey]
 	}
-	archive := configMap.BinaryData[retention.StoredKey]
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("the evidence of %q has just been deleted, as its time was over", name)
+	}
+	if err != nil {
+		return nil, s.errorOf(err)
+	}
 	if _, err := evidence.Read(bytes.NewReader(archive)); err != nil {
-		return nil, fmt.Errorf("ConfigMap %s: %w", key, err)
+		return nil, fmt.Errorf("%s %s: %w", kind, key, err)
 	}
 	return archive, nil
 }

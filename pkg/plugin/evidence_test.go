@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
@@ -38,6 +39,18 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
 	. "github.com/gardener/gardener-extension-machine-preservation/test/builder"
 )
+
+// evidenceOf is what the shoot has stored of a machine.
+func evidenceOf(machine string, archive []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: retention.ShootNamespace, Name: retention.StoredNames()[0], CreationTimestamp: metav1.NewTime(Start),
+			Labels: map[string]string{retention.LabelStored: "true"}, Annotations: map[string]string{retention.AnnotationStoredMachine: machine},
+		},
+		Type: retention.ShootType,
+		Data: map[string][]byte{retention.StoredKey: archive},
+	}
+}
 
 var _ = Describe("evidence", func() {
 	var (
@@ -123,8 +136,8 @@ $`))
 		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(ContainSubstring(`cannot write to the folder of --output "/does/not/exist/x.tar.gz"`)))
 		o.name = "node-9"
 		Expect(o.gather(ctx, sources(), 8<<20)).To(MatchError(And(HavePrefix(`there is no such node and, as far as can be seen, no such machine: "node-9"`), ContainSubstring("pass --seed-namespace"))))
-		o.stored = true
-		Expect(o.run(ctx)).To(MatchError(errNoSeed))
+		o.stored, o.SeedKubeconfig = true, "seed.yaml"
+		Expect(o.run(ctx)).To(MatchError(errNoSeed), "--seed-namespace is missing")
 	})
 
 	Describe("stored", func() {
@@ -139,41 +152,109 @@ $`))
 			}
 		}
 
-		It("should be listed, and be found by machine and node", func(ctx SpecContext) {
-			var archive bytes.Buffer
+		// inShoot is what a Secret in the shoot has of it.
+		inShoot := func(configMap *corev1.ConfigMap) *corev1.Secret {
+			secret := &corev1.Secret{ObjectMeta: *configMap.ObjectMeta.DeepCopy(), Type: retention.ShootType, Data: configMap.BinaryData}
+			secret.Namespace = retention.ShootNamespace
+			return secret
+		}
+		var (
+			archive bytes.Buffer
+			all     []*corev1.ConfigMap
+			unnamed string
+		)
+
+		BeforeEach(func(ctx SpecContext) {
+			archive.Reset()
 			bundle, err := evidence.Collect(ctx, sources())
 			Expect(err).NotTo(HaveOccurred())
 			_, err = bundle.WriteTo(&archive, 1<<20)
 			Expect(err).NotTo(HaveOccurred())
-			unnamed := stored("m-0", "node-1", 60*time.Hour, archive.Bytes())
-			unnamed.Name = retention.StoredNames()[0]
-			delete(unnamed.Annotations, retention.AnnotationStoredMachine)
-			o.seed = apiServer(stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), unnamed,
-				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}}).Build()
+			m0 := stored("m-0", "node-1", 60*time.Hour, archive.Bytes())
+			m0.Name = retention.StoredNames()[0]
+			delete(m0.Annotations, retention.AnnotationStoredMachine)
+			unnamed = m0.Name
+			all = []*corev1.ConfigMap{stored("m-2", "", time.Hour, []byte("x")), stored("m-1", "node-1", 50*time.Hour, archive.Bytes()), m0}
+		})
 
-			o.SeedNamespace = "shoot--a--b"
-			seed, list, err := o.storedEvidence(ctx)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(o.listStored(ctx)).To(Succeed())
-			Expect(out.String()).To(Equal(`MACHINE                            NODE     STORED                 AGE
+		for _, isShoot := range []bool{false, true} {
+			It(fmt.Sprintf("should be listed, and be found by machine and node, in the shoot: %t", isShoot), func(ctx SpecContext) {
+				objects, where, prefix := []client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shoot--a--b", Name: "other"}}}, "namespace shoot--a--b of the seed", "ConfigMap shoot--a--b"
+				for _, configMap := range all {
+					objects = append(objects, configMap)
+				}
+				if isShoot {
+					objects, where, prefix = nil, "the shoot", "Secret machine-preservation-evidence"
+					for _, configMap := range all {
+						objects = append(objects, inShoot(configMap))
+					}
+					o.shoot = apiServer(objects...).Build()
+				} else {
+					o.seed, o.SeedNamespace, o.shoot = apiServer(objects...).Build(), "shoot--a--b", apiServer().Build()
+				}
+
+				list, err := o.readStored(ctx)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(o.listStored(ctx)).To(Succeed())
+				Expect(out.String()).To(Equal(`MACHINE                            NODE     STORED                 AGE
 machine-preservation-evidence-01   node-1   2026-06-28T22:00:00Z   2d12h
 m-1                                node-1   2026-06-29T08:00:00Z   2d2h
 m-2                                -        2026-07-01T09:00:00Z   60m
 `))
-			for _, name := range []string{"m-1", "node-1", unnamed.Name} {
-				Expect(readStored(ctx, seed, list, name)).To(Equal(archive.Bytes()))
+				for _, name := range []string{"m-1", "node-1", unnamed} {
+					Expect(list.bundle(ctx, name)).To(Equal(archive.Bytes()))
+				}
+				_, err = list.bundle(ctx, "m-2")
+				Expect(err).To(MatchError(prefix + "/evidence-of-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
+				_, err = list.bundle(ctx, "m-3")
+				Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored in ` + where + `: kubectl preserve evidence list`)))
+			})
+		}
+
+		It("should be the complete one of the last failure, in whichever order they were copied", func(ctx SpecContext) {
+			for i, failure := range []string{"2026-07-01T09:00:00Z", "2026-07-01T08:00:00Z", "2026-07-01T09:00:00Z"} {
+				configMap := stored("m", "node-1", time.Hour, []byte{byte(i)})
+				configMap.Name, configMap.Annotations[retention.AnnotationStoredFailedSince] = retention.StoredNames()[i], failure
+				if i == 2 {
+					configMap.Annotations[retention.AnnotationStoredIncomplete] = failure
+				} else {
+					configMap.BinaryData[retention.StoredKey] = archive.Bytes()
+				}
+				all[i] = configMap
 			}
-			_, err = readStored(ctx, seed, list, "m-2")
-			Expect(err).To(MatchError("ConfigMap shoot--a--b/evidence-of-m-2: this is no bundle of evidence: it is no gzip: unexpected EOF"))
-			_, err = readStored(ctx, seed, list, "m-3")
-			Expect(err).To(MatchError(ContainSubstring(`no evidence of a machine or node "m-3" is stored: kubectl preserve evidence list`)))
+			o.shoot = apiServer(inShoot(all[0]), inShoot(all[1]), inShoot(all[2])).Build()
+			list, err := o.readStored(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(list.items[2].Name).To(Equal(retention.StoredNames()[0]))
+			Expect(list.bundle(ctx, "m")).To(Equal(archive.Bytes()))
 		})
 
-		It("should be told where there is none", func(ctx SpecContext) {
+		It("should be shown without what moves the cursor: what is in the shoot may be anybody's", func(ctx SpecContext) {
+			all[1].Annotations[retention.AnnotationStoredMachine] = "m\x1b[2J\nx" + strings.Repeat("y", 200)
+			o.shoot = apiServer(inShoot(all[1])).Build()
+			Expect(o.listStored(ctx)).To(Succeed())
+			Expect(out.String()).NotTo(ContainSubstring("\x1b"))
+			Expect(strings.Count(out.String(), "\n")).To(Equal(2))
+		})
+
+		It("should say where there is none, and who may read it", func(ctx SpecContext) {
+			o.shoot = apiServer().Build()
+			Expect(o.listStored(ctx)).To(Succeed())
+			Expect(errOut.String()).To(HavePrefix("No evidence is stored in the shoot."))
+			errOut.Reset()
 			o.SeedNamespace, o.seed = "shoot--a--b", apiServer().Build()
 			Expect(o.listStored(ctx)).To(Succeed())
 			Expect(out.String()).To(BeEmpty())
-			Expect(errOut.String()).To(HavePrefix("No evidence is stored in namespace shoot--a--b."))
+			Expect(errOut.String()).To(HavePrefix("No evidence is stored in namespace shoot--a--b of the seed."))
+
+			denied := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+				return apierrors.NewForbidden(corev1.Resource("secrets"), "", nil)
+			}}
+			o.shoot, o.seed = apiServer().WithInterceptorFuncs(denied).Build(), apiServer().WithInterceptorFuncs(denied).Build()
+			Expect(o.listStored(ctx)).To(MatchError(ContainSubstring("cannot list stored evidence in namespace shoot--a--b of the seed: ")))
+			o.SeedNamespace = ""
+			Expect(o.listStored(ctx)).To(MatchError("you may not read the evidence that is stored in the shoot: ask its owner to bind you to Role evidence-viewer in namespace machine-preservation-evidence"))
+			Expect(o.runStored(ctx)).To(MatchError(HavePrefix("you may not read the evidence")))
 		})
 	})
 
@@ -262,7 +343,14 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			again := file()
 			Expect(p.runs("evidence m --stored -o " + again)).To(Succeed())
 			Expect(os.ReadFile(again)).To(Equal(archive))
-			Expect(person(false).runs("evidence list")).To(MatchError(errNoSeed))
+
+			owner := person(false)
+			Expect(owner.options.shoot.Create(context.Background(), evidenceOf("m", archive))).To(Succeed())
+			Expect(owner.runs("evidence list")).To(Succeed())
+			Expect(owner.out.String()).To(MatchRegexp(`\nm +- `))
+			again = file()
+			Expect(owner.runs("evidence m --stored -o "+again)).To(Succeed(), "the shoot's kubeconfig is enough")
+			Expect(os.ReadFile(again)).To(Equal(archive))
 		})
 	})
 
@@ -276,7 +364,7 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 		defer server.Close()
 		c, _, err := newClient(&rest.Config{Host: server.URL})
 		Expect(err).NotTo(HaveOccurred())
-		for _, object := range []client.Object{&corev1.Node{}, &machinev1alpha1.Machine{}, &maintenancev1alpha1.NodeMaintenance{}, &corev1.ConfigMap{}} {
+		for _, object := range []client.Object{&corev1.Node{}, &machinev1alpha1.Machine{}, &maintenancev1alpha1.NodeMaintenance{}, &corev1.ConfigMap{}, &corev1.Secret{}} {
 			Expect(c.Get(ctx, client.ObjectKey{Namespace: "ns", Name: "x"}, object)).To(Succeed())
 		}
 		Expect(c.List(ctx, &storagev1.VolumeAttachmentList{})).To(Succeed())
@@ -285,6 +373,7 @@ m-2                                -        2026-07-01T09:00:00Z   60m
 			"/apis/machine.sapcloud.io/v1alpha1/namespaces/ns/machines/x",
 			"/apis/" + maintenancev1alpha1.SchemeGroupVersion.String() + "/namespaces/ns/nodemaintenances/x",
 			"/api/v1/namespaces/ns/configmaps/x",
+			"/api/v1/namespaces/ns/secrets/x",
 			"/apis/storage.k8s.io/v1/volumeattachments",
 		}))
 	})

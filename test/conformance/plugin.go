@@ -230,6 +230,13 @@ func kubectlPreserve(p *Pool) {
 		text, _ := operator.terminal("", "evidence", "list")
 		g.Expect(text).To(MatchRegexp(row(broken.Name, nodes[1])))
 	})
+	p.eventually(func(g Gomega) {
+		text, _ := owner.terminal("", "evidence", "list")
+		g.Expect(text).To(MatchRegexp(row(broken.Name, nodes[1])))
+	})
+	text, status = viewer.terminal("", "evidence", "list")
+	p.Expect(status).To(Equal(1))
+	p.Expect(text).To(ContainSubstring("ask its owner to bind you to Role evidence-viewer in namespace machine-preservation-evidence"))
 
 	// It is let go of, after a question, while somebody waits for that.
 	released := owner.follows("list", nodes[1], "-w", "--until", "released", "--timeout", "5m")

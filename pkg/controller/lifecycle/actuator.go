@@ -29,6 +29,7 @@ import (
 
 	configv1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/config/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinecontrollermanager"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machineevidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machinefailures"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/nodemaintenance"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
@@ -171,7 +172,9 @@ func (a *Actuator) ForceDelete(ctx context.Context, log logr.Logger, ex *extensi
 	if err := a.forceLeavePowerCycles(ctx, log, ex.Namespace); err != nil {
 		return err
 	}
-	for _, resources := range []shootresources.Resources{nodemaintenance.Resources(a.Client, ex.Namespace), machinefailures.Resources(a.Client, ex.Namespace)} {
+	for _, resources := range []shootresources.Resources{
+		nodemaintenance.Resources(a.Client, ex.Namespace), machinefailures.Resources(a.Client, ex.Namespace), machineevidence.Resources(a.Client, ex.Namespace),
+	} {
 		if err := resources.Destroy(ctx); err != nil {
 			return err
 		}
@@ -189,7 +192,7 @@ func (a *Actuator) Migrate(ctx context.Context, log logr.Logger, ex *extensionsv
 	if err := a.migratePowerCycles(ctx, log, ex.Namespace); err != nil {
 		return err
 	}
-	for _, name := range []string{preservationcontroller.ManagedResourceName, machinefailures.ManagedResourceName} {
+	for _, name := range []string{preservationcontroller.ManagedResourceName, machinefailures.ManagedResourceName, machineevidence.ManagedResourceName} {
 		if err := managedresources.SetKeepObjects(ctx, a.Client, ex.Namespace, name, true); err != nil {
 			return fmt.Errorf("failed to keep the resources in the shoot: %w", err)
 		}
@@ -231,12 +234,19 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 		return err
 	}
 	failures := machinefailures.New(a.Client, ex.Namespace)
-	var terminating error
+	var terminating, evidenceTerminating error
 	if values.Failures {
 		if terminating = failures.Deploy(ctx); errors.Is(terminating, shootresources.ErrTerminating) {
 			values.Failures = false // as long as the former API goes; all else does not wait for that
 		} else if terminating != nil {
 			return terminating
+		}
+	}
+	evidence := machineevidence.New(a.Client, ex.Namespace)
+	if values.Evidence {
+		// It is stored in the seed all the same as long as the former namespace in the shoot goes.
+		if evidenceTerminating = evidence.Deploy(ctx); evidenceTerminating != nil && !errors.Is(evidenceTerminating, shootresources.ErrTerminating) {
+			return evidenceTerminating
 		}
 	}
 	deploy := func(powerCycle *preservationcontroller.PowerCycle) error {
@@ -249,8 +259,11 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 	if err == nil && !values.Failures && terminating == nil { // nobody may write any by now
 		err = failures.Destroy(ctx)
 	}
+	if err == nil && !values.Evidence {
+		err = evidence.Destroy(ctx)
+	}
 	if err == nil {
-		err = terminating
+		err = errors.Join(terminating, evidenceTerminating)
 	}
 	if errors.Is(err, shootresources.ErrTerminating) {
 		return a.waitForResourceManager(ctx, ex.Namespace, err)
@@ -318,7 +331,11 @@ func (a *Actuator) destroy(ctx context.Context, namespace string) error {
 	if err := failures.Destroy(ctx); err != nil {
 		return fmt.Errorf("failed to delete the API of MachineFailures: %w", err)
 	}
-	for _, resources := range []shootresources.Resources{preservationcontroller.Resources(a.Client, namespace), maintenance, failures} {
+	evidence := machineevidence.Resources(a.Client, namespace)
+	if err := evidence.Destroy(ctx); err != nil {
+		return fmt.Errorf("failed to delete the namespace of evidence in the shoot: %w", err)
+	}
+	for _, resources := range []shootresources.Resources{preservationcontroller.Resources(a.Client, namespace), maintenance, failures, evidence} {
 		state, err := resources.State(ctx)
 		if err != nil {
 			return err

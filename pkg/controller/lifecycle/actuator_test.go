@@ -308,6 +308,8 @@ var _ = Describe("Actuator", func() {
 			role := &rbacv1.Role{}
 			Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: container}, role)).To(Succeed())
 			Expect(slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "configmaps") })).To(Equal(step.stores), step.fields)
+			err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "extension-machine-preservation-evidence"}, &resourcesv1alpha1.ManagedResource{})
+			Expect(err == nil).To(Equal(step.stores), "its namespace in the shoot: "+step.fields)
 		}
 	})
 
@@ -355,6 +357,18 @@ var _ = Describe("Actuator", func() {
 		secret := &corev1.Secret{}
 		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, secret)).To(Succeed())
 		Expect(secret.Annotations).NotTo(HaveKey("machine-preservation.extensions.gardener.cloud/failures"))
+	})
+
+	It("should store evidence in the seed as long as a former namespace in the shoot goes", func() {
+		former := &resourcesv1alpha1.ManagedResource{ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-evidence", Namespace: namespace, Finalizers: []string{"x"}}}
+		Expect(c.Create(ctx, former)).To(Succeed())
+		Expect(c.Delete(ctx, former)).To(Succeed())
+		actuator.(*Actuator).Evidence = &configv1alpha1.Evidence{Enabled: true}
+		ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig","evidence":{"enabled":true}}`)}
+		Expect(actuator.Restore(ctx, log, ex)).To(MatchError(ContainSubstring("is being deleted")))
+		secret := &corev1.Secret{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "shoot-access-machine-preservation-controller"}, secret)).To(Succeed())
+		Expect(secret.Annotations).To(HaveKeyWithValue("machine-preservation.extensions.gardener.cloud/evidence", "true"))
 	})
 
 	Describe("#Restore", func() {
@@ -574,10 +588,12 @@ var _ = Describe("Actuator", func() {
 
 		It("should keep the resources in the shoot", func() {
 			Expect(actuator.Reconcile(ctx, log, ex)).To(Succeed())
-			Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{
-				ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-node-maintenance", Namespace: namespace},
-				Spec:       resourcesv1alpha1.ManagedResourceSpec{KeepObjects: new(true)},
-			})).To(Succeed())
+			for name, keep := range map[string]bool{"node-maintenance": true, "evidence": false} {
+				Expect(c.Create(ctx, &resourcesv1alpha1.ManagedResource{
+					ObjectMeta: metav1.ObjectMeta{Name: "extension-machine-preservation-" + name, Namespace: namespace},
+					Spec:       resourcesv1alpha1.ManagedResourceSpec{KeepObjects: new(keep)},
+				})).To(Succeed())
+			}
 			kept := map[string]bool{}
 			c = interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
 				Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
@@ -595,6 +611,7 @@ var _ = Describe("Actuator", func() {
 				"extension-machine-preservation-shoot":            true,
 				"extension-machine-preservation-node-maintenance": true,
 				"extension-machine-preservation-failures":         true,
+				"extension-machine-preservation-evidence":         true,
 			}))
 			Expect(deployed()).To(BeFalse())
 		})

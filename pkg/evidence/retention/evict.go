@@ -74,7 +74,7 @@ func compareStored(a, b metav1.Object) int {
 func LastStored(machine string, stored []metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	var last *metav1.PartialObjectMetadata
 	for i := range stored {
-		if s := &stored[i]; StoredMachine(s) == machine && (last == nil || replaces(s, last)) {
+		if s := &stored[i]; StoredMachine(s) == machine && (last == nil || CompareLast(s, last) > 0) {
 			last = s
 		}
 	}
@@ -87,23 +87,26 @@ func StoredBefore(last *metav1.PartialObjectMetadata, stored []metav1.PartialObj
 	var before *metav1.PartialObjectMetadata
 	for i := range stored {
 		s := &stored[i]
-		if StoredMachine(s) == StoredMachine(last) && compareFailures(s, last) == 0 && !isComplete(s) && isComplete(last) && (before == nil || replaces(s, before)) {
+		if StoredMachine(s) == StoredMachine(last) && compareFailures(s, last) == 0 && !isComplete(s) && isComplete(last) && (before == nil || CompareLast(s, before) > 0) {
 			before = s
 		}
 	}
 	return before
 }
 
-// replaces says that a ConfigMap is to be kept rather than another one of the same machine: that of a later failure, of the same
+// CompareLast sorts what is to be kept rather than another one of the same machine to the end: that of a later failure, of the same
 // one that in which nothing of importance is missing, else the later one.
-func replaces(a, b *metav1.PartialObjectMetadata) bool {
+func CompareLast(a, b *metav1.PartialObjectMetadata) int {
 	if order := compareFailures(a, b); order != 0 {
-		return order > 0
+		return order
 	}
 	if isComplete(a) != isComplete(b) {
-		return isComplete(a)
+		if isComplete(a) {
+			return 1
+		}
+		return -1
 	}
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 func compareFailures(a, b metav1.Object) int {

@@ -58,6 +58,19 @@ const (
 	StoredKey = "bundle.tar.gz"
 )
 
+// What of it is copied to the shoot, for who may read it there. Secrets have it: who may view a cluster reads ConfigMaps and custom resources.
+const (
+	// ShootNamespace is the namespace of the copies, and of nothing else. They have the names of what they are copied from.
+	ShootNamespace = "machine-preservation-evidence"
+	// ShootType is their type.
+	ShootType = v1alpha1.GroupName + "/evidence"
+	// ShootViewer is the Role in ShootNamespace that people are bound to. As a ClusterRole it could be bound in all namespaces, with their
+	// Secrets.
+	ShootViewer = "evidence-viewer"
+	// AnnotationStoredOf on a copy is the UID of the ConfigMap that it was copied from.
+	AnnotationStoredOf = v1alpha1.GroupName + "/evidence-of"
+)
+
 // StoredNames returns the names that ConfigMaps with bundles have. They are known before, so that Roles can name them.
 func StoredNames() []string {
 	names := make([]string, MaxStoredNames)

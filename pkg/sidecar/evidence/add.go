@@ -53,6 +53,11 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 		})
 	}
 	serveZeros()
+	copier := &Copier{Namespace: namespace, Seed: clients.seed, Shoot: clients.shoot}
+	if err := copier.addToManager(mgr); err != nil {
+		return err
+	}
+	r.Changed = copier.Look
 
 	return builder.ControllerManagedBy(mgr).
 		Named(ControllerName).

@@ -15,7 +15,6 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -33,17 +32,14 @@ type Clients struct {
 
 // StoredName returns the name of the ConfigMap with the evidence of a failure, empty if there is none, or nobody knows.
 func (c *Clients) StoredName(ctx context.Context, namespace, machine string, failedSince time.Time) string {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := c.seed.List(ctx, list, client.InNamespace(namespace), client.HasLabels{retention.LabelStored}); err != nil {
+	stored, err := listStored(ctx, c.seed, namespace)
+	if err != nil {
 		return ""
 	}
-	for i := range list.Items {
-		a := list.Items[i].Annotations
+	for i := range stored {
+		a := stored[i].Annotations
 		if since, err := time.Parse(time.RFC3339, a[retention.AnnotationStoredFailedSince]); err == nil && a[retention.AnnotationStoredMachine] == machine && since.Equal(failedSince) {
-			return list.Items[i].Name
+			return stored[i].Name
 		}
 	}
 	return ""
@@ -66,7 +62,7 @@ func NewClients(seed, shoot *rest.Config, maintenances bool) (*Clients, error) {
 	add(inSeed, eventsv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Event")
 	add(inSeed, machinev1alpha1.SchemeGroupVersion, meta.RESTScopeNamespace, "Machine", "MachineSet", "MachineDeployment")
 	add(inShoot, corev1.SchemeGroupVersion, meta.RESTScopeRoot, "Node")
-	add(inShoot, corev1.SchemeGroupVersion, meta.RESTScopeNamespace, "Pod")
+	add(inShoot, corev1.SchemeGroupVersion, meta.RESTScopeNamespace, "Pod", "Secret")
 	add(inShoot, eventsv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Event")
 	add(inShoot, policyv1.SchemeGroupVersion, meta.RESTScopeNamespace, "PodDisruptionBudget")
 	add(inShoot, storagev1.SchemeGroupVersion, meta.RESTScopeRoot, "VolumeAttachment")

@@ -75,6 +75,8 @@ type Reconciler struct {
 	Budget   int64
 	Clock    clock.PassiveClock
 	Recorder events.EventRecorder
+	// Changed is called when what is stored may have changed. It may be nil.
+	Changed func()
 }
 
 // Reconcile stores the evidence of a machine if it is due, or looks after what is stored in a namespace if the request has no
@@ -264,6 +266,9 @@ func (r *Reconciler) annotate(ctx context.Context, machine *machinev1alpha1.Mach
 
 // lookAfter deletes what has had its time, is replaced, or has no place, and writes down when what has lost its machine is to be deleted.
 func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile.Result, error) {
+	if r.Changed != nil {
+		defer r.Changed()
+	}
 	shelf, err := r.shelf(ctx, namespace)
 	if err != nil || len(shelf.Stored) == 0 {
 		return reconcile.Result{}, err
@@ -303,14 +308,23 @@ func (r *Reconciler) lookAfter(ctx context.Context, namespace string) (reconcile
 
 // shelf returns what is stored, without what is in it.
 func (r *Reconciler) shelf(ctx context.Context, namespace string) (retention.Shelf, error) {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
+	stored, err := listStored(ctx, r.Store, namespace)
+	if err != nil {
+		return retention.Shelf{}, err
+	}
+	return retention.NewShelf(stored, r.Budget), nil
+}
+
+// listStored returns the metadata of all ConfigMaps with LabelStored.
+func listStored(ctx context.Context, seed client.Reader, namespace string) ([]metav1.PartialObjectMetadata, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-	if err := r.Store.List(call, list, client.InNamespace(namespace), client.HasLabels{retention.LabelStored}); err != nil {
-		return retention.Shelf{}, fmt.Errorf("failed to list ConfigMaps: %w", err)
+	if err := seed.List(ctx, list, client.InNamespace(namespace), client.HasLabels{retention.LabelStored}); err != nil {
+		return nil, fmt.Errorf("failed to list ConfigMaps: %w", err)
 	}
-	return retention.NewShelf(list.Items, r.Budget), nil
+	return list.Items, nil
 }
 
 // expiring returns a ConfigMap that says when it is to be deleted, not at all for the zero time.

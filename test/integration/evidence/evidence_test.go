@@ -7,9 +7,13 @@ package evidence_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
@@ -23,8 +27,11 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -32,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/machineevidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
 	bundle "github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
@@ -49,8 +57,12 @@ const (
 
 // as returns a configuration with the permissions of an account.
 func as(s *sidecar.Server, namespace, account string) *rest.Config {
+	return asUser(s, "system:serviceaccount:"+namespace+":"+account)
+}
+
+func asUser(s *sidecar.Server, user string) *rest.Config {
 	c := rest.CopyConfig(s.Config)
-	c.Impersonate.UserName = "system:serviceaccount:" + namespace + ":" + account
+	c.Impersonate.UserName = user
 	return c
 }
 
@@ -63,8 +75,15 @@ func grant(ctx context.Context, s *sidecar.Server) {
 	fake := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
 	Expect(preservationcontroller.New(fake, builder.Namespace, preservationcontroller.Values{Evidence: true}).Deploy(ctx)).To(Succeed())
 
-	objects, err := managedresources.GetObjects(ctx, fake, builder.Namespace, preservationcontroller.ManagedResourceName)
-	Expect(err).NotTo(HaveOccurred())
+	Expect(machineevidence.New(fake, builder.Namespace).Deploy(ctx)).To(Succeed())
+
+	var objects []client.Object
+	for _, name := range []string{preservationcontroller.ManagedResourceName, machineevidence.ManagedResourceName} {
+		found, err := managedresources.GetObjects(ctx, fake, builder.Namespace, name)
+		Expect(err).NotTo(HaveOccurred())
+		objects = append(objects, found...)
+	}
+	slices.SortStableFunc(objects, func(a, b client.Object) int { return strings.Compare(a.GetNamespace(), b.GetNamespace()) }) // namespaces before what is in them
 	role, binding := &rbacv1.Role{}, &rbacv1.RoleBinding{}
 	key := client.ObjectKey{Namespace: builder.Namespace, Name: preservationcontroller.Name}
 	Expect(fake.Get(ctx, key, role)).To(Succeed())
@@ -81,8 +100,9 @@ func grant(ctx context.Context, s *sidecar.Server) {
 	}
 }
 
-// start starts a manager with the controller of evidence alone, until the function that is returned is called.
-func start(ctx context.Context, s *sidecar.Server, keep time.Duration) func() {
+// start starts a manager with the controllers of evidence alone, until the function that is returned is called. Requests to the shoot
+// may be changed by the function.
+func start(ctx context.Context, s *sidecar.Server, keep time.Duration, toShoot ...transport.WrapperFunc) func() {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	seed := as(s, builder.Namespace, mcm)
@@ -93,7 +113,11 @@ func start(ctx context.Context, s *sidecar.Server, keep time.Duration) func() {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	clients, err := evidence.NewClients(seed, as(s, metav1.NamespaceSystem, sidecarAccount), false)
+	shoot := as(s, metav1.NamespaceSystem, sidecarAccount)
+	for _, wrap := range toShoot {
+		shoot.Wrap(wrap)
+	}
+	clients, err := evidence.NewClients(seed, shoot, false)
 	Expect(err).NotTo(HaveOccurred())
 	Expect((&evidence.Reconciler{Retention: keep, Budget: 8 << 20, Args: []string{"--evidence", "--token=confidential"}}).AddToManager(mgr, builder.Namespace, clients)).To(Succeed())
 	var running sync.WaitGroup
@@ -187,6 +211,30 @@ var _ = Describe("Evidence", func() {
 			return reasons
 		}).Should(ContainElement("EvidenceStored"))
 
+		By("Reading in the shoot what of it is for those who are bound")
+		inShoot := client.ObjectKey{Namespace: "machine-preservation-evidence", Name: key.Name}
+		copied := func() error { return s.Get(ctx, inShoot, &corev1.Secret{}) }
+		Eventually(copied, 20*time.Second).Should(Succeed())
+		reader, err := client.New(asUser(s, "reader"), client.Options{})
+		Expect(err).NotTo(HaveOccurred())
+		secret := &corev1.Secret{}
+		Expect(reader.Get(ctx, inShoot, secret)).To(MatchError(apierrors.IsForbidden, "IsForbidden"))
+		Expect(s.Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: inShoot.Namespace, Name: "reader"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "evidence-viewer"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "reader"}},
+		})).To(Succeed())
+		Eventually(func() error { return reader.Get(ctx, inShoot, secret) }).Should(Succeed())
+		AddReportEntry("size of the bundle in the shoot", fmt.Sprintf("%d bytes", len(secret.Data["bundle.tar.gz"])))
+		known, err = bundle.Read(bytes.NewReader(secret.Data["bundle.tar.gz"]))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(known.Seed.Controller).To(BeNil())
+		Expect(known.Seed.Namespace).To(Equal("control-plane"))
+		Expect(known.Seed.Machines).To(HaveLen(2))
+		Expect(known.Seed.Events).To(HaveLen(1))
+		Expect(known.Shoot.Pods).To(HaveLen(1))
+		Expect(known.Shoot.Events).To(HaveLen(2))
+
 		By("Losing the machine, and the controller in between")
 		Expect(s.Delete(ctx, machine)).To(Succeed())
 		var expires time.Time
@@ -201,9 +249,94 @@ var _ = Describe("Evidence", func() {
 		Consistently(func() bool { return stored() == nil || !time.Now().Before(expires) }, keep-2*time.Second).Should(BeTrue(), "not before its time")
 		Eventually(stored, 10*time.Second).ShouldNot(Succeed())
 		Expect(time.Now()).To(BeTemporally(">=", expires))
+		Eventually(copied, 20*time.Second).ShouldNot(Succeed())
 
 		list := &corev1.ConfigMapList{}
 		Expect(s.List(ctx, list, client.InNamespace(builder.Namespace))).To(Succeed())
 		Expect(slices.ContainsFunc(list.Items, func(c corev1.ConfigMap) bool { return c.Name == "other" })).To(BeTrue())
 	})
+
+	It("should store in the seed while the shoot takes nothing, and follow when it does, whatever its owner does meanwhile", func(ctx SpecContext) {
+		s := sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
+		grant(ctx, s)
+		set := sidecar.Pool(ctx, s, "pool")
+		fail := func(name string) {
+			GinkgoHelper()
+			Expect(s.Create(ctx, sidecar.NewNode("node-"+name))).To(Succeed())
+			Expect(s.Create(ctx, sidecar.NewMachine(name, "node-"+name, set, builder.Preserved("Failed:Preserved", "auto", time.Now().Add(time.Hour))))).To(Succeed())
+		}
+		seeds := func(g Gomega) map[string]types.UID {
+			list, uids := &corev1.ConfigMapList{}, map[string]types.UID{}
+			g.Expect(s.List(ctx, list, client.InNamespace(builder.Namespace), client.HasLabels{retention.LabelStored})).To(Succeed())
+			for i := range list.Items {
+				uids[list.Items[i].Name] = list.Items[i].UID
+			}
+			return uids
+		}
+		copies := func(g Gomega) map[string]types.UID {
+			list, uids := &corev1.SecretList{}, map[string]types.UID{}
+			g.Expect(s.List(ctx, list, client.InNamespace("machine-preservation-evidence"))).To(Succeed())
+			for i := range list.Items {
+				uids[list.Items[i].Name] = types.UID(list.Items[i].Annotations[retention.AnnotationStoredOf])
+			}
+			return uids
+		}
+
+		var (
+			isAway            atomic.Bool
+			asked, writes     atomic.Int32
+			namespaceOfCopies = "/api/v1/namespaces/machine-preservation-evidence/"
+		)
+		isAway.Store(true)
+		away := func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(request *http.Request) (*http.Response, error) {
+				if strings.HasPrefix(request.URL.Path, namespaceOfCopies) {
+					asked.Add(1)
+					if isAway.Load() {
+						return nil, errors.New("no route to host")
+					}
+					if request.Method != http.MethodGet {
+						writes.Add(1)
+					}
+				}
+				return next.RoundTrip(request)
+			})
+		}
+		stop := start(ctx, s, time.Hour, away)
+		fail("a")
+		fail("b")
+		Eventually(seeds, 20*time.Second).Should(HaveLen(2))
+		Eventually(asked.Load, 10*time.Second).Should(BeNumerically(">=", 2))
+		Consistently(asked.Load, 3*time.Second).Should(BeNumerically("<", 10), "it has a back-off")
+		Expect(copies(Default)).To(BeEmpty())
+		isAway.Store(false)
+		want := seeds(Default)
+		Eventually(copies, 20*time.Second).Should(Equal(want))
+		Consistently(writes.Load, 2*time.Second).Should(BeEquivalentTo(2), "one write for each")
+
+		By("Forging, deleting and adding what its owner likes")
+		one, two := retention.StoredNames()[0], retention.StoredNames()[1]
+		forged := func(name string) *corev1.Secret {
+			return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "machine-preservation-evidence", Name: name, Labels: map[string]string{retention.LabelStored: "true"}}, Data: map[string][]byte{retention.StoredKey: []byte("forged")}}
+		}
+		Expect(s.Delete(ctx, forged(one))).To(Succeed())
+		Expect(s.Create(ctx, forged(one))).To(Succeed())
+		Expect(s.Delete(ctx, forged(two))).To(Succeed())
+		Expect(s.Create(ctx, forged(retention.StoredNames()[2]))).To(Succeed())
+		Consistently(writes.Load, 2*time.Second).Should(BeEquivalentTo(2), "nobody watches")
+		fail("c")
+		Eventually(seeds, 20*time.Second).Should(HaveLen(3))
+		Eventually(copies, 20*time.Second).Should(HaveKeyWithValue(retention.StoredNames()[2], seeds(Default)[retention.StoredNames()[2]]))
+		stop()
+		start(ctx, s, time.Hour, away)
+		Eventually(copies, 20*time.Second).Should(Equal(seeds(Default)))
+		for name, uid := range want {
+			Expect(seeds(Default)).To(HaveKeyWithValue(name, uid), "the seed's is what it was")
+		}
+	})
 })
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }

@@ -56,7 +56,7 @@ type ControllerConfiguration struct {
 	// so long.
 	// +optional
 	Hosts *Hosts `json:"hosts,omitempty"`
-	// Evidence is whether Shoots may have evidence of failed machines stored in the seed. Nothing is stored unless this is set,
+	// Evidence is whether Shoots may have evidence of failed machines stored in the seed and the shoot. Nothing is stored unless this is set,
 	// whatever a Shoot sets.
 	// +optional
 	Evidence *Evidence `json:"evidence,omitempty"`

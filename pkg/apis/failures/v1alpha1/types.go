@@ -207,7 +207,8 @@ type MachineFailureStatus struct {
 	// PowerCycled says that the host was power-cycled meanwhile.
 	// +optional
 	PowerCycled bool `json:"powerCycled,omitempty"`
-	// Evidence is the name of the ConfigMap in the seed with the evidence of the failure, which operators can read.
+	// Evidence is the name of the ConfigMap in the seed with the evidence of the failure, and of the Secret in the shoot with what of it is
+	// for those whom the owner lets read it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Evidence string `json:"evidence,omitempty"`

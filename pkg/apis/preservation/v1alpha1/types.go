@@ -51,8 +51,9 @@ type Failures struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// Evidence is what is stored of a machine in the seed once it has failed and is kept: the machine and what it belongs to, its
-// node, what was on that, and their Events, as the API servers have them. Operators read it.
+// Evidence is what is stored of a machine once it has failed and is kept: the machine and what it belongs to, its node, what was
+// on that, and their Events, as the API servers have them. Operators read it in the seed, and those whom the owner lets read it
+// in the shoot.
 type Evidence struct {
 	// Enabled says whether evidence is stored. What was stored is deleted when it no longer is. Defaults to false.
 	// +optional

@@ -1,0 +1,82 @@
+// SPDX-FileCopyrightText: The gardener-extension-machine-preservation authors
+//
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machineevidence brings into the shoot what the copies of stored evidence need: a namespace of their own, the right of the
+// preservation controller to write there, and a Role for those who are to read there, which is bound to nobody.
+package machineevidence
+
+import (
+	"context"
+	"fmt"
+
+	resourcesv1alpha1 "github.com/gardener/gardener/pkg/apis/resources/v1alpha1"
+	kubernetesclient "github.com/gardener/gardener/pkg/client/kubernetes"
+	"github.com/gardener/gardener/pkg/component"
+	"github.com/gardener/gardener/pkg/utils/managedresources"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/preservationcontroller"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/component/shootresources"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
+)
+
+const (
+	// ManagedResourceName is the name of the ManagedResource with all of it.
+	ManagedResourceName = "extension-machine-preservation-evidence"
+
+	// finalizeAfter is how long the namespace may wait, when it is deleted, for finalizers that others have put on what is in it. The
+	// shoot, and evidence that is enabled again, wait for that.
+	finalizeAfter = "5m"
+)
+
+// Resources are what has it in the shoot. All copies go with it.
+func Resources(c client.Client, namespace string) shootresources.Resources {
+	return shootresources.Resources{Client: c, Namespace: namespace, Name: ManagedResourceName}
+}
+
+// New returns the component for the control plane of a shoot.
+func New(c client.Client, namespace string) component.Deployer {
+	return &machineEvidence{resources: Resources(c, namespace)}
+}
+
+type machineEvidence struct{ resources shootresources.Resources }
+
+// Deploy implements component.Deployer.
+func (m *machineEvidence) Deploy(ctx context.Context) error {
+	data, err := managedresources.NewRegistry(kubernetesclient.ShootScheme, kubernetesclient.ShootCodec, kubernetesclient.ShootSerializer).
+		AddAllAndSerialize(objects()...)
+	if err != nil {
+		return fmt.Errorf("failed to serialize the namespace of evidence: %w", err)
+	}
+	return m.resources.Deploy(ctx, data)
+}
+
+// Destroy implements component.Deployer.
+func (m *machineEvidence) Destroy(ctx context.Context) error { return m.resources.Destroy(ctx) }
+
+func objects() []client.Object {
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: retention.ShootNamespace, Name: name, Annotations: map[string]string{resourcesv1alpha1.FinalizeDeletionAfter: finalizeAfter}}
+	}
+	secrets := func(verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{corev1.GroupName}, Resources: []string{"secrets"}, Verbs: verbs}
+	}
+	namespace := &corev1.Namespace{ObjectMeta: meta(retention.ShootNamespace)}
+	namespace.Namespace = ""
+	remove := secrets("delete")
+	remove.ResourceNames = retention.StoredNames()
+	return []client.Object{
+		namespace,
+		&rbacv1.Role{ObjectMeta: meta(retention.ShootViewer), Rules: []rbacv1.PolicyRule{secrets("get", "list")}},
+		&rbacv1.Role{ObjectMeta: meta(preservationcontroller.Name), Rules: []rbacv1.PolicyRule{secrets("create", "list"), remove}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: meta(preservationcontroller.Name),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: preservationcontroller.Name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: preservationcontroller.Name, Namespace: metav1.NamespaceSystem}},
+		},
+	}
+}
