@@ -33,6 +33,8 @@ const (
 	minRetry, maxRetry = time.Second, 5 * time.Minute
 	// parallel is of how many machines evidence is gathered at a time. Each takes memory.
 	parallel = retention.MaxStoredNames - retention.MaxStored
+	// maxLog is how many bytes of each log are gathered. A bundle that is stored has no place for more.
+	maxLog = 512 << 10
 )
 
 // AddToManager adds the Reconciler to a manager of a control-plane namespace.
@@ -47,6 +49,8 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 			Clock:         r.Clock,
 			Name:          machine,
 			Shoot:         clients.shoot,
+			NodeProxy:     clients.kubelets,
+			MaxLog:        maxLog,
 			Seed:          clients.seed,
 			SeedNamespace: namespace,
 			Controller:    &observed.Controller{Injected: true, Args: r.Args},
