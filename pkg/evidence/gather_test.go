@@ -549,6 +549,31 @@ var _ = Describe("#Collect", func() {
 		}
 	})
 
+	It("should take logs that were gathered earlier if there are no others, and say so", func(ctx SpecContext) {
+		s := sources()
+		earlier := CollectNodeLogs(ctx, Sources{Clock: testclock.NewFakePassiveClock(at(50).Time), Name: "node-1", NodeProxy: (&kubelet{}).proxy, MaxLog: 64 << 10})
+		Expect(earlier).NotTo(BeNil())
+		s.EarlierLogs = earlier
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		files, names := unpacked(written(b, DefaultMaxSize))
+		Expect(files).To(HaveKey("node/logs/kubelet.log"))
+		Expect(names).NotTo(ContainElement(ContainSubstring("earlier")))
+
+		s.NodeProxy = func(context.Context, string, string, url.Values, int64) (io.ReadCloser, error) {
+			return nil, errors.New("dead")
+		}
+		b, err = Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		archive := written(b, DefaultMaxSize)
+		files, names = unpacked(archive)
+		Expect(files).To(And(HaveKeyWithValue("node/logs/earlier/kubelet.log", "journal of kubelet\n"), HaveKeyWithValue("node/logs/earlier/kern.log", "file logs/kern.log --token=[redacted]\n")))
+		Expect(names).NotTo(ContainElement("node/logs/kubelet.log"))
+		Expect(reasonOf(&b.Snapshot, "the rest of logs of the node")).To(Equal("those that are there were gathered earlier, at " + at(50).UTC().Format(time.RFC3339)))
+		Expect(CollectNodeLogs(ctx, Sources{Clock: s.Clock, Name: "node-1", NodeProxy: s.NodeProxy})).To(BeNil())
+		Expect(Read(bytes.NewReader(archive))).NotTo(BeNil(), "and it can be read")
+	})
+
 	DescribeTable("should not take for a log what says that there is none", func(ctx SpecContext, answer string, refused bool) {
 		s := sources()
 		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {

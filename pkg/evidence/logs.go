@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +28,7 @@ import (
 
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 )
 
 const (
@@ -36,6 +38,8 @@ const (
 	maxStream = 256 << 20
 	// maxLogLine is how many bytes of one line are kept.
 	maxLogLine = 16 << 10
+	// nodeLogs is where in a bundle the logs of a node are.
+	nodeLogs = "node/logs/"
 	// logLines is how many lines of such a log are asked for.
 	logLines = 20000
 )
@@ -250,7 +254,7 @@ func (c *collector) nodeLogs(ctx context.Context) {
 	}
 	var inJournal []service
 	for _, of := range services {
-		what, path, file := "log of "+of.log, "node/logs/"+of.log+".log", of.log+".log"
+		what, path, file := "log of "+of.log, nodeLogs+of.log+".log", of.log+".log"
 		err := journal(of, "0", path, what)
 		switch {
 		case err == nil:
@@ -265,16 +269,53 @@ func (c *collector) nodeLogs(ctx context.Context) {
 	}
 	for _, file := range logFiles {
 		if slices.Contains(files, file) {
-			readFile(file, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", "file /var/log/"+file+" of the node")
+			readFile(file, nodeLogs+strings.TrimSuffix(file, ".log")+".log", "file /var/log/"+file+" of the node")
 		}
 	}
 	// A node that has not been rebooted has no other boot, and one whose journal is in memory has forgotten it.
 	for _, of := range inJournal {
 		what := "log of " + of.log + " before the last boot"
-		if err := journal(of, "-1", "node/logs/"+of.log+"-previous-boot.log", what); !errors.As(err, new(refusedError)) {
+		if err := journal(of, "-1", nodeLogs+of.log+"-previous-boot.log", what); !errors.As(err, new(refusedError)) {
 			c.note(observed.Thing(what), err)
 		}
 	}
+}
+
+// NodeLogs are logs of a node that were gathered before anybody knew whether they would be needed.
+type NodeLogs struct {
+	time     time.Time
+	files    []file
+	redacted counts
+}
+
+// CollectNodeLogs gathers the logs of a node, whose name is that of the sources, and nothing else; nil if there are none to be had.
+func CollectNodeLogs(ctx context.Context, sources Sources) *NodeLogs {
+	c := newCollector(sources)
+	c.bundle.Node = sources.Name
+	if err := panics.Catch(ctx, func() error { c.nodeLogs(ctx); return nil }); err != nil {
+		return nil
+	}
+	logs := slices.DeleteFunc(c.bundle.files, func(f file) bool { return !f.log })
+	if len(logs) == 0 {
+		return nil
+	}
+	return &NodeLogs{time: c.bundle.Snapshot.Time, files: logs, redacted: c.redacted}
+}
+
+// takeEarlierLogs takes the logs that were gathered earlier, if there are no others of the node.
+func (c *collector) takeEarlierLogs() {
+	earlier := c.EarlierLogs
+	if earlier == nil || slices.ContainsFunc(c.bundle.files, func(f file) bool { return strings.HasPrefix(f.path, nodeLogs) }) {
+		return
+	}
+	for _, f := range earlier.files {
+		f.path = nodeLogs + "earlier/" + strings.TrimPrefix(f.path, nodeLogs)
+		c.bundle.files = append(c.bundle.files, f)
+	}
+	for what, n := range earlier.redacted {
+		c.redacted.add(what, n)
+	}
+	c.note("logs of the node", cutError{fmt.Errorf("those that are there were gathered earlier, at %s", earlier.time.Format(time.RFC3339))})
 }
 
 // lines is how many lines of a log are asked for.

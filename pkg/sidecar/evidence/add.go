@@ -43,6 +43,15 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 	r.Store = clients.seed
 	r.Clock = clock.RealClock{}
 	r.Recorder = mgr.GetEventRecorder(ControllerName)
+	early := &earlyLogs{}
+	if clients.kubelets != nil {
+		early = newEarlyLogs(r.Source, func(ctx context.Context, node string) *evidence.NodeLogs {
+			return evidence.CollectNodeLogs(ctx, evidence.Sources{Clock: r.Clock, Name: node, NodeProxy: clients.kubelets, MaxLog: maxEarlyLog})
+		})
+		if err := early.addToManager(mgr); err != nil {
+			return err
+		}
+	}
 	r.Collect = func(ctx context.Context, machine string) (*evidence.Bundle, error) {
 		return evidence.Collect(ctx, evidence.Sources{
 			Tool:          "machine-preservation-controller " + version.Get().GitVersion,
@@ -51,6 +60,7 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 			Shoot:         clients.shoot,
 			NodeProxy:     clients.kubelets,
 			MaxLog:        maxLog,
+			EarlierLogs:   early.of(machine),
 			Seed:          clients.seed,
 			SeedNamespace: namespace,
 			Controller:    &observed.Controller{Injected: true, Args: r.Args},
