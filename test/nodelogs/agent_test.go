@@ -155,6 +155,15 @@ func TestNodeAgentAppliesItWithoutAnUpdateInPlace(t *testing.T) {
 	g.Expect(read(kubelet.PathKubeletConfig)).To(ContainSubstring("enableSystemLogQuery: true"))
 	g.Expect(read("/etc/systemd/system/machine-preservation-kernel.service")).To(ContainSubstring("dmesg --follow"))
 
+	changed := configOf(t, on)
+	for i := range changed.Spec.Files {
+		if changed.Spec.Files[i].Path == settings {
+			changed.Spec.Files[i].Content.Inline.Data += "SystemKeepFree=1G\n"
+		}
+	}
+	_, actions = a.apply(t, changed)
+	g.Expect(actions).To(Equal([]string{"restart machine-preservation-journal.service"}), "other settings of a later version")
+
 	applied, actions = a.apply(t, configOf(t, ""))
 	g.Expect(applied).To(BeTrue())
 	g.Expect(actions).To(Equal([]string{"restart kubelet.service", "stop machine-preservation-journal.service", "stop machine-preservation-kernel.service"}), "journald is not stopped")

@@ -38,13 +38,10 @@ type mutator struct {
 	reader client.Reader
 }
 
-// Mutate leaves alone what gardener-node-agent is started with: it applies the other one as soon as it runs.
+// Mutate leaves alone what gardener-node-agent is started with, as the ensurer has nothing for that: it applies the other one as soon as
+// it runs.
 func (m *mutator) Mutate(ctx context.Context, newObj, oldObj client.Object) error {
-	config, ok := newObj.(*extensionsv1alpha1.OperatingSystemConfig)
-	if !ok || config.Spec.Purpose != extensionsv1alpha1.OperatingSystemConfigPurposeReconcile {
-		return nil
-	}
-	extension, err := controlplane.FindExtension(ctx, m.reader, config.Namespace)
+	extension, err := controlplane.FindExtension(ctx, m.reader, newObj.GetNamespace())
 	if err != nil || extension == nil {
 		return err
 	}
