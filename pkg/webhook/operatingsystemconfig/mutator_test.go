@@ -13,7 +13,7 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
-	"github.com/gardener/gardener/extensions/pkg/controller/worker"
+	extensionsworkercontroller "github.com/gardener/gardener/extensions/pkg/controller/worker"
 	extensionswebhook "github.com/gardener/gardener/extensions/pkg/webhook"
 	gardencorev1beta1 "github.com/gardener/gardener/pkg/apis/core/v1beta1"
 	extensionsv1alpha1 "github.com/gardener/gardener/pkg/apis/extensions/v1alpha1"
@@ -265,7 +265,7 @@ var _ = Describe("Rolling of pools", func() {
 					Name: w.Name, NodeAgentSecretName: &key, UpdateStrategy: w.UpdateStrategy, KubernetesVersion: &version, KubeletConfig: w.Kubernetes.Kubelet,
 					MachineImage: extensionsv1alpha1.MachineImage{Version: *w.Machine.Image.Version},
 				}
-				hash, err := worker.WorkerPoolHash(pool, cluster, nil, nil)
+				hash, err := extensionsworkercontroller.WorkerPoolHash(pool, cluster, nil, nil)
 				Expect(err).NotTo(HaveOccurred())
 				hashes = append(hashes, key, hash)
 			}
