@@ -66,6 +66,7 @@ test-unit: ## Run the tests that need no other process
 	@packages="$$(go list -f '{{ if or .TestGoFiles .XTestGoFiles }}{{ .ImportPath }}{{ end }}' ./... \
 	  | grep -vE '/test/(integration|e2e)(/|$$)')"; \
 	go test -timeout $(UNIT_TIMEOUT) $$packages
+	@cd test/nodelogs && go test -timeout $(UNIT_TIMEOUT) ./... # a module of its own, which has the kubelet
 
 .PHONY: test-integration
 test-integration: ## Run the tests against a real kube-apiserver
@@ -191,6 +192,7 @@ check-generate:
 check-vet:
 	@echo "> go vet"
 	@go vet ./...
+	@cd test/nodelogs && go vet ./...
 
 .PHONY: check-lint
 check-lint:

@@ -45,6 +45,8 @@ var (
 	callTimeout = 10 * time.Second
 	nodeTimeout = 5 * time.Second
 	logTimeout  = 15 * time.Second
+	// nodeLogsTime is how long all logs of a node may take.
+	nodeLogsTime = 30 * time.Second
 )
 
 // Sources is where evidence comes from. The readers must ask the API servers: caches know neither of pages nor of field
@@ -59,6 +61,10 @@ type Sources struct {
 	Shoot client.Reader
 	// NodeProxy is nil where the kubelet is not to be asked.
 	NodeProxy NodeProxy
+	// EarlierLogs are taken where none can be had of the node any more, nil for none.
+	EarlierLogs *NodeLogs
+	// MaxLog is how many bytes of each log are kept, its last ones; 0 is 4 MiB.
+	MaxLog int
 	// Seed is nil where there is no access to the seed.
 	Seed          client.Reader
 	SeedNamespace string
@@ -102,8 +108,7 @@ type collector struct {
 // Collect gathers what is known of a node and its machine, until the context's deadline. What cannot be had is noted in the
 // bundle; it is an error only if there is no such node and machine, or if nothing can be asked, or if the context is cancelled.
 func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
-	c := &collector{Sources: sources, redacted: counts{}, siblings: sets.New[string]()}
-	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: observed.Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
+	c := newCollector(sources)
 	c.readMachines(ctx)
 	if err := c.find(ctx); err != nil {
 		return nil, err
@@ -129,11 +134,19 @@ func Collect(ctx context.Context, sources Sources) (*Bundle, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, ctx.Err()
 	}
+	c.takeEarlierLogs()
 	c.bundle.redacted = c.redacted
 	redact(&c.bundle.Snapshot, c.redacted)
 	sortSnapshot(&c.bundle.Snapshot)
 	slices.SortFunc(c.bundle.files, func(a, b file) int { return cmp.Compare(a.path, b.path) })
 	return c.bundle, nil
+}
+
+func newCollector(sources Sources) *collector {
+	sources.MaxLog = cmp.Or(sources.MaxLog, maxLog)
+	c := &collector{Sources: sources, redacted: counts{}, siblings: sets.New[string]()}
+	c.bundle = &Bundle{Tool: sources.Tool, Snapshot: observed.Snapshot{Time: sources.Clock.Now().UTC().Truncate(time.Second)}}
+	return c
 }
 
 // readMachines reads what the seed knows of the machine and of the others of its MachineDeployment, with which it shares places.

@@ -518,6 +518,97 @@ var _ = Describe("#Collect", func() {
 		Expect(reasonOf(&b.Snapshot, "log of containerd")).To(ContainSubstring("enableSystemLogQuery"))
 	})
 
+	It("should ask for the journals of this boot and of the one before, and take no more than is wanted", func(ctx SpecContext) {
+		var asked []string
+		s := sources()
+		s.MaxLog = 64 << 10
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			if query.Get("query") == "" {
+				return (&kubelet{}).proxy(ctx, node, path, query, last)
+			}
+			asked = append(asked, query.Encode())
+			line := "Nov 24 10:00:00 " + query.Get("query") + " of boot " + query.Get("boot") + " password=hunter2\n"
+			return io.NopCloser(strings.NewReader(strings.Repeat(line, 4000))), nil
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		var want []string
+		for _, boot := range []string{"0", "-1"} {
+			for _, service := range []string{"kubelet", "containerd", "gardener-node-agent", "machine-preservation-kernel"} {
+				want = append(want, "boot="+boot+"&query="+service+"&tailLines=312")
+			}
+		}
+		Expect(asked).To(Equal(want), "the other boot comes last")
+		files, _ := unpacked(written(b, DefaultMaxSize))
+		for name, line := range map[string]string{
+			"kernel.log": "machine-preservation-kernel of boot 0", "kernel-previous-boot.log": "machine-preservation-kernel of boot -1",
+			"kubelet.log": "kubelet of boot 0", "kubelet-previous-boot.log": "kubelet of boot -1",
+		} {
+			Expect(files["node/logs/"+name]).To(HaveSuffix("Nov 24 10:00:00 " + line + " password=[redacted]\n"))
+			Expect(len(files["node/logs/"+name])).To(And(BeNumerically(">", 32<<10), BeNumerically("<", 96<<10)))
+		}
+	})
+
+	It("should take logs that were gathered earlier if there are no others, and say so", func(ctx SpecContext) {
+		s := sources()
+		earlier := CollectNodeLogs(ctx, Sources{Clock: testclock.NewFakePassiveClock(at(50).Time), Name: "node-1", NodeProxy: (&kubelet{}).proxy, MaxLog: 64 << 10})
+		Expect(earlier).NotTo(BeNil())
+		s.EarlierLogs = earlier
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		files, names := unpacked(written(b, DefaultMaxSize))
+		Expect(files).To(HaveKey("node/logs/kubelet.log"))
+		Expect(names).NotTo(ContainElement(ContainSubstring("earlier")))
+
+		s.NodeProxy = func(context.Context, string, string, url.Values, int64) (io.ReadCloser, error) {
+			return nil, errors.New("dead")
+		}
+		b, err = Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		archive := written(b, DefaultMaxSize)
+		files, names = unpacked(archive)
+		Expect(files).To(And(HaveKeyWithValue("node/logs/earlier/kubelet.log", "journal of kubelet\n"), HaveKeyWithValue("node/logs/earlier/kern.log", "file logs/kern.log --token=[redacted]\n")))
+		Expect(names).NotTo(ContainElement("node/logs/kubelet.log"))
+		Expect(reasonOf(&b.Snapshot, "the rest of logs of the node")).To(Equal("those that are there were gathered earlier, at " + at(50).UTC().Format(time.RFC3339)))
+		Expect(CollectNodeLogs(ctx, Sources{Clock: s.Clock, Name: "node-1", NodeProxy: s.NodeProxy})).To(BeNil())
+		Expect(Read(bytes.NewReader(archive))).NotTo(BeNil(), "and it can be read")
+	})
+
+	DescribeTable("should not take for a log what says that there is none", func(ctx SpecContext, answer string, refused bool) {
+		s := sources()
+		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
+			switch {
+			case query.Get("query") == "":
+				return (&kubelet{}).proxy(ctx, node, path, query, last)
+			case query.Get("boot") == "-1" || query.Get("query") == "kubelet":
+				return io.NopCloser(strings.NewReader(answer)), nil
+			}
+			return io.NopCloser(strings.NewReader("Nov 24 10:00:00 x\n")), nil
+		}
+		b, err := Collect(ctx, s)
+		Expect(err).NotTo(HaveOccurred())
+		files, _ := unpacked(written(b, DefaultMaxSize))
+		if refused {
+			Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", "file logs/kubelet.log --token=[redacted]\n"), "the file of its name takes the place")
+			Expect(files).NotTo(HaveKey("node/logs/containerd-previous-boot.log"))
+			Expect(b.Snapshot.Missing).NotTo(ContainElement(HaveField("What()", ContainSubstring("before the last boot"))), "there may have been no other boot")
+		} else {
+			Expect(files).To(HaveKeyWithValue("node/logs/kubelet.log", answer))
+			Expect(files).To(HaveKeyWithValue("node/logs/containerd-previous-boot.log", answer))
+		}
+	},
+		Entry("no entries", "-- No entries --\n", true),
+		Entry("no journal", "No journal files were found.\n-- No entries --\n", true),
+		Entry("no such boot", "Data from the specified boot (-1) is not available: No such boot ID in journal\n", true),
+		Entry("no such boot, of a newer journalctl", "No journal boot entry found for the specified boot offset (-1).\n", true),
+		Entry("no journal on disk", "Specifying boot ID or boot offset has no effect, no persistent journal was found.\n", true),
+		Entry("a failure of journalctl", "Failed to iterate through journal: Bad message\n", true),
+		Entry("a service that has no journal", "\noptions present and query resolved to log files for [kubelet]\ntry without specifying options\n", true),
+		Entry("no journalctl", "\nerror: journal output not available\n", true),
+		Entry("a log that says so", "Nov 24 10:00:00 node-1 kubelet[1]: Failed to start\n", false),
+		Entry("a log of several boots", "-- Boot 0123456789abcdef --\nNov 24 10:00:00 x\n", false),
+	)
+
 	It("should have the end of a file begin with a whole line, and say that it is not all", func(ctx SpecContext) {
 		s, k := sources(), &kubelet{files: true}
 		s.NodeProxy = func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {

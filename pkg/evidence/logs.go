@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,22 +26,30 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/apis/preservation/v1alpha1"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/observed"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/panics"
 )
 
 const (
-	// maxLog is how many bytes of one log are kept, its last ones.
+	// maxLog is how many bytes of one log are kept, its last ones, where nobody wants less.
 	maxLog = 4 << 20
 	// maxStream is how many bytes of one log are read at most.
 	maxStream = 256 << 20
 	// maxLogLine is how many bytes of one line are kept.
 	maxLogLine = 16 << 10
-	// logLines is how many lines of a log are asked for.
+	// nodeLogs is where in a bundle the logs of a node are.
+	nodeLogs = "node/logs/"
+	// logLines is how many lines of such a log are asked for.
 	logLines = 20000
 )
 
-// services are those of a node whose logs are gathered. Others, above all what cloud-init says, may tell credentials.
-var services = []string{"kubelet", "containerd", "gardener-node-agent"}
+// service is one of a node whose log is gathered. Others, above all what cloud-init says, may tell credentials.
+type service struct{ name, log string }
+
+var services = []service{
+	{"kubelet", "kubelet"}, {"containerd", "containerd"}, {"gardener-node-agent", "gardener-node-agent"}, {v1alpha1.KernelLogService, "kernel"},
+}
 
 // logFiles are the files in /var/log of a node that are gathered where they exist. Others have what all services say.
 var logFiles = []string{"kern.log", "dmesg"}
@@ -150,9 +159,9 @@ func (c *collector) streamLog(ctx context.Context, path, what string, last int64
 		stop := context.AfterFunc(ctx, func() { stream.Close() })
 		defer stop()
 		counted := &counter{Reader: stream}
-		data, lead, cut, err = readLog(counted, maxLog, keep)
+		data, lead, cut, err = readLog(counted, c.MaxLog, keep)
 		// Nobody says whether there was more. If so, the first lines may be the rest of what was begun before them.
-		if asked := last > 0 && (err != nil || counted.n >= last) || bytes.Count(data, []byte("\n")) >= logLines; asked && lead == 0 {
+		if asked := last > 0 && (err != nil || counted.n >= last) || bytes.Count(data, []byte("\n")) >= c.lines(); asked && lead == 0 {
 			lead = min(len(data), maxKey)
 			if i := bytes.IndexByte(data[lead:], '\n'); i >= 0 {
 				lead += i + 1
@@ -232,27 +241,85 @@ func (c *collector) nodeLogs(ctx context.Context) {
 		c.note("logs of the node", err)
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, nodeLogsTime)
+	defer cancel()
 	files := filesOf(listing)
-	for _, service := range services {
-		what, path := "log of "+service, "node/logs/"+service+".log"
-		err := c.streamLog(ctx, path, what, 0, refuseListing(open("logs/", url.Values{"query": {service}, "tailLines": {strconv.Itoa(logLines)}}, 0)), nil)
-		// Without the right to query, the kubelet answers with its list of files.
-		if errors.Is(err, errListing) {
-			if !slices.Contains(files, service+".log") {
-				c.note(observed.Thing(what), errors.New("the kubelet answers no queries of logs (enableSystemLogQuery), and there is no such file in /var/log"))
-				continue
-			}
-			err = c.streamLog(ctx, path, what, maxLog+maxKey, open("logs/"+service+".log", nil, maxLog+maxKey), nil)
+	journal := func(of service, boot, path, what string) error {
+		query := url.Values{"query": {of.name}, "tailLines": {strconv.Itoa(c.lines())}, "boot": {boot}}
+		return c.streamLog(ctx, path, what, 0, refuse(open("logs/", query, 0)), nil)
+	}
+	readFile := func(file, path, what string) {
+		last := int64(c.MaxLog + maxKey)
+		c.note(observed.Thing(what), c.streamLog(ctx, path, what, last, open("logs/"+file, nil, last), nil))
+	}
+	var inJournal []service
+	for _, of := range services {
+		what, path, file := "log of "+of.log, nodeLogs+of.log+".log", of.log+".log"
+		err := journal(of, "0", path, what)
+		switch {
+		case err == nil:
+			inJournal = append(inJournal, of)
+		case !errors.As(err, new(refusedError)):
+			c.note(observed.Thing(what), err)
+		case slices.Contains(files, file):
+			readFile(file, path, what)
+		default:
+			c.note(observed.Thing(what), fmt.Errorf("%w, and there is no such file in /var/log", err))
 		}
-		c.note(observed.Thing(what), err)
 	}
 	for _, file := range logFiles {
 		if slices.Contains(files, file) {
-			what := "file /var/log/" + file + " of the node"
-			c.note(observed.Thing(what), c.streamLog(ctx, "node/logs/"+strings.TrimSuffix(file, ".log")+".log", what, maxLog+maxKey, open("logs/"+file, nil, maxLog+maxKey), nil))
+			readFile(file, nodeLogs+strings.TrimSuffix(file, ".log")+".log", "file /var/log/"+file+" of the node")
+		}
+	}
+	// A node that has not been rebooted has no other boot, and one whose journal is in memory has forgotten it.
+	for _, of := range inJournal {
+		what := "log of " + of.log + " before the last boot"
+		if err := journal(of, "-1", nodeLogs+of.log+"-previous-boot.log", what); !errors.As(err, new(refusedError)) {
+			c.note(observed.Thing(what), err)
 		}
 	}
 }
+
+// NodeLogs are logs of a node that were gathered before anybody knew whether they would be needed.
+type NodeLogs struct {
+	time     time.Time
+	files    []file
+	redacted counts
+}
+
+// CollectNodeLogs gathers the logs of a node, whose name is that of the sources, and nothing else; nil if there are none to be had.
+func CollectNodeLogs(ctx context.Context, sources Sources) *NodeLogs {
+	c := newCollector(sources)
+	c.bundle.Node = sources.Name
+	if err := panics.Catch(ctx, func() error { c.nodeLogs(ctx); return nil }); err != nil {
+		return nil
+	}
+	logs := slices.DeleteFunc(c.bundle.files, func(f file) bool { return !f.log })
+	if len(logs) == 0 {
+		return nil
+	}
+	return &NodeLogs{time: c.bundle.Snapshot.Time, files: logs, redacted: c.redacted}
+}
+
+// takeEarlierLogs takes the logs that were gathered earlier, if there are no others of the node.
+func (c *collector) takeEarlierLogs() {
+	earlier := c.EarlierLogs
+	if earlier == nil || slices.ContainsFunc(c.bundle.files, func(f file) bool { return strings.HasPrefix(f.path, nodeLogs) }) {
+		return
+	}
+	for _, f := range earlier.files {
+		f.path = nodeLogs + "earlier/" + strings.TrimPrefix(f.path, nodeLogs)
+		c.bundle.files = append(c.bundle.files, f)
+	}
+	for what, n := range earlier.redacted {
+		c.redacted.add(what, n)
+	}
+	c.note("logs of the node", cutError{fmt.Errorf("those that are there were gathered earlier, at %s", earlier.time.Format(time.RFC3339))})
+}
+
+// lines is how many lines of a log are asked for.
+func (c *collector) lines() int { return max(1, logLines*c.MaxLog/maxLog) }
 
 // dead says that another question is of no use.
 func dead(err error) bool {
@@ -267,18 +334,32 @@ func dead(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusForbidden || code == http.StatusUnauthorized
 }
 
-var errListing = errors.New("the answer is a list of files")
+// refusedError is why a kubelet has no such log in its journal.
+type refusedError struct{ reason string }
 
-// refuseListing has a list of files in the place of a log be an error.
-func refuseListing(open func(context.Context) (io.ReadCloser, error)) func(context.Context) (io.ReadCloser, error) {
+func (e refusedError) Error() string { return e.reason }
+
+// refusal is what a kubelet, or the journalctl that it has started, says in the place of a log. A log begins with a date.
+var refusal = regexp.MustCompile(`^\s*((?:-- No entries --|No journal|Data from the specified boot|Specifying boot ID|Failed to |` +
+	`options present and query resolved|log not found for |error getting log for |error: journal output|failed to get logging cmd).*)`)
+
+// refuse has what says that there is no log be an error. A kubelet that answers no queries answers with its list of files.
+func refuse(open func(context.Context) (io.ReadCloser, error)) func(context.Context) (io.ReadCloser, error) {
 	return func(ctx context.Context) (io.ReadCloser, error) {
 		body, err := open(ctx)
 		if err != nil {
 			return nil, err
 		}
 		reader := bufio.NewReader(body)
-		if first, _ := reader.Peek(len("<!doctype")); strings.HasPrefix(string(first), "<pre>") || strings.EqualFold(string(first), "<!doctype") {
-			return nil, errors.Join(errListing, body.Close())
+		first, _ := reader.Peek(256)
+		var refused error
+		if strings.HasPrefix(string(first), "<pre>") || strings.HasPrefix(strings.ToLower(string(first)), "<!doctype") {
+			refused = refusedError{"the kubelet answers no queries of logs (enableSystemLogQuery)"}
+		} else if match := refusal.FindSubmatch(first); match != nil {
+			refused = refusedError{"the journal has none: " + string(match[1])}
+		}
+		if refused != nil {
+			return nil, errors.Join(refused, body.Close())
 		}
 		return struct {
 			io.Reader
@@ -345,7 +426,7 @@ func (c *collector) seedLogs(ctx context.Context) {
 				options := &corev1.PodLogOptions{Container: status.Name, Previous: previous, Timestamps: true}
 				keep, path, what := names, "seed/logs/"+pod.Name+"/"+status.Name, fmt.Sprintf("log of container %s of pod %s", status.Name, pod.Name)
 				if ofMachine {
-					keep, options.TailLines = nil, new(int64(logLines))
+					keep, options.TailLines = nil, new(int64(c.lines()))
 				}
 				if previous {
 					path, what = path+"-previous", what+" before its restart"

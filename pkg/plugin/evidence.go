@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,7 +160,7 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 		sources.Shoot = shoot
 		sources.NodeProxy = o.nodeProxy
 		if config != nil {
-			sources.NodeProxy, err = nodeProxy(config)
+			sources.NodeProxy, err = evidence.NewNodeProxy(config)
 		}
 	}
 	if !o.wantsSeed() {
@@ -179,28 +178,6 @@ func (o *evidenceOptions) everyone() (evidence.Sources, error) {
 		sources.PodLogs, err = podLogs(config)
 	}
 	return sources, err
-}
-
-// nodeProxy asks kubelets through the API server.
-func nodeProxy(config *rest.Config) (evidence.NodeProxy, error) {
-	clientset, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	core := clientset.CoreV1().RESTClient()
-	return func(ctx context.Context, node, path string, query url.Values, last int64) (io.ReadCloser, error) {
-		// One segment, since the / at the end of a folder would be lost among several.
-		request := core.Get().AbsPath("/api/v1/nodes/" + url.PathEscape(node) + "/proxy/" + path).MaxRetries(0)
-		for key, values := range query {
-			for _, value := range values {
-				request.Param(key, value)
-			}
-		}
-		if last > 0 {
-			request.SetHeader("Range", fmt.Sprintf("bytes=-%d", last))
-		}
-		return request.Stream(ctx)
-	}, nil
 }
 
 // podLogs reads the logs of containers.

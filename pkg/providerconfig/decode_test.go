@@ -87,6 +87,7 @@ nodeMaintenance:
 evidence:
   enabled: true
   retention: 24h
+  nodeLogs: true
 `)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config).To(Equal(&preservation.MachinePreservationConfig{
@@ -127,7 +128,7 @@ evidence:
 				MaxHoldTime:            &metav1.Duration{Duration: 48 * time.Hour},
 				Namespaces:             []string{"operators"},
 			},
-			Evidence: &preservation.Evidence{Enabled: new(true), Retention: &metav1.Duration{Duration: 24 * time.Hour}},
+			Evidence: &preservation.Evidence{Enabled: new(true), Retention: &metav1.Duration{Duration: 24 * time.Hour}, NodeLogs: new(true)},
 		}))
 	})
 
@@ -162,7 +163,7 @@ evidence:
 	It("should default evidence where it is named", func() {
 		config, err := read(head + "evidence: {}")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(config.Evidence).To(Equal(&preservation.Evidence{Enabled: new(false), Retention: &metav1.Duration{Duration: 168 * time.Hour}}))
+		Expect(config.Evidence).To(Equal(&preservation.Evidence{Enabled: new(false), Retention: &metav1.Duration{Duration: 168 * time.Hour}, NodeLogs: new(false)}))
 		config, err = read(head)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Evidence).To(BeNil())
@@ -306,7 +307,7 @@ evidence:
 		Entry("pattern that is no string", head+"drainStrategies: {ignoredNamespacePatterns: [a, 1]}",
 			`spec.providerConfig.drainStrategies.ignoredNamespacePatterns[1]: Invalid value: 1: must be a string`),
 		Entry("unknown field of evidence", head+"evidence: {size: 1}",
-			`spec.providerConfig.evidence.size: Invalid value: 1: unknown field, valid fields are enabled, retention`),
+			`spec.providerConfig.evidence.size: Invalid value: 1: unknown field, valid fields are enabled, nodeLogs, retention`),
 		Entry("evidence that is enabled by a string", head+"evidence: {enabled: 'true'}",
 			`spec.providerConfig.evidence.enabled: Invalid value: "true": must be true or false`),
 		Entry("retention in days", head+"evidence: {retention: 7d}",

@@ -35,6 +35,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	extensionscontroller "github.com/gardener/gardener/extensions/pkg/controller"
 	extensionsheartbeatcontroller "github.com/gardener/gardener/extensions/pkg/controller/heartbeat"
@@ -69,6 +70,7 @@ import (
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinecontrollermanager"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/machinedeployment"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/webhook/operatingsystemconfig"
 )
 
 // Name is the name of the extension. With the prefix "gardener-extension-" it is that of its Service and of the
@@ -98,6 +100,9 @@ func NewCommand() *cobra.Command {
 			}),
 			extensionscmdwebhook.Switch(machinecontrollermanager.WebhookName, func(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
 				return machinecontrollermanager.New(mgr, mgr.GetCache(), schemas, planner.Defaults)
+			}),
+			extensionscmdwebhook.Switch(operatingsystemconfig.WebhookName, func(mgr manager.Manager) (*extensionswebhook.Webhook, error) {
+				return operatingsystemconfig.New(mgr, mgr.GetCache())
 			}),
 		)
 		opts = newOptions(webhooks)
@@ -146,7 +151,11 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 	}
 	*schemas = *addedSchemas
 	*planner = controlplane.Planner{Reader: mgr.GetClient(), Defaults: opts.config.Completed()}
-	if err := startInformers(ctx, mgr.GetCache()); err != nil {
+	webhooks, hasEvidence := opts.webhooks.Completed(), planner.Defaults.Evidence.IsEnabled()
+	if !hasEvidence {
+		webhooks.Switch.WebhooksFactory = without(operatingsystemconfig.WebhookName, webhooks.Switch.WebhooksFactory)
+	}
+	if err := startInformers(ctx, mgr.GetCache(), hasEvidence); err != nil {
 		return err
 	}
 
@@ -156,7 +165,7 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 	}
 
 	log.Info("Adding webhooks to manager")
-	if err := webhook.Register(ctx, mgr, nil, Name, opts.webhooks.Completed()); err != nil {
+	if err := webhook.Register(ctx, mgr, nil, Name, webhooks); err != nil {
 		return fmt.Errorf("failed to add webhooks: %w", err)
 	}
 
@@ -220,6 +229,14 @@ func run(ctx context.Context, opts *options, planner *controlplane.Planner, sche
 
 	log.Info("Starting manager")
 	return mgr.Start(ctx)
+}
+
+// without returns what makes all webhooks but one. The factory of that one must not return nil, which the library does not expect.
+func without(name string, factory func(manager.Manager) ([]*extensionswebhook.Webhook, error)) func(manager.Manager) ([]*extensionswebhook.Webhook, error) {
+	return func(mgr manager.Manager) ([]*extensionswebhook.Webhook, error) {
+		webhooks, err := factory(mgr)
+		return slices.DeleteFunc(webhooks, func(w *extensionswebhook.Webhook) bool { return w.Name == name }), err
+	}
 }
 
 func addToScheme(scheme *runtime.Scheme) error {

@@ -72,16 +72,20 @@ func powerCycled() labels.Selector {
 
 // startInformers starts the informers of what the webhooks read. Otherwise the first request would, and wait for it: in
 // replicas that do not lead, no controller does.
-func startInformers(ctx context.Context, c cache.Cache) error {
+func startInformers(ctx context.Context, c cache.Cache, hasEvidence bool) error {
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	for _, object := range []client.Object{
+	objects := []client.Object{
 		secret,
 		&extensionsv1alpha1.Extension{},
 		&extensionsv1alpha1.Worker{},
 		&machinev1alpha1.MachineClass{},
 		&machinev1alpha1.MachineDeployment{},
-	} {
+	}
+	if hasEvidence {
+		objects = append(objects, &extensionsv1alpha1.Cluster{})
+	}
+	for _, object := range objects {
 		if _, err := c.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("failed to start informer for %T: %w", object, err)
 		}
@@ -128,6 +132,9 @@ func stripCluster(object any) (any, error) {
 				SystemComponents:                 worker.SystemComponents,
 				Zones:                            worker.Zones,
 				MachineControllerManagerSettings: worker.MachineControllerManagerSettings,
+			}
+			if worker.Kubernetes != nil {
+				stripped.Spec.Provider.Workers[i].Kubernetes = &gardencorev1beta1.WorkerKubernetes{Version: worker.Kubernetes.Version}
 			}
 		}
 		raw, err := json.Marshal(stripped)

@@ -65,7 +65,7 @@ var _ = Describe("Transforms", func() {
 			kept.Spec.Hibernation = &gardencorev1beta1.Hibernation{Enabled: new(true)}
 			kept.Spec.Kubernetes.Version = "1.36.0"
 			kept.Spec.Provider.Type = "local"
-			kept.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "pool", Maximum: 3, Zones: []string{"a"}, SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: true}}}
+			kept.Spec.Provider.Workers = []gardencorev1beta1.Worker{{Name: "pool", Maximum: 3, Zones: []string{"a"}, SystemComponents: &gardencorev1beta1.WorkerSystemComponents{Allow: true}, Kubernetes: &gardencorev1beta1.WorkerKubernetes{Version: new("1.35.0")}}}
 			kept.Status.LastOperation = &gardencorev1beta1.LastOperation{State: gardencorev1beta1.LastOperationStateFailed}
 			kept.Status.IsHibernated = true
 			kept.Status.TechnicalID = "shoot--foo--bar"
@@ -80,6 +80,7 @@ var _ = Describe("Transforms", func() {
 			shoot.Spec.Kubernetes.KubeAPIServer = &gardencorev1beta1.KubeAPIServerConfig{}
 			shoot.Spec.Provider.InfrastructureConfig = &runtime.RawExtension{Raw: []byte("{}")}
 			shoot.Spec.Provider.Workers[0].Machine.Type = "large"
+			shoot.Spec.Provider.Workers[0].Kubernetes.Kubelet = &gardencorev1beta1.KubeletConfig{}
 			shoot.Spec.Provider.Workers[0].ProviderConfig = &runtime.RawExtension{Raw: []byte("{}")}
 			shoot.Status.Conditions = []gardencorev1beta1.Condition{{Type: "foo"}}
 

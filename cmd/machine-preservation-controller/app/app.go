@@ -357,6 +357,11 @@ func (s *sidecar) addEvidence(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.opts.Evidence.NodeLogs {
+		if err := clients.AskKubelets(s.targetConfig); err != nil {
+			return err
+		}
+	}
 	return (&evidence.Reconciler{Retention: s.opts.Evidence.Retention, Budget: s.opts.Evidence.Budget, Args: os.Args[1:]}).AddToManager(s.mgr, s.opts.Namespace, clients)
 }
 

@@ -80,6 +80,8 @@ type Evidence struct {
 	Retention time.Duration
 	// Budget is how many bytes of it are stored.
 	Budget int64
+	// NodeLogs says that logs of nodes are part of it.
+	NodeLogs bool
 }
 
 // AddFlags adds the flags to a set. The timeouts and the node conditions default to those of machine-controller-manager.
@@ -114,6 +116,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Evidence.Enabled, "evidence", false, "Whether to store evidence of machines that have failed and are kept.")
 	fs.DurationVar(&o.Evidence.Retention, "evidence-retention", v1alpha1.DefaultEvidenceRetention, "Time for which evidence is kept after its machine is gone.")
 	fs.Int64Var(&o.Evidence.Budget, "evidence-budget", v1alpha1.DefaultEvidenceBudget, "Number of bytes of evidence that are stored at most.")
+	fs.BoolVar(&o.Evidence.NodeLogs, "evidence-node-logs", false, "Whether to ask kubelets for logs of their nodes, to be stored as well.")
 	fs.BoolVar(&o.Failures, "failures", false, "Whether to tell of failures of machines in the shoot.")
 	fs.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":10260", "Address on which metrics are served.")
 	fs.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":10261", "Address on which health probes are served.")

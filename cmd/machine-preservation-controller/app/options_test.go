@@ -56,8 +56,8 @@ var _ = Describe("Options", func() {
 	})
 
 	It("should store evidence only if the flags say so", func() {
-		Expect(parse(append(valid, "--evidence", "--evidence-retention=24h", "--evidence-budget=2097152")...).Evidence).
-			To(Equal(Evidence{Enabled: true, Retention: 24 * time.Hour, Budget: 2 << 20}))
+		Expect(parse(append(valid, "--evidence", "--evidence-retention=24h", "--evidence-budget=2097152", "--evidence-node-logs")...).Evidence).
+			To(Equal(Evidence{Enabled: true, Retention: 24 * time.Hour, Budget: 2 << 20, NodeLogs: true}))
 	})
 
 	It("X15: should power-cycle hosts only if the flags say so", func() {

@@ -42,6 +42,8 @@ type Evidence struct {
 	Enabled *bool
 	// Retention is for how long it is kept after the machine is gone.
 	Retention *metav1.Duration
+	// NodeLogs says that logs of nodes are part of it.
+	NodeLogs *bool
 }
 
 // DrainStrategies say when pods are helped that hold up the drain of a node. Of one that was decoded, everything is set.

@@ -69,6 +69,11 @@ func (in *Evidence) DeepCopyInto(out *Evidence) {
 		*out = new(v1.Duration)
 		**out = **in
 	}
+	if in.NodeLogs != nil {
+		in, out := &in.NodeLogs, &out.NodeLogs
+		*out = new(bool)
+		**out = **in
+	}
 	return
 }
 

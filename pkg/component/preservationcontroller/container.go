@@ -180,7 +180,11 @@ func evidenceFlags(evidence *preservation.Evidence, budget int64) []string {
 	if evidence == nil {
 		return nil
 	}
-	return []string{"--evidence", "--evidence-retention=" + evidence.Retention.Duration.String(), fmt.Sprintf("--evidence-budget=%d", budget)}
+	flags := []string{"--evidence", "--evidence-retention=" + evidence.Retention.Duration.String(), fmt.Sprintf("--evidence-budget=%d", budget)}
+	if *evidence.NodeLogs {
+		flags = append(flags, "--evidence-node-logs")
+	}
+	return flags
 }
 
 func powerCycleFlags(hosts *configv1alpha1.Hosts, seed string) []string {

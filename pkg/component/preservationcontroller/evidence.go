@@ -88,13 +88,18 @@ func evidenceRules(enabled bool) []rbacv1.PolicyRule {
 }
 
 // shootEvidenceRules returns what gathering evidence takes in the shoot beyond what everybody has.
-func shootEvidenceRules(enabled bool) []rbacv1.PolicyRule {
+func shootEvidenceRules(enabled, nodeLogs bool) []rbacv1.PolicyRule {
 	if !enabled {
 		return nil
 	}
-	return []rbacv1.PolicyRule{
+	rules := []rbacv1.PolicyRule{
 		allow(eventsv1.GroupName, "events", "list"),
 		allow(storagev1.GroupName, "volumeattachments", "list"),
 		allow(policyv1.GroupName, "poddisruptionbudgets", "list"),
 	}
+	if nodeLogs {
+		// There is no less: the API server asks for this whatever the kubelet is asked for, and nodes/log is for who can reach kubelets.
+		rules = append(rules, allow(corev1.GroupName, "nodes/proxy", "get"))
+	}
+	return rules
 }

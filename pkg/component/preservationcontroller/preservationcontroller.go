@@ -93,6 +93,8 @@ type Values struct {
 	PowerCycle *PowerCycle
 	// Evidence says that evidence is stored. Without it, what was stored is deleted.
 	Evidence bool
+	// NodeLogs says that logs of nodes are part of it.
+	NodeLogs bool
 	// Failures says that failures are told of.
 	Failures bool
 	// Now is the time: what was stored is deleted when its own is over.
@@ -270,7 +272,7 @@ func (p *preservationController) shootResources() []client.Object {
 		)
 	}
 	clusterRole.Rules = append(clusterRole.Rules, maintenanceRules(p.values.NodeMaintenance)...)
-	clusterRole.Rules = append(clusterRole.Rules, shootEvidenceRules(p.values.Evidence)...)
+	clusterRole.Rules = append(clusterRole.Rules, shootEvidenceRules(p.values.Evidence, p.values.NodeLogs)...)
 	if p.values.Failures {
 		clusterRole.Rules = append(clusterRole.Rules, allow(failuresv1alpha1.GroupName, machinefailures.Resource, "get", "list", "create", "patch", "delete"))
 	}

@@ -181,6 +181,14 @@ var _ = Describe("PreservationController", func() {
 			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
 			{APIGroups: []string{"policy"}, Resources: []string{"poddisruptionbudgets"}, Verbs: []string{"list"}},
 		})))
+		evidence := role()
+		Expect(New(c, namespace, Values{Evidence: true, NodeLogs: true}).Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(append(slices.Clone(evidence), rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}})))
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(evidence), "and takes it away again")
+		Expect(New(c, namespace, Values{NodeLogs: true}).Deploy(ctx)).To(Succeed())
+		Expect(role()).To(Equal(without))
+		Expect(New(c, namespace, Values{Evidence: true}).Deploy(ctx)).To(Succeed())
 		Expect(inSeed()).To(Equal(slices.Concat(withoutInSeed, []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "list"}},
 			{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: retention.StoredNames(), Verbs: []string{"patch", "delete"}},

@@ -223,7 +223,7 @@ func (a *Actuator) deploy(ctx context.Context, ex *extensionsv1alpha1.Extension,
 		values.DrainStrategies = strategies
 	}
 	var err error
-	if values.Evidence, err = a.storesEvidence(ctx, ex); err != nil {
+	if values.Evidence, values.NodeLogs, err = a.storesEvidence(ctx, ex); err != nil {
 		return err
 	}
 	if values.Failures, err = a.tellsOfFailures(ctx, ex); err != nil {
@@ -285,17 +285,17 @@ func (a *Actuator) tellsOfFailures(ctx context.Context, ex *extensionsv1alpha1.E
 }
 
 // storesEvidence returns whether evidence is to be stored, as before if what the Extension says is not valid: what was stored would
-// be deleted. It is not where operators have not enabled it.
-func (a *Actuator) storesEvidence(ctx context.Context, ex *extensionsv1alpha1.Extension) (bool, error) {
+// be deleted. It is not where operators have not enabled it. It also returns whether logs of nodes are part of it.
+func (a *Actuator) storesEvidence(ctx context.Context, ex *extensionsv1alpha1.Extension) (stores, nodeLogs bool, err error) {
 	if a.Evidence == nil || !a.Evidence.Enabled {
-		return false, nil
+		return false, false, nil
 	}
 	evidence, err := providerconfig.ReadEvidence(ex)
 	if err == nil {
-		return evidence != nil, nil
+		return evidence != nil, evidence != nil && *evidence.NodeLogs, nil
 	}
 	marks, _, err := a.marks(ctx, ex.Namespace)
-	return marks[preservationcontroller.AnnotationEvidence] == "true", err
+	return marks[preservationcontroller.AnnotationEvidence] == "true", false, err
 }
 
 // marks returns the annotations of the access secret, which say what is deployed, and whether there is one. It is deployed last.

@@ -286,21 +286,24 @@ var _ = Describe("Actuator", func() {
 	It("should store evidence as it is configured, and as before if that is not valid, where operators allow it", func() {
 		enabled := &configv1alpha1.Evidence{Enabled: true}
 		for _, step := range []struct {
-			fields  string
-			allowed *configv1alpha1.Evidence
-			stores  bool
+			fields           string
+			allowed          *configv1alpha1.Evidence
+			stores, nodeLogs bool
 		}{
-			{`,"evidence":{"enabled":true}`, nil, false},
-			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, false},
-			{`,"evidence":{"enabled":true}`, enabled, true},
-			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, true},
-			{`,"evidence":{"enabled":true},"workers":[{"name":"x"}]`, enabled, true},
-			{`,"evidence":{}`, enabled, false},
-			{`,"evidence":{"enabled":true}`, enabled, true},
-			{`,"evidence":{"enabled":true}`, &configv1alpha1.Evidence{}, false},
-			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, false},
-			{`,"evidence":{"enabled":true}`, enabled, true},
-			{`,"evidence":{"enabled":true,"retention":"1s"}`, nil, false},
+			{`,"evidence":{"enabled":true}`, nil, false, false},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, false, false},
+			{`,"evidence":{"enabled":true}`, enabled, true, false},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, true, false},
+			{`,"evidence":{"enabled":true},"workers":[{"name":"x"}]`, enabled, true, false},
+			{`,"evidence":{}`, enabled, false, false},
+			{`,"evidence":{"enabled":true}`, enabled, true, false},
+			{`,"evidence":{"enabled":true}`, &configv1alpha1.Evidence{}, false, false},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, enabled, false, false},
+			{`,"evidence":{"enabled":true}`, enabled, true, false},
+			{`,"evidence":{"enabled":true,"nodeLogs":true}`, enabled, true, true},
+			{`,"evidence":{"nodeLogs":true}`, enabled, false, false},
+			{`,"evidence":{"enabled":true,"nodeLogs":true}`, &configv1alpha1.Evidence{}, false, false},
+			{`,"evidence":{"enabled":true,"retention":"1s"}`, nil, false, false},
 		} {
 			actuator.(*Actuator).Evidence = step.allowed
 			ex.Spec.ProviderConfig = &runtime.RawExtension{Raw: []byte(`{"apiVersion":"machine-preservation.extensions.gardener.cloud/v1alpha1","kind":"MachinePreservationConfig"` + step.fields + `}`)}
@@ -310,6 +313,12 @@ var _ = Describe("Actuator", func() {
 			Expect(slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "configmaps") })).To(Equal(step.stores), step.fields)
 			err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "extension-machine-preservation-evidence"}, &resourcesv1alpha1.ManagedResource{})
 			Expect(err == nil).To(Equal(step.stores), "its namespace in the shoot: "+step.fields)
+			objects, err := managedresources.GetObjects(ctx, c, namespace, "extension-machine-preservation-shoot")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(slices.ContainsFunc(objects, func(object client.Object) bool {
+				role, ok := object.(*rbacv1.ClusterRole)
+				return ok && slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, "nodes/proxy") })
+			})).To(Equal(step.nodeLogs), step.fields)
 		}
 	})
 

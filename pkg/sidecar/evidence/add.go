@@ -33,6 +33,8 @@ const (
 	minRetry, maxRetry = time.Second, 5 * time.Minute
 	// parallel is of how many machines evidence is gathered at a time. Each takes memory.
 	parallel = retention.MaxStoredNames - retention.MaxStored
+	// maxLog is how many bytes of each log are gathered. A bundle that is stored has no place for more.
+	maxLog = 512 << 10
 )
 
 // AddToManager adds the Reconciler to a manager of a control-plane namespace.
@@ -41,12 +43,24 @@ func (r *Reconciler) AddToManager(mgr manager.Manager, namespace string, clients
 	r.Store = clients.seed
 	r.Clock = clock.RealClock{}
 	r.Recorder = mgr.GetEventRecorder(ControllerName)
+	early := &earlyLogs{}
+	if clients.kubelets != nil {
+		early = newEarlyLogs(r.Source, func(ctx context.Context, node string) *evidence.NodeLogs {
+			return evidence.CollectNodeLogs(ctx, evidence.Sources{Clock: r.Clock, Name: node, NodeProxy: clients.kubelets, MaxLog: maxEarlyLog})
+		})
+		if err := early.addToManager(mgr); err != nil {
+			return err
+		}
+	}
 	r.Collect = func(ctx context.Context, machine string) (*evidence.Bundle, error) {
 		return evidence.Collect(ctx, evidence.Sources{
 			Tool:          "machine-preservation-controller " + version.Get().GitVersion,
 			Clock:         r.Clock,
 			Name:          machine,
 			Shoot:         clients.shoot,
+			NodeProxy:     clients.kubelets,
+			MaxLog:        maxLog,
+			EarlierLogs:   early.of(machine),
 			Seed:          clients.seed,
 			SeedNamespace: namespace,
 			Controller:    &observed.Controller{Injected: true, Args: r.Args},

@@ -22,12 +22,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	maintenancev1alpha1 "github.com/gardener/gardener-extension-machine-preservation/pkg/apis/maintenance/v1alpha1"
+	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence"
 	"github.com/gardener/gardener-extension-machine-preservation/pkg/evidence/retention"
 )
 
 // Clients ask the API servers of the seed and the shoot. What they are asked for is in no cache.
 type Clients struct {
 	seed, shoot client.Client
+	// kubelets is nil where they are not to be asked.
+	kubelets evidence.NodeProxy
+}
+
+// AskKubelets has kubelets asked as well, for logs of their nodes above all, through the API server of the shoot.
+func (c *Clients) AskKubelets(shoot *rest.Config) (err error) {
+	c.kubelets, err = evidence.NewNodeProxy(shoot)
+	return err
 }
 
 // StoredName returns the name of the ConfigMap with the evidence of a failure, empty if there is none, or nobody knows.

@@ -340,6 +340,8 @@ var _ = Describe("Ensurer", func() {
 			Entry("the defaults", `,"evidence":{}`),
 			Entry("disabled", `,"evidence":{"enabled":false,"retention":"24h"}`),
 			Entry("enabled", `,"evidence":{"enabled":true}`, "--evidence", "--evidence-retention=168h0m0s", "--evidence-budget=4194304"),
+			Entry("with logs of nodes", `,"evidence":{"enabled":true,"nodeLogs":true}`, "--evidence", "--evidence-retention=168h0m0s", "--evidence-budget=4194304", "--evidence-node-logs"),
+			Entry("logs of nodes alone", `,"evidence":{"nodeLogs":true}`),
 			Entry("another retention", `,"evidence":{"enabled":true,"retention":"24h"}`, "--evidence", "--evidence-retention=24h0m0s", "--evidence-budget=4194304"),
 			Entry("a longer retention than operators allow by now", `,"evidence":{"enabled":true,"retention":"201h"}`, "--evidence", "--evidence-retention=200h0m0s", "--evidence-budget=4194304"),
 			Entry("what is not valid", `,"evidence":{"enabled":true,"retention":"1s"}`),

@@ -246,6 +246,7 @@ func (e *Environment) CreateCluster(ctx context.Context, namespace string, worke
 	}
 
 	shoot := &gardencorev1beta1.Shoot{TypeMeta: typeMeta("Shoot")}
+	shoot.Spec.Kubernetes.Version = "1.35.0"
 	shoot.Spec.Provider.Workers = workers
 	server, _, err := rest.DefaultServerUrlFor(e.Config)
 	Expect(err).NotTo(HaveOccurred())

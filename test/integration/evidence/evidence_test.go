@@ -67,13 +67,13 @@ func asUser(s *sidecar.Server, user string) *rest.Config {
 }
 
 // grant gives the accounts what the extension gives them where evidence is stored, and Gardener gives machine-controller-manager.
-func grant(ctx context.Context, s *sidecar.Server) {
+func grant(ctx context.Context, s *sidecar.Server, values preservationcontroller.Values) {
 	GinkgoHelper()
 	scheme := s.Scheme()
 	Expect(resourcesv1alpha1.AddToScheme(scheme)).To(Succeed())
 	Expect(monitoringv1.AddToScheme(scheme)).To(Succeed())
 	fake := fakeclient.NewClientBuilder().WithScheme(scheme).Build()
-	Expect(preservationcontroller.New(fake, builder.Namespace, preservationcontroller.Values{Evidence: true}).Deploy(ctx)).To(Succeed())
+	Expect(preservationcontroller.New(fake, builder.Namespace, values).Deploy(ctx)).To(Succeed())
 
 	Expect(machineevidence.New(fake, builder.Namespace).Deploy(ctx)).To(Succeed())
 
@@ -96,7 +96,11 @@ func grant(ctx context.Context, s *sidecar.Server) {
 	bindingOfMCM.Name, bindingOfMCM.RoleRef.Name = mcm, mcm
 	for _, object := range append(objects, role, binding, ofMCM, bindingOfMCM) {
 		object.SetResourceVersion("")
-		Expect(s.Create(ctx, object)).To(Succeed())
+		if err := s.Create(ctx, object); apierrors.IsAlreadyExists(err) {
+			Expect(s.Update(ctx, object)).To(Succeed())
+		} else {
+			Expect(err).NotTo(HaveOccurred())
+		}
 	}
 }
 
@@ -137,7 +141,7 @@ var _ = Describe("Evidence", func() {
 	It("should store all that the API servers know of a failed machine, and delete it when its time is over, with the permissions that there are", func(ctx SpecContext) {
 		const keep = 6 * time.Second
 		s := sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
-		grant(ctx, s)
+		grant(ctx, s, preservationcontroller.Values{Evidence: true})
 		set := sidecar.Pool(ctx, s, "pool")
 		machine := sidecar.NewMachine("m", "node-m", set, builder.Preserved("Failed:Preserved", "auto", time.Now().Add(time.Hour)))
 		failure := machine.Annotations[prefix+"failed-since"]
@@ -234,6 +238,19 @@ var _ = Describe("Evidence", func() {
 		Expect(known.Seed.Events).To(HaveLen(1))
 		Expect(known.Shoot.Pods).To(HaveLen(1))
 		Expect(known.Shoot.Events).To(HaveLen(2))
+		By("Asking kubelets only where logs of nodes are part of it")
+		kubelets, err := bundle.NewNodeProxy(as(s, metav1.NamespaceSystem, sidecarAccount))
+		Expect(err).NotTo(HaveOccurred())
+		isForbidden := func() bool {
+			_, err := kubelets(ctx, "node-m", "logs/", nil, 0)
+			Expect(err).To(HaveOccurred(), "there is no kubelet")
+			return apierrors.IsForbidden(err)
+		}
+		Expect(isForbidden()).To(BeTrue())
+		grant(ctx, s, preservationcontroller.Values{Evidence: true, NodeLogs: true})
+		Eventually(isForbidden).Should(BeFalse())
+		grant(ctx, s, preservationcontroller.Values{Evidence: true})
+		Eventually(isForbidden).Should(BeTrue(), "and it is taken away again")
 
 		By("Losing the machine, and the controller in between")
 		Expect(s.Delete(ctx, machine)).To(Succeed())
@@ -258,7 +275,7 @@ var _ = Describe("Evidence", func() {
 
 	It("should store in the seed while the shoot takes nothing, and follow when it does, whatever its owner does meanwhile", func(ctx SpecContext) {
 		s := sidecar.Start(ctx, sidecar.Generations["machine-controller-manager 0.62"])
-		grant(ctx, s)
+		grant(ctx, s, preservationcontroller.Values{Evidence: true})
 		set := sidecar.Pool(ctx, s, "pool")
 		fail := func(name string) {
 			GinkgoHelper()

@@ -166,6 +166,9 @@ const (
 	MaxEvidenceRetention     = 30 * 24 * time.Hour
 )
 
+// KernelLogService is the service of nodes that says what the kernel says, where evidence is to have logs of nodes.
+const KernelLogService = "machine-preservation-kernel"
+
 // DefaultEvidenceBudget and DefaultEvidenceSeedBudget are how many bytes of evidence a control plane, and all of a seed, have, where
 // operators do not say otherwise, and MinEvidenceBudget and MinEvidenceSeedBudget are the least that they can say. The latter has a place
 // for one bundle of each of 256 control planes.

@@ -32,6 +32,7 @@ func SetDefaults_NodeMaintenance(obj *NodeMaintenance) {
 func SetDefaults_Evidence(obj *Evidence) {
 	obj.Enabled = cmp.Or(obj.Enabled, new(false))
 	obj.Retention = cmp.Or(obj.Retention, &metav1.Duration{Duration: DefaultEvidenceRetention})
+	obj.NodeLogs = cmp.Or(obj.NodeLogs, new(false))
 }
 
 // SetDefaults_Failures sets default values for Failures.

@@ -61,6 +61,10 @@ type Evidence struct {
 	// Retention is for how long evidence is kept after its machine is gone. Between 1h and 720h. Defaults to 168h.
 	// +optional
 	Retention *metav1.Duration `json:"retention,omitempty"`
+	// NodeLogs says whether logs of the node are part of the evidence. It has all kubelets of the shoot answer queries of logs, and
+	// all nodes keep their journal over reboots. Without `enabled` it does nothing. Defaults to false.
+	// +optional
+	NodeLogs *bool `json:"nodeLogs,omitempty"`
 }
 
 // DrainStrategies say when pods are helped that hold up the drain of a node. Times are counted from when the drain began.

@@ -140,6 +140,7 @@ func Convert_preservation_DrainStrategies_To_v1alpha1_DrainStrategies(in *preser
 func autoConvert_v1alpha1_Evidence_To_preservation_Evidence(in *Evidence, out *preservation.Evidence, s conversion.Scope) error {
 	out.Enabled = (*bool)(unsafe.Pointer(in.Enabled))
 	out.Retention = (*v1.Duration)(unsafe.Pointer(in.Retention))
+	out.NodeLogs = (*bool)(unsafe.Pointer(in.NodeLogs))
 	return nil
 }
 
@@ -151,6 +152,7 @@ func Convert_v1alpha1_Evidence_To_preservation_Evidence(in *Evidence, out *prese
 func autoConvert_preservation_Evidence_To_v1alpha1_Evidence(in *preservation.Evidence, out *Evidence, s conversion.Scope) error {
 	out.Enabled = (*bool)(unsafe.Pointer(in.Enabled))
 	out.Retention = (*v1.Duration)(unsafe.Pointer(in.Retention))
+	out.NodeLogs = (*bool)(unsafe.Pointer(in.NodeLogs))
 	return nil
 }
 
