@@ -61,3 +61,8 @@ kubectl preserve now "$asked" --for 6h --wait --timeout 1m
 eventually 300 drained "$failed"
 picture kubectl-preserve-list kubectl preserve list "${seed[@]}"
 picture kubectl-preserve-explain kubectl preserve explain "$failed" "${seed[@]}"
+
+# What a shoot owner sees of machines that are gone: one that the demo had replaced.
+gone="$(kubectl get machinefailures -o jsonpath='{range .items[?(@.status.outcome=="Replaced")]}{.spec.node}{"\n"}{end}' | head -n 1)"
+picture kubectl-preserve-history kubectl preserve history
+picture kubectl-preserve-why kubectl preserve why "$gone"

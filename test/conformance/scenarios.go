@@ -250,6 +250,13 @@ func neverJoined(p *Pool) {
 	machine := p.oneThatNeverJoins()
 	expiry := p.preserved(machine, failedPreserved, "auto")
 	p.staysPreserved(machine, failedPreserved, "auto", expiry)
+	if needsPlugin(p.Environment) == "" {
+		owner := person{Pool: p, dir: p.t.TempDir()}
+		p.eventually(func(g Gomega) {
+			text, _ := owner.terminal("", "why", machine.Name)
+			g.Expect(text).To(And(ContainSubstring("it never joined the cluster"), ContainSubstring("It was kept")))
+		})
+	}
 
 	p.fail(machine, NoFault)
 	p.Expect(p.preserved(machine, runningPreserved, "auto")).To(BeTemporally("==", expiry))
