@@ -144,6 +144,19 @@ func (w writes) to(machine, node string) writes {
 	})
 }
 
+// toLedger returns how many entries of the ledger were written, and how often the one was that was written most. What deletes old ones is
+// no write of an entry.
+func (w writes) toLedger() (entries, most int) {
+	counts := map[string]int{}
+	for _, write := range w {
+		if resource, _, _ := strings.Cut(write.resource, "/"); resource == "machinefailures" && write.verb != "delete" {
+			counts[write.name]++
+			most = max(most, counts[write.name])
+		}
+	}
+	return len(counts), most
+}
+
 // refused returns the writes that had no effect because of a conflict.
 func (w writes) refused() writes {
 	return w.where(func(w write) bool { return w.refused })

@@ -100,6 +100,14 @@ var _ = Describe("Audit", func() {
 			Expect(all[:2].untilDeletion()).To(Equal(all[:2]))
 		})
 
+		It("should count those of the ledger's entries", func() {
+			entries, most := writes{
+				{verb: "create", resource: "machinefailures", name: "m-1"}, {verb: "create", resource: "machinefailures", name: "m-2"},
+				{verb: "patch", resource: "machinefailures/status", name: "m-1"}, {verb: "delete", resource: "machinefailures", name: "m-1"}, {verb: "patch", resource: "nodes", name: "m-1"},
+			}.toLedger()
+			Expect([]int{entries, most}).To(Equal([]int{2, 2}))
+		})
+
 		It("should find those that met a conflict", func() {
 			refused := write{agent: agentSidecar, refused: true}
 			Expect(append(all[:1:1], refused).refused()).To(Equal(writes{refused}))

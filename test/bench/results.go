@@ -32,6 +32,8 @@ type results struct {
 	drain time.Duration
 	// writes are those of single preservations, by their cause: the most of the whole pod.
 	writes map[string]lifetime
+	// entries is how many failures were written into the ledger, and entry is the number of writes of the one with the most.
+	entries, entry int
 }
 
 // protection is how long it took from the annotation of a Node until it was protected, and the agent that did it.
@@ -137,6 +139,7 @@ func (m *measurement) countWrites() error {
 			m.writes[e.cause] = counted
 		}
 	}
+	m.entries, m.entry = all.of(agentSidecar).toLedger()
 	for _, cause := range causes {
 		say("Writes because of %s: %s", cause, m.writes[cause].text)
 	}
@@ -248,6 +251,10 @@ func compare(ours, manager *results) []row {
 		})
 	}
 	return append(rows,
+		row{
+			measure: fmt.Sprintf("API writes of the ledger for a failure, of %d", ours.entries), goal: "<= 2", goalIsMet: ours.entries > 0 && ours.entry <= 2,
+			ours: fmt.Sprint(ours.entry),
+		},
 		row{
 			measure: fmt.Sprintf("drain: %d pods gone, after the deadline", drainedPods), goal: "<= MCM's own", goalIsMet: ours.drain <= manager.drain,
 			ours: seconds(ours.drain), manager: seconds(manager.drain),

@@ -57,6 +57,8 @@ var _ = Describe("Results", func() {
 					protections: protections{{took: 100 * time.Millisecond, agent: agentSidecar}},
 					leads:       []time.Duration{time.Second, 0},
 					drain:       4 * time.Second,
+					entries:     44,
+					entry:       2,
 					writes:      map[string]lifetime{"now": {all: 12, ended: true}, "when-failed": {all: 21}, "auto": {all: 22, ended: true}},
 				}
 			}
@@ -95,6 +97,8 @@ var _ = Describe("Results", func() {
 			Entry("writes", func() { ours.writes["auto"] = lifetime{all: 26, ended: true} }, "API writes of the whole pod: auto"),
 			Entry("writes beside a machine-controller-manager with less", func() { manager.writes["when-failed"] = lifetime{all: 20} }, "API writes of the whole pod: when-failed"),
 			Entry("a preservation that does not end", func() { ours.writes["now"] = lifetime{all: 4} }, "API writes of the whole pod: now"),
+			Entry("a failure that is written down too often", func() { ours.entry = 3 }, "API writes of the ledger for a failure, of 44"),
+			Entry("failures that nobody writes down", func() { ours.entries = 0 }, "API writes of the ledger for a failure, of 0"),
 			Entry("drain", func() { ours.drain++ }, "drain: 30 pods gone, after the deadline"),
 			Entry("writes while idle", func() { ours.idle.writes[agentSidecar] = 1 }, "idle for 2m30s: API writes"),
 			Entry("time while idle", func() { ours.idle.cpu[agentSidecar] += time.Millisecond }, "idle for 2m30s: of a core"),
