@@ -26,7 +26,7 @@ var defects = []defect{
 	{"P3: a rolling update does not matter", domain + "decide.go", "d.rolling = g.Rollout && ", "d.rolling = false && "},
 	{"P5: a protection that somebody took away is not put back", domain + "steps.go", "		if marks {\n			steps = append(steps, protection(d, now))", "		if marks && (d.Current == nil || d.Current.Failed != d.Target.Failed || d.Current.Provisional) {\n			steps = append(steps, protection(d, now))"},
 	{"P6: what operators edit in the status is not read", domain + "record.go", "inStatus != nil && IsExpiryInStatus(machine) {\n		expiry", "inStatus == nil && IsExpiryInStatus(machine) {\n		expiry"},
-	{"P6: another timeout goes for what is kept already", domain + "ongoing.go", "if claim.Expiry.IsZero() { // made", "if claim.Expiry.IsZero() || a.work == nil && g.Timeout < 2*time.Hour { // made"},
+	{"P6: another timeout goes for what is kept already", domain + "ongoing.go", "if claim.Expiry.IsZero() { // made", "if claim.Expiry.IsZero() || !a.exempt && g.Timeout < 2*time.Hour { // made"},
 	{"P8: the hold comes last", domain + "steps.go", "		steps = append(steps, holder.hold(d, timeouts)...)\n		if marks {\n			steps = append(steps, protection(d, now))\n		}", "		if marks {\n			steps = append(steps, protection(d, now))\n		}\n		steps = append(steps, holder.hold(d, timeouts)...)"},
 	{"P10: nobody looks when an expiry has come", domain + "decide.go", "			if claim.Expiry.After(now) {\n", "			if claim.Expiry.After(now) && false {\n"},
 	{"P11: the sub-phase is that of a healthy machine", domain + "steps.go", "d.Target.annotations(machine.Status.CurrentStatus.Phase)", "d.Target.annotations(\"Running\")"},
