@@ -574,6 +574,12 @@ var _ = Describe("Decide", func() {
 					failed("b", late, NotReady, Preserved("Failed:Preserved", "when-failed", later), Annotation(preserve, "when-failed"))),
 			)
 
+			It("should let go of nothing where people have more machines kept than the share", func() {
+				asked := failed("asked", early, NotReady, Preserved("Failed:Preserved", "when-failed", later), Annotation(preserve, "when-failed"))
+				Expect(kept(preferring(1, asked, failed("a", late, NotReady, Annotation(share, "1"))))).To(ConsistOf("asked", "a"))
+				Expect(kept(preferring(1, asked, failed("a", late, NotReady, Annotation(share, "1")), fails("c", Start, deadlocked)))).To(ConsistOf("asked", "a"))
+			})
+
 			It("should let go of no more than there are new reasons", func() {
 				members := []facts.Member{failed("a", early, NotReady), failed("b", late, NotReady), failed("d", Start.Add(-time.Minute), NotReady),
 					fails("c", Start, deadlocked), fails("e", Start, deadlocked)}

@@ -105,6 +105,9 @@ func (p *places) preferNew(g Group) {
 		shown[reasonOf(d)]++
 	}
 	missing := p.used - *g.Share
+	if missing > 0 { // people have more kept than the share: no single place that is given back would be free
+		return
+	}
 	slices.SortFunc(p.claims, firstToFail)
 	for _, d := range p.claims {
 		if r := reasonOf(d); d.Current == nil && d.forfeits.IsZero() && shown[r] == 0 {
